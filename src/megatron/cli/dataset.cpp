@@ -17,6 +17,7 @@
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
@@ -41,14 +42,14 @@ namespace {
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   static const FieldTable<TokenizerConfig> table = [] {
     FieldTable<TokenizerConfig> t;
-    for (const char* name :
-         {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file",
-          "tokenizer_special_tokens", "tokenizer_prompt_format", "tokenizer_metadata",
-          "tokenizer_hf_no_include_special_tokens", "image_tag_type", "force_system_message"}) {
-      const Field* field = tokenizer_table().set().find_name(name);
-      MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
-      t.add_field(*field);
-    }
+    using Config = TokenizerConfig;
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &Config::tokenizer_type, &Config::tokenizer_model, &Config::vocab_file,
+             &Config::merge_file, &Config::tokenizer_special_tokens,
+             &Config::tokenizer_prompt_format, &Config::tokenizer_metadata,
+             &Config::tokenizer_hf_no_include_special_tokens, &Config::image_tag_type,
+             &Config::force_system_message})
+      t.add_field(*tokenizer_table().set().find_name(setting.name()));
     return t;
   }();
   return table;

@@ -19,16 +19,13 @@ const FieldTable<ParallelConfig>& parallel_fields() {
   using Config = ParallelConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    for (const Setting& setting :
-         {Setting(&Config::tensor_model_parallel_size),
-          Setting(&Config::pipeline_model_parallel_size), Setting(&Config::use_tp_pp_dp_mapping),
-          Setting(&Config::num_virtual_stages_per_pipeline_rank),
-          Setting(&Config::decoder_first_pipeline_num_layers),
-          Setting(&Config::decoder_last_pipeline_num_layers),
-          Setting(&Config::pipeline_model_parallel_layout),
-          Setting(&Config::expert_model_parallel_size),
-          Setting(&Config::expert_tensor_parallel_size), Setting(&Config::device),
-          Setting(&Config::cpu_transport), Setting(&Config::distributed_timeout_minutes)})
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &Config::tensor_model_parallel_size, &Config::pipeline_model_parallel_size,
+             &Config::use_tp_pp_dp_mapping, &Config::num_virtual_stages_per_pipeline_rank,
+             &Config::decoder_first_pipeline_num_layers, &Config::decoder_last_pipeline_num_layers,
+             &Config::pipeline_model_parallel_layout, &Config::expert_model_parallel_size,
+             &Config::expert_tensor_parallel_size, &Config::device, &Config::cpu_transport,
+             &Config::distributed_timeout_minutes})
       t.add_field(*parallel_table().set().find_name(setting.name()));
     return t;
   }();

@@ -21,6 +21,7 @@
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/scheduler_config.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
@@ -66,7 +67,7 @@ class Scaling {
     const std::int64_t microbatches = num_microbatches();
     scale_layers();
     scale_attention();
-    scale_widths();
+    scale_width(*s_.model, &TransformerConfig::ffn_hidden_size, sizes_.tp);
     scale_experts();
     scale_sequence();
     scale_ranks(max_ranks);
@@ -78,10 +79,14 @@ class Scaling {
   }
 
  private:
-  void set(const char* flag, std::int64_t& size, std::int64_t to) {
+  void set(const std::string& what, std::int64_t& size, std::int64_t to) {
     if (size == to) return;
-    scaled_.sizes.push_back({flag, size, to});
+    scaled_.sizes.push_back({what, size, to});
     size = to;
+  }
+  template <class T>
+  void set(T& config, std::int64_t T::*member, std::int64_t to) {
+    set(Setting(member).flag(), config.*member, to);
   }
   /// Notes once that the check leaves `what` out; "": nothing to note.
   void leave_out(std::string_view what) {
@@ -171,7 +176,7 @@ class Scaling {
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
-    set("--num-layers", model.num_layers, std::ssize(kept));
+    set(model, &TransformerConfig::num_layers, std::ssize(kept));
   }
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
@@ -192,32 +197,32 @@ class Scaling {
     while (sharers < of_group &&
            std::gcd(fewer_groups * sharers, modulus) != std::gcd(heads, modulus))
       ++sharers;
-    set("--num-attention-heads", model.num_attention_heads, fewer_groups * sharers);
+    set(model, &TransformerConfig::num_attention_heads, fewer_groups * sharers);
     if (model.group_query_attention)
-      set("--num-query-groups", model.num_query_groups, fewer_groups);
+      set(model, &TransformerConfig::num_query_groups, fewer_groups);
     else
       model.num_query_groups = fewer_groups * sharers;
-    set("--kv-channels", model.kv_channels, std::min(model.kv_channels, kHeadChannels));
+    set(model, &TransformerConfig::kv_channels, std::min(model.kv_channels, kHeadChannels));
     const std::int64_t width = fills_width ? model.num_attention_heads * model.kv_channels
                                            : shrink(model.hidden_size, 4 * sizes_.tp,
                                                     std::min(model.hidden_size, 2 * kLeastWidth));
-    set("--hidden-size", model.hidden_size, width);
+    set(model, &TransformerConfig::hidden_size, width);
   }
 
-  void scale_width(const char* flag, std::int64_t& width, std::int64_t modulus) {
+  template <class T>
+  void scale_width(T& config, std::int64_t T::*member, std::int64_t modulus) {
+    const std::int64_t width = config.*member;
     if (width > 0)
-      set(flag, width, shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
+      set(config, member,
+          shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
   }
-
-  void scale_widths() { scale_width("--ffn-hidden-size", s_.model->ffn_hidden_size, sizes_.tp); }
 
   void scale_experts() {
     MoeConfig& moe = s_.model->moe;
     if (moe.num_experts == 0) return;
-    scale_width("--moe-ffn-hidden-size", moe.ffn_hidden_size, sizes_.expert_tp());
-    scale_width("--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size,
-                sizes_.tp);
-    scale_width("--moe-latent-size", moe.latent_size, 1);
+    scale_width(moe, &MoeConfig::ffn_hidden_size, sizes_.expert_tp());
+    scale_width(moe, &MoeConfig::shared_expert_intermediate_size, sizes_.tp);
+    scale_width(moe, &MoeConfig::latent_size, 1);
     for (LoadBalancing& type : moe.router_load_balancing_type) {
       if (type != LoadBalancing::global_aux_loss) continue;
       leave_out("global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
@@ -229,20 +234,21 @@ class Scaling {
     // Enough for top-k within the chosen groups, and two on a rank where there were several.
     const std::int64_t least = std::max(ceil_div(moe.router_topk, chosen_groups) * groups + 1,
                                         moe.num_experts > sizes_.ep ? 2 * sizes_.ep : sizes_.ep);
-    set("--num-experts", moe.num_experts,
+    set(moe, &MoeConfig::num_experts,
         shrink(moe.num_experts, modulus, std::min(moe.num_experts, least)));
   }
 
   void scale_sequence() {
     TrainingConfig& t = *s_.training;
     const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
-    set("--seq-length", t.seq_length,
+    set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
     s_.model->max_position_embeddings = t.seq_length;
     if (!s_.model->window_size) return;
     for (std::int64_t& side : *s_.model->window_size)
       if (side > 0)
-        set("--window-size", side, std::max<std::int64_t>(3, side * t.seq_length / before));
+        set(Setting(&TransformerConfig::window_size).flag(), side,
+            std::max<std::int64_t>(3, side * t.seq_length / before));
   }
 
   void scale_ranks(std::int64_t max_ranks) {
@@ -265,7 +271,7 @@ class Scaling {
         s_.parallel->microbatch_group_size_per_virtual_pipeline_stage.value_or(sizes_.pp);
     const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
     set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
-    set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
+    set(t, &TrainingConfig::micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
     t.global_batch_size =
         microbatches * t.micro_batch_size * data_parallel_size(sizes_, scaled_.world_size);
   }
@@ -281,7 +287,9 @@ class Scaling {
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;
     s_.model->vocab_size = 0;
-    if (before > 0) scaled_.sizes.push_back({"--vocab-size", before, *tokenizer.vocab_size});
+    if (before > 0)
+      scaled_.sizes.push_back(
+          {Setting(&TokenizerConfig::vocab_size).flag(), before, *tokenizer.vocab_size});
   }
 
   /// Gives the settings that the tables leave out of a check their defaults.
