@@ -159,6 +159,47 @@ TEST(CommandLine, RecordsOrigins) {
   EXPECT_EQ(parsed.origin("count").kind, Origin::Kind::default_value);
 }
 
+struct Layer {
+  std::int64_t width = 0, depth = 2;
+};
+
+TEST(FieldTable, NoneStandsForAValue) {
+  FieldTable<Layer> t;
+  t.field("width", &Layer::width, "a width").none_is("0").between(0, 8);
+  const Field& width = t.set().fields.front();
+  EXPECT_THAT(width.default_values, ElementsAre());
+  Layer layer;
+  assign(width, &layer, std::vector<std::string>{"4"});
+  EXPECT_THAT(width.get(&layer), ElementsAre("4"));
+  EXPECT_THROW(assign(width, &layer, std::vector<std::string>{"9"}), FieldError);
+  assign(width, &layer, std::vector<std::string>{"None"});
+  EXPECT_EQ(layer.width, 0);
+  EXPECT_THAT(width.get(&layer), ElementsAre());
+  copy_values(width, {"3"}, &layer);
+  EXPECT_EQ(layer.width, 3);
+  copy_values(width, {}, &layer);
+  EXPECT_EQ(layer.width, 0);
+}
+
+TEST(FieldTable, FollowingFieldsShareProperties) {
+  FieldTable<Layer> inner;
+  inner.following().breaks_resume("why").left_out_of_check();
+  inner.field("width", &Layer::width, "a width");
+  inner.field("depth", &Layer::depth, "a depth").on_resume("applies").kept_in_check();
+  struct Model {
+    Layer layer;
+  };
+  FieldTable<Model> t;
+  t.include(&Model::layer, inner);
+  const Field &width = t.set().fields[0], &depth = t.set().fields[1];
+  EXPECT_EQ(width.on_resume.kind, ResumeMeaning::Kind::breaking);
+  EXPECT_EQ(width.on_resume.consequence, "why");
+  EXPECT_EQ(width.left_out_of_check, "");
+  EXPECT_EQ(depth.on_resume.kind, ResumeMeaning::Kind::plain);
+  EXPECT_EQ(depth.on_resume.consequence, "applies");
+  EXPECT_FALSE(depth.left_out_of_check);
+}
+
 TEST(Help, ShowsGroupsDefaultsAndRanges) {
   const std::string text = help_text(options_table().set(), "example", 80);
   EXPECT_THAT(text,

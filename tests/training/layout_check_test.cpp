@@ -10,6 +10,10 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/logger_config.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
@@ -289,6 +293,24 @@ TEST(ScaledRun, KeepsReplicasOfExpertsInEachInstance) {
   EXPECT_EQ(run.world_size, 16) << "edp 4 in two instances of two";
   const LayoutCheckResult result = check_layout(run);
   EXPECT_TRUE(result.agrees()) << check_report(run, result);
+}
+
+// The tables say what a check leaves out. A remark that two settings share is noted once.
+TEST(ScaledRun, LeavesOutWhatChangesNoLayout) {
+  const ScaledRun run =
+      scaled(small_run({"--bf16", "--reset-position-ids", "--eval-interval", "2", "--save",
+                        "folder", "--log-interval", "5", "--optimizer-cpu-offload",
+                        "--cpu-offloading", "--offload-folder", "folder", "--adam-eps", "1e-7"}),
+             1);
+  EXPECT_EQ(run.left_out, (std::vector<std::string>{"--bf16 (float64 is used)", "offload"}));
+  const Settings& settings = run.run.options.settings;
+  EXPECT_FALSE(settings.training->bf16 || settings.training->accumulate_allreduce_grads_in_fp32);
+  EXPECT_FALSE(settings.training->eval_interval);
+  EXPECT_TRUE(settings.data->reset_position_ids && settings.data->mock_data);
+  EXPECT_EQ(settings.checkpoint->save, "");
+  EXPECT_EQ(settings.logger->log_interval, LoggerConfig{}.log_interval);
+  EXPECT_FALSE(settings.memory->offload.cpu_offloading);
+  EXPECT_EQ(settings.optimizer->adam_eps, 1e-2);
 }
 
 // Layer 1 of a chunk is neither its first nor its last, but the only dense one.

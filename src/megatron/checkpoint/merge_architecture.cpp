@@ -7,12 +7,18 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {
 namespace {
+
+template <class T, class V>
+bool is_set(const ParseResult& parsed, V T::*member) {
+  return parsed.is_set(Setting(member).name());
+}
 
 /// Returns where the user set the member ("--swiglu", "run.yaml:3"); empty when it was not set.
 std::string given_by(const std::string& member, const ParseResult& parsed) {
@@ -23,9 +29,7 @@ std::string given_by(const std::string& member, const ParseResult& parsed) {
 }
 
 void copy_member(const Field& field, const TransformerConfig& from, TransformerConfig& to) {
-  std::vector<std::string> values = field.get(&from);
-  if (values.empty() && field.is_optional) values.push_back("none");
-  field.set(&to, values);
+  copy_values(field, field.get(&from), &to);
 }
 
 /// Sets the width of the experts if a flag gives it. A model without dense MLPs has no other use
@@ -35,7 +39,8 @@ void apply_expert_width(const TransformerConfig& source, const ParseResult& pars
                         TransformerConfig& candidate) {
   const bool has_dense_mlp =
       source.moe.num_experts == 0 || !canonical_architecture(source).moe.layers.empty();
-  if (!has_dense_mlp && parsed.is_set("ffn_hidden_size") && !parsed.is_set("moe_ffn_hidden_size"))
+  if (!has_dense_mlp && is_set(parsed, &TransformerConfig::ffn_hidden_size) &&
+      !is_set(parsed, &MoeConfig::ffn_hidden_size))
     candidate.moe.ffn_hidden_size = candidate.ffn_hidden_size;
   if (candidate.moe.ffn_hidden_size == 0)
     candidate.moe.ffn_hidden_size = source.moe.ffn_hidden_size;
@@ -65,9 +70,9 @@ bool has_rotary_positions(const TransformerConfig& config) {
 /// settings, because each type has defaults of its own.
 void apply_rotary_scaling(const TransformerConfig& source, const TransformerConfig& flags,
                           const ParseResult& parsed, TransformerConfig& candidate) {
-  const bool is_yarn = parsed.is_set("position_embedding_type") &&
+  const bool is_yarn = is_set(parsed, &TransformerConfig::position_embedding_type) &&
                        flags.position_embedding_type == PositionEmbedding::yarn;
-  if (!is_yarn && !parsed.is_set("rope_scaling_type")) return;
+  if (!is_yarn && !is_set(parsed, &TransformerConfig::rope_scaling_type)) return;
   const RopeScaling type = is_yarn ? RopeScaling::yarn : flags.rope_scaling_type;
   if (type == canonical_architecture(source).rope_scaling_type) return;
   for (const Field& field : forward_members().set().fields) {

@@ -17,6 +17,7 @@
 #include "megatron/config/field_table.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
@@ -41,14 +42,14 @@ namespace {
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   static const FieldTable<TokenizerConfig> table = [] {
     FieldTable<TokenizerConfig> t;
-    for (const char* name :
-         {"tokenizer_type", "tokenizer_model", "vocab_file", "merge_file",
-          "tokenizer_special_tokens", "tokenizer_prompt_format", "tokenizer_metadata",
-          "tokenizer_hf_no_include_special_tokens", "image_tag_type", "force_system_message"}) {
-      const Field* field = tokenizer_table().set().find_name(name);
-      MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
-      t.add_field(*field);
-    }
+    using Config = TokenizerConfig;
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &Config::tokenizer_type, &Config::tokenizer_model, &Config::vocab_file,
+             &Config::merge_file, &Config::tokenizer_special_tokens,
+             &Config::tokenizer_prompt_format, &Config::tokenizer_metadata,
+             &Config::tokenizer_hf_no_include_special_tokens, &Config::image_tag_type,
+             &Config::force_system_message})
+      t.add_field(*tokenizer_table().set().find_name(setting.name()));
     return t;
   }();
   return table;
@@ -62,15 +63,13 @@ const FieldTable<MaskedFlags>& masked_table() {
         .below(1);
     t.field("short_seq_prob", &MaskedFlags::short_seq_prob,
             "probability that a sample is shorter than --seq-length")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("decoder_seq_length", &MaskedFlags::decoder_seq_length,
             "tokens of T5's decoder; required by t5")
         .at_least(1);
     t.field("vocab_extra_ids", &MaskedFlags::vocab_extra_ids,
             "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
-        .at_least(0)
-        .at_most(100000);
+        .between(0, 100000);
     t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
             "give BERT single texts instead of pairs");
     return t;
@@ -99,11 +98,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .value_name("WORD");
     t.group("Samples to show");
     t.field("seq_length", &Options::seq_length, "number of tokens per sample")
-        .at_least(1)
-        .at_most(1'000'000'000);
-    t.field("seed", &Options::seed, "random seed of the sample order")
-        .at_least(0)
-        .at_most(4294967295.0);
+        .between(1, 1'000'000'000);
+    t.field("seed", &Options::seed, "random seed of the sample order").between(0, 4294967295.0);
     t.field("num_samples", &Options::num_samples,
             "number of samples of train, valid and test that the order covers; none: one epoch")
         .value_name("T,V,E");
@@ -113,12 +109,10 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("micro_batch_size", &Options::micro_batch_size,
             "number of samples per microbatch, on which the order of --dataloader-type cyclic "
             "depends")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("data_parallel_size", &Options::data_parallel_size,
             "number of data-parallel ranks, on which the order of --dataloader-type cyclic depends")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("split_name", &Options::split_name, "split to show")
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);
@@ -126,8 +120,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("shuffle_window", &Options::shuffle_window,
             "show SHARDS in the shuffled order of a run with --seed: whole shards, and then this "
             "many neighboring samples; 0: in the order of the archives")
-        .at_least(0)
-        .at_most(1e9);
+        .between(0, 1e9);
     t.field("vocab_size", &Options::vocab_size,
             "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);

@@ -21,7 +21,7 @@ const FieldTable<ChaosOptions>& chaos_table() {
     t.group("Chaos");
     t.field("seed", &ChaosOptions::seed, "the same seed gives the same faults at the same moments")
         .at_least(0);
-    t.field("faults", &ChaosOptions::faults, "number of faults").at_least(0).at_most(1000);
+    t.field("faults", &ChaosOptions::faults, "number of faults").between(0, 1000);
     t.field("kinds", &ChaosOptions::kinds,
             "what may happen to a rank; kill, segfault: it dies; stop: it is stopped for ever; "
             "pause: for seconds; slow: it has half of its time for seconds; full-disk: no rank can "

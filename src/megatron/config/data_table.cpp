@@ -8,31 +8,33 @@
 namespace megatron {
 namespace {
 
+constexpr std::string_view kTokens = "the same text becomes different tokens";
+constexpr std::string_view kSamples = "the same documents become different samples";
+constexpr std::string_view kMask = "attention sees different tokens";
+
 const FieldTable<FimConfig>& fim_table() {
   using Config = FimConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Fill in the middle");
+    t.group("Fill in the middle").following().left_out_of_check().breaks_phase(kSamples);
     t.field("fim_data", &Config::fim_data,
             "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
             "move the middle to the end");
     t.field("fim_rate", &Config::fim_rate, "probability that a piece of text is reordered")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("fim_spm_rate", &Config::fim_spm_rate,
             "probability that the suffix of a reordered piece comes before its prefix")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("fim_split_sample", &Config::fim_split_sample,
             "token that divides a document into fragments, which are reordered one by one")
         .value_name("TOKEN");
     t.field("fim_fragment_rate", &Config::fim_fragment_rate,
             "probability that a fragment is reordered; required by --fim-split-sample")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("fim_no_prefix", &Config::fim_no_prefix,
             "leave pieces alone whose text begins with this")
         .value_name("TEXT");
+    t.following().on_resume("");
     t.field("fim_prefix_token", &Config::fim_prefix_token, "token before the prefix")
         .value_name("TOKEN");
     t.field("fim_middle_token", &Config::fim_middle_token, "token before the middle")
@@ -55,34 +57,48 @@ const FieldTable<DataConfig>& data_table() {
   using Config = DataConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Data");
+    t.group("Data").following().left_out_of_check();
     t.field("data_path", &Config::data_path,
             "path prefix of the .bin and .idx files, several prefixes, or a blend written as "
             "weight prefix weight prefix ...")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("train_data_path", &Config::train_data_path, "like --data-path, for training only")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("valid_data_path", &Config::valid_data_path, "like --data-path, for validation only")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .left_out_of_check("data (mock data are used)");
     t.field("test_data_path", &Config::test_data_path, "like --data-path, for testing only")
-        .value_name("PREFIX");
+        .value_name("PREFIX")
+        .left_out_of_check("data (mock data are used)");
     t.field("data_args_path", &Config::data_args_path, "file with the arguments of --data-path")
-        .value_name("FILE");
+        .value_name("FILE")
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("per_split_data_args_path", &Config::per_split_data_args_path,
             "JSON file with the data paths under the keys train, valid and test")
-        .value_name("FILE");
+        .value_name("FILE")
+        .breaks_phase(kOtherSamples)
+        .left_out_of_check("data (mock data are used)");
     t.field("blend_schedule", &Config::blend_schedule,
             "change the weights of the training sources after given iterations: \"0: 0.7 A 0.3 B "
             "1000: 0.2 A 0.8 C\" mixes A and B, and after 1000 iterations A and C; each source "
             "continues where it was. The name of a file with these words works too")
-        .value_name("ITERATION: WEIGHT PREFIX");
+        .value_name("ITERATION: WEIGHT PREFIX")
+        .breaks_resume(kOtherSamples);
     t.field("split", &Config::split,
             "fractions of the data for training, validation and testing; default with "
             "--data-path: \"969, 30, 1\"")
-        .value_name("A,B,C");
+        .value_name("A,B,C")
+        .breaks_resume(
+            "documents move between training, validation and test: validation may contain "
+            "training data");
     t.field("data_cache_path", &Config::data_cache_path, "folder of the data set index caches")
         .value_name("DIR");
-    t.field("mock_data", &Config::mock_data, "train on synthetic data");
+    t.field("mock_data", &Config::mock_data, "train on synthetic data").breaks_phase(kOtherSamples);
     t.field("mmap_bin_files", &Config::mmap_bin_files,
             "read .bin files with file reads instead of memory-mapping them");
     t.field("object_storage_cache_path", &Config::object_storage_cache_path,
@@ -91,35 +107,42 @@ const FieldTable<DataConfig>& data_table() {
     t.field("object_storage_cache_mib", &Config::object_storage_cache_mib,
             "largest total size in MiB of the parts of .bin files that are kept in "
             "--object-storage-cache-path; those that were not used for longest are removed")
-        .at_least(1)
-        .at_most(1e9);
+        .between(1, 1e9);
     t.field("object_storage_chunk_mib", &Config::object_storage_chunk_mib,
             "size in MiB of the parts in which .bin files are copied to "
             "--object-storage-cache-path")
-        .at_least(1)
-        .at_most(1e6);
+        .between(1, 1e6);
     t.field("num_workers", &Config::num_workers, "number of threads that prepare batches")
-        .at_least(0)
-        .at_most(1024);
+        .between(0, 1024);
     t.field("dataloader_type", &Config::dataloader_type,
             "single: one pass in order; cyclic: repeated shuffled passes, in "
             "Megatron-LM's order, which depends on the data-parallel size; external: those "
             "of a program that links the library, in order")
-        .choices({"single", "cyclic", "external"});
+        .choices({"single", "cyclic", "external"})
+        .breaks_phase(kOtherSamples);
     t.field("reset_position_ids", &Config::reset_position_ids,
-            "restart the position ids after each end-of-document token");
+            "restart the position ids after each end-of-document token")
+        .breaks_phase("positions are counted differently")
+        .kept_in_check();
     t.field("reset_attention_mask", &Config::reset_attention_mask,
-            "restrict attention to tokens of the same document");
-    t.field("eod_mask_loss", &Config::eod_mask_loss,
-            "exclude end-of-document tokens from the loss");
+            "restrict attention to tokens of the same document")
+        .breaks_phase(kMask)
+        .kept_in_check();
+    t.field("eod_mask_loss", &Config::eod_mask_loss, "exclude end-of-document tokens from the loss")
+        .breaks_phase("the loss counts different tokens")
+        .kept_in_check();
     t.field("dataloader_inter_document_masking", &Config::dataloader_inter_document_masking,
             "pack the documents of a microbatch as sequences of their own: attention and positions "
-            "restart where a document of the data begins, and no work is done across documents");
+            "restart where a document of the data begins, and no work is done across documents")
+        .breaks_phase(kMask)
+        .kept_in_check();
     t.field("document_packing_strategy", &Config::document_packing_strategy,
             "which documents share a sequence; wrapped: those that follow each other in random "
             "order, as in Megatron-LM; bfd: those that fill it best (best-fit decreasing), longer "
             "ones are cut; bfd_split: longer ones are divided")
-        .choices({"wrapped", "bfd", "bfd_split"});
+        .choices({"wrapped", "bfd", "bfd_split"})
+        .breaks_phase(kSamples)
+        .kept_in_check();
     t.field("allow_ambiguous_pad_tokens", &Config::allow_ambiguous_pad_tokens,
             "mask the padding token even if its id is also that of another token");
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
@@ -129,17 +152,21 @@ const FieldTable<DataConfig>& data_table() {
     t.group("Supervised finetuning");
     t.field("sft", &Config::sft,
             "finetune on conversations: --data-path names JSON lines with \"messages\", which are "
-            "packed without attention between them; only answers have a loss");
+            "packed without attention between them; only answers have a loss")
+        .breaks_phase(kSamples)
+        .left_out_of_check("--sft");
     t.field("sft_tokenizer_prompt_format", &Config::sft_tokenizer_prompt_format,
             "text around the messages of a conversation; identity: nothing; default: the chat "
             "template of --tokenizer-model, and questions have a loss too")
         .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"})
-        .otherwise("use identity with messages that contain the whole text");
+        .otherwise("use identity with messages that contain the whole text")
+        .breaks_phase(kSamples);
     t.field("sft_packing_strategy", &Config::sft_packing_strategy,
             "which conversations share a sequence; line: those of a line, as in Megatron-LM; bfd: "
             "those that fill it best (best-fit decreasing), longer ones are cut; bfd_split: "
             "longer ones are divided")
-        .choices({"line", "bfd", "bfd_split"});
+        .choices({"line", "bfd", "bfd_split"})
+        .breaks_phase(kSamples);
     return t;
   }();
   return table;
@@ -152,7 +179,8 @@ const FieldTable<TokenizerConfig>& chat_template_table() {
     t.field("chat_template", &TokenizerConfig::chat_template,
             "the chat template, where the model has none or several: a Jinja file, a JSON file "
             "with the field chat_template, or the name of one of the model's")
-        .value_name("FILE|NAME");
+        .value_name("FILE|NAME")
+        .breaks_phase(kSamples);
     return t;
   }();
   return table;
@@ -162,7 +190,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
   using Config = TokenizerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Tokenizer");
+    t.group("Tokenizer").following().breaks_resume(kTokens);
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
         .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
                   "TikTokenizer", "SentencePieceTokenizer", "GPTSentencePieceTokenizer",
@@ -187,8 +215,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         .value_name("NAME");
     t.field("tiktoken_num_special_tokens", &Config::tiktoken_num_special_tokens,
             "number of special tokens before the vocabulary of Megatron's TikTokenizer")
-        .at_least(7)
-        .at_most(1 << 20);
+        .between(7, 1 << 20);
     t.field(
         "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
         "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
@@ -208,33 +235,32 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("tokenizer_metadata", &Config::tokenizer_metadata,
             "tokenizer_metadata.json of Megatron Core, whose \"library\" names the type of the "
             "tokenizer and whose \"chat_template\" replaces that of the model")
-        .value_name("FILE");
+        .value_name("FILE")
+        .breaks_resume("its chat template makes samples, its library chooses the tokenizer");
     t.field("tokenizer_hf_no_include_special_tokens",
             &Config::tokenizer_hf_no_include_special_tokens,
             "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos");
     t.field("null_tokenizer_eod_id", &Config::null_tokenizer_eod_id,
             "id of NullTokenizer that ends a document; none: the last of --vocab-size")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize)
+        .breaks_resume("documents end at another id");
     t.field("null_tokenizer_pad_id", &Config::null_tokenizer_pad_id,
             "id of NullTokenizer that fills samples; -1: there is none")
-        .at_least(-1)
-        .at_most(kMaxSize);
+        .between(-1, kMaxSize)
+        .breaks_resume("another id fills samples");
+    t.following().on_resume("");
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "
          "the end of a document")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size,
             "number of rows of the embedding, at least the size of the vocabulary; none: the size "
             "of the vocabulary")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by,
             "pad the vocabulary to a multiple of this")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     return t;
   }();
   return table;
@@ -244,22 +270,25 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
   using Config = CheckpointConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Checkpoints");
-    t.field("save", &Config::save, "folder to save checkpoints to").value_name("DIR");
+    t.group("Checkpoints").following().left_out_of_check();
+    t.field("save", &Config::save, "folder to save checkpoints to")
+        .value_name("DIR")
+        .differs_silently()
+        .note(kOnlyEvaluates);
     t.field("save_interval", &Config::save_interval, "number of iterations between checkpoints")
-        .at_least(1)
+        .between(1, kMaxSize)
         .alias("persistent-save-interval")
-        .at_most(kMaxSize);
+        .note(kNothingIsSaved);
     t.field("save_retain_interval", &Config::save_retain_interval,
             "keep only the latest checkpoint and those at multiples of this iteration; none: keep "
             "all")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize)
+        .note(kNothingIsSaved);
     t.field("non_persistent_save_interval", &Config::non_persistent_save_interval,
             "number of iterations between non-persistent checkpoints, of which only the latest is "
             "kept")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize)
+        .note(kNothingIsSaved);
     t.field("non_persistent_ckpt_type", &Config::non_persistent_ckpt_type,
             "where to save non-persistent checkpoints; global: on the shared file system; local: "
             "each host keeps the shards of its ranks on a disk of its own, or in memory")
@@ -275,17 +304,17 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("replication_jump", &Config::replication_jump,
             "distance of the ranks that keep copies of each other's shards; none: the number of "
             "ranks of a host")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("replication_factor", &Config::replication_factor,
             "number of ranks that keep a shard of a local checkpoint, with the rank that wrote it")
-        .at_least(2)
-        .at_most(kMaxSize);
+        .between(2, kMaxSize);
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
-        .value_name("DIR");
+        .value_name("DIR")
+        .differs_silently()
+        .left_out_of_check("--load (weights are drawn)");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize)
+        .differs_silently();
     t.field("finetune", &Config::finetune, "load only the weights and start at iteration 0");
     t.field("use_checkpoint_args", &Config::use_checkpoint_args,
             "take the architecture from the checkpoint")

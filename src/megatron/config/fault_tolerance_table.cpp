@@ -8,7 +8,7 @@ const FieldTable<FaultToleranceConfig>& fault_tolerance_table() {
   using Config = FaultToleranceConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Section timeouts");
+    t.group("Section timeouts").following().left_out_of_check();
     t.field("enable_ft_package", &Config::enable_ft_package,
             "end the run when a rank is longer in a section of it than the section's timeout, so "
             "that `megatron launch --max-restarts` starts it again; sections are setup, step and "

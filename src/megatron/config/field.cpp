@@ -77,6 +77,11 @@ void assign(const Field& field, void* object, std::span<const std::string> value
   field.set(object, values);
 }
 
+void copy_values(const Field& field, std::vector<std::string> values, void* object) {
+  if (values.empty() && field.is_optional) values.emplace_back("none");
+  field.set(object, values);
+}
+
 std::string join_values(std::span<const std::string> values) {
   if (values.empty()) return "none";
   std::string text;

@@ -10,10 +10,39 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/member_key.h"
+
 namespace megatron {
+
+struct Settings;
 
 /// The syntax of one value of a field.
 enum class ValueKind { boolean, integer, number, text };
+
+/// What it means that a run resumes with another value of a setting than the checkpoint's.
+struct ResumeMeaning {
+  enum class Kind {
+    plain,     ///< the run continues the saved one
+    breaking,  ///< the run does not continue the saved one
+    schedule,  ///< the setting defines a schedule, whose state the checkpoint stores
+    none,      ///< nothing: the difference is not shown
+  } kind = Kind::plain;
+  std::string_view consequence = {};  ///< what the user is told; empty: only that the values differ
+  bool phase_may_change = false;      ///< a new phase of the data may begin with another value
+};
+
+/// The part of a setting in the architecture, which checkpoints store and compare.
+enum class ArchitectureRole {
+  none,
+  forward,   ///< decides shapes or the forward function: flags must agree with a checkpoint
+  training,  ///< concerns only training or the numeric precision: flags may change it
+};
+
+/// A note that is printed once on stderr if a field is given and the settings satisfy a condition.
+struct ConditionalNote {
+  bool (*holds)(const Settings& settings);
+  std::string_view text;
+};
 
 /// The declaration of one setting of some object, with its type erased.
 struct Field {
@@ -28,6 +57,7 @@ struct Field {
   std::vector<std::string> aliases;    ///< further flag spellings, without "--"
   std::vector<std::string> off_flags;  ///< flags that set a boolean to false, without "--"
   std::string note;                    ///< printed once on stderr if the field is given
+  std::vector<ConditionalNote> conditional_notes;
   ValueKind kind = ValueKind::text;
   bool is_list = false;        ///< takes values up to the next flag
   bool is_repeatable = false;  ///< each occurrence of the flag appends one value to the list
@@ -40,6 +70,13 @@ struct Field {
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
+  MemberKey member;                         ///< where the value is stored, if it is one member
+  ResumeMeaning on_resume;
+  ArchitectureRole architecture = ArchitectureRole::none;
+  bool older_checkpoints_lack_it = false;  ///< a member of the architecture that came later
+  /// What `megatron check` says when it gives the field its default; nullopt: the value stays.
+  std::optional<std::string_view> left_out_of_check;
+  std::string none_text;  ///< the value that "none" stands for, which the architecture stores
 
   /// Sets the member of `object`. Throws FieldError if the values are invalid.
   std::function<void(void* object, std::span<const std::string> values)> set;
@@ -67,6 +104,9 @@ struct FieldSet {
 
 /// Checks choices and bounds, then sets the field. Throws FieldError if a value is invalid.
 void assign(const Field& field, void* object, std::span<const std::string> values);
+
+/// Sets the field to values that Field::get() returned.
+void copy_values(const Field& field, std::vector<std::string> values, void* object);
 
 /// Joins values with spaces. Returns "none" if there are none.
 std::string join_values(std::span<const std::string> values);

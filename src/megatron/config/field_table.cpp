@@ -18,6 +18,23 @@ void declare_off_flags(Field& field) {
   field.off_flags = {"no-" + body, "disable-" + body};
 }
 
+FieldBuilder& FieldBuilder::none_is(std::string text) {
+  field_.is_optional = true;
+  field_.none_text = text;
+  const std::vector<std::string> none{std::move(text)};
+  if (field_.default_values == none) field_.default_values.clear();
+  field_.set = [none, set = field_.set](void* object, std::span<const std::string> values) {
+    const bool is_unset = values.size() == 1 && is_none(values[0]);
+    set(object, is_unset ? none : values);
+  };
+  field_.get = [none, get = field_.get](const void* object) {
+    std::vector<std::string> values = get(object);
+    if (values == none) values.clear();
+    return values;
+  };
+  return *this;
+}
+
 FieldBuilder& FieldBuilder::none_is_empty() {
   field_.is_optional = true;
   field_.set = [set = field_.set](void* object, std::span<const std::string> values) {

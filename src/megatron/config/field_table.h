@@ -37,6 +37,7 @@ class FieldBuilder {
   FieldBuilder& required() { return field_.is_required = true, *this; }
   FieldBuilder& at_least(double bound) { return field_.minimum = bound, *this; }
   FieldBuilder& at_most(double bound) { return field_.maximum = bound, *this; }
+  FieldBuilder& between(double least, double most) { return at_least(least).at_most(most); }
   FieldBuilder& above(double bound) {
     return field_.minimum = bound, field_.minimum_is_excluded = true, *this;
   }
@@ -61,10 +62,59 @@ class FieldBuilder {
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
   /// Accepts "none" as a value, which the field reads itself.
   FieldBuilder& optional() { return field_.is_optional = true, *this; }
+  /// Reads "none" as the value `text`, and writes that value as "none": 0 of a size.
+  FieldBuilder& none_is(std::string text);
   /// Accepts "none" for an empty text or list.
   FieldBuilder& none_is_empty();
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
+  /// Names the member that a custom field stores its value in.
+  template <class T, class V>
+  FieldBuilder& stores(V T::*member) {
+    return field_.member = member_key(member), *this;
+  }
+  /// Adds a note that is printed if the field is given to a run whose settings satisfy a condition.
+  FieldBuilder& note(ConditionalNote note) {
+    return field_.conditional_notes.push_back(note), *this;
+  }
+
+  /// Says which part the field has in the architecture.
+  FieldBuilder& architecture(ArchitectureRole role) { return field_.architecture = role, *this; }
+  /// Marks a member of the architecture that has its default where a checkpoint lacks it.
+  FieldBuilder& older_checkpoints_lack_it() {
+    return field_.older_checkpoints_lack_it = true, *this;
+  }
+
+  /// Makes `megatron check` use the default: the value changes numbers, files or places, but no
+  /// layout. The report contains `remark`, unless it is empty, if the value was another one.
+  FieldBuilder& left_out_of_check(std::string_view remark = "") {
+    return field_.left_out_of_check = remark, *this;
+  }
+  /// Undoes left_out_of_check() of FieldTable::following().
+  FieldBuilder& kept_in_check() { return field_.left_out_of_check.reset(), *this; }
+
+  /// Says what follows when a run resumes with another value than the checkpoint's.
+  FieldBuilder& on_resume(std::string_view consequence) {
+    return field_.on_resume = {.consequence = consequence}, *this;
+  }
+  FieldBuilder& applies_on_resume() { return on_resume("applies from now on"); }
+  /// Says why a run with another value than the checkpoint's does not continue the saved one.
+  FieldBuilder& breaks_resume(std::string_view why) {
+    return field_.on_resume = {ResumeMeaning::Kind::breaking, why}, *this;
+  }
+  /// Like breaks_resume(), but a new phase of the data, which begins at its first sample, may have
+  /// another value.
+  FieldBuilder& breaks_phase(std::string_view why) {
+    return field_.on_resume = {ResumeMeaning::Kind::breaking, why, true}, *this;
+  }
+  /// Marks a setting of a schedule, whose state the checkpoint stores.
+  FieldBuilder& defines_schedule() {
+    return field_.on_resume = {.kind = ResumeMeaning::Kind::schedule}, *this;
+  }
+  /// Hides a difference from the checkpoint: it has no consequence.
+  FieldBuilder& differs_silently() {
+    return field_.on_resume = {.kind = ResumeMeaning::Kind::none}, *this;
+  }
 
  private:
   Field& field_;
@@ -77,13 +127,17 @@ class FieldTable {
   /// Sets the first paragraph of the command's help.
   FieldTable& about(std::string text) { return set_.about = std::move(text), *this; }
   /// Sets the group title of the following fields.
-  FieldTable& group(std::string title) { return group_ = std::move(title), *this; }
+  FieldTable& group(std::string title) { return next_.group = std::move(title), *this; }
+
+  /// Sets properties that the following fields have unless they set them otherwise.
+  FieldBuilder following() { return FieldBuilder(next_); }
 
   /// Declares a member as a setting. The default is its value in a default-constructed T.
   template <class V>
   FieldBuilder field(std::string name, V T::*member, std::string help) {
     Field& added = add(std::move(name), std::move(help));
     describe_type<V>(added);
+    added.member = member_key(member);
     added.set = [member](void* object, std::span<const std::string> values) {
       read_values(static_cast<T*>(object)->*member, values);
     };
@@ -131,7 +185,7 @@ class FieldTable {
   FieldTable& include_set(const std::function<void*(T&)>& part_of, const FieldSet& inner) {
     for (const Field& field : inner.fields) {
       Field& added = set_.fields.emplace_back(field);
-      if (added.group.empty()) added.group = group_;
+      if (added.group.empty()) added.group = next_.group;
       added.set = [part_of, set = field.set](void* object, std::span<const std::string> values) {
         set(part_of(*static_cast<T*>(object)), values);
       };
@@ -144,10 +198,9 @@ class FieldTable {
   }
 
   Field& add(std::string name, std::string help) {
-    Field& field = set_.fields.emplace_back();
+    Field& field = set_.fields.emplace_back(next_);
     field.name = std::move(name);
     field.help = std::move(help);
-    field.group = group_;
     return field;
   }
   void finish(Field& field) {
@@ -157,7 +210,7 @@ class FieldTable {
   }
 
   FieldSet set_;
-  std::string group_;
+  Field next_;  ///< what the following fields have in common
 };
 
 /// Fills `object` from the words after the command's name. Throws one UserError with all mistakes,

@@ -1,7 +1,5 @@
 #include "megatron/config/inference_options.h"
 
-#include <array>
-
 #include "megatron/base/error.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
@@ -9,34 +7,26 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/run_flags.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
 namespace {
 
-/// The parallel flags that have an effect without training.
-constexpr std::array kParallelFields{"tensor_model_parallel_size",
-                                     "pipeline_model_parallel_size",
-                                     "use_tp_pp_dp_mapping",
-                                     "num_virtual_stages_per_pipeline_rank",
-                                     "decoder_first_pipeline_num_layers",
-                                     "decoder_last_pipeline_num_layers",
-                                     "pipeline_model_parallel_layout",
-                                     "expert_model_parallel_size",
-                                     "expert_tensor_parallel_size",
-                                     "device",
-                                     "cpu_transport",
-                                     "distributed_timeout_minutes"};
-
+/// Returns the parallel flags that have an effect without training.
 const FieldTable<ParallelConfig>& parallel_fields() {
-  static const FieldTable<ParallelConfig> table = [] {
-    FieldTable<ParallelConfig> t;
-    for (const char* name : kParallelFields) {
-      const Field* field = parallel_table().set().find_name(name);
-      MEGATRON_CHECK(field != nullptr, "no parallel setting is called ", name);
-      t.add_field(*field);
-    }
+  using Config = ParallelConfig;
+  static const FieldTable<Config> table = [] {
+    FieldTable<Config> t;
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &Config::tensor_model_parallel_size, &Config::pipeline_model_parallel_size,
+             &Config::use_tp_pp_dp_mapping, &Config::num_virtual_stages_per_pipeline_rank,
+             &Config::decoder_first_pipeline_num_layers, &Config::decoder_last_pipeline_num_layers,
+             &Config::pipeline_model_parallel_layout, &Config::expert_model_parallel_size,
+             &Config::expert_tensor_parallel_size, &Config::device, &Config::cpu_transport,
+             &Config::distributed_timeout_minutes})
+      t.add_field(*parallel_table().set().find_name(setting.name()));
     return t;
   }();
   return table;
@@ -171,8 +161,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("top_p", &Options::top_p,
             "sample from the smallest set of most likely tokens whose total probability exceeds "
             "this; 0: from all")
-        .at_least(0)
-        .at_most(1)
+        .between(0, 1)
         .alias("top_p");
     t.field("seed", &Options::seed,
             "random seed of sampling; a text depends only on the seed, the prompt and the index of "

@@ -38,8 +38,7 @@ const FieldTable<LaunchOptions>& launch_table() {
     t.field("master_port", &Options::master_port,
             "port of the rendezvous; default: any free port on one host, 29500 on several")
         .alias("master_port")
-        .at_least(1)
-        .at_most(65535);
+        .between(1, 65535);
     t.field("rdzv_endpoint", &Options::rdzv_endpoint,
             "torchrun's form of --master-addr and --master-port")
         .alias("rdzv_endpoint")
@@ -79,24 +78,20 @@ const FieldTable<LaunchOptions>& launch_table() {
     t.field("grace_seconds", &Options::grace_seconds,
             "seconds that the other ranks have to exit after one has failed, before they are "
             "killed")
-        .at_least(0)
-        .at_most(kLongestSeconds);
+        .between(0, kLongestSeconds);
     t.field("join_seconds", &Options::join_seconds,
             "seconds to wait for the first host, and for the least number of hosts")
         .alias("join_timeout")
-        .at_least(0)
-        .at_most(kLongestSeconds);
+        .between(0, kLongestSeconds);
     t.field("last_call_seconds", &Options::last_call_seconds,
             "with --nnodes MIN:MAX: seconds without a further host after which the run begins with "
             "those that have joined")
         .alias("last_call_timeout")
-        .at_least(0)
-        .at_most(kLongestSeconds);
+        .between(0, kLongestSeconds);
     t.field("settle_seconds", &Options::settle_seconds,
             "with --nnodes MIN:MAX: least time between the start of the ranks, or the arrival of a "
             "further host, and the stop that takes it in")
-        .at_least(0)
-        .at_most(kLongestSeconds);
+        .between(0, kLongestSeconds);
     t.group("Output");
     t.field("prefix", &Options::prefix,
             "which output lines to prefix with [rank k]: all, others (those of all ranks but 0) or "

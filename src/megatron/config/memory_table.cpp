@@ -1,10 +1,18 @@
 // Declares the flags by which a run uses less memory.
 #include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 
 namespace megatron {
 namespace {
+
+bool keeps_the_only_microbatch(const Settings& s) {
+  const RecomputeConfig& config = s.memory->recompute;
+  return s.parallel->pipeline_model_parallel_size == 1 &&
+         config.num_microbatches_with_partial_activation_checkpoints.value_or(0) > 0;
+}
 
 const FieldTable<RecomputeConfig>& recompute_table() {
   using Config = RecomputeConfig;
@@ -28,8 +36,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
         .alias("activations-checkpoint-method");
     t.field("recompute_num_layers", &Config::recompute_num_layers,
             "layers of a group (uniform) or of a pipeline stage (block); default 1")
-        .at_least(1)
-        .at_most(kMaxLayers)
+        .between(1, kMaxLayers)
         .alias("activations-checkpoint-num-layers")
         .alias("checkpoint-num-layers");
     t.field("recompute_modules", &Config::recompute_modules,
@@ -49,8 +56,9 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             &Config::num_microbatches_with_partial_activation_checkpoints,
             "of the microbatches in flight on a pipeline rank, recompute every layer of all but "
             "this many")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize)
+        .note({keeps_the_only_microbatch,
+               "without effect: one microbatch is in flight without a pipeline"});
     t.field("distribute_saved_activations", &Config::distribute_saved_activations,
             "keep a slice of the inputs of recomputed layers on each tensor-parallel rank, and "
             "gather them in backward")
@@ -64,7 +72,7 @@ const FieldTable<OffloadConfig>& offload_table() {
   using Config = OffloadConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Offload");
+    t.group("Offload").following().left_out_of_check();
     t.field("offload_folder", &Config::offload_folder,
             "folder on a local disk for what is offloaded; each rank keeps a file without a name "
             "there, which ends with the run; needed on a CPU")
@@ -72,28 +80,29 @@ const FieldTable<OffloadConfig>& offload_table() {
         .none_is_empty();
     t.field("optimizer_cpu_offload", &Config::optimizer_cpu_offload,
             "keep the optimizer's state and fp32 main weights in --offload-folder, or on a GPU in "
-            "pinned memory of the host, and bring them in piece by piece during the update");
+            "pinned memory of the host, and bring them in piece by piece during the update")
+        .left_out_of_check("offload");
     t.field("optimizer_offload_fraction", &Config::optimizer_offload_fraction,
             "share of the optimizer's state that is offloaded, in whole weights")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("overlap_cpu_optimizer_d2h_h2d", &Config::overlap_cpu_optimizer_d2h_h2d,
             "read the next piece of offloaded optimizer state while one is updated");
     t.field("cpu_offloading", &Config::cpu_offloading,
             "offload the activations of layers between forward and backward: to pinned memory of "
-            "the host on a GPU, to --offload-folder on a CPU");
+            "the host on a GPU, to --offload-folder on a CPU")
+        .left_out_of_check("offload");
     t.field("cpu_offloading_num_layers", &Config::cpu_offloading_num_layers,
             "offload the first layers of each pipeline stage, this many (implies "
             "--cpu-offloading); 0 with --cpu-offloading: all layers")
-        .at_least(0)
-        .at_most(kMaxLayers);
+        .between(0, kMaxLayers);
     t.field("cpu_offloading_activations", &Config::cpu_offloading_activations,
             "let --cpu-offloading leave activations in memory");
     t.field("cpu_offloading_weights", &Config::cpu_offloading_weights,
             "offload the 16-bit weights of the layers that --cpu-offloading names as well; each "
             "layer's are read when it is used, one layer ahead");
     t.field("fine_grained_activation_offloading", &Config::fine_grained_activation_offloading,
-            "offload the activations of the parts of layers that --offload-modules names");
+            "offload the activations of the parts of layers that --offload-modules names")
+        .left_out_of_check("offload");
     t.field("offload_modules", &Config::offload_modules,
             "parts of a layer; attn_norm, mlp_norm: input of a norm; qkv_linear, attn_proj: input "
             "of a projection; core_attn: queries, keys, values and output; mlp: a dense MLP; "
@@ -104,13 +113,11 @@ const FieldTable<OffloadConfig>& offload_table() {
     t.field("min_offloaded_tensor_size", &Config::min_offloaded_tensor_size,
             "offload only tensors of at least this many elements; whole layers also offload "
             "tensors of 16384 elements")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize);
     t.field("activation_offload_fraction", &Config::activation_offload_fraction,
             "share of the layers of a pipeline stage that offload, with "
             "--fine-grained-activation-offloading")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     return t;
   }();
   return table;
@@ -127,15 +134,18 @@ const FieldTable<MemoryConfig>& memory_table() {
             "layers recompute and offload (with --offload-folder) and, unless it is given, the "
             "micro-batch size, so that a step takes the least time")
         .value_name("BYTES|auto")
-        .none_is_empty();
+        .none_is_empty()
+        .left_out_of_check("--memory-budget");
     t.field("activation_plan", &MemoryConfig::activation_plan,
             "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
             "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "
             "--memory-budget chooses it")
-        .none_is_empty();
+        .none_is_empty()
+        .differs_silently();
     t.field("planned_world_size", &MemoryConfig::planned_world_size,
             "number of ranks that the activation plan was made for; set by --memory-budget")
-        .hidden();
+        .hidden()
+        .differs_silently();
     t.include(&MemoryConfig::recompute, recompute_table());
     t.include(&MemoryConfig::offload, offload_table());
     return t;

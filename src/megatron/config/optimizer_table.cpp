@@ -6,6 +6,11 @@
 #include "megatron/config/size_limits.h"
 
 namespace megatron {
+namespace {
+
+constexpr std::string_view kNotStored = "applies from now on: checkpoints do not store it";
+
+}  // namespace
 
 const FieldTable<OptimizerConfig>& optimizer_table() {
   using Config = OptimizerConfig;
@@ -13,21 +18,29 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     FieldTable<Config> t;
     t.group("Optimizer");
     t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
-        .choices({"adam", "sgd", "adafactor"});
+        .choices({"adam", "sgd", "adafactor"})
+        .breaks_resume("its state belongs to another update rule");
     t.field("weight_decay", &Config::weight_decay, "coefficient of the decoupled weight decay")
-        .at_least(0);
+        .at_least(0)
+        .defines_schedule();
     t.field("apply_wd_to_qk_layernorm", &Config::apply_wd_to_qk_layernorm,
             "apply weight decay to the norms of queries and keys too");
     t.field("clip_grad", &Config::clip_grad, "clip the gradient to this norm; 0: do not clip")
-        .at_least(0);
+        .at_least(0)
+        .applies_on_resume();
     t.field("adam_beta1", &Config::adam_beta1, "decay rate of Adam's first moment")
         .at_least(0)
-        .below(1);
+        .below(1)
+        .applies_on_resume();
     t.field("adam_beta2", &Config::adam_beta2, "decay rate of Adam's second moment")
         .at_least(0)
-        .below(1);
-    t.field("adam_eps", &Config::adam_eps, "Adam's epsilon").above(0);
-    t.field("sgd_momentum", &Config::sgd_momentum, "momentum of SGD").at_least(0).below(1);
+        .below(1)
+        .applies_on_resume();
+    t.field("adam_eps", &Config::adam_eps, "Adam's epsilon").above(0).applies_on_resume();
+    t.field("sgd_momentum", &Config::sgd_momentum, "momentum of SGD")
+        .at_least(0)
+        .below(1)
+        .applies_on_resume();
     t.field("adafactor_beta1", &Config::adafactor_beta1,
             "decay rate of Adafactor's first moment; none: it keeps no first moment")
         .at_least(0)
@@ -63,40 +76,37 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Learning rate");
+    t.group("Learning rate").following().left_out_of_check().defines_schedule();
     t.field("lr", &Config::lr, "peak learning rate").at_least(0);
     t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay").at_least(0);
     t.field("lr_decay_style", &Config::lr_decay_style, "shape of the learning rate decay");
     t.field("lr_decay_iters", &Config::lr_decay_iters,
             "number of iterations of the decay; none: the whole run")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("lr_decay_samples", &Config::lr_decay_samples,
             "number of samples of the decay, with --train-samples")
-        .at_least(1)
-        .at_most(kMaxSamples);
-    t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "shape of the decay phase of WSD");
+        .between(1, kMaxSamples);
+    t.field("lr_wsd_decay_style", &Config::lr_wsd_decay_style, "shape of the decay phase of WSD")
+        .on_resume(kNotStored);
     t.field("lr_wsd_decay_iters", &Config::lr_wsd_decay_iters,
             "number of iterations of the decay phase of WSD")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize)
+        .on_resume(kNotStored);
     t.field("lr_wsd_decay_samples", &Config::lr_wsd_decay_samples,
             "number of samples of the decay phase of WSD")
-        .at_least(0)
-        .at_most(kMaxSamples);
+        .between(0, kMaxSamples)
+        .on_resume(kNotStored);
     t.field("lr_warmup_fraction", &Config::lr_warmup_fraction,
             "fraction of the decay that is used for linear warm-up")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     t.field("lr_warmup_iters", &Config::lr_warmup_iters, "number of iterations of linear warm-up")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize);
     t.field("lr_warmup_samples", &Config::lr_warmup_samples,
             "number of samples of linear warm-up, with --train-samples")
-        .at_least(0)
-        .at_most(kMaxSamples);
+        .between(0, kMaxSamples);
     t.field("lr_warmup_init", &Config::lr_warmup_init, "learning rate at the start of the warm-up")
-        .at_least(0);
+        .at_least(0)
+        .on_resume(kNotStored);
     t.field("start_weight_decay", &Config::start_weight_decay,
             "weight decay at the start, if it changes over time")
         .at_least(0);
@@ -105,6 +115,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
         .at_least(0);
     t.field("weight_decay_incr_style", &Config::weight_decay_incr_style,
             "shape of the change of the weight decay");
+    t.following().on_resume("");
     t.field("override_opt_param_scheduler", &Config::override_opt_param_scheduler,
             "on resume, use the schedule that the flags describe")
         .alias("override-opt_param-scheduler");

@@ -1,6 +1,8 @@
 // Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
 // gradients and weights, and the device.
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_rules.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
@@ -8,15 +10,25 @@
 namespace megatron {
 namespace {
 
+/// resolve() turns the flags off, as Megatron-LM does.
+constexpr ConditionalNote kNoTensorParallelism{
+    [](const Settings& s) { return s.parallel->tensor_model_parallel_size == 1; },
+    "is turned off: --tensor-model-parallel-size is 1"};
+constexpr ConditionalNote kNoPipeline{
+    [](const Settings& s) { return s.parallel->pipeline_model_parallel_size == 1; },
+    "without effect: --pipeline-model-parallel-size is 1"};
+
 void add_tensor_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("sequence_parallel", &Config::sequence_parallel,
           "shard the activations of norms and dropout along the sequence over the tensor-parallel "
-          "ranks");
+          "ranks")
+      .note(kNoTensorParallelism);
   t.field("tp_comm_overlap", &Config::tp_comm_overlap,
           "overlap GEMMs with their tensor-parallel collectives, piece by piece; requires "
           "--sequence-parallel")
-      .note("on a CPU it can be slower: compare the step time without it");
+      .note("on a CPU it can be slower: compare the step time without it")
+      .note(kNoTensorParallelism);
   t.field("no_async_tensor_model_parallel_allreduce",
           &Config::no_async_tensor_model_parallel_allreduce,
           "all-reduce the input gradient before the weight gradient is computed instead of "
@@ -40,35 +52,35 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
           &Config::microbatch_group_size_per_virtual_pipeline_stage,
           "number of consecutive microbatches that a chunk processes before the next chunk, with "
           "the interleaved schedule; none: the number of pipeline ranks")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize)
+      .note({[](const Settings& s) { return !has_microbatch_groups(s); },
+             "without effect: the schedule has one chunk per rank, or an order of its own"});
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication,
-          "do not overlap the communication between stages with computation");
+          "do not overlap the communication between stages with computation")
+      .note(kNoPipeline);
 }
 
 void add_stage_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("num_virtual_stages_per_pipeline_rank", &Config::num_virtual_stages_per_pipeline_rank,
           "number of model chunks on each rank")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("num_layers_per_virtual_pipeline_stage", &Config::num_layers_per_virtual_pipeline_stage,
           "largest number of layers of a model chunk, instead of the number of chunks")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("decoder_first_pipeline_num_layers", &Config::decoder_first_pipeline_num_layers,
           "number of layers on the first rank; the other ranks share the rest")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("decoder_last_pipeline_num_layers", &Config::decoder_last_pipeline_num_layers,
           "number of layers on the last rank; the other ranks share the rest")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("account_for_embedding_in_pipeline_split",
           &Config::account_for_embedding_in_pipeline_split,
-          "count the embedding as a layer when layers are divided");
+          "count the embedding as a layer when layers are divided")
+      .note(kNoPipeline);
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
-          "count the output layer with the loss as a layer when layers are divided");
+          "count the output layer with the loss as a layer when layers are divided")
+      .note(kNoPipeline);
   t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
           "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
           "stage; x*n and (...)*n repeat");
@@ -86,12 +98,10 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_bucket_size", &Config::ddp_bucket_size,
           "number of elements of a gradient bucket; none: max(40e6, 1e6 x ranks), or one bucket "
           "without --overlap-grad-reduce")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("ddp_num_buckets", &Config::ddp_num_buckets,
           "number of gradient buckets, instead of their size")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("ddp_pad_buckets_for_high_nccl_busbw", &Config::ddp_pad_buckets_for_high_nccl_busbw,
           "pad buckets to a multiple of 2^16 elements");
   t.field("ddp_average_in_collective", &Config::ddp_average_in_collective,
@@ -102,17 +112,18 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_grad_compression", &Config::ddp_grad_compression,
           "compress the gradients that are sent; bf16: round to bfloat16; low-rank: send two "
           "low-rank factors with error feedback (PowerSGD)")
-      .choices({"none", "bf16", "low-rank"});
+      .choices({"none", "bf16", "low-rank"})
+      .left_out_of_check("--ddp-grad-compression");
   t.field("ddp_grad_compression_rank", &Config::ddp_grad_compression_rank,
           "rank of the factors with --ddp-grad-compression low-rank")
-      .at_least(1)
-      .at_most(1024);
+      .between(1, 1024)
+      .note({[](const Settings& s) { return s.parallel->ddp_grad_compression != "low-rank"; },
+             "without effect: there is no --ddp-grad-compression low-rank"});
   t.field("check_weight_hash_across_dp_replicas_interval",
           &Config::check_weight_hash_across_dp_replicas_interval,
           "number of iterations between checks that all replicas have equal weights, which is also "
           "checked before a checkpoint is complete; 0: never")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
 }
 
 void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
@@ -122,8 +133,7 @@ void add_optimizer_fields(FieldTable<ParallelConfig>& t) {
   t.field("num_distributed_optimizer_instances", &Config::num_distributed_optimizer_instances,
           "number of copies of the optimizer state; each is sharded over a group of data-parallel "
           "ranks")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field(
       "overlap_param_gather", &Config::overlap_param_gather,
       "overlap the all-gather of updated weights with the next forward pass, or, when weights are "
@@ -146,8 +156,7 @@ void add_sharding_fields(FieldTable<ParallelConfig>& t) {
       .none_is_empty();
   t.field("zero_stage", &Config::zero_stage,
           "DeepSpeed's name of --data-parallel-sharding-strategy: 0 to 3")
-      .at_least(0)
-      .at_most(3);
+      .between(0, 3);
   t.field(
        "outer_dp_sharding_strategy", &Config::outer_dp_sharding_strategy,
        "what the instances of --num-distributed-optimizer-instances divide among them; optim: the "
@@ -162,8 +171,7 @@ void add_sharding_fields(FieldTable<ParallelConfig>& t) {
   t.field("suggested_communication_unit_size", &Config::suggested_communication_unit_size,
           "gather and reduce layers together until they have this number of elements; none: each "
           "layer by itself")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
 }
 
 void add_transport_fields(FieldTable<ParallelConfig>& t) {
@@ -178,7 +186,8 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
       .choices({"nccl", "gloo"});
   t.field("cpu_transport", &Config::cpu_transport,
           "transport between CPU ranks; auto: shared memory within a host, Gloo across hosts")
-      .choices({"auto", "shared-memory", "gloo"});
+      .choices({"auto", "shared-memory", "gloo"})
+      .left_out_of_check();
   t.field("distributed_timeout_minutes", &Config::distributed_timeout_minutes,
           "timeout of communication between ranks, in minutes")
       .above(0)
@@ -186,8 +195,7 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
   t.field("hang_warning_seconds", &Config::hang_warning_seconds,
           "warn when ranks do not arrive for this many seconds, and say which, where they are and "
           "who waits for them; 0: never")
-      .at_least(0)
-      .at_most(86400);
+      .between(0, 86400);
   t.field("hang_report_dir", &Config::hang_report_dir,
           "folder in which every rank writes its last calls and its stacks on SIGUSR2 and when "
           "ranks die or do not arrive; none: hang-reports in --tensorboard-dir or --save (see "
@@ -204,7 +212,8 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
       .value_name("N");
   t.field("log_comm", &Config::log_comm,
           "print calls, bytes and waiting time of the communication on each axis with each log "
-          "line");
+          "line")
+      .left_out_of_check();
 }
 
 }  // namespace
@@ -216,16 +225,13 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size,
             "number of ranks that each layer is sharded over")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size,
             "number of ranks that the layers are divided among")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("context_parallel_size", &Config::context_parallel_size,
             "number of ranks that each sequence is divided among")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("cp_comm_type", &Config::cp_comm_type,
             "how the ranks of --context-parallel-size exchange keys and values, once or for each "
             "layer: p2p: they travel around a ring while attention computes; all_gather: every "
@@ -234,22 +240,21 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("hierarchical_context_parallel_sizes", &Config::hierarchical_context_parallel_sizes,
             "for --cp-comm-type a2a+p2p: number of ranks that divide heads, and number of such "
             "groups in a ring")
-        .at_least(2)
-        .at_most(kMaxSize);
+        .between(2, kMaxSize);
     t.field("hybrid_context_parallel", &Config::hybrid_context_parallel,
             "divide each document over as many ranks as its length needs: short documents stay on "
-            "one rank, long ones take 2, 4, ... ranks that hold the same weights");
+            "one rank, long ones take 2, 4, ... ranks that hold the same weights")
+        .on_resume(kOtherSums);
     t.field("max_seqlen_per_dp_cp_rank", &Config::max_seqlen_per_dp_cp_rank,
             "for --hybrid-context-parallel: largest number of tokens of a microbatch on one rank")
-        .at_least(0);
+        .at_least(0)
+        .on_resume(kOtherSums);
     t.field("expert_model_parallel_size", &Config::expert_model_parallel_size,
             "number of ranks that the experts are divided among")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("expert_tensor_parallel_size", &Config::expert_tensor_parallel_size,
             "number of ranks that each expert is sharded over; none: --tensor-model-parallel-size")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize);
     t.field("use_tp_pp_dp_mapping", &Config::use_tp_pp_dp_mapping,
             "order ranks as tp-cp-ep-pp-dp instead of tp-cp-ep-dp-pp");
     add_tensor_fields(t);

@@ -37,7 +37,7 @@ const FieldTable<MemoryPlanOptions>& memory_plan_table() {
     FieldTable<Options> t;
     add_memory_plan_fields(t);
     t.field("json", &Options::json, "print the memory of every rank of the pipeline as JSON");
-    t.field("world_size", &Options::world_size, "number of ranks").at_least(1).at_most(1'000'000);
+    t.field("world_size", &Options::world_size, "number of ranks").between(1, 1'000'000);
     add_plan_run_fields(t);
     return t;
   }();

@@ -2,6 +2,7 @@
 // scaling.
 #include "megatron/config/loss_scale_config.h"
 #include "megatron/config/optimizer_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -9,29 +10,39 @@
 namespace megatron {
 namespace {
 
+constexpr std::string_view kArithmetic = "steps use another precision from now on";
 constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
+
+constexpr ConditionalNote kNotDynamic{
+    [](const Settings& s) {
+      return !s.training->fp16 || s.training->loss_scale.loss_scale.value_or(0) != 0;
+    },
+    "without effect: only --fp16 without --loss-scale has a dynamic loss scale"};
 
 const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
+    t.following().left_out_of_check();
     t.field("loss_scale", &Config::loss_scale,
             "constant loss scale; none: dynamic with --fp16, else 1")
         .at_least(0);
     t.field("initial_loss_scale", &Config::initial_loss_scale, "initial dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale);
+        .at_most(kLargestLossScale)
+        .note(kNotDynamic);
     t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale);
+        .at_most(kLargestLossScale)
+        .note(kNotDynamic);
     t.field("loss_scale_window", &Config::loss_scale_window,
             "number of steps with finite gradients after which the loss scale doubles")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize)
+        .note(kNotDynamic);
     t.field("hysteresis", &Config::hysteresis,
             "number of steps with non-finite gradients after which the loss scale halves")
-        .at_least(1)
-        .at_most(kMaxSize);
+        .between(1, kMaxSize)
+        .note(kNotDynamic);
     return t;
   }();
   return table;
@@ -42,10 +53,14 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
 void add_precision_fields(FieldTable<TrainingConfig>& table) {
   using Config = TrainingConfig;
   table.group("Precision");
-  table.field("bf16", &Config::bf16,
-              "compute in bfloat16, with main weights and gradients in fp32");
-  table.field("fp16", &Config::fp16,
-              "compute in float16 with loss scaling, with main weights and gradients in fp32");
+  table.field("bf16", &Config::bf16, "compute in bfloat16, with main weights and gradients in fp32")
+      .breaks_resume(kArithmetic)
+      .left_out_of_check("--bf16 (float64 is used)");
+  table
+      .field("fp16", &Config::fp16,
+             "compute in float16 with loss scaling, with main weights and gradients in fp32")
+      .breaks_resume(kArithmetic)
+      .left_out_of_check("--fp16 (float64 is used)");
   table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
               "accumulate and reduce gradients in fp32; this is the default unless "
               "--grad-reduce-in-bf16 is given");
@@ -56,9 +71,11 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
 
 void add_precision_fields(FieldTable<OptimizerConfig>& table) {
   using Config = OptimizerConfig;
-  table.group("Optimizer");
-  table.field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
-              "allow types other than fp32 for Adam's moments, main gradients and main weights");
+  table.group("Optimizer").following().left_out_of_check();
+  table
+      .field("use_precision_aware_optimizer", &Config::use_precision_aware_optimizer,
+             "allow types other than fp32 for Adam's moments, main gradients and main weights")
+      .left_out_of_check("--use-precision-aware-optimizer");
   const std::vector<std::string> states{"fp32", "bf16", "fp16", "int8", "fp8"};
   table
       .field(

@@ -9,7 +9,7 @@ const FieldTable<RerunConfig>& rerun_table() {
   using Config = RerunConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
-    t.group("Result validation");
+    t.group("Result validation").following().left_out_of_check();
     t.field("rerun_mode", &Config::rerun_mode,
             "what to do about a suspicious result; validate_results: run the step again to tell a "
             "hardware fault from a correct result; report_stats: run every step twice and report "
@@ -23,8 +23,7 @@ const FieldTable<RerunConfig>& rerun_table() {
             "suspicious");
     t.field("error_injection_rate", &Config::error_injection_rate,
             "inject an error into one in this many validations, as a test; 0: never")
-        .at_least(0)
-        .at_most(kMaxSize);
+        .between(0, kMaxSize);
     t.field("error_injection_type", &Config::error_injection_type,
             "outcome that the injected error simulates")
         .choices({"correct_result", "transient_error", "persistent_error"});

@@ -1,9 +1,18 @@
 #include "megatron/config/settings_tables.h"
 
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
+
+constexpr ConditionalNote kNothingIsSaved{
+    [](const Settings& s) { return s.checkpoint->save.empty(); },
+    "without effect: there is no --save"};
+constexpr ConditionalNote kOnlyEvaluates{[](const Settings& s) { return s.training->skip_train; },
+                                         "without effect: --skip-train writes nothing"};
+
 const FieldTable<Settings>& settings_table() {
   static const FieldTable<Settings> table = [] {
     FieldTable<Settings> t;

@@ -23,6 +23,14 @@ struct TokenizerConfig;
 struct TrainingConfig;
 struct TransformerConfig;
 
+/// Notes that several tables give.
+extern const ConditionalNote kNothingIsSaved, kOnlyEvaluates;
+
+/// Consequences of a resume with another value, which several tables name.
+inline constexpr std::string_view kOtherSamples =
+    "the consumed samples were different ones: some samples repeat, some are never seen";
+inline constexpr std::string_view kOtherSums = "the same samples, summed in another order";
+
 const FieldTable<TransformerConfig>& transformer_table();
 const FieldTable<MoeConfig>& moe_table();
 const FieldTable<ParallelConfig>& parallel_table();
@@ -43,8 +51,8 @@ const FieldTable<LoggerConfig>& logger_table();
 void add_precision_fields(FieldTable<TrainingConfig>& table);
 void add_precision_fields(FieldTable<OptimizerConfig>& table);
 
-/// Returns whether this setting of experts is accepted with a note by a model without experts,
-/// because it tunes their router or dispatch and asks for nothing.
+/// Returns whether a model without experts accepts this setting of experts with a note, because it
+/// tunes their router or dispatch and asks for nothing.
 bool is_harmless_without_experts(std::string_view name);
 
 /// Returns the table of all settings of a run.

@@ -1,5 +1,7 @@
 // Declares the flags of the model's architecture: size, attention, norms, MLP, experts, positions,
 // dropout and initialization.
+#include "megatron/config/checkpoint_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
@@ -12,36 +14,32 @@ using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
 void add_size(Table& t) {
-  t.group("Model");
+  t.group("Model").following().architecture(ArchitectureRole::forward);
   t.field("num_layers", &Config::num_layers, "number of transformer layers")
-      .at_least(1)
-      .alias("encoder-num-layers")
-      .at_most(kMaxLayers);
-  t.field("hidden_size", &Config::hidden_size, "hidden size of the model")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxLayers)
+      .alias("encoder-num-layers");
+  t.field("hidden_size", &Config::hidden_size, "hidden size of the model").between(1, kMaxSize);
   t.field("num_attention_heads", &Config::num_attention_heads, "number of query heads")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize);
   t.field("ffn_hidden_size", &Config::ffn_hidden_size,
           "hidden size of the MLP; 0: 4 x hidden size, or 8/3 x hidden size rounded down to a "
           "multiple of 64 with a gated activation")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("kv_channels", &Config::kv_channels,
           "size of each attention head; 0: hidden size / number of heads")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("group_query_attention", &Config::group_query_attention,
           "use grouped-query attention: groups of query heads share keys and values");
   t.field("num_query_groups", &Config::num_query_groups,
           "number of key and value heads with --group-query-attention")
-      .at_least(1)
-      .at_most(kMaxSize);
+      .between(1, kMaxSize)
+      .note({[](const Settings& s) {
+               return !s.model->group_query_attention && s.checkpoint->load.empty();
+             },
+             "without effect: there is no --group-query-attention"});
   t.field("max_position_embeddings", &Config::max_position_embeddings,
           "longest sequence that the position embeddings cover; 0: the sequence length")
-      .at_least(0)
-      .at_most(kMaxSize);
+      .between(0, kMaxSize);
   t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights,
           "use separate weights for the embedding and the output layer");
 }
@@ -61,10 +59,12 @@ void add_layers(Table& t) {
           "normalize queries and keys before the rotary embedding");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
-          "token together, as OLMoE does");
+          "token together, as OLMoE does")
+      .older_checkpoints_lack_it();
   t.field("clip_qkv", &Config::clip_qkv,
           "clamp queries, keys and values to [-C, C] before the rotary embedding")
-      .above(0);
+      .above(0)
+      .older_checkpoints_lack_it();
   t.field("add_bias_linear", &Config::add_bias_linear, "disable the biases of the linear layers")
       .off_flag("disable-bias-linear");
   t.field("add_qkv_bias", &Config::add_qkv_bias,
@@ -73,7 +73,8 @@ void add_layers(Table& t) {
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
   t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
           "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window");
+          "each layer that uses the window")
+      .architecture(ArchitectureRole::none);  // the architecture has window_layers
 }
 
 void add_mlp(Table& t) {
@@ -84,9 +85,11 @@ void add_mlp(Table& t) {
   t.field("activation_func_clamp_value", &Config::activation_func_clamp_value,
           "with --quick-geglu, or with --swiglu and experts: limit the gate to at most this value "
           "and the second projection to between minus and plus this value")
-      .above(0);
+      .above(0)
+      .older_checkpoints_lack_it();
   t.field("glu_linear_offset", &Config::glu_linear_offset,
-          "with --quick-geglu: add this number to the second projection");
+          "with --quick-geglu: add this number to the second projection")
+      .older_checkpoints_lack_it();
 }
 
 void add_rope_scaling(Table& t) {
@@ -103,9 +106,8 @@ void add_rope_scaling(Table& t) {
   t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
           "context length of pretraining, for llama3 and yarn scaling; with yarn the default is "
           "4096")
-      .at_least(1)
-      .alias("yarn-original-max-position-embeddings")
-      .at_most(kMaxSize);
+      .between(1, kMaxSize)
+      .alias("yarn-original-max-position-embeddings");
   t.field("yarn_beta_fast", &Config::yarn_beta_fast,
           "YaRN: number of rotations above which a dimension is not scaled")
       .above(0);
@@ -139,15 +141,17 @@ void add_positions(Table& t) {
 }
 
 void add_regularisation(Table& t) {
-  t.group("Dropout and initialisation");
+  t.group("Dropout and initialisation").following().architecture(ArchitectureRole::training);
   t.field("hidden_dropout", &Config::hidden_dropout,
           "dropout probability of the residual branches and embeddings")
       .at_least(0)
-      .below(1);
+      .below(1)
+      .applies_on_resume();
   t.field("attention_dropout", &Config::attention_dropout,
           "dropout probability of the attention weights")
       .at_least(0)
-      .below(1);
+      .below(1)
+      .applies_on_resume();
   t.field("init_method_std", &Config::init_method_std, "standard deviation of the initial weights")
       .at_least(0);
   t.field("embedding_init_method_std", &Config::embedding_init_method_std,
@@ -156,7 +160,8 @@ void add_regularisation(Table& t) {
   t.field("init_method_xavier_uniform", &Config::init_method_xavier_uniform,
           "initialize weights with the Xavier uniform distribution");
   t.field("fp32_residual_connection", &Config::fp32_residual_connection,
-          "keep the residual stream in fp32");
+          "keep the residual stream in fp32")
+      .left_out_of_check("--fp32-residual-connection (float64 is used)");
   t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32,
           "has no effect: the attention softmax is always computed in fp32");
   t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling,

@@ -1,7 +1,6 @@
 #include "megatron/models/architecture.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -9,7 +8,8 @@
 #include "megatron/base/json.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
-#include "megatron/config/settings_enums.h"
+#include "megatron/config/setting.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
@@ -23,88 +23,12 @@ using Table = FieldTable<Config>;
 constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31,
                        kMostExperts = 100'000;
 
-void add_sizes(Table& t) {
-  t.field("num_layers", &Config::num_layers, "");
-  t.field("hidden_size", &Config::hidden_size, "");
-  t.field("num_attention_heads", &Config::num_attention_heads, "");
-  t.field("ffn_hidden_size", &Config::ffn_hidden_size, "");
-  t.field("kv_channels", &Config::kv_channels, "");
-  t.field("group_query_attention", &Config::group_query_attention, "");
-  t.field("num_query_groups", &Config::num_query_groups, "");
-  t.field("max_position_embeddings", &Config::max_position_embeddings, "");
-  t.field("vocab_size", &Config::vocab_size, "");
-  t.field("untie_embeddings_and_output_weights", &Config::untie_embeddings_and_output_weights, "");
-}
-
-void add_layers(Table& t) {
-  t.field("normalization", &Config::normalization, "");
-  t.field("norm_placement", &Config::norm_placement, "");
-  t.field("norm_epsilon", &Config::norm_epsilon, "");
-  t.field("apply_layernorm_1p", &Config::apply_layernorm_1p, "");
-  t.field("apply_residual_connection_post_layernorm",
-          &Config::apply_residual_connection_post_layernorm, "");
-  t.field("qk_layernorm", &Config::qk_layernorm, "");
-  t.field("qk_layernorm_scope", &Config::qk_layernorm_scope, "");
-  t.field("clip_qkv", &Config::clip_qkv, "");
-  t.field("activation", &Config::activation, "");
-  t.field("gated_linear_unit", &Config::gated_linear_unit, "");
-  t.field("activation_func_clamp_value", &Config::activation_func_clamp_value, "");
-  t.field("glu_linear_offset", &Config::glu_linear_offset, "");
-  t.field("add_bias_linear", &Config::add_bias_linear, "");
-  t.field("add_qkv_bias", &Config::add_qkv_bias, "");
-  t.field("window_size", &Config::window_size, "");
-  t.field("window_layers", &Config::window_layers, "");
-  t.field("softmax_scale", &Config::softmax_scale, "");
-}
-
-void add_positions(Table& t) {
-  t.field("position_embedding_type", &Config::position_embedding_type, "");
-  t.field("rotary_base", &Config::rotary_base, "");
-  t.field("rotary_percent", &Config::rotary_percent, "");
-  t.field("rotary_interleaved", &Config::rotary_interleaved, "");
-  t.field("rope_scaling_type", &Config::rope_scaling_type, "");
-  t.field("rope_scaling_factor", &Config::rope_scaling_factor, "");
-  t.field("rope_low_freq_factor", &Config::rope_low_freq_factor, "");
-  t.field("rope_high_freq_factor", &Config::rope_high_freq_factor, "");
-  t.field("rope_original_max_position_embeddings", &Config::rope_original_max_position_embeddings,
-          "");
-  t.field("yarn_beta_fast", &Config::yarn_beta_fast, "");
-  t.field("yarn_beta_slow", &Config::yarn_beta_slow, "");
-  t.field("yarn_mscale", &Config::yarn_mscale, "");
-  t.field("yarn_mscale_all_dim", &Config::yarn_mscale_all_dim, "");
-  t.field("yarn_correction_range_round_to_int", &Config::yarn_correction_range_round_to_int, "");
-  t.field("yarn_attention_factor", &Config::yarn_attention_factor, "");
-}
-
-void add_experts(FieldTable<MoeConfig>& t) {
-  using M = MoeConfig;
-  t.field("num_experts", &M::num_experts, "");
-  t.field("moe_layers", &M::layers, "");
-  t.field("moe_ffn_hidden_size", &M::ffn_hidden_size, "");
-  t.field("moe_shared_expert_intermediate_size", &M::shared_expert_intermediate_size, "");
-  t.field("moe_shared_expert_gate", &M::shared_expert_gate, "");
-  t.field("moe_latent_size", &M::latent_size, "");
-  t.field("moe_router_topk", &M::router_topk, "");
-  t.field("moe_router_score_function", &M::router_score_function, "");
-  t.field("moe_router_pre_softmax", &M::router_pre_softmax, "");
-  t.field("moe_router_topk_scaling_factor", &M::router_topk_scaling_factor, "");
-  t.field("moe_router_num_groups", &M::router_num_groups, "");
-  t.field("moe_router_group_topk", &M::router_group_topk, "");
-  t.field("moe_router_enable_expert_bias", &M::router_enable_expert_bias, "");
-  t.field("moe_expert_capacity_factor", &M::expert_capacity_factor, "");
-  t.field("moe_pad_expert_input_to_capacity", &M::pad_expert_input_to_capacity, "");
-  t.field("moe_token_drop_policy", &M::token_drop_policy, "");
-  t.field("moe_apply_probs_on_input", &M::apply_probs_on_input, "");
-}
-
-void add_balancing(FieldTable<MoeConfig>& t) {
-  using M = MoeConfig;
-  t.field("moe_router_dtype", &M::router_dtype, "");
-  t.field("moe_router_bias_update_rate", &M::router_bias_update_rate, "");
-  t.field("moe_router_load_balancing_type", &M::router_load_balancing_type, "");
-  t.field("moe_aux_loss_coeff", &M::aux_loss_coeff, "");
-  t.field("moe_z_loss_coeff", &M::z_loss_coeff, "");
-  t.field("moe_input_jitter_eps", &M::input_jitter_eps, "");
+/// Returns the settings that have a role in the architecture.
+Table settings_of(ArchitectureRole role) {
+  Table table;
+  for (const Field& field : transformer_table().set().fields)
+    if (field.architecture == role) table.add_field(field);
+  return table;
 }
 
 Json scalar_to_json(const Field& field, const std::string& text) {
@@ -121,8 +45,15 @@ Json scalar_to_json(const Field& field, const std::string& text) {
   return text;
 }
 
+/// Returns the values of a member as checkpoints store them; empty if unset.
+std::vector<std::string> stored_values(const Field& field, const Config& config) {
+  std::vector<std::string> values = field.get(&config);
+  if (values.empty() && !field.none_text.empty()) values.push_back(field.none_text);
+  return values;
+}
+
 Json member_to_json(const Field& field, const Config& config) {
-  const std::vector<std::string> values = field.get(&config);
+  const std::vector<std::string> values = stored_values(field, config);
   if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty())) {
     Json list = Json::array();
     for (const std::string& value : values) list.push_back(scalar_to_json(field, value));
@@ -154,8 +85,8 @@ void read_member(const Field& field, const Json& object, Config& config,
   }
 }
 
-void check_between(std::int64_t value, std::int64_t least, std::int64_t most, const char* name,
-                   const std::string& source) {
+void check_between(std::int64_t value, std::int64_t least, std::int64_t most,
+                   const std::string& name, const std::string& source) {
   if (value < least || value > most) {
     throw UserError({source + ": field '" + name + "' must be between " + std::to_string(least) +
                          " and " + std::to_string(most),
@@ -163,9 +94,15 @@ void check_between(std::int64_t value, std::int64_t least, std::int64_t most, co
   }
 }
 
-void check_size(std::int64_t value, std::int64_t most, const char* name,
+template <class T>
+void check_between(const T& config, std::int64_t T::*member, std::int64_t least, std::int64_t most,
+                   const std::string& source) {
+  check_between(config.*member, least, most, Setting(member).name(), source);
+}
+
+void check_size(const Config& config, std::int64_t Config::*member, std::int64_t most,
                 const std::string& source) {
-  check_between(value, 1, most, name, source);
+  check_between(config, member, 1, most, source);
 }
 
 void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_layers,
@@ -179,18 +116,15 @@ void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_la
 /// Checks the sizes of the experts as they were given.
 void check_experts(const Config& c, const std::string& source) {
   const MoeConfig& moe = c.moe;
-  check_between(moe.num_experts, 0, kMostExperts, "num_experts", source);
+  check_between(moe, &MoeConfig::num_experts, 0, kMostExperts, source);
   if (moe.num_experts == 0) return;
-  check_between(moe.ffn_hidden_size, 0, kWide, "moe_ffn_hidden_size", source);
-  check_between(moe.shared_expert_intermediate_size, 0, kWide,
-                "moe_shared_expert_intermediate_size", source);
-  check_between(moe.latent_size, 0, kWide, "moe_latent_size", source);
-  check_between(moe.router_topk, 1, moe.num_experts, "moe_router_topk", source);
+  for (const auto member : {&MoeConfig::ffn_hidden_size,
+                            &MoeConfig::shared_expert_intermediate_size, &MoeConfig::latent_size})
+    check_between(moe, member, 0, kWide, source);
+  check_between(moe, &MoeConfig::router_topk, 1, moe.num_experts, source);
   check_layer_list(moe.layers, c.num_layers, "moe_layers", source);
-  for (const auto& [name, value] : {std::pair("moe_router_num_groups", moe.router_num_groups),
-                                    std::pair("moe_router_group_topk", moe.router_group_topk)}) {
-    if (value) check_between(*value, 0, moe.num_experts, name, source);
-  }
+  for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
+    check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
 }
 
 void clear_rope_scaling(Config& c) {
@@ -274,45 +208,25 @@ void canonicalize_experts(Config& c) {
   canonicalize_router(moe);
 }
 
-/// Returns whether older checkpoints lack a member, which has its default there.
-bool may_be_absent(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kLater{
-      "activation_func_clamp_value", "glu_linear_offset", "qk_layernorm_scope", "clip_qkv"};
-  return is_moe_member(name) || std::ranges::find(kLater, name) != kLater.end();
-}
-
 }  // namespace
 
 const FieldTable<TransformerConfig>& forward_members() {
   static const Table table = [] {
-    Table t;
-    add_sizes(t);
-    add_layers(t);
-    add_positions(t);
+    Table t = settings_of(ArchitectureRole::forward);
+    // What no flag of the architecture names: the vocabulary is that of the tokenizer, and the
+    // layers follow from a pattern.
+    t.field("vocab_size", &Config::vocab_size, "");
+    t.field("window_layers", &Config::window_layers, "");
+    t.field("softmax_scale", &Config::softmax_scale, "");
     FieldTable<MoeConfig> experts;
-    add_experts(experts);
-    t.include(&Config::moe, experts);
-    return t;
+    experts.field("moe_layers", &MoeConfig::layers, "");
+    return t.include(&Config::moe, experts);
   }();
   return table;
 }
 
 const FieldTable<TransformerConfig>& training_members() {
-  static const Table table = [] {
-    Table t;
-    t.field("hidden_dropout", &Config::hidden_dropout, "");
-    t.field("attention_dropout", &Config::attention_dropout, "");
-    t.field("init_method_std", &Config::init_method_std, "");
-    t.field("embedding_init_method_std", &Config::embedding_init_method_std, "");
-    t.field("init_method_xavier_uniform", &Config::init_method_xavier_uniform, "");
-    t.field("fp32_residual_connection", &Config::fp32_residual_connection, "");
-    t.field("attention_softmax_in_fp32", &Config::attention_softmax_in_fp32, "");
-    t.field("apply_query_key_layer_scaling", &Config::apply_query_key_layer_scaling, "");
-    FieldTable<MoeConfig> balancing;
-    add_balancing(balancing);
-    t.include(&Config::moe, balancing);
-    return t;
-  }();
+  static const Table table = settings_of(ArchitectureRole::training);
   return table;
 }
 
@@ -336,7 +250,8 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
   std::size_t known = 0;
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
-      if (may_be_absent(field.name) && !json.contains(field.name)) continue;
+      const bool may_be_absent = field.older_checkpoints_lack_it || is_moe_member(field.name);
+      if (may_be_absent && !json.contains(field.name)) continue;
       read_member(field, json, config, source);
       ++known;
     }
@@ -353,17 +268,17 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 }
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
-  check_size(c.num_layers, 10'000, "num_layers", source);
-  check_size(c.hidden_size, kWide, "hidden_size", source);
-  check_size(c.num_attention_heads, kWide, "num_attention_heads", source);
-  check_size(c.vocab_size, kLong, "vocab_size", source);
+  check_size(c, &Config::num_layers, 10'000, source);
+  check_size(c, &Config::hidden_size, kWide, source);
+  check_size(c, &Config::num_attention_heads, kWide, source);
+  check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
-  check_size(full.ffn_hidden_size, kWide, "ffn_hidden_size", source);
-  check_size(full.kv_channels, kWide, "kv_channels", source);
-  check_size(full.num_query_groups, kWide, "num_query_groups", source);
+  check_size(full, &Config::ffn_hidden_size, kWide, source);
+  check_size(full, &Config::kv_channels, kWide, source);
+  check_size(full, &Config::num_query_groups, kWide, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
-    check_size(c.max_position_embeddings, kLong, "max_position_embeddings", source);
+    check_size(c, &Config::max_position_embeddings, kLong, source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
                      std::to_string(full.num_attention_heads) + " heads, " +
@@ -397,7 +312,7 @@ std::vector<ArchitectureDifference> forward_differences(const TransformerConfig&
   const TransformerConfig a = canonical_architecture(left), b = canonical_architecture(right);
   std::vector<ArchitectureDifference> differences;
   for (const Field& field : forward_members().set().fields) {
-    const auto left_values = field.get(&a), right_values = field.get(&b);
+    const auto left_values = stored_values(field, a), right_values = stored_values(field, b);
     if (left_values != right_values)
       differences.push_back({field.name, join_values(left_values), join_values(right_values)});
   }

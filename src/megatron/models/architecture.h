@@ -13,8 +13,8 @@ namespace megatron {
 
 struct TransformerConfig;
 
-/// Returns the members that decide shapes or the forward function. Except for moe_layers, the name
-/// of a member is that of its flag.
+/// Returns the members that decide shapes or the forward function: the settings of this role in
+/// transformer_table(), and members that no flag of its name sets, such as vocab_size.
 const FieldTable<TransformerConfig>& forward_members();
 /// Returns the members that only training uses or that only choose a numeric precision: dropout,
 /// initialisation, fp32 switches, balancing of experts.

@@ -7,8 +7,10 @@
 #include "megatron/base/format.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
@@ -21,8 +23,11 @@
 namespace megatron {
 namespace {
 
-/// Names of fields and their values.
-using Assignments = std::vector<std::pair<std::string, std::vector<std::string>>>;
+using Parallel = ParallelConfig;
+using Training = TrainingConfig;
+
+/// Settings and their values.
+using Assignments = std::vector<std::pair<Setting, std::vector<std::string>>>;
 
 struct Candidate {
   Assignments values;
@@ -69,48 +74,49 @@ void add_recompute(std::vector<Candidate>& all, const Settings& settings) {
   const ForwardShares shares = forward_shares(settings);
   std::vector<std::string> modules{"layernorm"};
   const auto selective = [&](double more_time) {
-    all.push_back(
-        {.values = {{"recompute_granularity", {"selective"}}, {"recompute_modules", modules}},
-         .more_time = more_time});
+    all.push_back({.values = {{&RecomputeConfig::recompute_granularity, {"selective"}},
+                              {&RecomputeConfig::recompute_modules, modules}},
+                   .more_time = more_time});
   };
   selective(0);
   const auto blocks = feed_forward_modules(settings.model->moe, settings.model->num_layers);
   modules.insert(modules.end(), blocks.begin(), blocks.end());
   selective(shares.mlp);
-  all.push_back({.values = {{"recompute_granularity", {"full"}},
-                            {"recompute_method", {"uniform"}},
-                            {"recompute_num_layers", {"1"}}},
+  all.push_back({.values = {{&RecomputeConfig::recompute_granularity, {"full"}},
+                            {&RecomputeConfig::recompute_method, {"uniform"}},
+                            {&RecomputeConfig::recompute_num_layers, {"1"}}},
                  .more_time = shares.layers});
 }
 
 void add_data_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
   if (!parallel.use_distributed_optimizer)
-    all.push_back({.values = {{"use_distributed_optimizer", {"true"}}}});
-  for (const char* stage : {"2", "3"}) all.push_back({.values = {{"zero_stage", {stage}}}});
+    all.push_back({.values = {{&Parallel::use_distributed_optimizer, {"true"}}}});
+  for (const char* stage : {"2", "3"})
+    all.push_back({.values = {{&Parallel::zero_stage, {stage}}}});
 }
 
 void add_parallel(std::vector<Candidate>& all, const ParallelConfig& parallel) {
-  const auto twice = [&](const char* field, std::int64_t size, Assignments more = {}) {
-    more.insert(more.begin(), {field, {text(2 * size)}});
+  const auto twice = [&](const Setting& setting, std::int64_t size, Assignments more = {}) {
+    more.insert(more.begin(), {setting, {text(2 * size)}});
     all.push_back({.values = std::move(more), .rank_factor = 2});
   };
-  twice("tensor_model_parallel_size", parallel.tensor_model_parallel_size,
-        {{"sequence_parallel", {"true"}}});
-  twice("pipeline_model_parallel_size", parallel.pipeline_model_parallel_size);
-  twice("context_parallel_size", parallel.context_parallel_size);
+  twice(&Parallel::tensor_model_parallel_size, parallel.tensor_model_parallel_size,
+        {{&Parallel::sequence_parallel, {"true"}}});
+  twice(&Parallel::pipeline_model_parallel_size, parallel.pipeline_model_parallel_size);
+  twice(&Parallel::context_parallel_size, parallel.context_parallel_size);
 }
 
 void add_optimizer_state(std::vector<Candidate>& all, const Settings& settings) {
   const OffloadConfig& offload = settings.memory->offload;
-  Assignments values{{"optimizer_cpu_offload", {"true"}}};
+  Assignments values{{&OffloadConfig::optimizer_cpu_offload, {"true"}}};
   if (settings.parallel->device != "cuda")
-    values.push_back(
-        {"offload_folder", {offload.offload_folder.empty() ? "DIR" : offload.offload_folder}});
+    values.push_back({&OffloadConfig::offload_folder,
+                      {offload.offload_folder.empty() ? "DIR" : offload.offload_folder}});
   all.push_back({.values = std::move(values), .waits_for_disk = true});
   for (const char* dtype : {"bf16", "int8"})
-    all.push_back({.values = {{"use_precision_aware_optimizer", {"true"}},
-                              {"exp_avg_dtype", {dtype}},
-                              {"exp_avg_sq_dtype", {dtype}}},
+    all.push_back({.values = {{&OptimizerConfig::use_precision_aware_optimizer, {"true"}},
+                              {&OptimizerConfig::exp_avg_dtype, {dtype}},
+                              {&OptimizerConfig::exp_avg_sq_dtype, {dtype}}},
                    .changes_numbers = true});
 }
 
@@ -119,34 +125,32 @@ std::vector<Candidate> candidates(const Settings& settings) {
   const TrainingConfig& training = *settings.training;
   add_recompute(all, settings);
   const auto micro_batch = [&](std::int64_t size) {
-    all.push_back({.values = {{"micro_batch_size", {text(size)}}}});
+    all.push_back({.values = {{&Training::micro_batch_size, {text(size)}}}});
   };
   if (training.micro_batch_size > 1) micro_batch(training.micro_batch_size / 2);
   if (training.micro_batch_size > 3) micro_batch(1);
   add_data_parallel(all, *settings.parallel);
   add_optimizer_state(all, settings);
   if (!training.bf16 && !training.fp16)
-    all.push_back({.values = {{"bf16", {"true"}}}, .changes_numbers = true});
+    all.push_back({.values = {{&Training::bf16, {"true"}}}, .changes_numbers = true});
   add_parallel(all, *settings.parallel);
   return all;
 }
 
-/// Sets the values. Returns the flags, or nothing if this program lacks one of them or if all
-/// values are set already.
+/// Sets the values. Returns the flags, or nothing if a value is invalid or if all are set already.
 std::optional<std::string> apply(const Assignments& values, Settings& settings) {
   std::string flags;
   bool has_changed = false;
-  for (const auto& [name, words] : values) {
-    const Field* field = settings_table().set().find_name(name);
-    if (field == nullptr || field->is_refused) return std::nullopt;
+  for (const auto& [setting, words] : values) {
+    const Field& field = setting.field();
     try {
-      has_changed = has_changed || field->get(&settings) != words;
-      assign(*field, &settings, words);
+      has_changed = has_changed || field.get(&settings) != words;
+      assign(field, &settings, words);
     } catch (const FieldError&) {
-      return std::nullopt;  // a value of a later version
+      return std::nullopt;
     }
-    flags += (flags.empty() ? "" : " ") + field->flag();
-    if (!field->is_switch()) flags += ' ' + join_values(words);
+    flags += (flags.empty() ? "" : " ") + field.flag();
+    if (!field.is_switch()) flags += ' ' + join_values(words);
   }
   return has_changed ? std::optional(flags) : std::nullopt;
 }

@@ -9,6 +9,7 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -90,20 +91,21 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
   using Sizes = std::vector<std::int64_t>;
   const MeshSizes given = mesh_sizes(*settings.parallel);
   const std::int64_t world = request.world_size, experts = settings.model->moe.num_experts;
-  const auto choose = [&](const char* field, std::int64_t value, const Sizes& free) {
-    return request.fixed.contains(field) ? Sizes{value} : free;
+  using Parallel = ParallelConfig;
+  const auto choose = [&](const Setting& setting, std::int64_t value, const Sizes& free) {
+    return request.fixed.contains(setting.name()) ? Sizes{value} : free;
   };
-  const Sizes tps = choose("tensor_model_parallel_size", given.tp,
+  const Sizes tps = choose(&Parallel::tensor_model_parallel_size, given.tp,
                            sizes_for(settings.model->num_attention_heads, world)),
-              cps = choose("context_parallel_size", given.cp,
+              cps = choose(&Parallel::context_parallel_size, given.cp,
                            context_sizes(settings.training->seq_length, world)),
-              pps = choose("pipeline_model_parallel_size", given.pp,
+              pps = choose(&Parallel::pipeline_model_parallel_size, given.pp,
                            sizes_for(settings.model->num_layers, world)),
-              eps = choose("expert_model_parallel_size", given.ep,
+              eps = choose(&Parallel::expert_model_parallel_size, given.ep,
                            experts > 0 ? sizes_for(experts, world) : Sizes{1});
   std::vector<MeshSizes> all;
   for (const std::int64_t tp : tps) {
-    const Sizes etps = choose("expert_tensor_parallel_size", given.expert_tp(),
+    const Sizes etps = choose(&Parallel::expert_tensor_parallel_size, given.expert_tp(),
                               experts > 0 && tp > 1 ? Sizes{1, tp} : Sizes{tp});
     for (const std::int64_t cp : cps) {
       for (const std::int64_t pp : pps) {

@@ -7,8 +7,10 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
@@ -21,18 +23,16 @@ constexpr double kGibibyte = 1 << 30;
 
 LayoutRequest layout_request(const LayoutPlanOptions& options) {
   LayoutRequest request{.world_size = options.world_size};
-  for (const char* field :
-       {"tensor_model_parallel_size", "context_parallel_size", "pipeline_model_parallel_size",
-        "expert_model_parallel_size", "expert_tensor_parallel_size"}) {
-    if (options.parsed.is_set(field)) request.fixed.emplace(field);
-  }
+  for (const auto& [name, origin] : options.parsed.origins) request.fixed.insert(name);
   return request;
 }
 
 /// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
 std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
   const std::int64_t experts = options.run.model->moe.num_experts;
-  if (experts == 0 || request.fixed.contains("expert_model_parallel_size")) return "";
+  if (experts == 0 ||
+      request.fixed.contains(Setting(&ParallelConfig::expert_model_parallel_size).name()))
+    return "";
   std::string sizes;
   for (std::int64_t size = 2; size <= std::min(options.world_size, experts); size *= 2) {
     if (experts % size != 0) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);

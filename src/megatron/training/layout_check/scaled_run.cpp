@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "megatron/base/division.h"
 #include "megatron/config/batch_schedule.h"
-#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/data_config.h"
-#include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/list_expression.h"
-#include "megatron/config/logger_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -23,7 +21,9 @@
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/scheduler_config.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -67,27 +67,31 @@ class Scaling {
     const std::int64_t microbatches = num_microbatches();
     scale_layers();
     scale_attention();
-    scale_widths();
+    scale_width(*s_.model, &TransformerConfig::ffn_hidden_size, sizes_.tp);
     scale_experts();
     scale_sequence();
     scale_ranks(max_ranks);
     scale_batch(microbatches);
     set_vocabulary();
-    leave_out_files();
-    leave_out_rounding();
-    leave_out_memory();
-    s_.training->train_iters = 1;
+    leave_out_settings();
+    set_values_of_check();
     return std::move(scaled_);
   }
 
  private:
-  void set(const char* flag, std::int64_t& size, std::int64_t to) {
+  void set(const std::string& what, std::int64_t& size, std::int64_t to) {
     if (size == to) return;
-    scaled_.sizes.push_back({flag, size, to});
+    scaled_.sizes.push_back({what, size, to});
     size = to;
   }
-  void leave_out(bool is_used, const char* what) {
-    if (is_used) scaled_.left_out.emplace_back(what);
+  template <class T>
+  void set(T& config, std::int64_t T::*member, std::int64_t to) {
+    set(Setting(member).flag(), config.*member, to);
+  }
+  /// Notes once that the check leaves `what` out; "": nothing to note.
+  void leave_out(std::string_view what) {
+    if (!what.empty() && std::ranges::count(scaled_.left_out, what) == 0)
+      scaled_.left_out.emplace_back(what);
   }
 
   std::int64_t num_microbatches() const {
@@ -172,7 +176,7 @@ class Scaling {
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
-    set("--num-layers", model.num_layers, std::ssize(kept));
+    set(model, &TransformerConfig::num_layers, std::ssize(kept));
   }
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
@@ -193,36 +197,36 @@ class Scaling {
     while (sharers < of_group &&
            std::gcd(fewer_groups * sharers, modulus) != std::gcd(heads, modulus))
       ++sharers;
-    set("--num-attention-heads", model.num_attention_heads, fewer_groups * sharers);
+    set(model, &TransformerConfig::num_attention_heads, fewer_groups * sharers);
     if (model.group_query_attention)
-      set("--num-query-groups", model.num_query_groups, fewer_groups);
+      set(model, &TransformerConfig::num_query_groups, fewer_groups);
     else
       model.num_query_groups = fewer_groups * sharers;
-    set("--kv-channels", model.kv_channels, std::min(model.kv_channels, kHeadChannels));
+    set(model, &TransformerConfig::kv_channels, std::min(model.kv_channels, kHeadChannels));
     const std::int64_t width = fills_width ? model.num_attention_heads * model.kv_channels
                                            : shrink(model.hidden_size, 4 * sizes_.tp,
                                                     std::min(model.hidden_size, 2 * kLeastWidth));
-    set("--hidden-size", model.hidden_size, width);
+    set(model, &TransformerConfig::hidden_size, width);
   }
 
-  void scale_width(const char* flag, std::int64_t& width, std::int64_t modulus) {
+  template <class T>
+  void scale_width(T& config, std::int64_t T::*member, std::int64_t modulus) {
+    const std::int64_t width = config.*member;
     if (width > 0)
-      set(flag, width, shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
+      set(config, member,
+          shrink(width, modulus, std::min(width, std::max(kLeastWidth, 2 * modulus))));
   }
-
-  void scale_widths() { scale_width("--ffn-hidden-size", s_.model->ffn_hidden_size, sizes_.tp); }
 
   void scale_experts() {
     MoeConfig& moe = s_.model->moe;
     if (moe.num_experts == 0) return;
-    scale_width("--moe-ffn-hidden-size", moe.ffn_hidden_size, sizes_.expert_tp());
-    scale_width("--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size,
-                sizes_.tp);
-    scale_width("--moe-latent-size", moe.latent_size, 1);
+    scale_width(moe, &MoeConfig::ffn_hidden_size, sizes_.expert_tp());
+    scale_width(moe, &MoeConfig::shared_expert_intermediate_size, sizes_.tp);
+    scale_width(moe, &MoeConfig::latent_size, 1);
     for (LoadBalancing& type : moe.router_load_balancing_type) {
-      leave_out(type == LoadBalancing::global_aux_loss,
-                "global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
-      if (type == LoadBalancing::global_aux_loss) type = LoadBalancing::aux_loss;
+      if (type != LoadBalancing::global_aux_loss) continue;
+      leave_out("global_aux_loss (it depends on the data-parallel ranks; aux_loss is used)");
+      type = LoadBalancing::aux_loss;
     }
     const std::int64_t groups = moe.router_num_groups.value_or(1),
                        chosen_groups = moe.router_group_topk.value_or(groups),
@@ -230,20 +234,21 @@ class Scaling {
     // Enough for top-k within the chosen groups, and two on a rank where there were several.
     const std::int64_t least = std::max(ceil_div(moe.router_topk, chosen_groups) * groups + 1,
                                         moe.num_experts > sizes_.ep ? 2 * sizes_.ep : sizes_.ep);
-    set("--num-experts", moe.num_experts,
+    set(moe, &MoeConfig::num_experts,
         shrink(moe.num_experts, modulus, std::min(moe.num_experts, least)));
   }
 
   void scale_sequence() {
     TrainingConfig& t = *s_.training;
     const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
-    set("--seq-length", t.seq_length,
+    set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
     s_.model->max_position_embeddings = t.seq_length;
     if (!s_.model->window_size) return;
     for (std::int64_t& side : *s_.model->window_size)
       if (side > 0)
-        set("--window-size", side, std::max<std::int64_t>(3, side * t.seq_length / before));
+        set(Setting(&TransformerConfig::window_size).flag(), side,
+            std::max<std::int64_t>(3, side * t.seq_length / before));
   }
 
   void scale_ranks(std::int64_t max_ranks) {
@@ -266,14 +271,7 @@ class Scaling {
         s_.parallel->microbatch_group_size_per_virtual_pipeline_stage.value_or(sizes_.pp);
     const std::int64_t least = sizes_.pp == 1 ? 2 : sizes_.pp + 1;
     set("microbatches", microbatches, shrink(microbatches, group, std::min(microbatches, least)));
-    set("--micro-batch-size", t.micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
-    leave_out(!t.rampup_batch_size.empty() || !t.step_batch_size_schedule.empty(),
-              "later batch sizes");
-    t.rampup_batch_size.clear();
-    t.step_batch_size_schedule.clear();
-    t.decrease_batch_size_if_needed = false;
-    t.train_samples = 0;
-    t.train_epochs.reset();
+    set(t, &TrainingConfig::micro_batch_size, std::min<std::int64_t>(t.micro_batch_size, 2));
     t.global_batch_size =
         microbatches * t.micro_batch_size * data_parallel_size(sizes_, scaled_.world_size);
   }
@@ -289,86 +287,37 @@ class Scaling {
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;
     s_.model->vocab_size = 0;
-    if (before > 0) scaled_.sizes.push_back({"--vocab-size", before, *tokenizer.vocab_size});
+    if (before > 0)
+      scaled_.sizes.push_back(
+          {Setting(&TokenizerConfig::vocab_size).flag(), before, *tokenizer.vocab_size});
   }
 
-  void leave_out_files() {
-    DataConfig data;
-    data.mock_data = true;
-    data.num_workers = 0;
-    data.reset_position_ids = s_.data->reset_position_ids;
-    data.reset_attention_mask = s_.data->reset_attention_mask;
-    data.eod_mask_loss = s_.data->eod_mask_loss;
-    data.dataloader_inter_document_masking = s_.data->dataloader_inter_document_masking;
-    data.document_packing_strategy = s_.data->document_packing_strategy;
-    leave_out(has_paths(*s_.data), "data (mock data are used)");
-    leave_out(s_.data->sft, "--sft");
-    s_.data = std::move(data);
-    leave_out(!s_.checkpoint->load.empty(), "--load (weights are drawn)");
-    s_.checkpoint = CheckpointConfig{};
-    s_.logger = LoggerConfig{};
-    s_.fault_tolerance = FaultToleranceConfig{};
-    s_.rerun = RerunConfig{};
-    s_.rerun->rerun_mode = "disabled";
-    TrainingConfig& t = *s_.training;
-    t.eval_iters = 0;
-    t.eval_interval.reset();
-    t.skip_train = t.full_validation = t.multiple_validation_sets = false;
-    t.validation_set_names.clear();
-    t.eval_global_batch_size.reset();
-    t.eval_micro_batch_size.reset();
-    t.start_eval_at_iter.reset();
-    t.iterations_to_skip.clear();
-    t.phase_transition_iterations.clear();
-    t.exit_interval.reset();
-    t.exit_duration_in_mins.reset();
-    s_.parallel->device = "cpu";
-    s_.parallel->cpu_transport = "auto";
-    s_.parallel->log_comm = s_.logger->log_straggler = false;
-    s_.scheduler = SchedulerConfig{};
-    s_.scheduler->lr = 1e-2;
-    leave_out(s_.model->moe.use_upcycling, "--moe-use-upcycling");
-    leave_out(s_.model->moe.expert_placement_interval > 0, "--moe-expert-placement-interval");
-    s_.model->moe.use_upcycling = false;
-    s_.model->moe.expert_placement_interval = 0;
-  }
-
-  /// Types that round would differ between layouts by more than a fault does.
-  void leave_out_rounding() {
-    TrainingConfig& t = *s_.training;
-    leave_out(t.bf16, "--bf16 (float64 is used)");
-    leave_out(t.fp16, "--fp16 (float64 is used)");
-    t.bf16 = t.fp16 = t.grad_reduce_in_bf16 = t.accumulate_allreduce_grads_in_fp32 = false;
-    t.loss_scale = {};
-    OptimizerConfig& optimizer = *s_.optimizer;
-    leave_out(optimizer.use_precision_aware_optimizer, "--use-precision-aware-optimizer");
-    const OptimizerConfig plain;
-    optimizer.use_precision_aware_optimizer = optimizer.main_grads_error_feedback = false;
-    optimizer.exp_avg_dtype = plain.exp_avg_dtype;
-    optimizer.exp_avg_sq_dtype = plain.exp_avg_sq_dtype;
-    optimizer.main_grads_dtype = plain.main_grads_dtype;
-    optimizer.main_params_dtype = plain.main_params_dtype;
-    // A gradient that is 0 but for rounding must not become a step of the size of the rate.
-    optimizer.adam_eps = 1e-2;
-    optimizer.adafactor_eps1 = 1e-6;
-    leave_out(s_.parallel->ddp_grad_compression != "none", "--ddp-grad-compression");
-    s_.parallel->ddp_grad_compression = "none";
-    leave_out(s_.model->fp32_residual_connection, "--fp32-residual-connection (float64 is used)");
-    s_.model->fp32_residual_connection = false;
-  }
-
-  void leave_out_memory() {
+  /// Gives the settings that the tables leave out of a check their defaults.
+  void leave_out_settings() {
+    for (const Field& field : settings_table().set().fields) {
+      if (!field.left_out_of_check || field.get(&s_) == field.default_values) continue;
+      leave_out(*field.left_out_of_check);
+      copy_values(field, field.default_values, &s_);
+    }
     MemoryConfig& memory = *s_.memory;
-    leave_out(memory.has_budget(), "--memory-budget");
-    memory.memory_budget.clear();
     memory.chooses_micro_batch_size = false;
-    const bool is_adaptive = memory.recompute.recompute_granularity == "adaptive";
-    leave_out(is_adaptive, "--recompute-granularity adaptive");
-    if (is_adaptive) memory.recompute.recompute_granularity.clear();
-    leave_out(memory.offload.cpu_offloading || memory.offload.optimizer_cpu_offload ||
-                  memory.offload.fine_grained_activation_offloading,
-              "offload");
-    memory.offload = {};
+    if (memory.recompute.recompute_granularity != "adaptive") return;
+    leave_out("--recompute-granularity adaptive");
+    memory.recompute.recompute_granularity.clear();
+  }
+
+  /// One step on mock data, which checks nothing else.
+  void set_values_of_check() {
+    s_.parallel->device = "cpu";
+    s_.data->mock_data = true;
+    s_.data->num_workers = 0;
+    s_.rerun->rerun_mode = "disabled";
+    s_.training->train_iters = 1;
+    s_.training->eval_iters = 0;
+    s_.scheduler->lr = 1e-2;
+    // A gradient that is 0 but for rounding must not become a step of the size of the rate.
+    s_.optimizer->adam_eps = 1e-2;
+    s_.optimizer->adafactor_eps1 = 1e-6;
   }
 
   ScaledRun scaled_;
