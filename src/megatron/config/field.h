@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/member_key.h"
+
 namespace megatron {
 
 /// The syntax of one value of a field.
@@ -40,6 +42,7 @@ struct Field {
   std::optional<double> minimum, maximum;
   bool minimum_is_excluded = false, maximum_is_excluded = false;
   std::vector<std::string> default_values;  ///< empty: unset
+  MemberKey member;  ///< where the value is stored, if it is one member
 
   /// Sets the member of `object`. Throws FieldError if the values are invalid.
   std::function<void(void* object, std::span<const std::string> values)> set;

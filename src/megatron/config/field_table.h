@@ -65,6 +65,11 @@ class FieldBuilder {
   FieldBuilder& none_is_empty();
   /// Sets a note that is printed once on stderr if the field is given.
   FieldBuilder& note(std::string text) { return field_.note = std::move(text), *this; }
+  /// Names the member that a custom field stores its value in.
+  template <class T, class V>
+  FieldBuilder& stores(V T::*member) {
+    return field_.member = member_key(member), *this;
+  }
 
  private:
   Field& field_;
@@ -84,6 +89,7 @@ class FieldTable {
   FieldBuilder field(std::string name, V T::*member, std::string help) {
     Field& added = add(std::move(name), std::move(help));
     describe_type<V>(added);
+    added.member = member_key(member);
     added.set = [member](void* object, std::span<const std::string> values) {
       read_values(static_cast<T*>(object)->*member, values);
     };

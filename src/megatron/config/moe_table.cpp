@@ -30,6 +30,7 @@ FieldBuilder add_size(Table& t, std::string name, std::int64_t Config::*member, 
             return size == 0 ? std::vector<std::string>{} : write_values(size);
           },
           std::move(help))
+      .stores(member)
       .optional()
       .at_least(0)
       .at_most(kMaxSize);
@@ -47,24 +48,26 @@ FieldBuilder add_optional(Table& t, std::string name, std::optional<V> Config::*
             if (config.*member == V{0}) (config.*member).reset();
           },
           [member](const Config& config) { return write_values(config.*member); }, std::move(help))
+      .stores(member)
       .optional()
       .at_least(0);
 }
 
 void add_layer_freq(Table& t) {
   t.custom(
-      "moe_layer_freq", ValueKind::text,
-      [](Config& config, std::span<const std::string> values) {
-        const std::string& text = single_value(values);
-        const auto list = list_expression(text);
-        if (!layer_period(text) && (!list || list->empty()))
-          throw FieldError{"must be a number above 0 or a list expression, got '" + text + "'",
-                           "write 2 for every second layer, or [0]*1+[1]*23"};
-        config.layer_freq = text;
-      },
-      [](const Config& config) { return write_values(config.layer_freq); },
-      "N: every N-th layer has experts, beginning with the first; or a list such as "
-      "[0]*1+[1]*23 with 1 for each layer that has experts");
+       "moe_layer_freq", ValueKind::text,
+       [](Config& config, std::span<const std::string> values) {
+         const std::string& text = single_value(values);
+         const auto list = list_expression(text);
+         if (!layer_period(text) && (!list || list->empty()))
+           throw FieldError{"must be a number above 0 or a list expression, got '" + text + "'",
+                            "write 2 for every second layer, or [0]*1+[1]*23"};
+         config.layer_freq = text;
+       },
+       [](const Config& config) { return write_values(config.layer_freq); },
+       "N: every N-th layer has experts, beginning with the first; or a list such as "
+       "[0]*1+[1]*23 with 1 for each layer that has experts")
+      .stores(&Config::layer_freq);
 }
 
 void add_experts(Table& t) {
@@ -96,6 +99,7 @@ void add_router_dtype(Table& t) {
                                                          : write_values(config.router_dtype);
        },
        "data type of the router's logits; none: fp32, from operands of the model's data type")
+      .stores(&Config::router_dtype)
       .optional()
       .choices({"fp32", "fp64"});
 }
@@ -159,6 +163,7 @@ void add_capacity(Table& t) {
        [](const Config& config) { return write_values(config.expert_capacity_factor); },
        "drop the tokens of an expert beyond its equal share of a microbatch times this factor; "
        "none or negative: drop no token")
+      .stores(&Config::expert_capacity_factor)
       .optional();
   t.field("moe_pad_expert_input_to_capacity", &Config::pad_expert_input_to_capacity,
           "pad the tokens of each expert to its capacity; requires --moe-expert-capacity-factor");

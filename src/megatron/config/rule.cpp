@@ -1,0 +1,185 @@
+#include "megatron/config/rule.h"
+
+#include <algorithm>
+
+namespace megatron {
+namespace rules {
+namespace {
+
+Words joined(const Words& first, const Words& second) {
+  Words all = first;
+  return all += second;
+}
+
+Words got_of(const char* verb, const Condition& other, const Wording& wording) {
+  return joined(joined(verb, other.words()), wording.why);
+}
+
+/// Returns "add --other, or leave --one out", unless the wording has another fix.
+Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
+  if (!wording.fix.empty()) return wording.fix;
+  return joined(joined(joined("add ", other.words()), joined(", or leave ", one.words())), " out");
+}
+
+}  // namespace
+
+Words::Words(std::initializer_list<Piece> pieces) {
+  for (const Piece& piece : pieces)
+    parts_.push_back({piece.number_ ? text_of(*piece.number_) : std::string(piece.text_),
+                      piece.setting_, piece.show_});
+}
+
+std::string Words::text(S settings) const {
+  std::string all;
+  for (const auto& [text, setting, show] : parts_) {
+    if (!setting)
+      all += text;
+    else if (show == Show::value)
+      all += setting->value(settings);
+    else
+      all += show == Show::off_flag ? setting->off_flag() : setting->flag();
+    if (show == Show::flag_and_value) all += " " + setting->value(settings);
+  }
+  return all;
+}
+
+bool Words::mentions_any(const FieldNames& names) const {
+  return std::ranges::any_of(parts_, [&](const Part& part) {
+    return part.setting && names.contains(part.setting->name());
+  });
+}
+
+bool Message::mentions_any(const FieldNames& names) const {
+  const auto is_named = [&](const Setting& setting) { return names.contains(setting.name()); };
+  return what.mentions_any(names) || got.mentions_any(names) || fix.mentions_any(names) ||
+         std::ranges::any_of(reads, is_named);
+}
+
+Words& Words::operator+=(const Words& more) {
+  parts_.insert(parts_.end(), more.parts_.begin(), more.parts_.end());
+  return *this;
+}
+
+bool Condition::holds(S settings) const {
+  return value_.empty() ? setting_.is_given(settings) : setting_.value(settings) == value_;
+}
+
+Words Condition::words() const {
+  return value_.empty() ? Words{setting_} : Words{setting_, " " + value_};
+}
+
+Rules::Rules(std::initializer_list<Rules> lists) {
+  for (const Rules& rules : lists)
+    list_.insert(list_.end(), rules.list_.begin(), rules.list_.end());
+}
+
+Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
+  const Message message{one.words(), got_of("needs ", other, wording), fix_of(one, other, wording)};
+  return Rules(
+      [=](S s) { return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt; });
+}
+
+Rules excludes(const Condition& one, const Condition& other, const Wording& wording) {
+  const Message message{one.words(), got_of("excludes ", other, wording),
+                        wording.fix.empty() ? "give one of the two" : wording.fix};
+  return Rules(
+      [=](S s) { return one.holds(s) && other.holds(s) ? std::optional(message) : std::nullopt; });
+}
+
+Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
+  Rules all{};
+  for (const Condition& one : some) {
+    const Message message{one.words(), got_of("has no effect without ", other, wording),
+                          fix_of(one, other, wording)};
+    all = {all, Rules([=](S s) {
+             return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt;
+           })};
+  }
+  return all;
+}
+
+Rules divides(const Setting& unit, const Setting& size, const Wording& wording) {
+  return Rules([=](S s) -> std::optional<Message> {
+    const auto n = static_cast<std::int64_t>(size.number(s).value_or(0)),
+               of = static_cast<std::int64_t>(unit.number(s).value_or(0));
+    if (of == 0 || n % of == 0) return std::nullopt;
+    Message message = indivisible(size, n, unit, of);
+    if (!wording.fix.empty()) message.fix = wording.fix;
+    return message;
+  });
+}
+
+Rules at_most(const Setting& limit, const Setting& number) {
+  const Message message{
+      number, {value(number), " is above ", with_value(limit)}, {"lower ", number}};
+  return Rules([=](S s) {
+    const auto given = number.number(s), most = limit.number(s);
+    return given && most && *given > *most ? std::optional(message) : std::nullopt;
+  });
+}
+
+Rules required(const Setting& setting, const std::string& meaning) {
+  const Message message{setting, "is required", {"add ", setting, " N, " + meaning}};
+  return Rules([=](S s) {
+    return setting.number(s).value_or(0) <= 0 ? std::optional(message) : std::nullopt;
+  });
+}
+
+Rules rule(Predicate is_broken, Message message) {
+  return Rules([is_broken, message = std::move(message)](S s) {
+    return is_broken(s) ? std::optional(message) : std::nullopt;
+  });
+}
+
+Rules rule(Predicate is_broken, Message (*message)(S)) {
+  return Rules([=](S s) { return is_broken(s) ? std::optional(message(s)) : std::nullopt; });
+}
+
+Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads) {
+  return Rules([mistake, reads = std::move(reads)](S s) -> std::optional<Message> {
+    const auto parts = mistake(s);
+    if (!parts) return std::nullopt;
+    return Message{parts->what, parts->got, parts->fix, reads};
+  });
+}
+
+Rules when(Predicate applies, const Rules& rules) {
+  Rules all{};
+  for (const auto& check : rules.list())
+    all = {all, Rules([=](S s) { return applies(s) ? (*check)(s) : std::nullopt; })};
+  return all;
+}
+
+std::string multiples_near(std::int64_t size, std::int64_t unit) {
+  const std::int64_t below = size / unit * unit;
+  return (below > 0 ? text_of(below) + " or " : "") + text_of(below + unit);
+}
+
+std::int64_t largest_divisor(std::int64_t size, std::int64_t most) {
+  std::int64_t degree = std::clamp<std::int64_t>(most, 1, size);
+  while (size % degree != 0) --degree;
+  return degree;
+}
+
+Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
+                    std::int64_t unit) {
+  return {flag,
+          {size, " is no multiple of ", unit_flag, " ", unit},
+          {"use ", unit_flag, " ", largest_divisor(size, unit), ", or ", flag, " ",
+           multiples_near(size, unit)}};
+}
+
+}  // namespace rules
+
+Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip) {
+  Problems problems;
+  for (const auto& check : rules.list()) {
+    const auto message = (*check)(settings);
+    if (message && !message->mentions_any(skip))
+      problems.add(
+          {message->what.text(settings), message->got.text(settings), message->fix.text(settings)});
+  }
+  return problems;
+}
+
+}  // namespace megatron
