@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 std::int64_t global_batch_size(S s) {
   return s.training->global_batch_size == 0 ? s.training->micro_batch_size
@@ -22,6 +22,9 @@ std::int64_t global_batch_size(S s) {
 }
 bool has_steps(S s) { return !s.training->step_batch_size_schedule.empty(); }
 bool has_ramp(S s) { return s.training->rampup_batch_size.size() == 3; }
+bool has_length(S s) {
+  return s.training->train_iters > 0 || s.training->train_samples > 0 || s.training->train_epochs;
+}
 std::int64_t ramp_distance(S s) { return global_batch_size(s) - s.training->rampup_batch_size[0]; }
 bool ramp_is_too_fine(S s) {
   return has_ramp(s) && ramp_distance(s) / s.training->rampup_batch_size[1] > kMaxRampIncrements;
@@ -73,273 +76,184 @@ std::int64_t last_blend_step(S s) {
   return parse_blend_schedule(s.data->blend_schedule).back().iteration;
 }
 
-std::vector<Rule> required_rules() {
-  return {
-      {{"micro_batch_size", "batch_size"},
-       [](S s) { return s.training->micro_batch_size == 0; },
-       [](S) {
-         return UserError::Parts{"--micro-batch-size", "is required",
-                                 "add --micro-batch-size N, the samples of one forward pass"};
-       }},
-      {{"seq_length"},
-       [](S s) { return s.training->seq_length == 0; },
-       [](S) {
-         return UserError::Parts{"--seq-length", "is required",
-                                 "add --seq-length N, the tokens of one sample"};
-       }},
-      {{"train_iters", "train_samples", "train_epochs"},
-       [](S s) {
-         return s.training->train_iters == 0 && s.training->train_samples == 0 &&
-                !s.training->train_epochs && !s.training->skip_train;
-       },
-       [](S) {
-         return UserError::Parts{"--train-iters", "is required, and above 0",
-                                 "add --train-iters N, --train-samples N or --train-epochs N"};
-       }},
-  };
-}
-
-std::vector<Rule> length_rules() {
-  return {
-      {{"train_iters", "train_samples"},
-       [](S s) { return s.training->train_iters > 0 && s.training->train_samples > 0; },
-       [](S s) {
-         return UserError::Parts{"--train-iters " + text_of(s.training->train_iters),
-                                 "excludes --train-samples " + text_of(s.training->train_samples),
-                                 "give one of the two"};
-       }},
-      {{"train_samples", "micro_batch_size", "global_batch_size", "seq_length", "rampup_batch_size",
-        "step_batch_size_schedule"},
-       [](S s) {
-         return s.training->train_samples > 0 && batches(s) &&
-                s.training->train_samples < batches(s)->at(0).global_batch_size;
-       },
-       [](S s) {
-         const std::string first = text_of(batches(s)->at(0).global_batch_size);
-         return UserError::Parts{
-             "--train-samples",
-             text_of(s.training->train_samples) + " is less than one global batch of " + first,
-             "train on at least " + first + " samples"};
-       }},
-  };
-}
-
-std::vector<Rule> epoch_rules() {
-  return {
-      {{"train_epochs", "train_iters", "train_samples"},
-       [](S s) {
-         return s.training->train_epochs &&
-                (s.training->train_iters > 0 || s.training->train_samples > 0);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--train-epochs",
-             std::string("excludes ") +
-                 (s.training->train_iters > 0
-                      ? "--train-iters " + text_of(s.training->train_iters)
-                      : "--train-samples " + text_of(s.training->train_samples)),
-             "give one of the two"};
-       }},
-      {{"train_epochs", "phase_transition_iterations"},
-       [](S s) { return s.training->train_epochs && has_transitions(s); },
-       [](S) {
-         return UserError::Parts{
-             "--train-epochs",
-             "excludes --phase-transition-iterations: each phase has data of its own",
-             "give --train-iters N or --train-samples N"};
-       }},
-  };
-}
-
-std::vector<Rule> size_rules() {
-  return {
-      {{"micro_batch_size", "global_batch_size"},
-       [](S s) {
-         const TrainingConfig& t = *s.training;
-         return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed &&
-                global_batch_size(s) % t.micro_batch_size != 0;
-       },
-       [](S s) {
-         const std::int64_t micro = s.training->micro_batch_size,
-                            global = s.training->global_batch_size;
-         return UserError::Parts{
-             "--global-batch-size",
-             text_of(global) + " is no multiple of --micro-batch-size " + text_of(micro),
-             "use --global-batch-size " +
-                 text_of(std::max<std::int64_t>(1, global / micro) * micro) +
-                 ", or add --decrease-batch-size-if-needed"};
-       }},
-      {{"micro_batch_size", "global_batch_size", "rampup_batch_size"},
-       [](S s) {
-         const auto schedule =
-             s.training->decrease_batch_size_if_needed ? batches(s) : std::nullopt;
-         return schedule && schedule->at(0).num_microbatches < 1;
-       },
-       [](S s) {
-         return UserError::Parts{"--micro-batch-size",
-                                 text_of(s.training->micro_batch_size) +
-                                     " is more than the first batch of " +
-                                     text_of(batches(s)->at(0).global_batch_size),
-                                 "lower it to the first batch size"};
-       }},
-      {{"micro_batch_size", "rampup_batch_size", "step_batch_size_schedule"},
-       [](S s) { return indivisible_size(s).has_value(); },
-       [](S s) {
-         return UserError::Parts{has_ramp(s) ? "--rampup-batch-size" : "--step-batch-size-schedule",
-                                 "a batch of " + text_of(*indivisible_size(s)) +
-                                     " is no multiple of --micro-batch-size " +
-                                     text_of(s.training->micro_batch_size),
-                                 "choose sizes that are"};
-       }},
-  };
-}
-
-std::vector<Rule> ramp_rules() {
-  return {
-      {{"rampup_batch_size", "global_batch_size"},
-       [](S s) { return ramp_is_too_fine(s); },
-       [](S) {
-         return UserError::Parts{"--rampup-batch-size", "has more than a million increments",
-                                 "choose a larger increment"};
-       }},
-      {{"rampup_batch_size"},
-       [](S s) { return !s.training->rampup_batch_size.empty() && !has_ramp(s); },
-       [](S s) {
-         return UserError::Parts{
-             "--rampup-batch-size: takes three numbers, got " +
-                 text_of(static_cast<std::int64_t>(s.training->rampup_batch_size.size())),
-             "",
-             "give the first batch size, the increment and the samples of the ramp: "
-             "--rampup-batch-size 16 8 300000"};
-       }},
-      {{"rampup_batch_size", "global_batch_size"},
-       [](S s) { return has_ramp(s) && !has_steps(s) && !ramp_is_whole(s); },
-       [](S s) {
-         const std::int64_t start = s.training->rampup_batch_size[0],
-                            increment = s.training->rampup_batch_size[1];
-         const bool falls = ramp_distance(s) < 0;
-         return UserError::Parts{
-             "--rampup-batch-size",
-             falls ? "starts at " + text_of(start) + ", above --global-batch-size " +
-                         text_of(global_batch_size(s))
-                   : "increments of " + text_of(increment) + " do not lead from " + text_of(start) +
-                         " to --global-batch-size " + text_of(global_batch_size(s)),
-             falls ? "start at or below the global batch size"
-                   : "choose an increment that divides " + text_of(ramp_distance(s))};
-       }},
-  };
-}
-
-std::vector<Rule> step_rules() {
-  return {
-      {{"step_batch_size_schedule", "seq_length"},
-       [](S s) { return step_schedule_mistake(s).has_value(); },
-       [](S s) { return *step_schedule_mistake(s); }},
-      {{"step_batch_size_schedule", "global_batch_size"},
-       [](S s) { return has_steps(s) && s.training->global_batch_size > 0; },
-       [](S) {
-         return UserError::Parts{"--step-batch-size-schedule", "excludes --global-batch-size",
-                                 "give one of the two"};
-       }},
-      {{"step_batch_size_schedule", "rampup_batch_size"},
-       [](S s) { return has_steps(s) && !s.training->rampup_batch_size.empty(); },
-       [](S) {
-         return UserError::Parts{"--step-batch-size-schedule", "excludes --rampup-batch-size",
-                                 "give one of the two"};
-       }},
-      {{"step_batch_size_schedule", "decrease_batch_size_if_needed"},
-       [](S s) { return has_steps(s) && s.training->decrease_batch_size_if_needed; },
-       [](S) {
-         return UserError::Parts{"--step-batch-size-schedule",
-                                 "excludes --decrease-batch-size-if-needed",
-                                 "choose sizes that are multiples of --micro-batch-size"};
-       }},
-  };
-}
-
-std::vector<Rule> phase_transition_rules() {
-  return {
-      {{"phase_transition_iterations", "rampup_batch_size", "step_batch_size_schedule",
-        "decrease_batch_size_if_needed"},
-       [](S s) {
-         return has_transitions(s) && (!s.training->rampup_batch_size.empty() || has_steps(s) ||
-                                       s.training->decrease_batch_size_if_needed);
-       },
-       [](S s) {
-         const std::string flag = has_steps(s) ? "--step-batch-size-schedule"
-                                  : s.training->decrease_batch_size_if_needed
-                                      ? "--decrease-batch-size-if-needed"
-                                      : "--rampup-batch-size";
-         return UserError::Parts{
-             "--phase-transition-iterations",
-             "excludes " + flag + ": all phases of the data have one batch size",
-             "leave one of the two out"};
-       }},
-      {{"phase_transition_iterations", "train_iters", "train_samples", "global_batch_size",
-        "micro_batch_size"},
-       [](S s) { return has_transitions(s) && last_transition(s) >= iterations_of_run(s); },
-       [](S s) {
-         return UserError::Parts{"--phase-transition-iterations",
-                                 text_of(last_transition(s)) +
-                                     " is not before the end of training at iteration " +
-                                     text_of(iterations_of_run(s)),
-                                 "leave it out, or train for longer"};
-       }},
-  };
-}
-
-}  // namespace
-
-const std::vector<Rule>& blend_schedule_rules() {
-  static const std::vector<Rule> rules = {
-      {{"blend_schedule"},
-       [](S s) { return blend_schedule_mistake(*s.data).has_value(); },
-       [](S s) { return *blend_schedule_mistake(*s.data); }},
-      {{"blend_schedule", "data_path", "train_data_path", "data_args_path",
-        "per_split_data_args_path"},
-       [](S s) { return has_blend_schedule(s) && !has_paths(*s.data); },
-       [](S) {
-         return UserError::Parts{"--blend-schedule", "has no sources to mix",
-                                 "name all of them with --data-path or --train-data-path"};
-       }},
-      {{"blend_schedule", "phase_transition_iterations", "decrease_batch_size_if_needed"},
-       [](S s) {
-         return has_blend_schedule(s) &&
-                (has_transitions(s) || s.training->decrease_batch_size_if_needed);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--blend-schedule",
-             has_transitions(s)
-                 ? "excludes --phase-transition-iterations: a phase has a data set of its own"
-                 : "excludes --decrease-batch-size-if-needed: the samples before a step must not "
-                   "depend on the number of ranks",
-             "leave one of the two out"};
-       }},
-      {{"blend_schedule", "train_iters", "train_samples", "global_batch_size", "micro_batch_size"},
-       [](S s) {
-         return has_blend_schedule(s) && !blend_schedule_mistake(*s.data) &&
-                last_blend_step(s) >= iterations_of_run(s);
-       },
-       [](S s) {
-         return UserError::Parts{"--blend-schedule",
-                                 "iteration " + text_of(last_blend_step(s)) +
-                                     " is not before the end of training at iteration " +
-                                     text_of(iterations_of_run(s)),
-                                 "leave the step out, or train for longer"};
-       }},
+const Rules& required_rules() {
+  static const Rules rules = {
+      required(~micro-batch-size, "the samples of one forward pass"),
+      required(~seq-length, "the tokens of one sample"),
+      rule([](S s) { return !has_length(s) && !s.training->skip_train; },
+           {W"--train-iters", "is required, and above 0",
+            W"add --train-iters N, --train-samples N or --train-epochs N"}),
   };
   return rules;
 }
 
-const std::vector<Rule>& batch_rules() {
-  static const std::vector<Rule> rules = [] {
-    std::vector<Rule> all = required_rules();
-    for (const auto& more : {size_rules(), length_rules(), epoch_rules(), ramp_rules(),
-                             step_rules(), phase_transition_rules(), blend_schedule_rules()})
-      all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }();
+const Rules& size_rules() {
+  static const Rules rules = {
+      rule([](S s) {
+             const TrainingConfig& t = *s.training;
+             return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed &&
+                    global_batch_size(s) % t.micro_batch_size != 0;
+           },
+           [](S s) {
+             const std::int64_t micro = s.training->micro_batch_size, global = global_batch_size(s);
+             return Message{W"--global-batch-size",
+                            {value(~global-batch-size), " is no multiple of ", with_value(~micro-batch-size)},
+                            {P"use --global-batch-size ", std::max<std::int64_t>(1, global / micro) * micro,
+                             P", or add --decrease-batch-size-if-needed"}};
+           }),
+      rule([](S s) {
+             const auto schedule = s.training->decrease_batch_size_if_needed ? batches(s) : std::nullopt;
+             return schedule && schedule->at(0).num_microbatches < 1;
+           },
+           [](S s) {
+             return Message{W"--micro-batch-size",
+                            {value(~micro-batch-size), " is more than the first batch of ",
+                             batches(s)->at(0).global_batch_size},
+                            "lower it to the first batch size",
+                            {~global-batch-size, ~rampup-batch-size}};
+           }),
+      rule([](S s) { return indivisible_size(s).has_value(); },
+           [](S s) {
+             return Message{has_ramp(s) ? ~rampup-batch-size : Words(~step-batch-size-schedule),
+                            {"a batch of ", *indivisible_size(s), " is no multiple of ", with_value(~micro-batch-size)},
+                            "choose sizes that are",
+                            {~rampup-batch-size, ~step-batch-size-schedule}};
+           }),
+  };
+  return rules;
+}
+
+const Rules& length_rules() {
+  static const Rules rules = {
+      rule([](S s) { return s.training->train_iters > 0 && s.training->train_samples > 0; },
+           {with_value(~train-iters), {"excludes ", with_value(~train-samples)}, "give one of the two"}),
+      rule([](S s) {
+             return s.training->train_samples > 0 && batches(s) &&
+                    s.training->train_samples < batches(s)->at(0).global_batch_size;
+           },
+           [](S s) {
+             const std::int64_t first = batches(s)->at(0).global_batch_size;
+             return Message{W"--train-samples", {value(~train-samples), " is less than one global batch of ", first},
+                            {"train on at least ", first, " samples"},
+                            {~micro-batch-size, ~global-batch-size, ~seq-length, ~rampup-batch-size,
+                             ~step-batch-size-schedule}};
+           }),
+      rule([](S s) {
+             return s.training->train_epochs && (s.training->train_iters > 0 || s.training->train_samples > 0);
+           },
+           [](S s) {
+             return Message{W"--train-epochs",
+                            {"excludes ", with_value(s.training->train_iters > 0 ? Setting(~train-iters)
+                                                                                 : Setting(~train-samples))},
+                            "give one of the two"};
+           }),
+      excludes(~train-epochs, ~phase-transition-iterations,
+               {.why = ": each phase has data of its own", .fix = W"give --train-iters N or --train-samples N"}),
+  };
+  return rules;
+}
+
+const Rules& ramp_rules() {
+  static const Rules rules = {
+      rule(ramp_is_too_fine, {W"--rampup-batch-size", "has more than a million increments",
+                              "choose a larger increment", {~global-batch-size}}),
+      rule([](S s) { return !s.training->rampup_batch_size.empty() && !has_ramp(s); },
+           [](S s) {
+             return Message{{P"--rampup-batch-size: takes three numbers, got ", std::ssize(s.training->rampup_batch_size)},
+                            "",
+                            W"give the first batch size, the increment and the samples of the ramp: "
+                             "--rampup-batch-size 16 8 300000"};
+           }),
+      rule([](S s) { return has_ramp(s) && !has_steps(s) && ramp_distance(s) < 0; },
+           [](S s) {
+             return Message{W"--rampup-batch-size",
+                            {"starts at ", s.training->rampup_batch_size[0], P", above --global-batch-size ",
+                             global_batch_size(s)},
+                            "start at or below the global batch size"};
+           }),
+      rule([](S s) { return has_ramp(s) && !has_steps(s) && ramp_distance(s) >= 0 && !ramp_is_whole(s); },
+           [](S s) {
+             return Message{W"--rampup-batch-size",
+                            {"increments of ", s.training->rampup_batch_size[1], " do not lead from ",
+                             s.training->rampup_batch_size[0], P" to --global-batch-size ", global_batch_size(s)},
+                            {"choose an increment that divides ", ramp_distance(s)}};
+           }),
+  };
+  return rules;
+}
+
+const Rules& step_rules() {
+  static const Rules rules = {
+      reported(step_schedule_mistake, {~step-batch-size-schedule, ~seq-length}),
+      excludes(~step-batch-size-schedule, ~global-batch-size),
+      excludes(~step-batch-size-schedule, ~rampup-batch-size),
+      excludes(~step-batch-size-schedule, ~decrease-batch-size-if-needed,
+               {.fix = W"choose sizes that are multiples of --micro-batch-size"}),
+  };
+  return rules;
+}
+
+Words flag_of_changing_batches(S s) {
+  if (has_steps(s)) return ~step-batch-size-schedule;
+  if (s.training->decrease_batch_size_if_needed) return ~decrease-batch-size-if-needed;
+  return s.training->rampup_batch_size.empty() ? Words() : Words(~rampup-batch-size);
+}
+
+const Rules& phase_transition_rules() {
+  static const Rules rules = {
+      rule([](S s) { return !flag_of_changing_batches(s).empty(); },
+           [](S s) {
+             return Message{W"--phase-transition-iterations",
+                            "excludes " + flag_of_changing_batches(s) + ": all phases of the data have one batch size",
+                            "leave one of the two out"};
+           }),
+      rule([](S s) { return last_transition(s) >= iterations_of_run(s); },
+           [](S s) {
+             return Message{W"--phase-transition-iterations",
+                            {last_transition(s), " is not before the end of training at iteration ", iterations_of_run(s)},
+                            "leave it out, or train for longer",
+                            {~train-iters, ~train-samples, ~global-batch-size, ~micro-batch-size}};
+           }),
+  };
+  return rules;
+}
+
+}  // namespace
+
+const Rules& blend_schedule_rules() {
+  static const Rules rules = {
+      reported([](S s) { return blend_schedule_mistake(*s.data); }, {~blend-schedule}),
+      rule([](S s) { return has_blend_schedule(s) && !has_paths(*s.data); },
+           {W"--blend-schedule", "has no sources to mix", W"name all of them with --data-path or --train-data-path",
+            {~data-args-path, ~per-split-data-args-path}}),
+      rule([](S s) { return has_blend_schedule(s) && has_transitions(s); },
+           {W"--blend-schedule", W"excludes --phase-transition-iterations: a phase has a data set of its own",
+            "leave one of the two out"}),
+      rule([](S s) {
+             return has_blend_schedule(s) && !has_transitions(s) && s.training->decrease_batch_size_if_needed;
+           },
+           {W"--blend-schedule",
+            W"excludes --decrease-batch-size-if-needed: the samples before a step must not depend on the number of ranks",
+            "leave one of the two out"}),
+      rule([](S s) {
+             return has_blend_schedule(s) && !blend_schedule_mistake(*s.data) &&
+                    last_blend_step(s) >= iterations_of_run(s);
+           },
+           [](S s) {
+             return Message{W"--blend-schedule",
+                            {"iteration ", last_blend_step(s), " is not before the end of training at iteration ",
+                             iterations_of_run(s)},
+                            "leave the step out, or train for longer",
+                            {~train-iters, ~train-samples, ~global-batch-size, ~micro-batch-size}};
+           }),
+  };
+  return rules;
+}
+
+const Rules& batch_rules() {
+  static const Rules rules = {required_rules(), size_rules(), length_rules(), ramp_rules(),
+                              step_rules(), when(has_transitions, phase_transition_rules()),
+                              blend_schedule_rules()};
   return rules;
 }
 

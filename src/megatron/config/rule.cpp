@@ -6,19 +6,26 @@ namespace megatron {
 namespace rules {
 namespace {
 
-Words joined(const Words& first, const Words& second) {
-  Words all = first;
-  return all += second;
-}
-
 Words got_of(const char* verb, const Condition& other, const Wording& wording) {
-  return joined(joined(verb, other.words()), wording.why);
+  return verb + other.words() + wording.why;
 }
 
 /// Returns "add --other, or leave --one out", unless the wording has another fix.
 Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
-  if (!wording.fix.empty()) return wording.fix;
-  return joined(joined(joined("add ", other.words()), joined(", or leave ", one.words())), " out");
+  return wording.fix.empty() ? "add " + other.words() + ", or leave " + one.words() + " out"
+                             : wording.fix;
+}
+
+Rules refuse_with(const Condition& one, const Condition& other, Words got, Words fix) {
+  return Rules([=, message = Message{one.words(), std::move(got), std::move(fix)}](S s) {
+    return one.holds(s) && other.holds(s) ? std::optional(message) : std::nullopt;
+  });
+}
+
+Rules refuse_without(const Condition& one, const Condition& other, Words got, Words fix) {
+  return Rules([=, message = Message{one.words(), std::move(got), std::move(fix)}](S s) {
+    return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt;
+  });
 }
 
 }  // namespace
@@ -55,9 +62,9 @@ bool Message::mentions_any(const FieldNames& names) const {
          std::ranges::any_of(reads, is_named);
 }
 
-Words& Words::operator+=(const Words& more) {
-  parts_.insert(parts_.end(), more.parts_.begin(), more.parts_.end());
-  return *this;
+Words operator+(Words first, const Words& second) {
+  first.parts_.insert(first.parts_.end(), second.parts_.begin(), second.parts_.end());
+  return first;
 }
 
 bool Condition::holds(S settings) const {
@@ -74,27 +81,27 @@ Rules::Rules(std::initializer_list<Rules> lists) {
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
-  const Message message{one.words(), got_of("needs ", other, wording), fix_of(one, other, wording)};
-  return Rules(
-      [=](S s) { return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt; });
+  return refuse_without(one, other, got_of("needs ", other, wording), fix_of(one, other, wording));
 }
 
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording) {
-  const Message message{one.words(), got_of("excludes ", other, wording),
-                        wording.fix.empty() ? "give one of the two" : wording.fix};
-  return Rules(
-      [=](S s) { return one.holds(s) && other.holds(s) ? std::optional(message) : std::nullopt; });
+  return refuse_with(one, other, got_of("excludes ", other, wording),
+                     wording.fix.empty() ? "give one of the two" : wording.fix);
 }
 
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
-  for (const Condition& one : some) {
-    const Message message{one.words(), got_of("has no effect without ", other, wording),
-                          fix_of(one, other, wording)};
-    all = {all, Rules([=](S s) {
-             return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt;
-           })};
-  }
+  for (const Condition& one : some)
+    all = {all, refuse_without(one, other, got_of("has no effect without ", other, wording),
+                               fix_of(one, other, wording))};
+  return all;
+}
+
+Rules idle(std::initializer_list<Condition> some, const Condition& other, const Words& fix) {
+  Rules all{};
+  for (const Condition& one : some)
+    all = {all, refuse_with(one, other, got_of("has no effect with ", other, {}),
+                            fix + ", or leave " + one.words() + " out")};
   return all;
 }
 

@@ -103,7 +103,7 @@ class Words {
   bool empty() const { return parts_.empty(); }
   std::string text(S settings) const;
   bool mentions_any(const FieldNames& names) const;
-  Words& operator+=(const Words& more);
+  friend Words operator+(Words first, const Words& second);
 
  private:
   struct Part {
@@ -168,6 +168,8 @@ Rules excludes(const Condition& one, const Condition& other, const Wording& word
 /// Refuses each of `some`, which have no effect without `other`.
 Rules tunes(std::initializer_list<Condition> some, const Condition& other,
             const Wording& wording = {});
+/// Refuses each of `some`, which have no effect with `other`: "`fix`, or leave --one out".
+Rules idle(std::initializer_list<Condition> some, const Condition& other, const Words& fix);
 /// Refuses a value of `size`, if both are given, that is no multiple of the value of `unit`.
 Rules divides(const Setting& unit, const Setting& size, const Wording& wording = {});
 /// Refuses a number above the value of `limit`.
@@ -189,6 +191,9 @@ std::int64_t largest_divisor(std::int64_t size, std::int64_t most);
 /// Returns the message that `size`, the value of `flag`, is no multiple of `unit`.
 Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
                     std::int64_t unit);
+
+/// Returns the flag that decides the stage of ZeRO, with its value (zero_rules.cpp).
+Words stage_flag(S settings);
 
 }  // namespace rules
 

@@ -22,8 +22,8 @@ const Field* find_field(const MemberKey& key) {
     return all;
   }();
   const auto found = fields.find(key);
-  CHECK(found != fields.end(), "no setting is stored in this member of ", key.owner.name(),
-        ", at byte ", key.offset);
+  MEGATRON_CHECK(found != fields.end(), "no setting is stored in this member of ", key.owner.name(),
+                 ", at byte ", key.offset);
   return found->second;
 }
 
