@@ -78,46 +78,55 @@ std::int64_t last_blend_step(S s) {
 
 const Rules& required_rules() {
   static const Rules rules = {
-      required(~micro-batch-size, "the samples of one forward pass"),
-      required(~seq-length, "the tokens of one sample"),
+      required(&Training::micro_batch_size, "the samples of one forward pass"),
+      required(&Training::seq_length, "the tokens of one sample"),
       rule([](S s) { return !has_length(s) && !s.training->skip_train; },
-           {W"--train-iters", "is required, and above 0",
-            W"add --train-iters N, --train-samples N or --train-epochs N"}),
+           {&Training::train_iters,
+            "is required, and above 0",
+            {"add ", &Training::train_iters, " N, ", &Training::train_samples, " N or ",
+             &Training::train_epochs, " N"}}),
   };
   return rules;
 }
 
 const Rules& size_rules() {
   static const Rules rules = {
-      rule([](S s) {
-             const TrainingConfig& t = *s.training;
-             return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed &&
-                    global_batch_size(s) % t.micro_batch_size != 0;
-           },
-           [](S s) {
-             const std::int64_t micro = s.training->micro_batch_size, global = global_batch_size(s);
-             return Message{W"--global-batch-size",
-                            {value(~global-batch-size), " is no multiple of ", with_value(~micro-batch-size)},
-                            {P"use --global-batch-size ", std::max<std::int64_t>(1, global / micro) * micro,
-                             P", or add --decrease-batch-size-if-needed"}};
-           }),
-      rule([](S s) {
-             const auto schedule = s.training->decrease_batch_size_if_needed ? batches(s) : std::nullopt;
-             return schedule && schedule->at(0).num_microbatches < 1;
-           },
-           [](S s) {
-             return Message{W"--micro-batch-size",
-                            {value(~micro-batch-size), " is more than the first batch of ",
-                             batches(s)->at(0).global_batch_size},
-                            "lower it to the first batch size",
-                            {~global-batch-size, ~rampup-batch-size}};
-           }),
+      rule(
+          [](S s) {
+            const TrainingConfig& t = *s.training;
+            return t.micro_batch_size > 0 && !has_steps(s) && !t.decrease_batch_size_if_needed &&
+                   global_batch_size(s) % t.micro_batch_size != 0;
+          },
+          [](S s) {
+            const std::int64_t micro = s.training->micro_batch_size, global = global_batch_size(s);
+            return Message{&Training::global_batch_size,
+                           {value(&Training::global_batch_size), " is no multiple of ",
+                            with_value(&Training::micro_batch_size)},
+                           {"use ", &Training::global_batch_size, " ",
+                            std::max<std::int64_t>(1, global / micro) * micro, ", or add ",
+                            &Training::decrease_batch_size_if_needed}};
+          }),
+      rule(
+          [](S s) {
+            const auto schedule =
+                s.training->decrease_batch_size_if_needed ? batches(s) : std::nullopt;
+            return schedule && schedule->at(0).num_microbatches < 1;
+          },
+          [](S s) {
+            return Message{&Training::micro_batch_size,
+                           {value(&Training::micro_batch_size), " is more than the first batch of ",
+                            batches(s)->at(0).global_batch_size},
+                           "lower it to the first batch size",
+                           {&Training::global_batch_size, &Training::rampup_batch_size}};
+          }),
       rule([](S s) { return indivisible_size(s).has_value(); },
            [](S s) {
-             return Message{has_ramp(s) ? ~rampup-batch-size : Words(~step-batch-size-schedule),
-                            {"a batch of ", *indivisible_size(s), " is no multiple of ", with_value(~micro-batch-size)},
+             return Message{has_ramp(s) ? &Training::rampup_batch_size
+                                        : Words(&Training::step_batch_size_schedule),
+                            {"a batch of ", *indivisible_size(s), " is no multiple of ",
+                             with_value(&Training::micro_batch_size)},
                             "choose sizes that are",
-                            {~rampup-batch-size, ~step-batch-size-schedule}};
+                            {&Training::rampup_batch_size, &Training::step_batch_size_schedule}};
            }),
   };
   return rules;
@@ -126,93 +135,114 @@ const Rules& size_rules() {
 const Rules& length_rules() {
   static const Rules rules = {
       rule([](S s) { return s.training->train_iters > 0 && s.training->train_samples > 0; },
-           {with_value(~train-iters), {"excludes ", with_value(~train-samples)}, "give one of the two"}),
-      rule([](S s) {
-             return s.training->train_samples > 0 && batches(s) &&
-                    s.training->train_samples < batches(s)->at(0).global_batch_size;
-           },
-           [](S s) {
-             const std::int64_t first = batches(s)->at(0).global_batch_size;
-             return Message{W"--train-samples", {value(~train-samples), " is less than one global batch of ", first},
-                            {"train on at least ", first, " samples"},
-                            {~micro-batch-size, ~global-batch-size, ~seq-length, ~rampup-batch-size,
-                             ~step-batch-size-schedule}};
-           }),
-      rule([](S s) {
-             return s.training->train_epochs && (s.training->train_iters > 0 || s.training->train_samples > 0);
-           },
-           [](S s) {
-             return Message{W"--train-epochs",
-                            {"excludes ", with_value(s.training->train_iters > 0 ? Setting(~train-iters)
-                                                                                 : Setting(~train-samples))},
-                            "give one of the two"};
-           }),
-      excludes(~train-epochs, ~phase-transition-iterations,
-               {.why = ": each phase has data of its own", .fix = W"give --train-iters N or --train-samples N"}),
+           {with_value(&Training::train_iters),
+            {"excludes ", with_value(&Training::train_samples)},
+            "give one of the two"}),
+      rule(
+          [](S s) {
+            return s.training->train_samples > 0 && batches(s) &&
+                   s.training->train_samples < batches(s)->at(0).global_batch_size;
+          },
+          [](S s) {
+            const std::int64_t first = batches(s)->at(0).global_batch_size;
+            return Message{
+                &Training::train_samples,
+                {value(&Training::train_samples), " is less than one global batch of ", first},
+                {"train on at least ", first, " samples"},
+                {&Training::micro_batch_size, &Training::global_batch_size, &Training::seq_length,
+                 &Training::rampup_batch_size, &Training::step_batch_size_schedule}};
+          }),
+      rule(
+          [](S s) {
+            return s.training->train_epochs &&
+                   (s.training->train_iters > 0 || s.training->train_samples > 0);
+          },
+          [](S s) {
+            return Message{&Training::train_epochs,
+                           {"excludes ", with_value(s.training->train_iters > 0
+                                                        ? Setting(&Training::train_iters)
+                                                        : Setting(&Training::train_samples))},
+                           "give one of the two"};
+          }),
+      excludes(
+          &Training::train_epochs, &Training::phase_transition_iterations,
+          {.why = ": each phase has data of its own",
+           .fix = {"give ", &Training::train_iters, " N or ", &Training::train_samples, " N"}}),
   };
   return rules;
 }
 
 const Rules& ramp_rules() {
   static const Rules rules = {
-      rule(ramp_is_too_fine, {W"--rampup-batch-size", "has more than a million increments",
-                              "choose a larger increment", {~global-batch-size}}),
+      rule(ramp_is_too_fine, {&Training::rampup_batch_size,
+                              "has more than a million increments",
+                              "choose a larger increment",
+                              {&Training::global_batch_size}}),
       rule([](S s) { return !s.training->rampup_batch_size.empty() && !has_ramp(s); },
            [](S s) {
-             return Message{{P"--rampup-batch-size: takes three numbers, got ", std::ssize(s.training->rampup_batch_size)},
-                            "",
-                            W"give the first batch size, the increment and the samples of the ramp: "
-                             "--rampup-batch-size 16 8 300000"};
+             return Message{
+                 {&Training::rampup_batch_size, ": takes three numbers, got ",
+                  std::ssize(s.training->rampup_batch_size)},
+                 "",
+                 {"give the first batch size, the increment and the samples of the ramp: ",
+                  &Training::rampup_batch_size, " 16 8 300000"}};
            }),
       rule([](S s) { return has_ramp(s) && !has_steps(s) && ramp_distance(s) < 0; },
            [](S s) {
-             return Message{W"--rampup-batch-size",
-                            {"starts at ", s.training->rampup_batch_size[0], P", above --global-batch-size ",
-                             global_batch_size(s)},
+             return Message{&Training::rampup_batch_size,
+                            {"starts at ", s.training->rampup_batch_size[0], ", above ",
+                             &Training::global_batch_size, " ", global_batch_size(s)},
                             "start at or below the global batch size"};
            }),
-      rule([](S s) { return has_ramp(s) && !has_steps(s) && ramp_distance(s) >= 0 && !ramp_is_whole(s); },
-           [](S s) {
-             return Message{W"--rampup-batch-size",
-                            {"increments of ", s.training->rampup_batch_size[1], " do not lead from ",
-                             s.training->rampup_batch_size[0], P" to --global-batch-size ", global_batch_size(s)},
-                            {"choose an increment that divides ", ramp_distance(s)}};
-           }),
+      rule(
+          [](S s) {
+            return has_ramp(s) && !has_steps(s) && ramp_distance(s) >= 0 && !ramp_is_whole(s);
+          },
+          [](S s) {
+            return Message{&Training::rampup_batch_size,
+                           {"increments of ", s.training->rampup_batch_size[1],
+                            " do not lead from ", s.training->rampup_batch_size[0], " to ",
+                            &Training::global_batch_size, " ", global_batch_size(s)},
+                           {"choose an increment that divides ", ramp_distance(s)}};
+          }),
   };
   return rules;
 }
 
 const Rules& step_rules() {
   static const Rules rules = {
-      reported(step_schedule_mistake, {~step-batch-size-schedule, ~seq-length}),
-      excludes(~step-batch-size-schedule, ~global-batch-size),
-      excludes(~step-batch-size-schedule, ~rampup-batch-size),
-      excludes(~step-batch-size-schedule, ~decrease-batch-size-if-needed,
-               {.fix = W"choose sizes that are multiples of --micro-batch-size"}),
+      reported(step_schedule_mistake, {&Training::step_batch_size_schedule, &Training::seq_length}),
+      excludes(&Training::step_batch_size_schedule, &Training::global_batch_size),
+      excludes(&Training::step_batch_size_schedule, &Training::rampup_batch_size),
+      excludes(&Training::step_batch_size_schedule, &Training::decrease_batch_size_if_needed,
+               {.fix = {"choose sizes that are multiples of ", &Training::micro_batch_size}}),
   };
   return rules;
 }
 
 Words flag_of_changing_batches(S s) {
-  if (has_steps(s)) return ~step-batch-size-schedule;
-  if (s.training->decrease_batch_size_if_needed) return ~decrease-batch-size-if-needed;
-  return s.training->rampup_batch_size.empty() ? Words() : Words(~rampup-batch-size);
+  if (has_steps(s)) return &Training::step_batch_size_schedule;
+  if (s.training->decrease_batch_size_if_needed) return &Training::decrease_batch_size_if_needed;
+  return s.training->rampup_batch_size.empty() ? Words() : Words(&Training::rampup_batch_size);
 }
 
 const Rules& phase_transition_rules() {
   static const Rules rules = {
       rule([](S s) { return !flag_of_changing_batches(s).empty(); },
            [](S s) {
-             return Message{W"--phase-transition-iterations",
-                            "excludes " + flag_of_changing_batches(s) + ": all phases of the data have one batch size",
+             return Message{&Training::phase_transition_iterations,
+                            "excludes " + flag_of_changing_batches(s) +
+                                ": all phases of the data have one batch size",
                             "leave one of the two out"};
            }),
       rule([](S s) { return last_transition(s) >= iterations_of_run(s); },
            [](S s) {
-             return Message{W"--phase-transition-iterations",
-                            {last_transition(s), " is not before the end of training at iteration ", iterations_of_run(s)},
+             return Message{&Training::phase_transition_iterations,
+                            {last_transition(s), " is not before the end of training at iteration ",
+                             iterations_of_run(s)},
                             "leave it out, or train for longer",
-                            {~train-iters, ~train-samples, ~global-batch-size, ~micro-batch-size}};
+                            {&Training::train_iters, &Training::train_samples,
+                             &Training::global_batch_size, &Training::micro_batch_size}};
            }),
   };
   return rules;
@@ -222,38 +252,49 @@ const Rules& phase_transition_rules() {
 
 const Rules& blend_schedule_rules() {
   static const Rules rules = {
-      reported([](S s) { return blend_schedule_mistake(*s.data); }, {~blend-schedule}),
+      reported([](S s) { return blend_schedule_mistake(*s.data); }, {&Data::blend_schedule}),
       rule([](S s) { return has_blend_schedule(s) && !has_paths(*s.data); },
-           {W"--blend-schedule", "has no sources to mix", W"name all of them with --data-path or --train-data-path",
-            {~data-args-path, ~per-split-data-args-path}}),
+           {&Data::blend_schedule,
+            "has no sources to mix",
+            {"name all of them with ", &Data::data_path, " or ", &Data::train_data_path},
+            {&Data::data_args_path, &Data::per_split_data_args_path}}),
       rule([](S s) { return has_blend_schedule(s) && has_transitions(s); },
-           {W"--blend-schedule", W"excludes --phase-transition-iterations: a phase has a data set of its own",
+           {&Data::blend_schedule,
+            {"excludes ", &Training::phase_transition_iterations,
+             ": a phase has a data set of its own"},
             "leave one of the two out"}),
-      rule([](S s) {
-             return has_blend_schedule(s) && !has_transitions(s) && s.training->decrease_batch_size_if_needed;
-           },
-           {W"--blend-schedule",
-            W"excludes --decrease-batch-size-if-needed: the samples before a step must not depend on the number of ranks",
-            "leave one of the two out"}),
-      rule([](S s) {
-             return has_blend_schedule(s) && !blend_schedule_mistake(*s.data) &&
-                    last_blend_step(s) >= iterations_of_run(s);
-           },
-           [](S s) {
-             return Message{W"--blend-schedule",
-                            {"iteration ", last_blend_step(s), " is not before the end of training at iteration ",
-                             iterations_of_run(s)},
-                            "leave the step out, or train for longer",
-                            {~train-iters, ~train-samples, ~global-batch-size, ~micro-batch-size}};
-           }),
+      rule(
+          [](S s) {
+            return has_blend_schedule(s) && !has_transitions(s) &&
+                   s.training->decrease_batch_size_if_needed;
+          },
+          {&Data::blend_schedule,
+           {"excludes ", &Training::decrease_batch_size_if_needed,
+            ": the samples before a step must not depend on the number of ranks"},
+           "leave one of the two out"}),
+      rule(
+          [](S s) {
+            return has_blend_schedule(s) && !blend_schedule_mistake(*s.data) &&
+                   last_blend_step(s) >= iterations_of_run(s);
+          },
+          [](S s) {
+            return Message{
+                &Data::blend_schedule,
+                {"iteration ", last_blend_step(s),
+                 " is not before the end of training at iteration ", iterations_of_run(s)},
+                "leave the step out, or train for longer",
+                {&Training::train_iters, &Training::train_samples, &Training::global_batch_size,
+                 &Training::micro_batch_size}};
+          }),
   };
   return rules;
 }
 
 const Rules& batch_rules() {
-  static const Rules rules = {required_rules(), size_rules(), length_rules(), ramp_rules(),
-                              step_rules(), when(has_transitions, phase_transition_rules()),
-                              blend_schedule_rules()};
+  static const Rules rules = {
+      required_rules(),      size_rules(), length_rules(),
+      ramp_rules(),          step_rules(), when(has_transitions, phase_transition_rules()),
+      blend_schedule_rules()};
   return rules;
 }
 

@@ -27,8 +27,9 @@ bool would_empty(S s, const std::string& folder) {
 const Rules& retain_rules() {
   static const Rules rules = {
       when([](S s) { return !s.checkpoint->save.empty(); },
-           needs(~save-retain-interval, ~save-interval, {.fix = W"add --save-interval N, of which it is a multiple"})),
-      divides(~save-interval, ~save-retain-interval,
+           needs(&Checkpoint::save_retain_interval, &Checkpoint::save_interval,
+                 {.fix = {"add ", &Checkpoint::save_interval, " N, of which it is a multiple"}})),
+      divides(&Checkpoint::save_interval, &Checkpoint::save_retain_interval,
               {.fix = "choose a multiple, so that the checkpoints to keep exist"}),
   };
   return rules;
@@ -36,36 +37,51 @@ const Rules& retain_rules() {
 
 const Rules& non_persistent_rules() {
   static const Rules rules = {
-      needs(~non-persistent-save-interval, ~non-persistent-ckpt-type,
-            {.fix = W"add --non-persistent-ckpt-type global, or local with --non-persistent-local-ckpt-dir"}),
-      needs(is(~non-persistent-ckpt-type, "local"), ~non-persistent-local-ckpt-dir,
-            {.fix = W"add --non-persistent-local-ckpt-dir with a folder on a disk of this host"}),
-      rule([](S s) { return would_empty(s, s.checkpoint->save) || would_empty(s, s.checkpoint->load); },
-           [](S s) {
-             return Message{is_local(s) ? ~non-persistent-local-ckpt-dir : Words(~non-persistent-global-ckpt-dir),
-                            W"is the folder of --save or --load, whose checkpoints would be removed",
-                            "use a separate folder"};
-           }),
+      needs(&Checkpoint::non_persistent_save_interval, &Checkpoint::non_persistent_ckpt_type,
+            {.fix = {"add ", &Checkpoint::non_persistent_ckpt_type, " global, or local with ",
+                     &Checkpoint::non_persistent_local_ckpt_dir}}),
+      needs(is(&Checkpoint::non_persistent_ckpt_type, "local"),
+            &Checkpoint::non_persistent_local_ckpt_dir,
+            {.fix = {"add ", &Checkpoint::non_persistent_local_ckpt_dir,
+                     " with a folder on a disk of this host"}}),
+      rule(
+          [](S s) {
+            return would_empty(s, s.checkpoint->save) || would_empty(s, s.checkpoint->load);
+          },
+          [](S s) {
+            return Message{is_local(s) ? &Checkpoint::non_persistent_local_ckpt_dir
+                                       : Words(&Checkpoint::non_persistent_global_ckpt_dir),
+                           {"is the folder of ", &Checkpoint::save, " or ", &Checkpoint::load,
+                            ", whose checkpoints would be removed"},
+                           "use a separate folder"};
+          }),
   };
   return rules;
 }
 
 const Rules& replication_rules() {
   static const Rules rules = {
-      rule([](S s) {
-             return s.checkpoint->replication && (!is_local(s) || !s.checkpoint->non_persistent_save_interval);
-           },
-           {W"--replication", "copies local checkpoints, and the run saves none",
-            W"add --non-persistent-save-interval N --non-persistent-ckpt-type local "
-             "--non-persistent-local-ckpt-dir DIR, or leave it out"}),
-      rule([](S s) {
-             const CheckpointConfig& c = *s.checkpoint;
-             return !c.replication && (c.replication_jump || c.replication_factor != 2);
-           },
-           [](S s) {
-             return Message{s.checkpoint->replication_jump ? ~replication-jump : Words(~replication-factor),
-                            W"needs --replication", W"add --replication, or leave it out"};
-           }),
+      rule(
+          [](S s) {
+            return s.checkpoint->replication &&
+                   (!is_local(s) || !s.checkpoint->non_persistent_save_interval);
+          },
+          {&Checkpoint::replication,
+           "copies local checkpoints, and the run saves none",
+           {"add ", &Checkpoint::non_persistent_save_interval, " N ",
+            &Checkpoint::non_persistent_ckpt_type, " local ",
+            &Checkpoint::non_persistent_local_ckpt_dir, " DIR, or leave it out"}}),
+      rule(
+          [](S s) {
+            const CheckpointConfig& c = *s.checkpoint;
+            return !c.replication && (c.replication_jump || c.replication_factor != 2);
+          },
+          [](S s) {
+            return Message{s.checkpoint->replication_jump ? &Checkpoint::replication_jump
+                                                          : Words(&Checkpoint::replication_factor),
+                           {"needs ", &Checkpoint::replication},
+                           {"add ", &Checkpoint::replication, ", or leave it out"}};
+          }),
   };
   return rules;
 }
@@ -73,12 +89,18 @@ const Rules& replication_rules() {
 const Rules& upcycling_rules() {
   static const Rules rules = {
       rule([](S s) { return s.checkpoint->load.empty(); },
-           {W"--moe-use-upcycling", W"needs --load", W"add --load DIR, the folder of the dense model"}),
+           {&Moe::use_upcycling,
+            {"needs ", &Checkpoint::load},
+            {"add ", &Checkpoint::load, " DIR, the folder of the dense model"}}),
       rule([](S s) { return !s.checkpoint->load.empty() && s.checkpoint->save.empty(); },
-           {W"--moe-use-upcycling", W"needs --save", W"add --save DIR, a new folder for the model with experts"}),
+           {&Moe::use_upcycling,
+            {"needs ", &Checkpoint::save},
+            {"add ", &Checkpoint::save, " DIR, a new folder for the model with experts"}}),
       rule([](S s) { return s.model->moe.num_experts == 0 && !s.checkpoint->load.empty(); },
-           {W"--moe-use-upcycling", W"needs --num-experts", W"add --num-experts N, the number of experts to make"}),
-      excludes(~moe-use-upcycling, ~skip-train,
+           {&Moe::use_upcycling,
+            {"needs ", &Moe::num_experts},
+            {"add ", &Moe::num_experts, " N, the number of experts to make"}}),
+      excludes(&Moe::use_upcycling, &Training::skip_train,
                {.why = ", which writes nothing", .fix = "leave one of them out"}),
   };
   return rules;
@@ -88,11 +110,16 @@ const Rules& upcycling_rules() {
 
 const Rules& checkpoint_rules() {
   static const Rules rules = {
-      retain_rules(), non_persistent_rules(), replication_rules(),
+      retain_rules(),
+      non_persistent_rules(),
+      replication_rules(),
       when([](S s) { return s.model->moe.use_upcycling; }, upcycling_rules()),
-      needs(~moe-upcycling-granularity, ~moe-use-upcycling, {.fix = W"add --moe-use-upcycling, or leave it out"}),
+      needs(&Moe::upcycling_granularity, &Moe::use_upcycling,
+            {.fix = {"add ", &Moe::use_upcycling, ", or leave it out"}}),
       rule([](S s) { return s.checkpoint->finetune && s.checkpoint->load.empty(); },
-           {W"--finetune", "needs the weights to start from", W"add --load DIR, or leave --finetune out"}),
+           {&Checkpoint::finetune,
+            "needs the weights to start from",
+            {"add ", &Checkpoint::load, " DIR, or leave ", &Checkpoint::finetune, " out"}}),
   };
   return rules;
 }

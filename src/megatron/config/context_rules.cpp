@@ -50,17 +50,17 @@ std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model->query_group
 struct HeadDivision {
   const char* type = "";  ///< a value of --cp-comm-type
   std::int64_t ranks = 1;
-  Setting ranks_flag = ~context-parallel-size;
+  Setting ranks_flag = &Parallel::context_parallel_size;
   bool is_whole_cp = true;  ///< all ranks of cp, not groups of them
 
-  Words flag() const { return {P"--cp-comm-type ", type}; }
+  Words flag() const { return {&Parallel::cp_comm_type, " ", type}; }
 };
 
 std::vector<HeadDivision> head_divisions(S s) {
   std::vector<HeadDivision> all;
   if (uses(s, CpCommType::a2a)) all.push_back({"a2a", cp(s)});
   if (uses(s, CpCommType::a2a_p2p) && has_levels(s))
-    all.push_back({"a2a+p2p", levels(s)[0], ~hierarchical-context-parallel-sizes, false});
+    all.push_back({"a2a+p2p", levels(s)[0], &Parallel::hierarchical_context_parallel_sizes, false});
   return all;
 }
 
@@ -82,15 +82,18 @@ std::optional<HeadDivision> indivisible_groups(S s) {
 Message heads_message(S s) {
   const HeadDivision division = *indivisible_heads(s);
   const std::int64_t fewer = std::gcd(division.ranks, heads(s));
-  Words fix = W"use --cp-comm-type p2p";
+  Words fix = {"use ", &Parallel::cp_comm_type, " p2p"};
   if (division.is_whole_cp)
-    fix = fix + Words{P", or --context-parallel-size ", largest_divisor(heads(s), division.ranks)};
+    fix = fix + Words{", or ", &Parallel::context_parallel_size, " ",
+                      largest_divisor(heads(s), division.ranks)};
   else if (fewer > 1)
     fix = fix + Words{", or divide heads among ", fewer};
   return {division.flag(),
           {"divides attention heads, but the ", heads(s), " heads of a rank are no multiple of ",
            division.ranks_flag, " ", division.ranks},
-          fix, {~context-parallel-size, ~num-attention-heads, ~tensor-model-parallel-size}};
+          fix,
+          {&Parallel::context_parallel_size, &Model::num_attention_heads,
+           &Parallel::tensor_model_parallel_size}};
 }
 
 Message groups_message(S s) {
@@ -98,17 +101,20 @@ Message groups_message(S s) {
   return {division.flag(),
           {"divides query groups, but of the ", groups(s), " groups of a rank and ",
            division.ranks_flag, " ", division.ranks, " neither divides the other"},
-          W"use --cp-comm-type p2p",
-          {~context-parallel-size, ~num-query-groups, ~num-attention-heads, ~tensor-model-parallel-size}};
+          {"use ", &Parallel::cp_comm_type, " p2p"},
+          {&Parallel::context_parallel_size, &Model::num_query_groups, &Model::num_attention_heads,
+           &Parallel::tensor_model_parallel_size}};
 }
 
 Message levels_message(S s) {
   const std::string fit = levels_of(cp(s));
-  return {W"--cp-comm-type a2a+p2p",
-          {P"needs two --hierarchical-context-parallel-sizes whose product is ", with_value(~context-parallel-size),
-           ", given ", value(~hierarchical-context-parallel-sizes)},
-          fit.empty() ? Words{P"use --cp-comm-type p2p, or a --context-parallel-size that is a product"}
-                      : Words{P"use --hierarchical-context-parallel-sizes ", fit}};
+  return {{&Parallel::cp_comm_type, " a2a+p2p"},
+          {"needs two ", &Parallel::hierarchical_context_parallel_sizes, " whose product is ",
+           with_value(&Parallel::context_parallel_size), ", given ",
+           value(&Parallel::hierarchical_context_parallel_sizes)},
+          fit.empty() ? Words{"use ", &Parallel::cp_comm_type, " p2p, or a ",
+                              &Parallel::context_parallel_size, " that is a product"}
+                      : Words{"use ", &Parallel::hierarchical_context_parallel_sizes, " ", fit}};
 }
 
 bool has_indivisible_sequence(S s) {
@@ -118,12 +124,13 @@ bool has_indivisible_sequence(S s) {
 
 Message sequence_message(S s) {
   const std::int64_t unit = sequence_unit(s);
-  const Words slice = W", of which --sequence-parallel gives each rank of --tensor-model-parallel-size a slice";
-  return {W"--seq-length",
-          Words{value(~seq-length), " is no multiple of ", unit, ": each rank of ",
-                with_value(~context-parallel-size), " holds two equal chunks"} +
+  const Words slice = {", of which ", &Parallel::sequence_parallel, " gives each rank of ",
+                       &Parallel::tensor_model_parallel_size, " a slice"};
+  return {&Training::seq_length,
+          Words{value(&Training::seq_length), " is no multiple of ", unit, ": each rank of ",
+                with_value(&Parallel::context_parallel_size), " holds two equal chunks"} +
               (unit > 2 * cp(s) ? slice : Words()),
-          {P"use --seq-length ", multiples_near(s.training->seq_length, unit)}};
+          {"use ", &Training::seq_length, " ", multiples_near(s.training->seq_length, unit)}};
 }
 
 }  // namespace
@@ -133,8 +140,9 @@ const Rules& context_rules() {
       rule(has_indivisible_sequence, sequence_message),
       rule([](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); }, levels_message),
       rule([](S s) { return !levels(s).empty() && !uses(s, CpCommType::a2a_p2p); },
-           {W"--hierarchical-context-parallel-sizes",
-            W"has an effect only with --cp-comm-type a2a+p2p and several ranks of --context-parallel-size",
+           {&Parallel::hierarchical_context_parallel_sizes,
+            {"has an effect only with ", &Parallel::cp_comm_type, " a2a+p2p and several ranks of ",
+             &Parallel::context_parallel_size},
             "add them, or leave it out"}),
   };
   return rules;
@@ -142,22 +150,26 @@ const Rules& context_rules() {
 
 const Rules& context_sharding_rules() {
   static const Rules rules = {
-      rule([](S s) {
-             const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
-             return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 && types != s.model->num_layers;
-           },
-           [](S s) {
-             return Message{W"--cp-comm-type",
-                            {"names ", std::ssize(s.parallel->cp_comm_type), P" types, --num-layers is ", value(~num-layers)},
-                            "give one for all layers, or one for each",
-                            {~context-parallel-size, ~hybrid-context-parallel}};
-           }),
+      rule(
+          [](S s) {
+            const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
+            return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
+                   types != s.model->num_layers;
+          },
+          [](S s) {
+            return Message{&Parallel::cp_comm_type,
+                           {"names ", std::ssize(s.parallel->cp_comm_type), " types, ",
+                            &Model::num_layers, " is ", value(&Model::num_layers)},
+                           "give one for all layers, or one for each",
+                           {&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel}};
+          }),
       rule([](S s) { return indivisible_heads(s).has_value(); }, heads_message),
       rule([](S s) { return indivisible_groups(s).has_value(); }, groups_message),
       rule([](S s) { return s.parallel->hybrid_context_parallel && s.model->moe.num_experts > 0; },
-           {W"--hybrid-context-parallel",
-            W"excludes --num-experts: routers count over the tokens of a microbatch, which would depend on the layout",
-            W"use --context-parallel-size"}),
+           {&Parallel::hybrid_context_parallel,
+            {"excludes ", &Moe::num_experts,
+             ": routers count over the tokens of a microbatch, which would depend on the layout"},
+            {"use ", &Parallel::context_parallel_size}}),
   };
   return rules;
 }

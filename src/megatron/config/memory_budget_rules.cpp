@@ -17,17 +17,20 @@ std::vector<Words> flags_that_plan(S s) {
   const std::string& granularity = s.memory->recompute.recompute_granularity;
   const OffloadConfig& offload = s.memory->offload;
   std::vector<Words> flags;
-  if (granularity == "full" || granularity == "selective") flags.push_back(with_value(~recompute-granularity));
+  if (granularity == "full" || granularity == "selective")
+    flags.push_back(with_value(&Recompute::recompute_granularity));
   for (const Setting& setting : std::initializer_list<Setting>{
-           ~recompute-activations, ~moe-layer-recompute, ~recompute-modules, ~recompute-layers, ~recompute-method,
-           ~recompute-num-layers, ~distribute-saved-activations, ~fine-grained-activation-offloading})
+           &Recompute::recompute_activations, &Recompute::moe_layer_recompute,
+           &Recompute::recompute_modules, &Recompute::recompute_layers,
+           &Recompute::recompute_method, &Recompute::recompute_num_layers,
+           &Recompute::distribute_saved_activations, &Offload::fine_grained_activation_offloading})
     if (setting.is_given(s)) flags.push_back(setting);
   if (offload.cpu_offloading_activations) {
     // --cpu-offloading-num-layers implies --cpu-offloading.
     if (offload.cpu_offloading_num_layers > 0)
-      flags.push_back(~cpu-offloading-num-layers);
+      flags.push_back(&Offload::cpu_offloading_num_layers);
     else if (offload.cpu_offloading)
-      flags.push_back(~cpu-offloading);
+      flags.push_back(&Offload::cpu_offloading);
   }
   return flags;
 }
@@ -55,36 +58,49 @@ std::string wrong_activation_plan(S s) {
 
 const Rules& memory_budget_rules() {
   static const Rules rules = {
-      rule([](S s) {
-             const std::string& budget = s.memory->memory_budget;
-             return !budget.empty() && !is_automatic_budget(budget) && !byte_count(budget);
-           },
-           {W"--memory-budget", {"'", value(~memory-budget), "' is not a size of memory"},
-            "write 20GB, 512MiB or auto"}),
+      rule(
+          [](S s) {
+            const std::string& budget = s.memory->memory_budget;
+            return !budget.empty() && !is_automatic_budget(budget) && !byte_count(budget);
+          },
+          {&Memory::memory_budget,
+           {"'", value(&Memory::memory_budget), "' is not a size of memory"},
+           "write 20GB, 512MiB or auto"}),
       rule([](S s) { return is_planned(*s.memory) && !flags_that_plan(s).empty(); },
            [](S s) {
              const std::vector<Words> given = flags_that_plan(s);
-             return Message{s.memory->has_budget() ? ~memory-budget : Words(~activation-plan),
-                            Words("says what layers recompute and offload, and so ") +
-                                (given.size() > 1 ? "do " : "does ") + list_text(given),
-                            "leave " + list_text(given) + " out"};
+             return Message{
+                 s.memory->has_budget() ? &Memory::memory_budget : Words(&Memory::activation_plan),
+                 Words("says what layers recompute and offload, and so ") +
+                     (given.size() > 1 ? "do " : "does ") + list_text(given),
+                 "leave " + list_text(given) + " out"};
            }),
       rule([](S s) { return s.memory->has_budget() && !s.memory->activation_plan.empty(); },
-           {W"--activation-plan", W"is what --memory-budget chooses, which would replace it",
+           {&Memory::activation_plan,
+            {"is what ", &Memory::memory_budget, " chooses, which would replace it"},
             "give one of the two"}),
-      rule([](S s) { return s.memory->chooses_micro_batch_size && s.training->global_batch_size == 0; },
-           {W"--memory-budget", "chooses the micro-batch size only for a given global batch size",
-            W"add --global-batch-size or --micro-batch-size"}),
-      rule([](S s) {
-             return s.memory->chooses_micro_batch_size &&
-                    (!s.training->rampup_batch_size.empty() || !s.training->step_batch_size_schedule.empty());
-           },
-           {W"--memory-budget", "chooses the micro-batch size only for batches of one size, and this run's grow",
-            W"add --micro-batch-size"}),
+      rule(
+          [](S s) {
+            return s.memory->chooses_micro_batch_size && s.training->global_batch_size == 0;
+          },
+          {&Memory::memory_budget,
+           "chooses the micro-batch size only for a given global batch size",
+           {"add ", &Training::global_batch_size, " or ", &Training::micro_batch_size}}),
+      rule(
+          [](S s) {
+            return s.memory->chooses_micro_batch_size &&
+                   (!s.training->rampup_batch_size.empty() ||
+                    !s.training->step_batch_size_schedule.empty());
+          },
+          {&Memory::memory_budget,
+           "chooses the micro-batch size only for batches of one size, and this run's grow",
+           {"add ", &Training::micro_batch_size}}),
       rule([](S s) { return !wrong_activation_plan(s).empty(); },
            [](S s) {
-             return Message{W"--activation-plan", wrong_activation_plan(s),
-                            "write one for each layer, such as full*4,layernorm+mlp*20,none", {~num-layers}};
+             return Message{&Memory::activation_plan,
+                            wrong_activation_plan(s),
+                            "write one for each layer, such as full*4,layernorm+mlp*20,none",
+                            {&Model::num_layers}};
            }),
   };
   return rules;
