@@ -16,50 +16,51 @@ Words fix_of(const Condition& one, const Condition& other, const Wording& wordin
                              : wording.fix;
 }
 
-Rules refuse_with(const Condition& one, const Condition& other, Words got, Words fix) {
-  return Rules([=, message = Message{one.words(), std::move(got), std::move(fix)}](S s) {
-    return one.holds(s) && other.holds(s) ? std::optional(message) : std::nullopt;
-  });
-}
-
-Rules refuse_without(const Condition& one, const Condition& other, Words got, Words fix) {
-  return Rules([=, message = Message{one.words(), std::move(got), std::move(fix)}](S s) {
-    return one.holds(s) && !other.holds(s) ? std::optional(message) : std::nullopt;
-  });
-}
-
 }  // namespace
 
 Words::Words(std::initializer_list<Piece> pieces) {
   for (const Piece& piece : pieces)
     parts_.push_back({piece.number_ ? text_of(*piece.number_) : std::string(piece.text_),
-                      piece.setting_, piece.show_});
+                      piece.setting_, piece.show_, piece.number_of_, piece.words_of_});
 }
 
 std::string Words::text(S settings) const {
   std::string all;
-  for (const auto& [text, setting, show] : parts_) {
-    if (!setting)
-      all += text;
-    else if (show == Show::value)
-      all += setting->value(settings);
-    else
-      all += show == Show::off_flag ? setting->off_flag() : setting->flag();
-    if (show == Show::flag_and_value) all += " " + setting->value(settings);
+  for (const Part& part : parts_) {
+    all += part.text;
+    if (part.number_of) all += text_of(part.number_of(settings));
+    if (part.words_of) all += part.words_of(settings).text(settings);
+    if (!part.setting) continue;
+    const std::string value = part.setting->value(settings);
+    switch (part.show) {
+      case Show::flag:
+        all += part.setting->flag();
+        break;
+      case Show::off_flag:
+        all += part.setting->off_flag();
+        break;
+      case Show::value:
+        all += value;
+        break;
+      case Show::flag_and_value:
+        all += part.setting->flag() + " " + value;
+        break;
+    }
   }
   return all;
 }
 
-bool Words::mentions_any(const FieldNames& names) const {
+bool Words::mentions_any(const FieldNames& names, S settings) const {
   return std::ranges::any_of(parts_, [&](const Part& part) {
-    return part.setting && names.contains(part.setting->name());
+    return (part.setting && names.contains(part.setting->name())) ||
+           (part.words_of && part.words_of(settings).mentions_any(names, settings));
   });
 }
 
-bool Message::mentions_any(const FieldNames& names) const {
+bool Message::mentions_any(const FieldNames& names, S settings) const {
   const auto is_named = [&](const Setting& setting) { return names.contains(setting.name()); };
-  return what.mentions_any(names) || got.mentions_any(names) || fix.mentions_any(names) ||
-         std::ranges::any_of(reads, is_named);
+  return what.mentions_any(names, settings) || got.mentions_any(names, settings) ||
+         fix.mentions_any(names, settings) || std::ranges::any_of(reads, is_named);
 }
 
 Words operator+(Words first, const Words& second) {
@@ -68,11 +69,20 @@ Words operator+(Words first, const Words& second) {
 }
 
 bool Condition::holds(S settings) const {
-  return value_.empty() ? setting_.is_given(settings) : setting_.value(settings) == value_;
+  const bool is_met =
+      value_.empty() ? setting_.is_given(settings) : setting_.value(settings) == value_;
+  return is_met != is_negated_;
+}
+
+Condition Condition::negated() const {
+  Condition other = *this;
+  other.is_negated_ = !is_negated_;
+  return other;
 }
 
 Words Condition::words() const {
-  return value_.empty() ? Words{setting_} : Words{setting_, " " + value_};
+  if (!value_.empty()) return {setting_, " " + value_};
+  return Piece(setting_, setting_.is_on_by_default() ? Show::off_flag : Show::flag);
 }
 
 Rules::Rules(std::initializer_list<Rules> lists) {
@@ -80,28 +90,38 @@ Rules::Rules(std::initializer_list<Rules> lists) {
     list_.insert(list_.end(), rules.list_.begin(), rules.list_.end());
 }
 
+Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix) {
+  Message message{conditions.begin()->words(), std::move(got), std::move(fix)};
+  for (const Condition& condition : conditions) message.reads.push_back(condition.setting());
+  return Rules([all = std::vector<Condition>(conditions), message = std::move(message)](S s) {
+    const bool hold = std::ranges::all_of(all, [&](const Condition& c) { return c.holds(s); });
+    return hold ? std::optional(message) : std::nullopt;
+  });
+}
+
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse_without(one, other, got_of("needs ", other, wording), fix_of(one, other, wording));
+  return refuse({one, without(other)}, got_of("needs ", other, wording),
+                fix_of(one, other, wording));
 }
 
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse_with(one, other, got_of("excludes ", other, wording),
-                     wording.fix.empty() ? "give one of the two" : wording.fix);
+  return refuse({one, other}, got_of("excludes ", other, wording),
+                wording.fix.empty() ? "give one of the two" : wording.fix);
 }
 
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some)
-    all = {all, refuse_without(one, other, got_of("has no effect without ", other, wording),
-                               fix_of(one, other, wording))};
+    all = {all, refuse({one, without(other)}, got_of("has no effect without ", other, wording),
+                       fix_of(one, other, wording))};
   return all;
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Words& fix) {
   Rules all{};
   for (const Condition& one : some)
-    all = {all, refuse_with(one, other, got_of("has no effect with ", other, {}),
-                            fix + ", or leave " + one.words() + " out")};
+    all = {all, refuse({one, other}, got_of("has no effect with ", other, {}),
+                       fix + ", or leave " + one.words() + " out")};
   return all;
 }
 
@@ -182,7 +202,7 @@ Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
-    if (message && !message->mentions_any(skip))
+    if (message && !message->mentions_any(skip, settings))
       problems.add(
           {message->what.text(settings), message->got.text(settings), message->fix.text(settings)});
   }

@@ -64,8 +64,10 @@ using Training = TrainingConfig;
 /// How a message shows a setting.
 enum class Show { flag, off_flag, value, flag_and_value };
 
-/// A part of a message: text, a number, or a setting. A setting alone is shown as its flag.
-/// It refers to its text and is copied into Words before that ends.
+class Words;
+
+/// A part of a message: text, a number, a setting, which is shown as its flag, or a function of the
+/// settings that returns one of these. It refers to its text, so Words copy it at once.
 class Piece {
  public:
   Piece(const char* text) : text_(text) {}
@@ -74,6 +76,8 @@ class Piece {
   template <class T, class V>
   Piece(V T::*member) : setting_(member) {}
   Piece(const Setting& setting, Show show = Show::flag) : setting_(setting), show_(show) {}
+  Piece(std::int64_t (*number)(S)) : number_of_(number) {}
+  Piece(Words (*words)(S)) : words_of_(words) {}
 
  private:
   friend class Words;
@@ -81,6 +85,8 @@ class Piece {
   std::optional<std::int64_t> number_;
   std::optional<Setting> setting_;
   Show show_ = Show::flag;
+  std::int64_t (*number_of_)(S) = nullptr;
+  Words (*words_of_)(S) = nullptr;
 };
 
 inline Piece off(const Setting& setting) { return {setting, Show::off_flag}; }
@@ -98,11 +104,12 @@ class Words {
   Words(V T::*member) : Words({Piece(member)}) {}
   Words(const Setting& setting) : Words({Piece(setting)}) {}
   Words(const Piece& piece) : Words({piece}) {}
+  Words(Words (*words)(S)) : Words({Piece(words)}) {}
   Words(std::initializer_list<Piece> pieces);
 
   bool empty() const { return parts_.empty(); }
   std::string text(S settings) const;
-  bool mentions_any(const FieldNames& names) const;
+  bool mentions_any(const FieldNames& names, S settings) const;
   friend Words operator+(Words first, const Words& second);
 
  private:
@@ -110,6 +117,8 @@ class Words {
     std::string text;
     std::optional<Setting> setting;
     Show show;
+    std::int64_t (*number_of)(S);
+    Words (*words_of)(S);
   };
   std::vector<Part> parts_;
 };
@@ -119,7 +128,7 @@ class Words {
 struct Message {
   Words what, got, fix;
   std::vector<Setting> reads = {};
-  bool mentions_any(const FieldNames& names) const;
+  bool mentions_any(const FieldNames& names, S settings) const;
 };
 
 /// A setting that is given, which means that it differs from its default, or one with a certain
@@ -131,16 +140,22 @@ class Condition {
   Condition(const Setting& setting, std::string value = "")
       : setting_(setting), value_(std::move(value)) {}
   bool holds(S settings) const;
-  Words words() const;  ///< "--flag", or "--flag value"
+  Words words() const;  ///< "--flag", "--flag value", or "--no-flag" of one that is on by default
+  const Setting& setting() const { return setting_; }
+  Condition negated() const;
 
  private:
   Setting setting_;
   std::string value_;  ///< "": any value but the default
+  bool is_negated_ = false;
 };
 
 inline Condition is(const Setting& setting, std::string value) {
   return {setting, std::move(value)};
 }
+
+/// Holds if `condition` does not.
+inline Condition without(const Condition& condition) { return condition.negated(); }
 
 using Check = std::function<std::optional<Message>(S)>;
 using Predicate = bool (*)(S);
@@ -176,6 +191,8 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording =
 Rules at_most(const Setting& limit, const Setting& number);
 /// Refuses a run that does not give a number, which must not be 0: "add --flag N, `meaning`".
 Rules required(const Setting& setting, const std::string& meaning);
+/// Refuses the first of `conditions` if all of them hold.
+Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix);
 /// Refuses settings for which `is_broken` holds.
 Rules rule(Predicate is_broken, Message message);
 Rules rule(Predicate is_broken, Message (*message)(S));

@@ -37,6 +37,8 @@ std::string Setting::flag() const { return field_->flag(); }
 
 std::string Setting::off_flag() const { return "--" + field_->off_flags.at(0); }
 
+bool Setting::is_on_by_default() const { return !field_->off_flags.empty(); }
+
 bool Setting::is_given(const Settings& settings) const {
   return field_->get(&settings) != field_->default_values;
 }

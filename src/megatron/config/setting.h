@@ -23,6 +23,7 @@ class Setting {
   const std::string& name() const;  ///< snake_case
   std::string flag() const;         ///< "--kebab-case"
   std::string off_flag() const;     ///< the flag that turns a boolean off
+  bool is_on_by_default() const;
   /// Returns whether the value differs from the default.
   bool is_given(const Settings& settings) const;
   /// Returns the value as text, "none" if it is unset.
