@@ -52,6 +52,12 @@ std::optional<NumMicrobatchesCalculator> batches(S s) {
   return NumMicrobatchesCalculator(*s.training);
 }
 
+/// Returns the first global batch size; 0 if the flags do not form a schedule.
+std::int64_t first_batch(S s) {
+  const auto schedule = batches(s);
+  return schedule ? schedule->at(0).global_batch_size : 0;
+}
+
 /// Returns a batch size that cannot be divided into microbatches. With --load it returns nullopt,
 /// because the checkpoint determines the first batch size.
 std::optional<std::int64_t> indivisible_size(S s) {
@@ -112,13 +118,10 @@ const Rules& size_rules() {
                 s.training->decrease_batch_size_if_needed ? batches(s) : std::nullopt;
             return schedule && schedule->at(0).num_microbatches < 1;
           },
-          [](S s) {
-            return Message{&Training::micro_batch_size,
-                           {value(&Training::micro_batch_size), " is more than the first batch of ",
-                            batches(s)->at(0).global_batch_size},
-                           "lower it to the first batch size",
-                           {&Training::global_batch_size, &Training::rampup_batch_size}};
-          }),
+          {&Training::micro_batch_size,
+           {value(&Training::micro_batch_size), " is more than the first batch of ", first_batch},
+           "lower it to the first batch size",
+           {&Training::global_batch_size, &Training::rampup_batch_size}}),
       rule([](S s) { return indivisible_size(s).has_value(); },
            [](S s) {
              return Message{has_ramp(s) ? &Training::rampup_batch_size
@@ -134,36 +137,21 @@ const Rules& size_rules() {
 
 const Rules& length_rules() {
   static const Rules rules = {
-      rule([](S s) { return s.training->train_iters > 0 && s.training->train_samples > 0; },
-           {with_value(&Training::train_iters),
-            {"excludes ", with_value(&Training::train_samples)},
-            "give one of the two"}),
+      refuse({valued(&Training::train_iters), &Training::train_samples},
+             {"excludes ", with_value(&Training::train_samples)}, "give one of the two"),
       rule(
           [](S s) {
-            return s.training->train_samples > 0 && batches(s) &&
-                   s.training->train_samples < batches(s)->at(0).global_batch_size;
+            return s.training->train_samples > 0 && s.training->train_samples < first_batch(s);
           },
-          [](S s) {
-            const std::int64_t first = batches(s)->at(0).global_batch_size;
-            return Message{
-                &Training::train_samples,
-                {value(&Training::train_samples), " is less than one global batch of ", first},
-                {"train on at least ", first, " samples"},
-                {&Training::micro_batch_size, &Training::global_batch_size, &Training::seq_length,
-                 &Training::rampup_batch_size, &Training::step_batch_size_schedule}};
-          }),
-      rule(
-          [](S s) {
-            return s.training->train_epochs &&
-                   (s.training->train_iters > 0 || s.training->train_samples > 0);
-          },
-          [](S s) {
-            return Message{&Training::train_epochs,
-                           {"excludes ", with_value(s.training->train_iters > 0
-                                                        ? Setting(&Training::train_iters)
-                                                        : Setting(&Training::train_samples))},
-                           "give one of the two"};
-          }),
+          {&Training::train_samples,
+           {value(&Training::train_samples), " is less than one global batch of ", first_batch},
+           {"train on at least ", first_batch, " samples"},
+           {&Training::micro_batch_size, &Training::global_batch_size, &Training::seq_length,
+            &Training::rampup_batch_size, &Training::step_batch_size_schedule}}),
+      refuse({&Training::train_epochs, &Training::train_iters},
+             {"excludes ", with_value(&Training::train_iters)}, "give one of the two"),
+      refuse({&Training::train_epochs, &Training::train_samples},
+             {"excludes ", with_value(&Training::train_samples)}, "give one of the two"),
       excludes(
           &Training::train_epochs, &Training::phase_transition_iterations,
           {.why = ": each phase has data of its own",
@@ -220,30 +208,22 @@ const Rules& step_rules() {
   return rules;
 }
 
-Words flag_of_changing_batches(S s) {
-  if (has_steps(s)) return &Training::step_batch_size_schedule;
-  if (s.training->decrease_batch_size_if_needed) return &Training::decrease_batch_size_if_needed;
-  return s.training->rampup_batch_size.empty() ? Words() : Words(&Training::rampup_batch_size);
-}
-
 const Rules& phase_transition_rules() {
+  static const Wording one_size = {.why = ": all phases of the data have one batch size",
+                                   .fix = "leave one of the two out"};
   static const Rules rules = {
-      rule([](S s) { return !flag_of_changing_batches(s).empty(); },
-           [](S s) {
-             return Message{&Training::phase_transition_iterations,
-                            "excludes " + flag_of_changing_batches(s) +
-                                ": all phases of the data have one batch size",
-                            "leave one of the two out"};
-           }),
-      rule([](S s) { return last_transition(s) >= iterations_of_run(s); },
-           [](S s) {
-             return Message{&Training::phase_transition_iterations,
-                            {last_transition(s), " is not before the end of training at iteration ",
-                             iterations_of_run(s)},
-                            "leave it out, or train for longer",
-                            {&Training::train_iters, &Training::train_samples,
-                             &Training::global_batch_size, &Training::micro_batch_size}};
-           }),
+      excludes(&Training::phase_transition_iterations, &Training::step_batch_size_schedule,
+               one_size),
+      excludes(&Training::phase_transition_iterations, &Training::decrease_batch_size_if_needed,
+               one_size),
+      excludes(&Training::phase_transition_iterations, &Training::rampup_batch_size, one_size),
+      rule(
+          [](S s) { return has_transitions(s) && last_transition(s) >= iterations_of_run(s); },
+          {&Training::phase_transition_iterations,
+           {last_transition, " is not before the end of training at iteration ", iterations_of_run},
+           "leave it out, or train for longer",
+           {&Training::train_iters, &Training::train_samples, &Training::global_batch_size,
+            &Training::micro_batch_size}}),
   };
   return rules;
 }
@@ -258,43 +238,30 @@ const Rules& blend_schedule_rules() {
             "has no sources to mix",
             {"name all of them with ", &Data::data_path, " or ", &Data::train_data_path},
             {&Data::data_args_path, &Data::per_split_data_args_path}}),
-      rule([](S s) { return has_blend_schedule(s) && has_transitions(s); },
-           {&Data::blend_schedule,
-            {"excludes ", &Training::phase_transition_iterations,
-             ": a phase has a data set of its own"},
-            "leave one of the two out"}),
-      rule(
-          [](S s) {
-            return has_blend_schedule(s) && !has_transitions(s) &&
-                   s.training->decrease_batch_size_if_needed;
-          },
-          {&Data::blend_schedule,
-           {"excludes ", &Training::decrease_batch_size_if_needed,
-            ": the samples before a step must not depend on the number of ranks"},
-           "leave one of the two out"}),
+      excludes(&Data::blend_schedule, &Training::phase_transition_iterations,
+               {.why = ": a phase has a data set of its own", .fix = "leave one of the two out"}),
+      excludes(&Data::blend_schedule, &Training::decrease_batch_size_if_needed,
+               {.why = ": the samples before a step must not depend on the number of ranks",
+                .fix = "leave one of the two out"}),
       rule(
           [](S s) {
             return has_blend_schedule(s) && !blend_schedule_mistake(*s.data) &&
                    last_blend_step(s) >= iterations_of_run(s);
           },
-          [](S s) {
-            return Message{
-                &Data::blend_schedule,
-                {"iteration ", last_blend_step(s),
-                 " is not before the end of training at iteration ", iterations_of_run(s)},
-                "leave the step out, or train for longer",
-                {&Training::train_iters, &Training::train_samples, &Training::global_batch_size,
-                 &Training::micro_batch_size}};
-          }),
+          {&Data::blend_schedule,
+           {"iteration ", last_blend_step, " is not before the end of training at iteration ",
+            iterations_of_run},
+           "leave the step out, or train for longer",
+           {&Training::train_iters, &Training::train_samples, &Training::global_batch_size,
+            &Training::micro_batch_size}}),
   };
   return rules;
 }
 
 const Rules& batch_rules() {
-  static const Rules rules = {
-      required_rules(),      size_rules(), length_rules(),
-      ramp_rules(),          step_rules(), when(has_transitions, phase_transition_rules()),
-      blend_schedule_rules()};
+  static const Rules rules = {required_rules(),      size_rules(), length_rules(),
+                              ramp_rules(),          step_rules(), phase_transition_rules(),
+                              blend_schedule_rules()};
   return rules;
 }
 

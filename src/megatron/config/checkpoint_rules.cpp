@@ -71,37 +71,25 @@ const Rules& replication_rules() {
            {"add ", &Checkpoint::non_persistent_save_interval, " N ",
             &Checkpoint::non_persistent_ckpt_type, " local ",
             &Checkpoint::non_persistent_local_ckpt_dir, " DIR, or leave it out"}}),
-      rule(
-          [](S s) {
-            const CheckpointConfig& c = *s.checkpoint;
-            return !c.replication && (c.replication_jump || c.replication_factor != 2);
-          },
-          [](S s) {
-            return Message{s.checkpoint->replication_jump ? &Checkpoint::replication_jump
-                                                          : Words(&Checkpoint::replication_factor),
-                           {"needs ", &Checkpoint::replication},
-                           {"add ", &Checkpoint::replication, ", or leave it out"}};
-          }),
+      needs(&Checkpoint::replication_jump, &Checkpoint::replication),
+      needs(&Checkpoint::replication_factor, &Checkpoint::replication),
   };
   return rules;
 }
 
 const Rules& upcycling_rules() {
   static const Rules rules = {
-      rule([](S s) { return s.checkpoint->load.empty(); },
-           {&Moe::use_upcycling,
-            {"needs ", &Checkpoint::load},
-            {"add ", &Checkpoint::load, " DIR, the folder of the dense model"}}),
-      rule([](S s) { return !s.checkpoint->load.empty() && s.checkpoint->save.empty(); },
-           {&Moe::use_upcycling,
-            {"needs ", &Checkpoint::save},
-            {"add ", &Checkpoint::save, " DIR, a new folder for the model with experts"}}),
-      rule([](S s) { return s.model->moe.num_experts == 0 && !s.checkpoint->load.empty(); },
-           {&Moe::use_upcycling,
-            {"needs ", &Moe::num_experts},
-            {"add ", &Moe::num_experts, " N, the number of experts to make"}}),
+      needs(&Moe::use_upcycling, &Checkpoint::load,
+            {.fix = {"add ", &Checkpoint::load, " DIR, the folder of the dense model"}}),
+      refuse({&Moe::use_upcycling, &Checkpoint::load, without(&Checkpoint::save)},
+             {"needs ", &Checkpoint::save},
+             {"add ", &Checkpoint::save, " DIR, a new folder for the model with experts"}),
+      refuse({&Moe::use_upcycling, &Checkpoint::load, without(&Moe::num_experts)},
+             {"needs ", &Moe::num_experts},
+             {"add ", &Moe::num_experts, " N, the number of experts to make"}),
       excludes(&Moe::use_upcycling, &Training::skip_train,
                {.why = ", which writes nothing", .fix = "leave one of them out"}),
+      needs(&Moe::upcycling_granularity, &Moe::use_upcycling),
   };
   return rules;
 }
@@ -110,17 +98,9 @@ const Rules& upcycling_rules() {
 
 const Rules& checkpoint_rules() {
   static const Rules rules = {
-      retain_rules(),
-      non_persistent_rules(),
-      replication_rules(),
-      when([](S s) { return s.model->moe.use_upcycling; }, upcycling_rules()),
-      needs(&Moe::upcycling_granularity, &Moe::use_upcycling,
-            {.fix = {"add ", &Moe::use_upcycling, ", or leave it out"}}),
-      rule([](S s) { return s.checkpoint->finetune && s.checkpoint->load.empty(); },
-           {&Checkpoint::finetune,
-            "needs the weights to start from",
-            {"add ", &Checkpoint::load, " DIR, or leave ", &Checkpoint::finetune, " out"}}),
-  };
+      retain_rules(), non_persistent_rules(), replication_rules(), upcycling_rules(),
+      refuse({&Checkpoint::finetune, without(&Checkpoint::load)}, "needs the weights to start from",
+             {"add ", &Checkpoint::load, " DIR, or leave ", &Checkpoint::finetune, " out"})};
   return rules;
 }
 

@@ -17,10 +17,9 @@ const Rules& fault_tolerance_rules() {
              &FaultTolerance::ft_rank_out_of_section_timeout, &FaultTolerance::ft_num_warmup_iters,
              &FaultTolerance::calc_ft_timeouts},
             &FaultTolerance::enable_ft_package),
-      rule([](S s) { return s.fault_tolerance->calc_ft_timeouts && s.checkpoint->save.empty(); },
-           {&FaultTolerance::calc_ft_timeouts,
-            {"keeps the timeouts in the folder of ", &Checkpoint::save, ", which is not given"},
-            {"add ", &Checkpoint::save, ", or give ", &FaultTolerance::ft_rank_section_timeouts}}),
+      refuse({&FaultTolerance::calc_ft_timeouts, without(&Checkpoint::save)},
+             {"keeps the timeouts in the folder of ", &Checkpoint::save, ", which is not given"},
+             {"add ", &Checkpoint::save, ", or give ", &FaultTolerance::ft_rank_section_timeouts}),
       tunes({&FaultTolerance::ft_safety_factor}, &FaultTolerance::calc_ft_timeouts),
   };
   return rules;

@@ -47,38 +47,22 @@ const Rules& optimizer_state_rules() {
            {{with_value(&Optimizer::exp_avg_dtype), " ", with_value(&Optimizer::exp_avg_sq_dtype)},
             {"states below fp32 need ", &Optimizer::use_precision_aware_optimizer},
             {"add ", &Optimizer::use_precision_aware_optimizer}}),
-      rule(
-          [](S s) {
-            return s.optimizer->main_grads_dtype != "fp32" &&
-                   !s.optimizer->use_precision_aware_optimizer;
-          },
-          {with_value(&Optimizer::main_grads_dtype),
-           {"needs ", &Optimizer::use_precision_aware_optimizer},
-           {"add ", &Optimizer::use_precision_aware_optimizer}}),
+      needs(valued(&Optimizer::main_grads_dtype), &Optimizer::use_precision_aware_optimizer),
       needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
       excludes(is(&Optimizer::main_grads_dtype, "bf16"),
                &Training::accumulate_allreduce_grads_in_fp32,
                {.why = ": both set the type of the gradients"}),
-      rule(
-          [](S s) {
-            return s.optimizer->main_grads_error_feedback &&
-                   s.optimizer->main_grads_dtype == "fp32" && !s.training->grad_reduce_in_bf16;
-          },
-          {&Optimizer::main_grads_error_feedback,
-           "has no effect on fp32 gradients, which lose next to nothing",
-           {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"},
-           {&Training::grad_reduce_in_bf16}}),
-      rule([](S s) { return s.optimizer->main_params_dtype != "fp32"; },
-           {with_value(&Optimizer::main_params_dtype),
-            "is not in this version: fp16 would lose small updates",
-            {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}}),
-      rule(
-          [](S s) {
-            return s.optimizer->use_precision_aware_optimizer && s.optimizer->optimizer != "adam";
-          },
-          {&Optimizer::use_precision_aware_optimizer,
-           {"has no effect with ", with_value(&Optimizer::optimizer)},
-           {"use ", &Optimizer::optimizer, " adam"}}),
+      refuse({&Optimizer::main_grads_error_feedback, without(&Optimizer::main_grads_dtype),
+              without(&Training::grad_reduce_in_bf16)},
+             "has no effect on fp32 gradients, which lose next to nothing",
+             {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"}),
+      refuse({valued(&Optimizer::main_params_dtype)},
+             "is not in this version: fp16 would lose small updates",
+             {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
+      refuse(
+          {&Optimizer::use_precision_aware_optimizer, without(is(&Optimizer::optimizer, "adam"))},
+          {"has no effect with ", with_value(&Optimizer::optimizer)},
+          {"use ", &Optimizer::optimizer, " adam"}),
   };
   return rules;
 }

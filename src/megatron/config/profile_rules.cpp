@@ -15,11 +15,6 @@ using namespace rules;
 bool uses_window(S s) {
   return s.logger->profile || (!s.logger->trace.empty() && has_profile_window(*s.logger));
 }
-bool has_folder(S s) {
-  return !s.logger->profile_dir.empty() || !s.logger->tensorboard_dir.empty() ||
-         !s.checkpoint->save.empty();
-}
-
 }  // namespace
 
 bool has_profile_window(const LoggerConfig& logger) {
@@ -48,11 +43,11 @@ Problems validate_profile(const Settings& settings, const FieldNames& skip) {
            {value(&Logger::profile_step_end), " is beyond ", with_value(&Training::train_iters)},
            {"add ", &Logger::profile_step_start, " and ", &Logger::profile_step_end,
             " inside the run, or train for longer"}}),
-      rule([](S s) { return s.logger->profile && !has_folder(s); },
-           {&Logger::profile,
-            "has no folder to write to",
-            {"add ", &Logger::profile_dir, " DIR, ", &Logger::tensorboard_dir, " DIR or ",
-             &Checkpoint::save, " DIR"}}),
+      refuse({&Logger::profile, without(&Logger::profile_dir), without(&Logger::tensorboard_dir),
+              without(&Checkpoint::save)},
+             "has no folder to write to",
+             {"add ", &Logger::profile_dir, " DIR, ", &Logger::tensorboard_dir, " DIR or ",
+              &Checkpoint::save, " DIR"}),
   };
   return evaluate(rules, settings, skip);
 }

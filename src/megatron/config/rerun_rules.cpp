@@ -39,33 +39,19 @@ Words not_recomputed_because_of(S s) {
 Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
   static const Rules rules = {
       idle({&Rerun::check_for_spiky_loss, &Rerun::check_for_large_grads},
-           is(&Rerun::rerun_mode, "disabled"), {"use ", &Rerun::rerun_mode, " validate_results"}),
-      rule(
-          [](S s) {
-            return s.rerun->rerun_mode != "validate_results" && s.rerun->error_injection_rate > 0;
-          },
-          {&Rerun::error_injection_rate,
-           {"has no effect with ", with_value(&Rerun::rerun_mode)},
-           {"use ", &Rerun::rerun_mode, " validate_results"}}),
-      rule(
-          [](S s) {
-            return s.rerun->error_injection_rate > 0 &&
-                   !s.training->check_for_nan_in_loss_and_grad && !s.rerun->check_for_spiky_loss &&
-                   !s.rerun->check_for_large_grads;
-          },
-          {&Rerun::error_injection_rate,
-           "has no effect because no result is checked",
-           {"leave ", off(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
-            &Rerun::check_for_spiky_loss}}),
-      rule(
-          [](S s) {
-            return s.parallel->check_microbatch_across_dp_replicas_interval > 0 &&
-                   !not_recomputed_because_of(s).empty();
-          },
-          [](S s) {
-            return Message{&Parallel::check_microbatch_across_dp_replicas_interval,
-                           "excludes " + not_recomputed_because_of(s), "leave one of the two out"};
-          }),
+           is(&Rerun::rerun_mode, "disabled"),
+           {.fix = {"use ", &Rerun::rerun_mode, " validate_results"}}),
+      refuse({&Rerun::error_injection_rate, without(is(&Rerun::rerun_mode, "validate_results"))},
+             {"has no effect with ", with_value(&Rerun::rerun_mode)},
+             {"use ", &Rerun::rerun_mode, " validate_results"}),
+      refuse({&Rerun::error_injection_rate, &Training::check_for_nan_in_loss_and_grad,
+              without(&Rerun::check_for_spiky_loss), without(&Rerun::check_for_large_grads)},
+             "has no effect because no result is checked",
+             {"leave ", off(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
+              &Rerun::check_for_spiky_loss}),
+      when([](S s) { return !not_recomputed_because_of(s).empty(); },
+           refuse({&Parallel::check_microbatch_across_dp_replicas_interval},
+                  {"excludes ", not_recomputed_because_of}, "leave one of the two out")),
   };
   return evaluate(rules, settings, skip);
 }

@@ -82,7 +82,14 @@ Condition Condition::negated() const {
 
 Words Condition::words() const {
   if (!value_.empty()) return {setting_, " " + value_};
+  if (shows_value_) return rules::with_value(setting_);
   return Piece(setting_, setting_.is_on_by_default() ? Show::off_flag : Show::flag);
+}
+
+Condition Condition::with_value() const {
+  Condition other = *this;
+  other.shows_value_ = true;
+  return other;
 }
 
 Rules::Rules(std::initializer_list<Rules> lists) {
@@ -117,11 +124,12 @@ Rules tunes(std::initializer_list<Condition> some, const Condition& other, const
   return all;
 }
 
-Rules idle(std::initializer_list<Condition> some, const Condition& other, const Words& fix) {
+Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
-  for (const Condition& one : some)
-    all = {all, refuse({one, other}, got_of("has no effect with ", other, {}),
-                       fix + ", or leave " + one.words() + " out")};
+  for (const Condition& one : some) {
+    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words();
+    all = {all, refuse({one, other}, got_of("has no effect with ", other, wording), fix + " out")};
+  }
   return all;
 }
 

@@ -143,13 +143,16 @@ class Condition {
   Words words() const;  ///< "--flag", "--flag value", or "--no-flag" of one that is on by default
   const Setting& setting() const { return setting_; }
   Condition negated() const;
+  Condition with_value() const;
 
  private:
   Setting setting_;
   std::string value_;  ///< "": any value but the default
-  bool is_negated_ = false;
+  bool is_negated_ = false, shows_value_ = false;
 };
 
+/// A setting that is given, which messages show with its value.
+inline Condition valued(const Setting& setting) { return Condition(setting).with_value(); }
 inline Condition is(const Setting& setting, std::string value) {
   return {setting, std::move(value)};
 }
@@ -183,8 +186,9 @@ Rules excludes(const Condition& one, const Condition& other, const Wording& word
 /// Refuses each of `some`, which have no effect without `other`.
 Rules tunes(std::initializer_list<Condition> some, const Condition& other,
             const Wording& wording = {});
-/// Refuses each of `some`, which have no effect with `other`: "`fix`, or leave --one out".
-Rules idle(std::initializer_list<Condition> some, const Condition& other, const Words& fix);
+/// Refuses each of `some`, which have no effect with `other`.
+Rules idle(std::initializer_list<Condition> some, const Condition& other,
+           const Wording& wording = {});
 /// Refuses a value of `size`, if both are given, that is no multiple of the value of `unit`.
 Rules divides(const Setting& unit, const Setting& size, const Wording& wording = {});
 /// Refuses a number above the value of `limit`.
