@@ -165,11 +165,11 @@ const Rules& context_sharding_rules() {
           }),
       rule([](S s) { return indivisible_heads(s).has_value(); }, heads_message),
       rule([](S s) { return indivisible_groups(s).has_value(); }, groups_message),
-      rule([](S s) { return s.parallel->hybrid_context_parallel && s.model->moe.num_experts > 0; },
-           {&Parallel::hybrid_context_parallel,
-            {"excludes ", &Moe::num_experts,
-             ": routers count over the tokens of a microbatch, which would depend on the layout"},
-            {"use ", &Parallel::context_parallel_size}}),
+      excludes(
+          &Parallel::hybrid_context_parallel, &Moe::num_experts,
+          {.why =
+               ": routers count over the tokens of a microbatch, which would depend on the layout",
+           .fix = {"use ", &Parallel::context_parallel_size}}),
   };
   return rules;
 }

@@ -48,13 +48,11 @@ const Rules& rules_without_plan() {
   static const Rules rules = {
       needs(&Recompute::recompute_method, is(&Recompute::recompute_granularity, "full")),
       needs(&Recompute::recompute_num_layers, is(&Recompute::recompute_granularity, "full")),
-      when([](S s) { return !recompute(s).recompute_modules.empty() && is_full(s); },
-           rule([](S) { return true; },
-                {&Recompute::recompute_modules,
-                 {"names parts of layers, and ", &Recompute::recompute_granularity,
-                  " full recomputes whole layers"},
-                 {"leave ", &Recompute::recompute_modules, " out, or write ",
-                  &Recompute::recompute_granularity, " selective"}})),
+      refuse({&Recompute::recompute_modules, is(&Recompute::recompute_granularity, "full")},
+             {"names parts of layers, and ", &Recompute::recompute_granularity,
+              " full recomputes whole layers"},
+             {"leave ", &Recompute::recompute_modules, " out, or write ",
+              &Recompute::recompute_granularity, " selective"}),
       rule(
           [](S s) {
             return !recompute(s).recompute_modules.empty() && !is_full(s) && !is_selective(s);
@@ -73,22 +71,16 @@ const Rules& rules_without_plan() {
            {&Recompute::recompute_activations, &Recompute::moe_layer_recompute}}),
       needs(&Recompute::distribute_saved_activations,
             is(&Recompute::recompute_granularity, "full")),
-      rule(
-          [](S s) {
-            return recompute(s).distribute_saved_activations && is_full(s) &&
-                   s.parallel->tensor_model_parallel_size == 1;
-          },
-          {&Recompute::distribute_saved_activations,
-           {"needs ", &Parallel::tensor_model_parallel_size, " above 1"},
-           {"leave ", &Recompute::distribute_saved_activations, " out"}}),
-      rule(
-          [](S s) {
-            return recompute(s).distribute_saved_activations && is_full(s) &&
-                   s.parallel->tensor_model_parallel_size > 1 && s.parallel->sequence_parallel;
-          },
-          {&Recompute::distribute_saved_activations,
-           {"has nothing to distribute: ", &Parallel::sequence_parallel, " already keeps slices"},
-           {"leave ", &Recompute::distribute_saved_activations, " out"}}),
+      refuse(
+          {&Recompute::distribute_saved_activations, is(&Recompute::recompute_granularity, "full"),
+           is(&Parallel::tensor_model_parallel_size, "1")},
+          {"needs ", &Parallel::tensor_model_parallel_size, " above 1"},
+          {"leave ", &Recompute::distribute_saved_activations, " out"}),
+      refuse(
+          {&Recompute::distribute_saved_activations, is(&Recompute::recompute_granularity, "full"),
+           &Parallel::tensor_model_parallel_size, &Parallel::sequence_parallel},
+          {"has nothing to distribute: ", &Parallel::sequence_parallel, " already keeps slices"},
+          {"leave ", &Recompute::distribute_saved_activations, " out"}),
   };
   return rules;
 }
@@ -104,10 +96,9 @@ const Rules& recompute_rules() {
           {with_value(&Recompute::recompute_num_layers),
            {"is more than the ", value(&Model::num_layers), " layers of the model"},
            "give at most the layers of a pipeline stage"}),
-      rule([](S s) { return is_full(s) && recompute(s).recompute_activations; },
-           {&Recompute::recompute_activations,
-            {"stands for ", &Recompute::recompute_granularity, " selective, not full"},
-            {"leave ", &Recompute::recompute_activations, " out"}}),
+      refuse({&Recompute::recompute_activations, is(&Recompute::recompute_granularity, "full")},
+             {"stands for ", &Recompute::recompute_granularity, " selective, not full"},
+             {"leave ", &Recompute::recompute_activations, " out"}),
       rule(
           [](S s) {
             return std::ranges::any_of(recompute(s).recompute_modules, is_of_other_version);
@@ -155,10 +146,8 @@ const Rules& memory_rules() {
 
 const Rules& recomputed_module_rules() {
   static const Rules of_dense_models = {
-      rule([](S s) { return recompute(s).moe_layer_recompute; },
-           {&Recompute::moe_layer_recompute,
-            "needs a model with experts",
-            {"leave it out, or add ", &Moe::num_experts}}),
+      refuse({&Recompute::moe_layer_recompute}, "needs a model with experts",
+             {"leave it out, or add ", &Moe::num_experts}),
       rule(
           [](S s) {
             return std::ranges::any_of(s.memory->offload.offload_modules,

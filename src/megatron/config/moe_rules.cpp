@@ -50,12 +50,11 @@ const Rules& dense_rules() {
                   ", but every MLP of the model is dense"},
                  {"add ", &Moe::num_experts, " N, or leave ", several ? "them" : "it", " out"}};
            }),
-      rule([](S s) { return ep(s) > 1; },
-           {&Parallel::expert_model_parallel_size,
-            {value(&Parallel::expert_model_parallel_size), kNeedsExperts},
-            {"add ", &Moe::num_experts, " N, a multiple of ",
-             value(&Parallel::expert_model_parallel_size), ", or leave ",
-             &Parallel::expert_model_parallel_size, " out"}}),
+      refuse({&Parallel::expert_model_parallel_size},
+             {value(&Parallel::expert_model_parallel_size), kNeedsExperts},
+             {"add ", &Moe::num_experts, " N, a multiple of ",
+              value(&Parallel::expert_model_parallel_size), ", or leave ",
+              &Parallel::expert_model_parallel_size, " out"}),
       rule([](S s) { return s.parallel->expert_tensor_parallel_size.value_or(1) > 1; },
            {&Parallel::expert_tensor_parallel_size,
             {value(&Parallel::expert_tensor_parallel_size), kNeedsExperts},
@@ -113,10 +112,9 @@ const Rules& layer_rules() {
   };
   static const Rules rules = {
       when([](S s) { return !moe(s).layers.empty(); }, of_lists),
-      rule([](S s) { return s.model->norm_placement == NormPlacement::post; },
-           {{&Model::norm_placement, " post"},
-            {"excludes ", &Moe::num_experts},
-            {"use ", &Model::norm_placement, " pre, or leave ", &Moe::num_experts, " out"}}),
+      excludes(
+          is(&Model::norm_placement, "post"), &Moe::num_experts,
+          {.fix = {"use ", &Model::norm_placement, " pre, or leave ", &Moe::num_experts, " out"}}),
       needs(&Moe::shared_expert_gate, &Moe::shared_expert_intermediate_size,
             {.fix = {"add ", &Moe::shared_expert_intermediate_size, " N"}}),
       needs(&Moe::shared_expert_overlap, &Moe::shared_expert_intermediate_size,
@@ -131,11 +129,10 @@ bool has_scales(const std::string& dtype) { return dtype != "fp32" && dtype != "
 
 const Rules& placement_rules() {
   static const Rules rules = {
-      rule([](S s) { return ep(s) == 1; },
-           {&Moe::expert_placement_interval,
-            {"moves experts between the ranks of ", &Parallel::expert_model_parallel_size,
-             ", which is 1"},
-            {"leave it out, or raise ", &Parallel::expert_model_parallel_size}}),
+      refuse({&Moe::expert_placement_interval, is(&Parallel::expert_model_parallel_size, "1")},
+             {"moves experts between the ranks of ", &Parallel::expert_model_parallel_size,
+              ", which is 1"},
+             {"leave it out, or raise ", &Parallel::expert_model_parallel_size}),
       needs(&Moe::expert_placement_interval, is(&Moe::token_dispatcher_type, "alltoall"),
             {.why = ": with the others the ranks add the results of their experts, whose order "
                     "would change",

@@ -30,114 +30,78 @@ bool has_sharded_state(S s) {
   return stage == 1 || stage == 2;
 }
 
+Words offload_to_add(S s) {
+  if (is_planned(*s.memory))
+    return {"add ", &Offload::cpu_offloading, " ", off(&Offload::cpu_offloading_activations),
+            ", because the plan says what becomes of activations"};
+  return {"add ", &Offload::cpu_offloading, " or ", &Offload::cpu_offloading_num_layers};
+}
+
+Words something_to_offload(S s) {
+  if (!s.memory->activation_plan.empty())
+    return {"add offload to a layer of ", &Memory::activation_plan};
+  return {"add ", &Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
+          " or ", &Memory::memory_budget};
+}
+
+Words layers_to_offload(S s) {
+  if (!s.memory->activation_plan.empty())
+    return {"add offload to a layer of ", &Memory::activation_plan};
+  return {"add ", &Offload::cpu_offloading, " or ", &Offload::fine_grained_activation_offloading};
+}
+
 }  // namespace
 
 const Rules& offload_rules() {
-  static const Rules of_parts = {
-      rule([](S s) { return offload(s).offload_modules.empty(); },
-           {&Offload::fine_grained_activation_offloading,
-            "names no part of a layer",
-            {"add ", &Offload::offload_modules, ", for example core_attn"}}),
-      rule(offloads_whole_layers,
-           {&Offload::fine_grained_activation_offloading,
-            {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
-            "choose one of them",
-            {&Offload::cpu_offloading_num_layers}}),
-  };
   static const Rules rules = {
       needs(&Offload::offload_modules, &Offload::fine_grained_activation_offloading),
-      when([](S s) { return offload(s).fine_grained_activation_offloading; }, of_parts),
+      refuse({&Offload::fine_grained_activation_offloading, without(&Offload::offload_modules)},
+             "names no part of a layer",
+             {"add ", &Offload::offload_modules, ", for example core_attn"}),
       rule(
           [](S s) {
-            return (offload(s).cpu_offloading_weights || !offload(s).cpu_offloading_activations) &&
-                   !offloads_whole_layers(s);
+            return offload(s).fine_grained_activation_offloading && offloads_whole_layers(s);
           },
-          [](S s) {
-            return Message{
-                offload(s).cpu_offloading_weights ? Words(&Offload::cpu_offloading_weights)
-                                                  : off(&Offload::cpu_offloading_activations),
-                {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
-                is_planned(*s.memory) ? Words{"add ", &Offload::cpu_offloading, " ",
-                                              off(&Offload::cpu_offloading_activations),
-                                              ", because the plan says what becomes of activations"}
-                                      : Words{"add ", &Offload::cpu_offloading, " or ",
-                                              &Offload::cpu_offloading_num_layers}};
-          }),
-      rule(
-          [](S s) {
-            return !offload(s).cpu_offloading_weights && !offload(s).cpu_offloading_activations &&
-                   offload(s).cpu_offloading;
-          },
-          {off(&Offload::cpu_offloading_activations),
-           {"leaves ", &Offload::cpu_offloading, " nothing to offload"},
-           {"add ", &Offload::cpu_offloading_weights, ", or leave both out"}}),
-      rule(
-          [](S s) {
-            return offload(s).cpu_offloading_weights && !s.training->bf16 && !s.training->fp16;
-          },
-          {&Offload::cpu_offloading_weights,
-           "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
-           {"add ", &Training::bf16, ", or leave ", &Offload::cpu_offloading_weights, " out"},
-           {&Training::fp16}}),
-      rule([](S s) { return offload(s).cpu_offloading_weights && has_sharded_state(s); },
-           [](S s) {
-             return Message{
-                 &Offload::cpu_offloading_weights,
-                 "with " + stage_flag(s) +
-                     " needs sharded weights: otherwise every update gathers all weights in memory",
-                 Words{"use ", &Parallel::zero_stage, " 3, or leave "} + stage_flag(s) + " out"};
-           }),
+          {&Offload::fine_grained_activation_offloading,
+           {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
+           "choose one of them",
+           {&Offload::cpu_offloading_num_layers}}),
+      when(
+          [](S s) { return !offloads_whole_layers(s); },
+          {refuse({&Offload::cpu_offloading_weights},
+                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
+                  offload_to_add),
+           refuse({&Offload::cpu_offloading_activations, without(&Offload::cpu_offloading_weights)},
+                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
+                  offload_to_add)}),
+      refuse({&Offload::cpu_offloading_activations, &Offload::cpu_offloading,
+              without(&Offload::cpu_offloading_weights)},
+             {"leaves ", &Offload::cpu_offloading, " nothing to offload"},
+             {"add ", &Offload::cpu_offloading_weights, ", or leave both out"}),
+      refuse({&Offload::cpu_offloading_weights, without(&Training::bf16), without(&Training::fp16)},
+             "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
+             {"add ", &Training::bf16, ", or leave ", &Offload::cpu_offloading_weights, " out"}),
+      when(has_sharded_state,
+           refuse({&Offload::cpu_offloading_weights},
+                  {"with ", stage_flag,
+                   " needs sharded weights: otherwise every update gathers all weights in memory"},
+                  {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"})),
       // --offload-modules has a message of its own.
-      rule(
-          [](S s) {
-            return !offload(s).offload_folder.empty() && offload(s).offload_modules.empty() &&
-                   !offloads(s);
-          },
-          [](S s) {
-            return Message{
-                &Offload::offload_folder,
-                "has no effect: nothing is offloaded",
-                s.memory->activation_plan.empty()
-                    ? Words{"add ", &Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
-                            " or ", &Memory::memory_budget, ", or leave ", &Offload::offload_folder,
-                            " out"}
-                    : Words{"add offload to a layer of ", &Memory::activation_plan, ", or leave ",
-                            &Offload::offload_folder, " out"},
-                {&Offload::cpu_offloading_num_layers, &Offload::fine_grained_activation_offloading,
-                 &Offload::offload_modules, &Recompute::recompute_granularity}};
-          }),
-      rule(
-          [](S s) {
-            return offload(s).min_offloaded_tensor_size !=
-                       OffloadConfig{}.min_offloaded_tensor_size &&
-                   !may_offload_layers(s);
-          },
-          [](S s) {
-            return Message{&Offload::min_offloaded_tensor_size,
-                           "has no effect: no activations are offloaded",
-                           (s.memory->activation_plan.empty()
-                                ? Words{"add ", &Offload::cpu_offloading, " or ",
-                                        &Offload::fine_grained_activation_offloading}
-                                : Words{"add offload to a layer of ", &Memory::activation_plan}) +
-                               Words{", or leave ", &Offload::min_offloaded_tensor_size, " out"},
-                           {&Offload::cpu_offloading_num_layers, &Memory::memory_budget,
-                            &Recompute::recompute_granularity}};
-          }),
-      rule(
-          [](S s) {
-            return offload(s).optimizer_cpu_offload && offload(s).optimizer_offload_fraction == 0;
-          },
-          {{&Offload::optimizer_offload_fraction, " 0"},
-           {"leaves ", &Offload::optimizer_cpu_offload, " nothing to offload"},
-           "give a share above 0, or leave both out"}),
-      rule(
-          [](S s) {
-            return offload(s).fine_grained_activation_offloading &&
-                   offload(s).activation_offload_fraction == 0;
-          },
-          {{&Offload::activation_offload_fraction, " 0"},
-           {"leaves ", &Offload::fine_grained_activation_offloading, " nothing to offload"},
-           "give a share above 0, or leave both out"}),
+      when([](S s) { return !offloads(s); },
+           refuse({&Offload::offload_folder, without(&Offload::offload_modules)},
+                  "has no effect: nothing is offloaded",
+                  {something_to_offload, ", or leave ", &Offload::offload_folder, " out"})),
+      when([](S s) { return !may_offload_layers(s); },
+           refuse({&Offload::min_offloaded_tensor_size},
+                  "has no effect: no activations are offloaded",
+                  {layers_to_offload, ", or leave ", &Offload::min_offloaded_tensor_size, " out"})),
+      refuse({is(&Offload::optimizer_offload_fraction, "0"), &Offload::optimizer_cpu_offload},
+             {"leaves ", &Offload::optimizer_cpu_offload, " nothing to offload"},
+             "give a share above 0, or leave both out"),
+      refuse({is(&Offload::activation_offload_fraction, "0"),
+              &Offload::fine_grained_activation_offloading},
+             {"leaves ", &Offload::fine_grained_activation_offloading, " nothing to offload"},
+             "give a share above 0, or leave both out"),
       needs(&Offload::activation_offload_fraction, &Offload::fine_grained_activation_offloading),
       rule(
           [](S s) {

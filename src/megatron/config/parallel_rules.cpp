@@ -18,7 +18,6 @@ using namespace rules;
 
 std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
 bool is_sharded(S s) { return zero_stage(*s.parallel) > 0; }
-bool has_low_rank(S s) { return s.parallel->ddp_grad_compression == "low-rank"; }
 
 bool has_dense_mlp(S s) {
   const MoeConfig& moe = s.model->moe;
@@ -57,13 +56,10 @@ const Rules& data_parallel_rules() {
       excludes(&Parallel::ddp_average_in_collective, &Training::calculate_per_token_loss,
                {.why = ", which divides a sum by all tokens",
                 .fix = {"leave ", &Parallel::ddp_average_in_collective, " out"}}),
-      rule([](S s) { return has_low_rank(s) && is_sharded(s); },
-           [](S s) {
-             return Message{with_value(&Parallel::ddp_grad_compression),
-                            "excludes " + stage_flag(s) + ", whose shards cut through matrices",
-                            Words{"use ", &Parallel::ddp_grad_compression, " bf16, or leave "} +
-                                stage_flag(s) + " out"};
-           }),
+      when(is_sharded, refuse({is(&Parallel::ddp_grad_compression, "low-rank")},
+                              {"excludes ", stage_flag, ", whose shards cut through matrices"},
+                              {"use ", &Parallel::ddp_grad_compression, " bf16, or leave ",
+                               stage_flag, " out"})),
       excludes(
           is(&Parallel::ddp_grad_compression, "low-rank"), &Training::fp16,
           {.why = ", whose loss scale changes the unit of the error feedback",
@@ -79,27 +75,22 @@ Words missing_for_gather(S s) {
 }
 
 const Rules& optimizer_rules() {
-  static const Rules without_shards = {
-      rule([](S s) { return s.parallel->num_distributed_optimizer_instances > 1; },
-           {&Parallel::num_distributed_optimizer_instances,
-            {"needs ", &Parallel::use_distributed_optimizer},
-            {"add ", &Parallel::use_distributed_optimizer}}),
-      rule([](S s) { return s.parallel->ddp_reduce_scatter_with_fp32_accumulation; },
-           {&Parallel::ddp_reduce_scatter_with_fp32_accumulation,
-            {"needs ", &Parallel::use_distributed_optimizer, ", which scatters gradients"},
-            {"add ", &Parallel::use_distributed_optimizer}}),
-  };
   static const Rules rules = {
       rule(
           [](S s) {
             return s.parallel->overlap_param_gather &&
                    !(is_sharded(s) && s.parallel->overlap_grad_reduce);
           },
-          [](S s) {
-            return Message{&Parallel::overlap_param_gather, "needs " + missing_for_gather(s),
-                           "add " + missing_for_gather(s)};
-          }),
-      when([](S s) { return !is_sharded(s); }, without_shards),
+          {&Parallel::overlap_param_gather,
+           {"needs ", missing_for_gather},
+           {"add ", missing_for_gather}}),
+      when([](S s) { return !is_sharded(s); },
+           {refuse({&Parallel::num_distributed_optimizer_instances},
+                   {"needs ", &Parallel::use_distributed_optimizer},
+                   {"add ", &Parallel::use_distributed_optimizer}),
+            refuse({&Parallel::ddp_reduce_scatter_with_fp32_accumulation},
+                   {"needs ", &Parallel::use_distributed_optimizer, ", which scatters gradients"},
+                   {"add ", &Parallel::use_distributed_optimizer})}),
   };
   return rules;
 }

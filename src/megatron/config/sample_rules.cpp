@@ -20,18 +20,11 @@ std::optional<Setting> first_fim_flag(S s) {
   return std::nullopt;
 }
 
-bool resets_documents(const DataConfig& data) {
-  return data.reset_attention_mask || data.reset_position_ids ||
-         data.dataloader_inter_document_masking;
-}
-
 bool cannot_format_conversations(S s) {
   const std::string& type = s.tokenizer->tokenizer_type;
   return !type.empty() && type != "SFTTokenizer" && type != "HuggingFaceTokenizer" &&
          type != "MultimodalTokenizer";
 }
-
-bool packs_documents(const DataConfig& data) { return data.document_packing_strategy != "wrapped"; }
 
 }  // namespace
 
@@ -46,81 +39,52 @@ const Rules& fim_rules() {
       tunes({&Fim::fim_fragment_rate}, &Fim::fim_split_sample,
             {.fix = {"add ", &Fim::fim_split_sample, " TOKEN, or leave ", &Fim::fim_fragment_rate,
                      " out"}}),
-      rule(
-          [](S s) {
-            return !s.data->fim.fim_split_sample.empty() && !s.data->fim.fim_fragment_rate;
-          },
-          {&Fim::fim_split_sample,
-           "needs the share of fragments to reorder",
-           {"add ", &Fim::fim_fragment_rate, " X"}}),
-      rule([](S s) { return s.data->fim.fim_data && s.data->sft; },
-           {&Fim::fim_data,
-            {"does not go with the conversations of ", &Data::sft},
-            "leave one of them out"}),
-      rule([](S s) { return s.data->fim.fim_data && s.data->dataloader_inter_document_masking; },
-           {&Data::dataloader_inter_document_masking,
-            {"needs the lengths of documents, which ", &Fim::fim_data, " changes"},
-            {"use ", &Data::reset_attention_mask, " and ", &Data::reset_position_ids,
-             ", which follow the end-of-document tokens"}}),
+      refuse({&Fim::fim_split_sample, without(&Fim::fim_fragment_rate)},
+             "needs the share of fragments to reorder", {"add ", &Fim::fim_fragment_rate, " X"}),
+      refuse({&Fim::fim_data, &Data::sft}, {"does not go with the conversations of ", &Data::sft},
+             "leave one of them out"),
+      refuse({&Data::dataloader_inter_document_masking, &Fim::fim_data},
+             {"needs the lengths of documents, which ", &Fim::fim_data, " changes"},
+             {"use ", &Data::reset_attention_mask, " and ", &Data::reset_position_ids,
+              ", which follow the end-of-document tokens"}),
   };
   return rules;
 }
 
 const Rules& document_packing_rules() {
   static const Rules rules = {
-      rule([](S s) { return s.data->sft && packs_documents(*s.data); },
-           {&Data::document_packing_strategy,
-            {"has no effect with ", &Data::sft},
-            {"use ", &Data::sft_packing_strategy}}),
-      rule([](S s) { return s.data->fim.fim_data && packs_documents(*s.data); },
-           {with_value(&Data::document_packing_strategy),
-            {"needs the lengths of documents, which ", &Fim::fim_data, " changes"},
-            "leave one of them out"}),
+      refuse({&Data::document_packing_strategy, &Data::sft}, {"has no effect with ", &Data::sft},
+             {"use ", &Data::sft_packing_strategy}),
+      refuse({valued(&Data::document_packing_strategy), &Fim::fim_data},
+             {"needs the lengths of documents, which ", &Fim::fim_data, " changes"},
+             "leave one of them out"),
   };
   return rules;
 }
 
 /// Apart, because `dataset show` prints samples without a model that attends.
 const Rules& document_attention_rules() {
-  static const Rules rules = {
-      rule(
-          [](S s) {
-            return packs_documents(*s.data) && !s.data->sft && !s.data->fim.fim_data &&
-                   !s.data->dataloader_inter_document_masking;
-          },
-          {with_value(&Data::document_packing_strategy),
-           "would let documents that were put together attend to each other",
-           {"add ", &Data::dataloader_inter_document_masking}}),
-  };
+  static const Rules rules =
+      refuse({valued(&Data::document_packing_strategy), without(&Data::sft),
+              without(&Fim::fim_data), without(&Data::dataloader_inter_document_masking)},
+             "would let documents that were put together attend to each other",
+             {"add ", &Data::dataloader_inter_document_masking});
   return rules;
 }
 
 const Rules& sft_rules() {
-  static const Rules of_conversations = {
-      rule(cannot_format_conversations,
-           {with_value(&Tokenizer::tokenizer_type),
-            {"cannot format the conversations of ", &Data::sft},
-            {"use SFTTokenizer with a tokenizer.json as ", &Tokenizer::tokenizer_model}}),
-      rule([](S s) { return resets_documents(*s.data); },
-           [](S s) {
-             return Message{s.data->reset_attention_mask ? Words(&Data::reset_attention_mask)
-                            : s.data->reset_position_ids
-                                ? Words(&Data::reset_position_ids)
-                                : Words(&Data::dataloader_inter_document_masking),
-                            {"has no effect with ", &Data::sft,
-                             ", where attention and positions restart with each conversation"},
-                            "leave it out"};
-           }),
-      rule([](S s) { return s.data->eod_mask_loss; },
-           {&Data::eod_mask_loss,
-            {"has no effect with ", &Data::sft, ", whose loss is that of answers"},
-            "leave it out"}),
-  };
   static const Rules rules = {
       tunes({&Data::sft_tokenizer_prompt_format, &Data::sft_packing_strategy,
              &Tokenizer::chat_template},
             &Data::sft),
-      when([](S s) { return s.data->sft; }, of_conversations),
+      rule([](S s) { return s.data->sft && cannot_format_conversations(s); },
+           {with_value(&Tokenizer::tokenizer_type),
+            {"cannot format the conversations of ", &Data::sft},
+            {"use SFTTokenizer with a tokenizer.json as ", &Tokenizer::tokenizer_model}}),
+      idle({&Data::reset_attention_mask, &Data::reset_position_ids,
+            &Data::dataloader_inter_document_masking},
+           &Data::sft, {.why = ", where attention and positions restart with each conversation"}),
+      idle({&Data::eod_mask_loss}, &Data::sft, {.why = ", whose loss is that of answers"}),
   };
   return rules;
 }
