@@ -82,8 +82,8 @@ std::int64_t last_blend_step(S s) {
   return parse_blend_schedule(s.data->blend_schedule).back().iteration;
 }
 
-const Rules& required_rules() {
-  static const Rules rules = {
+Rules required_rules() {
+  return {
       required(&Training::micro_batch_size, "the samples of one forward pass"),
       required(&Training::seq_length, "the tokens of one sample"),
       rule([](S s) { return !has_length(s) && !s.training->skip_train; },
@@ -92,11 +92,10 @@ const Rules& required_rules() {
             {"add ", &Training::train_iters, " N, ", &Training::train_samples, " N or ",
              &Training::train_epochs, " N"}}),
   };
-  return rules;
 }
 
-const Rules& size_rules() {
-  static const Rules rules = {
+Rules size_rules() {
+  return {
       rule(
           [](S s) {
             const TrainingConfig& t = *s.training;
@@ -132,11 +131,10 @@ const Rules& size_rules() {
                             {&Training::rampup_batch_size, &Training::step_batch_size_schedule}};
            }),
   };
-  return rules;
 }
 
-const Rules& length_rules() {
-  static const Rules rules = {
+Rules length_rules() {
+  return {
       refuse({valued(&Training::train_iters), &Training::train_samples},
              {"excludes ", with_value(&Training::train_samples)}, "give one of the two"),
       rule(
@@ -157,11 +155,10 @@ const Rules& length_rules() {
           {.why = ": each phase has data of its own",
            .fix = {"give ", &Training::train_iters, " N or ", &Training::train_samples, " N"}}),
   };
-  return rules;
 }
 
-const Rules& ramp_rules() {
-  static const Rules rules = {
+Rules ramp_rules() {
+  return {
       rule(ramp_is_too_fine, {&Training::rampup_batch_size,
                               "has more than a million increments",
                               "choose a larger increment",
@@ -194,24 +191,22 @@ const Rules& ramp_rules() {
                            {"choose an increment that divides ", ramp_distance(s)}};
           }),
   };
-  return rules;
 }
 
-const Rules& step_rules() {
-  static const Rules rules = {
+Rules step_rules() {
+  return {
       reported(step_schedule_mistake, {&Training::step_batch_size_schedule, &Training::seq_length}),
       excludes(&Training::step_batch_size_schedule, &Training::global_batch_size),
       excludes(&Training::step_batch_size_schedule, &Training::rampup_batch_size),
       excludes(&Training::step_batch_size_schedule, &Training::decrease_batch_size_if_needed,
                {.fix = {"choose sizes that are multiples of ", &Training::micro_batch_size}}),
   };
-  return rules;
 }
 
-const Rules& phase_transition_rules() {
+Rules phase_transition_rules() {
   static const Wording one_size = {.why = ": all phases of the data have one batch size",
                                    .fix = "leave one of the two out"};
-  static const Rules rules = {
+  return {
       excludes(&Training::phase_transition_iterations, &Training::step_batch_size_schedule,
                one_size),
       excludes(&Training::phase_transition_iterations, &Training::decrease_batch_size_if_needed,
@@ -225,7 +220,6 @@ const Rules& phase_transition_rules() {
            {&Training::train_iters, &Training::train_samples, &Training::global_batch_size,
             &Training::micro_batch_size}}),
   };
-  return rules;
 }
 
 }  // namespace

@@ -24,19 +24,18 @@ bool would_empty(S s, const std::string& folder) {
              std::filesystem::weakly_canonical(non_persistent);
 }
 
-const Rules& retain_rules() {
-  static const Rules rules = {
+Rules retain_rules() {
+  return {
       when([](S s) { return !s.checkpoint->save.empty(); },
            needs(&Checkpoint::save_retain_interval, &Checkpoint::save_interval,
                  {.fix = {"add ", &Checkpoint::save_interval, " N, of which it is a multiple"}})),
       divides(&Checkpoint::save_interval, &Checkpoint::save_retain_interval,
               {.fix = "choose a multiple, so that the checkpoints to keep exist"}),
   };
-  return rules;
 }
 
-const Rules& non_persistent_rules() {
-  static const Rules rules = {
+Rules non_persistent_rules() {
+  return {
       needs(&Checkpoint::non_persistent_save_interval, &Checkpoint::non_persistent_ckpt_type,
             {.fix = {"add ", &Checkpoint::non_persistent_ckpt_type, " global, or local with ",
                      &Checkpoint::non_persistent_local_ckpt_dir}}),
@@ -56,11 +55,10 @@ const Rules& non_persistent_rules() {
                            "use a separate folder"};
           }),
   };
-  return rules;
 }
 
-const Rules& replication_rules() {
-  static const Rules rules = {
+Rules replication_rules() {
+  return {
       rule(
           [](S s) {
             return s.checkpoint->replication &&
@@ -74,11 +72,10 @@ const Rules& replication_rules() {
       needs(&Checkpoint::replication_jump, &Checkpoint::replication),
       needs(&Checkpoint::replication_factor, &Checkpoint::replication),
   };
-  return rules;
 }
 
-const Rules& upcycling_rules() {
-  static const Rules rules = {
+Rules upcycling_rules() {
+  return {
       needs(&Moe::use_upcycling, &Checkpoint::load,
             {.fix = {"add ", &Checkpoint::load, " DIR, the folder of the dense model"}}),
       refuse({&Moe::use_upcycling, &Checkpoint::load, without(&Checkpoint::save)},
@@ -91,7 +88,6 @@ const Rules& upcycling_rules() {
                {.why = ", which writes nothing", .fix = "leave one of them out"}),
       needs(&Moe::upcycling_granularity, &Moe::use_upcycling),
   };
-  return rules;
 }
 
 }  // namespace

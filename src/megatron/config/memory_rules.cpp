@@ -44,8 +44,8 @@ bool is_of_other_version(const std::string& module) {
 }
 
 /// Rules on flags that memory_budget_rules() refuse with a plan.
-const Rules& rules_without_plan() {
-  static const Rules rules = {
+Rules rules_without_plan() {
+  return {
       needs(&Recompute::recompute_method, is(&Recompute::recompute_granularity, "full")),
       needs(&Recompute::recompute_num_layers, is(&Recompute::recompute_granularity, "full")),
       refuse({&Recompute::recompute_modules, is(&Recompute::recompute_granularity, "full")},
@@ -82,11 +82,10 @@ const Rules& rules_without_plan() {
           {"has nothing to distribute: ", &Parallel::sequence_parallel, " already keeps slices"},
           {"leave ", &Recompute::distribute_saved_activations, " out"}),
   };
-  return rules;
 }
 
-const Rules& recompute_rules() {
-  static const Rules rules = {
+Rules recompute_rules() {
+  return {
       when(is_not_planned, rules_without_plan()),
       rule(
           [](S s) {
@@ -117,7 +116,6 @@ const Rules& recompute_rules() {
                {.why = ", which makes microbatches of different lengths",
                 .fix = {"use ", &Recompute::recompute_granularity, " alone"}}),
   };
-  return rules;
 }
 
 /// Returns what is wrong if a given plan recomputes experts that the model does not have.

@@ -34,8 +34,8 @@ std::int64_t largest_size(S s) {
                    m.moe.latent_size});
 }
 
-const Rules& size_rules() {
-  static const Rules rules = {
+Rules size_rules() {
+  return {
       rule([](S s) { return largest_size(s) > kMaxSize || s.model->num_layers > kMaxLayers; },
            {"the model",
             {value(&Model::num_layers), " layers, with a size of ", largest_size, ", is too large"},
@@ -105,11 +105,10 @@ const Rules& size_rules() {
                 {"use at most ", s.model->vocab_size}};
           }),
   };
-  return rules;
 }
 
-const Rules& position_rules() {
-  static const Rules rules = {
+Rules position_rules() {
+  return {
       rule(
           [](S s) {
             return s.legacy->no_position_embedding &&
@@ -143,7 +142,6 @@ const Rules& position_rules() {
             with_value(&Model::rope_low_freq_factor)},
            {"raise ", &Model::rope_high_freq_factor}}),
   };
-  return rules;
 }
 
 bool is_malformed_pattern(S s) {
@@ -166,8 +164,8 @@ bool clamps_in_vain(S s) {
          !(is_gated(s, Activation::silu) && has_layers_with_experts(s));
 }
 
-const Rules& gate_rules() {
-  static const Rules rules = {
+Rules gate_rules() {
+  return {
       rule([](S s) { return clamps_in_vain(s) && is_gated(s, Activation::silu); },
            {&Model::activation_func_clamp_value,
             {"needs experts with ", &Legacy::swiglu, ", but every MLP of the model is dense"},
@@ -189,13 +187,12 @@ const Rules& gate_rules() {
            {"add ", &Legacy::quick_geglu, ", or leave ", &Model::glu_linear_offset, " out"},
            {&Model::activation, &Model::gated_linear_unit}}),
   };
-  return rules;
 }
 
 std::int64_t num_window_layers(S s) { return std::ssize(s.model->window_layers); }
 
-const Rules& attention_rules() {
-  static const Rules rules = {
+Rules attention_rules() {
+  return {
       rule(
           [](S s) {
             const auto& window = s.model->window_size;
@@ -225,18 +222,16 @@ const Rules& attention_rules() {
       excludes(&Model::apply_residual_connection_post_layernorm,
                is(&Model::norm_placement, "post")),
   };
-  return rules;
 }
 
-const Rules& query_key_norm_rules() {
-  static const Rules rules = {
+Rules query_key_norm_rules() {
+  return {
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm,
             {.fix = {"add ", &Model::qk_layernorm}}),
       refuse({is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm,
               without(is(&Model::normalization, "RMSNorm"))},
              "needs RMSNorm", {"add ", &Model::normalization, " RMSNorm"}),
   };
-  return rules;
 }
 
 }  // namespace

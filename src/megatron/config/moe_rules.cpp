@@ -36,8 +36,8 @@ std::vector<std::string> flags_of_experts(S s) {
 
 bool is_dense(S s) { return !has_experts(s); }
 
-const Rules& dense_rules() {
-  static const Rules rules = {
+Rules dense_rules() {
+  return {
       rule([](S s) { return !flags_of_experts(s).empty(); },
            [](S s) {
              const std::vector<std::string> flags = flags_of_experts(s);
@@ -61,11 +61,10 @@ const Rules& dense_rules() {
             {"add ", &Moe::num_experts, " N, or leave ", &Parallel::expert_tensor_parallel_size,
              " out"}}),
   };
-  return rules;
 }
 
-const Rules& expert_parallel_rules() {
-  static const Rules rules = {
+Rules expert_parallel_rules() {
+  return {
       divides(&Parallel::expert_model_parallel_size, &Moe::num_experts),
       rule([](S s) { return moe(s).ffn_hidden_size % expert_tp(s) != 0; },
            [](S s) {
@@ -80,7 +79,6 @@ const Rules& expert_parallel_rules() {
            }),
       divides(&Parallel::tensor_model_parallel_size, &Moe::shared_expert_intermediate_size),
   };
-  return rules;
 }
 
 std::int64_t num_listed_layers(S s) { return std::ssize(moe(s).layers); }
@@ -127,8 +125,8 @@ const Rules& layer_rules() {
 
 bool has_scales(const std::string& dtype) { return dtype != "fp32" && dtype != "bf16"; }
 
-const Rules& placement_rules() {
-  static const Rules rules = {
+Rules placement_rules() {
+  return {
       refuse({&Moe::expert_placement_interval, is(&Parallel::expert_model_parallel_size, "1")},
              {"moves experts between the ranks of ", &Parallel::expert_model_parallel_size,
               ", which is 1"},
@@ -149,7 +147,6 @@ const Rules& placement_rules() {
            {"use ", &Optimizer::exp_avg_dtype, " and ", &Optimizer::exp_avg_sq_dtype,
             " fp32 or bf16"}}),
   };
-  return rules;
 }
 
 }  // namespace

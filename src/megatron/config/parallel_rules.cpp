@@ -32,8 +32,8 @@ Message indivisible_by_tp(const Setting& setting, std::int64_t size, S s) {
            ", or change ", setting}};
 }
 
-const Rules& tensor_rules() {
-  static const Rules rules = {
+Rules tensor_rules() {
+  return {
       rule([](S s) { return s.parallel->sequence_parallel && s.training->seq_length % tp(s) != 0; },
            [](S s) {
              return Message{
@@ -47,11 +47,10 @@ const Rules& tensor_rules() {
       when([](S s) { return tp(s) > 1; },
            needs(&Parallel::tp_comm_overlap, &Parallel::sequence_parallel)),
   };
-  return rules;
 }
 
-const Rules& data_parallel_rules() {
-  static const Rules rules = {
+Rules data_parallel_rules() {
+  return {
       excludes(&Parallel::ddp_bucket_size, &Parallel::ddp_num_buckets),
       excludes(&Parallel::ddp_average_in_collective, &Training::calculate_per_token_loss,
                {.why = ", which divides a sum by all tokens",
@@ -65,7 +64,6 @@ const Rules& data_parallel_rules() {
           {.why = ", whose loss scale changes the unit of the error feedback",
            .fix = {"use ", &Training::bf16, ", or ", &Parallel::ddp_grad_compression, " bf16"}}),
   };
-  return rules;
 }
 
 Words missing_for_gather(S s) {
@@ -74,8 +72,8 @@ Words missing_for_gather(S s) {
   return {&Parallel::use_distributed_optimizer, " and ", &Parallel::overlap_grad_reduce};
 }
 
-const Rules& optimizer_rules() {
-  static const Rules rules = {
+Rules optimizer_rules() {
+  return {
       rule(
           [](S s) {
             return s.parallel->overlap_param_gather &&
@@ -92,7 +90,6 @@ const Rules& optimizer_rules() {
                    {"needs ", &Parallel::use_distributed_optimizer, ", which scatters gradients"},
                    {"add ", &Parallel::use_distributed_optimizer})}),
   };
-  return rules;
 }
 
 }  // namespace

@@ -136,8 +136,8 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
        "use " + peak + " or more, or --pipeline-schedule auto, which searches for one that fits"});
 }
 
-const Rules& rules_without_layout() {
-  static const Rules rules = {
+Rules rules_without_layout() {
+  return {
       rule([](S s) { return !end_flags(s).empty() && !account_flags(s).empty(); },
            {end_flags,
             {"excludes ", account_flags},
@@ -158,7 +158,6 @@ const Rules& rules_without_layout() {
                      Words{", or use ", &Parallel::pipeline_split, " even"}};
            }),
   };
-  return rules;
 }
 
 }  // namespace

@@ -19,18 +19,17 @@ bool is_mixed(S s) {
   return s.optimizer->exp_avg_dtype != "fp32" || s.optimizer->exp_avg_sq_dtype != "fp32";
 }
 
-const Rules& number_rules() {
-  static const Rules rules = {
+Rules number_rules() {
+  return {
       excludes(&Training::bf16, &Training::fp16,
                {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
       needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
       excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
   };
-  return rules;
 }
 
-const Rules& loss_scale_rules() {
-  static const Rules rules = {
+Rules loss_scale_rules() {
+  return {
       rule([](S s) { return has_effective_scale(s) && !s.training->bf16 && !s.training->fp16; },
            {&LossScale::loss_scale,
             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
@@ -38,11 +37,10 @@ const Rules& loss_scale_rules() {
             {&Training::bf16}}),
       at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
   };
-  return rules;
 }
 
-const Rules& optimizer_state_rules() {
-  static const Rules rules = {
+Rules optimizer_state_rules() {
+  return {
       rule([](S s) { return is_mixed(s) && !s.optimizer->use_precision_aware_optimizer; },
            {{with_value(&Optimizer::exp_avg_dtype), " ", with_value(&Optimizer::exp_avg_sq_dtype)},
             {"states below fp32 need ", &Optimizer::use_precision_aware_optimizer},
@@ -64,7 +62,6 @@ const Rules& optimizer_state_rules() {
           {"has no effect with ", with_value(&Optimizer::optimizer)},
           {"use ", &Optimizer::optimizer, " adam"}),
   };
-  return rules;
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ bool is_plain_softmax(S s) {
 /// Returns the number of experts in the groups that a token may choose from.
 std::int64_t reach(S s) { return group_topk(s) * (moe(s).num_experts / groups(s)); }
 
-const Rules& topk_rules() {
-  static const Rules rules = {
+Rules topk_rules() {
+  return {
       rule([](S s) { return moe(s).router_topk < 1 || moe(s).router_topk > moe(s).num_experts; },
            [](S s) {
              return Message{&Moe::router_topk,
@@ -59,11 +59,10 @@ const Rules& topk_rules() {
              {"needs ", &Moe::router_topk, " 1, but it is ", value(&Moe::router_topk)},
              {"use ", &Moe::router_topk, " 1, or leave ", &Moe::apply_probs_on_input, " out"}),
   };
-  return rules;
 }
 
-const Rules& group_rules() {
-  static const Rules rules = {
+Rules group_rules() {
+  return {
       divides(&Moe::router_num_groups, &Moe::num_experts),
       refuse({&Moe::router_group_topk, without(&Moe::router_num_groups)},
              {"needs ", &Moe::router_num_groups},
@@ -85,7 +84,6 @@ const Rules& group_rules() {
            {"use at most ", reach, ", or raise ", &Moe::router_group_topk},
            {&Moe::router_num_groups}}),
   };
-  return rules;
 }
 
 /// Returns the settings that sinkhorn routing does not have.
@@ -115,8 +113,8 @@ bool has_repeated_type(S s) {
 
 std::int64_t num_types(S s) { return std::ssize(moe(s).router_load_balancing_type); }
 
-const Rules& balance_rules() {
-  static const Rules rules = {
+Rules balance_rules() {
+  return {
       rule(
           [](S s) {
             return moe(s).aux_loss_coeff.size() != moe(s).router_load_balancing_type.size();
@@ -154,7 +152,6 @@ const Rules& balance_rules() {
            {value(&Moe::input_jitter_eps), " is not in [0, 1)"},
            "use a number of at least 0 and below 1"}),
   };
-  return rules;
 }
 
 }  // namespace

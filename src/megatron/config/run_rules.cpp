@@ -47,8 +47,8 @@ int data_sources(S s) {
          !d.per_split_data_args_path.empty() + d.mock_data;
 }
 
-const Rules& learning_rate_rules() {
-  static const Rules rules = {
+Rules learning_rate_rules() {
+  return {
       rule([](S s) { return !s.scheduler->lr && !s.training->skip_train; },
            {&Scheduler::lr, "is required", {"add ", &Scheduler::lr, " X, the peak learning rate"}}),
       at_most(&Scheduler::lr, &Scheduler::min_lr),
@@ -87,11 +87,10 @@ const Rules& learning_rate_rules() {
           {&Training::train_epochs, "cannot count both iterations and samples in schedules",
            "give all lengths of the schedule in one unit"}),
   };
-  return rules;
 }
 
-const Rules& phase_rules() {
-  static const Rules rules = {
+Rules phase_rules() {
+  return {
       rule([](S s) { return s.scheduler->lr_warmup_fraction && has_warmup_steps(s); },
            {&Scheduler::lr_warmup_fraction,
             {"excludes ", &Scheduler::lr_warmup_iters, " and ", &Scheduler::lr_warmup_samples},
@@ -123,11 +122,10 @@ const Rules& phase_rules() {
                             " N"}};
           }),
   };
-  return rules;
 }
 
-const Rules& weight_decay_rules() {
-  static const Rules rules = {
+Rules weight_decay_rules() {
+  return {
       rule(
           [](S s) {
             return s.scheduler->weight_decay_incr_style != WeightDecayIncrStyle::constant &&
@@ -149,11 +147,10 @@ const Rules& weight_decay_rules() {
       excludes(&Scheduler::override_opt_param_scheduler,
                &Scheduler::use_checkpoint_opt_param_scheduler),
   };
-  return rules;
 }
 
-const Rules& data_rules() {
-  static const Rules rules = {
+Rules data_rules() {
+  return {
       rule(
           [](S s) { return data_sources(s) > 1; },
           {"data",
@@ -206,7 +203,6 @@ const Rules& data_rules() {
            {"needs ", &Tokenizer::vocab_file},
            {"add ", &Tokenizer::vocab_file, " vocab.txt"}}),
   };
-  return rules;
 }
 
 }  // namespace
