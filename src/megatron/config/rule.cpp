@@ -18,6 +18,13 @@ Words fix_of(const Condition& one, const Condition& other, const Wording& wordin
 
 }  // namespace
 
+Words::Words() = default;
+Words::Words(const Words&) = default;
+Words::Words(Words&&) noexcept = default;
+Words& Words::operator=(const Words&) = default;
+Words& Words::operator=(Words&&) noexcept = default;
+Words::~Words() = default;
+
 Words::Words(std::initializer_list<Piece> pieces) {
   for (const Piece& piece : pieces)
     parts_.push_back({piece.number_ ? text_of(*piece.number_) : std::string(piece.text_),

@@ -94,10 +94,16 @@ inline Piece value(const Setting& setting) { return {setting, Show::value}; }
 /// Shows "--flag value".
 inline Piece with_value(const Setting& setting) { return {setting, Show::flag_and_value}; }
 
-/// A text in which settings stand: {"add ", &Training::bf16}.
+/// A text in which settings stand: {"add ", &Training::bf16}. Its special members are in rule.cpp,
+/// because lists of rules make thousands of them.
 class Words {
  public:
-  Words() = default;
+  Words();
+  Words(const Words&);
+  Words(Words&&) noexcept;
+  Words& operator=(const Words&);
+  Words& operator=(Words&&) noexcept;
+  ~Words();
   Words(const char* text) : Words({Piece(text)}) {}
   Words(const std::string& text) : Words({Piece(text)}) {}
   template <class T, class V>
