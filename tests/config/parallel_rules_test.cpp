@@ -193,7 +193,7 @@ TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
       {{"--hybrid-context-parallel"}, 2, "fix: add --calculate-per-token-loss"},
       {{"--max-seqlen-per-dp-cp-rank", "8"},
        2,
-       "--max-seqlen-per-dp-cp-rank: has an effect only with --hybrid-context-parallel"},
+       "--max-seqlen-per-dp-cp-rank: has no effect without --hybrid-context-parallel"},
       {with({"--micro-batch-size", "2"}), 2, "fix: use --micro-batch-size 1"},
       {with({"--cp-comm-type", "a2a"}), 2, "fix: use p2p or all_gather"},
       {with({"--dataloader-type", "cyclic"}), 2, "fix: use --dataloader-type single"},

@@ -26,7 +26,7 @@ TEST(FimRules, FlagsAskForEachOther) {
        "--fim-fragment-rate X"},
       {{"--fim-data", "--fim-fragment-rate", "0.5"},
        1,
-       "--fim-fragment-rate: has an effect only with --fim-split-sample"},
+       "--fim-fragment-rate: has no effect without --fim-split-sample"},
       {{"--fim-data", "--sft"}, 1, "--fim-data: does not go with the conversations of --sft"},
       {{"--fim-data", "--dataloader-inter-document-masking"},
        1,
@@ -58,7 +58,7 @@ TEST(DocumentPackingRules, DocumentsKeepApart) {
 }
 
 TEST(SftRules, FlagsOfConversations) {
-  const std::string only = ": has an effect only with --sft\n  fix: add --sft, or leave it out";
+  const std::string only = ": has no effect without --sft\n  fix: add --sft, or leave ";
   const std::string resets =
       ": has no effect with --sft, where attention and positions restart "
       "with each conversation";

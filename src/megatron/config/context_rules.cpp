@@ -13,12 +13,10 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
-using Parts = UserError::Parts;
+using namespace rules;
 
 std::int64_t cp(S s) { return s.parallel->context_parallel_size; }
 std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
-std::string cp_text(S s) { return "--context-parallel-size " + text_of(cp(s)); }
 
 /// Returns the number that a sequence must be a multiple of: each rank of cp has two chunks, and
 /// with sequence parallelism each rank of tp an equal slice of these.
@@ -50,18 +48,19 @@ std::int64_t groups(S s) { return std::max<std::int64_t>(1, s.model->query_group
 
 /// An exchange that divides heads among `ranks` ranks.
 struct HeadDivision {
-  const char* type = "";  ///< "--cp-comm-type a2a"
+  const char* type = "";  ///< a value of --cp-comm-type
   std::int64_t ranks = 1;
-  std::string ranks_text;    ///< with the flag that sets them
-  bool is_whole_cp = false;  ///< all ranks of cp, not groups of them
+  Setting ranks_flag = &Parallel::context_parallel_size;
+  bool is_whole_cp = true;  ///< all ranks of cp, not groups of them
+
+  Words flag() const { return {&Parallel::cp_comm_type, " ", type}; }
 };
 
 std::vector<HeadDivision> head_divisions(S s) {
   std::vector<HeadDivision> all;
-  if (uses(s, CpCommType::a2a)) all.push_back({"--cp-comm-type a2a", cp(s), cp_text(s), true});
+  if (uses(s, CpCommType::a2a)) all.push_back({"a2a", cp(s)});
   if (uses(s, CpCommType::a2a_p2p) && has_levels(s))
-    all.push_back({"--cp-comm-type a2a+p2p", levels(s)[0],
-                   "--hierarchical-context-parallel-sizes " + text_of(levels(s)[0]), false});
+    all.push_back({"a2a+p2p", levels(s)[0], &Parallel::hierarchical_context_parallel_sizes, false});
   return all;
 }
 
@@ -80,108 +79,97 @@ std::optional<HeadDivision> indivisible_groups(S s) {
   return std::nullopt;
 }
 
-Parts heads_message(S s) {
+Message heads_message(S s) {
   const HeadDivision division = *indivisible_heads(s);
-  std::int64_t most = std::min(division.ranks, heads(s));
-  while (heads(s) % most != 0) --most;
   const std::int64_t fewer = std::gcd(division.ranks, heads(s));
-  std::string fix = "use --cp-comm-type p2p";
-  if (division.is_whole_cp) {
-    fix += ", or --context-parallel-size " + text_of(most);
-  } else if (fewer > 1) {
-    fix += ", or divide heads among " + text_of(fewer);
-  }
-  return {division.type,
-          "divides attention heads, but the " + text_of(heads(s)) +
-              " heads of a rank are no multiple of " + division.ranks_text,
-          fix};
+  Words fix = {"use ", &Parallel::cp_comm_type, " p2p"};
+  if (division.is_whole_cp)
+    fix = fix + Words{", or ", &Parallel::context_parallel_size, " ",
+                      largest_divisor(heads(s), division.ranks)};
+  else if (fewer > 1)
+    fix = fix + Words{", or divide heads among ", fewer};
+  return {division.flag(),
+          {"divides attention heads, but the ", heads(s), " heads of a rank are no multiple of ",
+           division.ranks_flag, " ", division.ranks},
+          fix,
+          {&Parallel::context_parallel_size, &Model::num_attention_heads,
+           &Parallel::tensor_model_parallel_size}};
 }
 
-Parts groups_message(S s) {
+Message groups_message(S s) {
   const HeadDivision division = *indivisible_groups(s);
-  return {division.type,
-          "divides query groups, but of the " + text_of(groups(s)) + " groups of a rank and " +
-              division.ranks_text + " neither divides the other",
-          "use --cp-comm-type p2p"};
+  return {division.flag(),
+          {"divides query groups, but of the ", groups(s), " groups of a rank and ",
+           division.ranks_flag, " ", division.ranks, " neither divides the other"},
+          {"use ", &Parallel::cp_comm_type, " p2p"},
+          {&Parallel::context_parallel_size, &Model::num_query_groups, &Model::num_attention_heads,
+           &Parallel::tensor_model_parallel_size}};
 }
 
-Parts levels_message(S s) {
-  std::string given;
-  for (const std::int64_t size : levels(s)) given += (given.empty() ? "" : " ") + text_of(size);
+Message levels_message(S s) {
   const std::string fit = levels_of(cp(s));
-  return {"--cp-comm-type a2a+p2p",
-          "needs two --hierarchical-context-parallel-sizes whose product is " + cp_text(s) +
-              ", given " + (given.empty() ? "none" : given),
-          fit.empty() ? "use --cp-comm-type p2p, or a --context-parallel-size that is a product"
-                      : "use --hierarchical-context-parallel-sizes " + fit};
+  return {{&Parallel::cp_comm_type, " a2a+p2p"},
+          {"needs two ", &Parallel::hierarchical_context_parallel_sizes, " whose product is ",
+           with_value(&Parallel::context_parallel_size), ", given ",
+           value(&Parallel::hierarchical_context_parallel_sizes)},
+          fit.empty() ? Words{"use ", &Parallel::cp_comm_type, " p2p, or a ",
+                              &Parallel::context_parallel_size, " that is a product"}
+                      : Words{"use ", &Parallel::hierarchical_context_parallel_sizes, " ", fit}};
+}
+
+bool has_indivisible_sequence(S s) {
+  return cp(s) > 1 && !s.parallel->hybrid_context_parallel && s.training->seq_length > 0 &&
+         s.training->seq_length % sequence_unit(s) != 0;
+}
+
+Message sequence_message(S s) {
+  const std::int64_t unit = sequence_unit(s);
+  const Words slice = {", of which ", &Parallel::sequence_parallel, " gives each rank of ",
+                       &Parallel::tensor_model_parallel_size, " a slice"};
+  return {&Training::seq_length,
+          Words{value(&Training::seq_length), " is no multiple of ", unit, ": each rank of ",
+                with_value(&Parallel::context_parallel_size), " holds two equal chunks"} +
+              (unit > 2 * cp(s) ? slice : Words()),
+          {"use ", &Training::seq_length, " ", multiples_near(s.training->seq_length, unit)}};
 }
 
 }  // namespace
 
-const std::vector<Rule>& context_rules() {
-  static const std::vector<Rule> rules = {
-      {{"seq_length", "context_parallel_size", "hybrid_context_parallel", "sequence_parallel",
-        "tensor_model_parallel_size"},
-       [](S s) {
-         return cp(s) > 1 && !s.parallel->hybrid_context_parallel && s.training->seq_length > 0 &&
-                s.training->seq_length % sequence_unit(s) != 0;
-       },
-       [](S s) {
-         const std::int64_t unit = sequence_unit(s);
-         return Parts{"--seq-length",
-                      text_of(s.training->seq_length) + " is no multiple of " + text_of(unit) +
-                          ": each rank of " + cp_text(s) + " holds two equal chunks" +
-                          (unit > 2 * cp(s) ? ", of which --sequence-parallel gives each rank of "
-                                              "--tensor-model-parallel-size a slice"
-                                            : ""),
-                      "use --seq-length " + multiples_near(s.training->seq_length, unit)};
-       }},
-      {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
-       [](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); },
-       levels_message},
-      {{"cp_comm_type", "hierarchical_context_parallel_sizes", "context_parallel_size"},
-       [](S s) { return !levels(s).empty() && !uses(s, CpCommType::a2a_p2p); },
-       [](S) {
-         return Parts{"--hierarchical-context-parallel-sizes",
-                      "has an effect only with --cp-comm-type a2a+p2p and several ranks of "
-                      "--context-parallel-size",
-                      "add them, or leave it out"};
-       }},
+const Rules& context_rules() {
+  static const Rules rules = {
+      rule(has_indivisible_sequence, sequence_message),
+      rule([](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); }, levels_message),
+      rule([](S s) { return !levels(s).empty() && !uses(s, CpCommType::a2a_p2p); },
+           {&Parallel::hierarchical_context_parallel_sizes,
+            {"has an effect only with ", &Parallel::cp_comm_type, " a2a+p2p and several ranks of ",
+             &Parallel::context_parallel_size},
+            "add them, or leave it out"}),
   };
   return rules;
 }
 
-const std::vector<Rule>& context_sharding_rules() {
-  static const std::vector<Rule> rules = {
-      {{"cp_comm_type", "context_parallel_size", "hybrid_context_parallel", "num_layers"},
-       [](S s) {
-         const auto types = std::int64_t(s.parallel->cp_comm_type.size());
-         return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
-                types != s.model->num_layers;
-       },
-       [](S s) {
-         return Parts{"--cp-comm-type",
-                      "names " + text_of(std::int64_t(s.parallel->cp_comm_type.size())) +
-                          " types, --num-layers is " + text_of(s.model->num_layers),
-                      "give one for all layers, or one for each"};
-       }},
-      {{"cp_comm_type", "context_parallel_size", "num_attention_heads",
-        "hierarchical_context_parallel_sizes", "tensor_model_parallel_size"},
-       [](S s) { return indivisible_heads(s).has_value(); },
-       heads_message},
-      {{"cp_comm_type", "context_parallel_size", "num_query_groups", "num_attention_heads",
-        "hierarchical_context_parallel_sizes", "tensor_model_parallel_size"},
-       [](S s) { return indivisible_groups(s).has_value(); },
-       groups_message},
-      {{"hybrid_context_parallel", "num_experts"},
-       [](S s) { return s.parallel->hybrid_context_parallel && s.model->moe.num_experts > 0; },
-       [](S) {
-         return Parts{
-             "--hybrid-context-parallel",
-             "excludes --num-experts: routers count over the tokens of a microbatch, which "
-             "would depend on the layout",
-             "use --context-parallel-size"};
-       }},
+const Rules& context_sharding_rules() {
+  static const Rules rules = {
+      rule(
+          [](S s) {
+            const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
+            return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
+                   types != s.model->num_layers;
+          },
+          [](S s) {
+            return Message{&Parallel::cp_comm_type,
+                           {"names ", std::ssize(s.parallel->cp_comm_type), " types, ",
+                            &Model::num_layers, " is ", value(&Model::num_layers)},
+                           "give one for all layers, or one for each",
+                           {&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel}};
+          }),
+      rule([](S s) { return indivisible_heads(s).has_value(); }, heads_message),
+      rule([](S s) { return indivisible_groups(s).has_value(); }, groups_message),
+      excludes(
+          &Parallel::hybrid_context_parallel, &Moe::num_experts,
+          {.why =
+               ": routers count over the tokens of a microbatch, which would depend on the layout",
+           .fix = {"use ", &Parallel::context_parallel_size}}),
   };
   return rules;
 }

@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 std::int64_t micro_size(S s) {
   return s.training->eval_micro_batch_size.value_or(s.training->micro_batch_size);
@@ -21,32 +21,26 @@ std::int64_t global_size(S s) {
 
 }  // namespace
 
-const std::vector<Rule>& evaluation_rules() {
-  static const std::vector<Rule> rules = {
-      {{"eval_global_batch_size", "eval_micro_batch_size", "global_batch_size", "micro_batch_size"},
-       [](S s) {
-         const bool given = s.training->eval_global_batch_size || s.training->eval_micro_batch_size;
-         return given && s.training->step_batch_size_schedule.empty() && micro_size(s) > 0 &&
-                global_size(s) % micro_size(s) != 0;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--eval-global-batch-size",
-             text_of(global_size(s)) + " is no multiple of the micro batch size of evaluation, " +
-                 text_of(micro_size(s)),
-             "use --eval-global-batch-size " +
-                 text_of(std::max<std::int64_t>(1, global_size(s) / micro_size(s)) *
-                         micro_size(s)) +
-                 ", or another --eval-micro-batch-size"};
-       }},
-      {{"validation_set_names", "multiple_validation_sets"},
-       [](S s) {
-         return !s.training->validation_set_names.empty() && !s.training->multiple_validation_sets;
-       },
-       [](S) {
-         return UserError::Parts{"--validation-set-names", "needs --multiple-validation-sets",
-                                 "add --multiple-validation-sets"};
-       }},
+const Rules& evaluation_rules() {
+  static const Rules rules = {
+      rule(
+          [](S s) {
+            const bool given =
+                s.training->eval_global_batch_size || s.training->eval_micro_batch_size;
+            return given && s.training->step_batch_size_schedule.empty() && micro_size(s) > 0 &&
+                   global_size(s) % micro_size(s) != 0;
+          },
+          [](S s) {
+            const std::int64_t micro = micro_size(s), global = global_size(s);
+            return Message{
+                &Training::eval_global_batch_size,
+                {global, " is no multiple of the micro batch size of evaluation, ", micro},
+                {"use ", &Training::eval_global_batch_size, " ",
+                 std::max<std::int64_t>(1, global / micro) * micro, ", or another ",
+                 &Training::eval_micro_batch_size},
+                {&Training::global_batch_size, &Training::micro_batch_size}};
+          }),
+      needs(&Training::validation_set_names, &Training::multiple_validation_sets),
   };
   return rules;
 }

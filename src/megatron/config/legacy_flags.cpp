@@ -37,15 +37,17 @@ constexpr std::array kActivationSwitches{
 
 FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given,
                         std::function<bool(const Settings&)> is_on, const char* help) {
-  return t.custom(
-      name, ValueKind::boolean,
-      [given](Settings& s, std::span<const std::string> values) {
-        (*s.legacy).*given = boolean_value(single_value(values));
-      },
-      [is_on = std::move(is_on)](const Settings& s) {
-        return std::vector<std::string>{is_on(s) ? "true" : "false"};
-      },
-      help);
+  return t
+      .custom(
+          name, ValueKind::boolean,
+          [given](Settings& s, std::span<const std::string> values) {
+            (*s.legacy).*given = boolean_value(single_value(values));
+          },
+          [is_on = std::move(is_on)](const Settings& s) {
+            return std::vector<std::string>{is_on(s) ? "true" : "false"};
+          },
+          help)
+      .stores(given);
 }
 
 FieldBuilder add_factor(FieldTable<Settings>& t, const char* name,
@@ -64,6 +66,7 @@ FieldBuilder add_factor(FieldTable<Settings>& t, const char* name,
                             : std::vector<std::string>{};
           },
           help)
+      .stores(given)
       .above(0)
       .optional();
 }

@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 const RecomputeConfig& recompute(S s) { return s.memory->recompute; }
 
@@ -30,141 +30,93 @@ bool has_module(S s, std::string_view module) {
          recompute(s).recompute_modules.end();
 }
 
-UserError::Parts needs_full(const std::string& flag) {
-  return {flag, "needs --recompute-granularity full",
-          "add --recompute-granularity full, or leave " + flag + " out"};
+bool is_not_planned(S s) { return !is_planned(*s.memory); }
+
+bool lists_layers_wrongly(S s) {
+  if (recompute(s).recompute_layers.empty()) return false;
+  const auto list = list_expression(recompute(s).recompute_layers);
+  return !list || std::ssize(*list) != s.model->num_layers ||
+         std::ranges::any_of(*list, [](std::int64_t v) { return v != 0 && v != 1; });
 }
 
-/// With a plan, memory_budget_rules() refuse the flags that need another one.
-const std::vector<Rule>& recompute_rules() {
-  static const std::vector<Rule> rules = {
-      {{"recompute_granularity", "recompute_method", "memory_budget", "activation_plan"},
-       [](S s) {
-         return !recompute(s).recompute_method.empty() && !is_full(s) && !is_planned(*s.memory);
-       },
-       [](S) { return needs_full("--recompute-method"); }},
-      {{"recompute_granularity", "recompute_num_layers", "memory_budget", "activation_plan"},
-       [](S s) {
-         return recompute(s).recompute_num_layers && !is_full(s) && !is_planned(*s.memory);
-       },
-       [](S) { return needs_full("--recompute-num-layers"); }},
-      {{"recompute_granularity", "recompute_num_layers", "num_layers"},
-       [](S s) {
-         return is_full(s) && s.model->num_layers > 0 &&
-                recompute(s).recompute_num_layers.value_or(1) > s.model->num_layers;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--recompute-num-layers " + text_of(*recompute(s).recompute_num_layers),
-             "is more than the " + text_of(s.model->num_layers) + " layers of the model",
-             "give at most the layers of a pipeline stage"};
-       }},
-      {{"recompute_granularity", "recompute_activations", "moe_layer_recompute",
-        "recompute_modules", "memory_budget", "activation_plan"},
-       [](S s) {
-         return !recompute(s).recompute_modules.empty() && !is_selective(s) &&
-                !is_planned(*s.memory);
-       },
-       [](S s) {
-         return is_full(s)
-                    ? UserError::Parts{"--recompute-modules",
-                                       "names parts of layers, and --recompute-granularity full "
-                                       "recomputes whole layers",
-                                       "leave --recompute-modules out, or write "
-                                       "--recompute-granularity selective"}
-                    : UserError::Parts{"--recompute-modules",
-                                       "needs --recompute-granularity selective",
-                                       "add --recompute-granularity selective"};
-       }},
-      {{"recompute_granularity", "recompute_activations"},
-       [](S s) { return is_full(s) && recompute(s).recompute_activations; },
-       [](S) {
-         return UserError::Parts{"--recompute-activations",
-                                 "stands for --recompute-granularity selective, not full",
-                                 "leave --recompute-activations out"};
-       }},
-      {{"recompute_modules"},
-       [](S s) {
-         return std::ranges::any_of(recompute(s).recompute_modules, [](const std::string& module) {
-           return module == "mla_up_proj" || module == "mhc" || module.starts_with("gd");
-         });
-       },
-       [](S) {
-         return UserError::Parts{
-             "--recompute-modules",
-             "mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts "
-             "of layers that are not in this version",
-             "choose among layernorm, mlp, moe and shared_experts"};
-       }},
-      {{"recompute_layers", "num_layers"},
-       [](S s) {
-         if (recompute(s).recompute_layers.empty()) return false;
-         const auto list = list_expression(recompute(s).recompute_layers);
-         return !list || std::ssize(*list) != s.model->num_layers ||
-                std::ranges::any_of(*list, [](std::int64_t v) { return v != 0 && v != 1; });
-       },
-       [](S s) {
-         return UserError::Parts{"--recompute-layers",
-                                 "'" + recompute(s).recompute_layers +
-                                     "' does not list 0 or 1 for each of the " +
-                                     text_of(s.model->num_layers) + " layers",
-                                 "write one number for each layer, such as ([1]*3+[0])*2"};
-       }},
-      {{"recompute_layers", "recompute_granularity", "recompute_activations", "moe_layer_recompute",
-        "memory_budget", "activation_plan"},
-       [](S s) {
-         return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s) &&
-                !is_planned(*s.memory);
-       },
-       [](S) {
-         return UserError::Parts{"--recompute-layers", "needs --recompute-granularity",
-                                 "add --recompute-granularity full or selective"};
-       }},
-      {{"distribute_saved_activations", "recompute_granularity", "tensor_model_parallel_size",
-        "sequence_parallel", "memory_budget", "activation_plan"},
-       [](S s) {
-         return recompute(s).distribute_saved_activations && !is_planned(*s.memory) &&
-                (!is_full(s) || s.parallel->tensor_model_parallel_size == 1 ||
-                 s.parallel->sequence_parallel);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--distribute-saved-activations",
-             !is_full(s) ? "needs --recompute-granularity full"
-             : s.parallel->tensor_model_parallel_size == 1
-                 ? "needs --tensor-model-parallel-size above 1"
-                 : "has nothing to distribute: --sequence-parallel already keeps slices",
-             !is_full(s) ? "add --recompute-granularity full"
-                         : "leave --distribute-saved-activations out"};
-       }},
-      {{"num_microbatches_with_partial_activation_checkpoints", "hybrid_context_parallel"},
-       [](S s) {
-         return recompute(s).num_microbatches_with_partial_activation_checkpoints &&
-                s.parallel->hybrid_context_parallel;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--num-microbatches-with-partial-activation-checkpoints",
-             "counts microbatches of one length, and --hybrid-context-parallel makes others",
-             "use --recompute-granularity alone"};
-       }},
+bool is_of_other_version(const std::string& module) {
+  return module == "mla_up_proj" || module == "mhc" || module.starts_with("gd");
+}
+
+/// Rules on flags that memory_budget_rules() refuse with a plan.
+Rules rules_without_plan() {
+  return {
+      needs(&Recompute::recompute_method, is(&Recompute::recompute_granularity, "full")),
+      needs(&Recompute::recompute_num_layers, is(&Recompute::recompute_granularity, "full")),
+      refuse({&Recompute::recompute_modules, is(&Recompute::recompute_granularity, "full")},
+             {"names parts of layers, and ", &Recompute::recompute_granularity,
+              " full recomputes whole layers"},
+             {"leave ", &Recompute::recompute_modules, " out, or write ",
+              &Recompute::recompute_granularity, " selective"}),
+      rule(
+          [](S s) {
+            return !recompute(s).recompute_modules.empty() && !is_full(s) && !is_selective(s);
+          },
+          {&Recompute::recompute_modules,
+           {"needs ", &Recompute::recompute_granularity, " selective"},
+           {"add ", &Recompute::recompute_granularity, " selective"},
+           {&Recompute::recompute_activations, &Recompute::moe_layer_recompute}}),
+      rule(
+          [](S s) {
+            return !recompute(s).recompute_layers.empty() && !is_full(s) && !is_selective(s);
+          },
+          {&Recompute::recompute_layers,
+           {"needs ", &Recompute::recompute_granularity},
+           {"add ", &Recompute::recompute_granularity, " full or selective"},
+           {&Recompute::recompute_activations, &Recompute::moe_layer_recompute}}),
+      needs(&Recompute::distribute_saved_activations,
+            is(&Recompute::recompute_granularity, "full")),
+      refuse(
+          {&Recompute::distribute_saved_activations, is(&Recompute::recompute_granularity, "full"),
+           is(&Parallel::tensor_model_parallel_size, "1")},
+          {"needs ", &Parallel::tensor_model_parallel_size, " above 1"},
+          {"leave ", &Recompute::distribute_saved_activations, " out"}),
+      refuse(
+          {&Recompute::distribute_saved_activations, is(&Recompute::recompute_granularity, "full"),
+           &Parallel::tensor_model_parallel_size, &Parallel::sequence_parallel},
+          {"has nothing to distribute: ", &Parallel::sequence_parallel, " already keeps slices"},
+          {"leave ", &Recompute::distribute_saved_activations, " out"}),
   };
-  return rules;
 }
 
-}  // namespace
-
-const std::vector<Rule>& memory_rules() {
-  static const std::vector<Rule> rules = [] {
-    std::vector<Rule> all = recompute_rules();
-    all.insert(all.end(), offload_rules().begin(), offload_rules().end());
-    all.insert(all.end(), memory_budget_rules().begin(), memory_budget_rules().end());
-    return all;
-  }();
-  return rules;
+Rules recompute_rules() {
+  return {
+      when(is_not_planned, rules_without_plan()),
+      rule(
+          [](S s) {
+            return is_full(s) && s.model->num_layers > 0 &&
+                   recompute(s).recompute_num_layers.value_or(1) > s.model->num_layers;
+          },
+          {with_value(&Recompute::recompute_num_layers),
+           {"is more than the ", value(&Model::num_layers), " layers of the model"},
+           "give at most the layers of a pipeline stage"}),
+      refuse({&Recompute::recompute_activations, is(&Recompute::recompute_granularity, "full")},
+             {"stands for ", &Recompute::recompute_granularity, " selective, not full"},
+             {"leave ", &Recompute::recompute_activations, " out"}),
+      rule(
+          [](S s) {
+            return std::ranges::any_of(recompute(s).recompute_modules, is_of_other_version);
+          },
+          {&Recompute::recompute_modules,
+           "mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that are "
+           "not in this version",
+           "choose among layernorm, mlp, moe and shared_experts"}),
+      rule(lists_layers_wrongly,
+           {&Recompute::recompute_layers,
+            {"'", value(&Recompute::recompute_layers), "' does not list 0 or 1 for each of the ",
+             value(&Model::num_layers), " layers"},
+            "write one number for each layer, such as ([1]*3+[0])*2"}),
+      excludes(&Recompute::num_microbatches_with_partial_activation_checkpoints,
+               &Parallel::hybrid_context_parallel,
+               {.why = ", which makes microbatches of different lengths",
+                .fix = {"use ", &Recompute::recompute_granularity, " alone"}}),
+  };
 }
-
-namespace {
 
 /// Returns what is wrong if a given plan recomputes experts that the model does not have.
 std::string parts_without_experts(S s) {
@@ -185,54 +137,53 @@ std::string parts_without_experts(S s) {
 
 }  // namespace
 
-const std::vector<Rule>& recomputed_module_rules() {
-  static const std::vector<Rule> rules = {
-      {{"moe_layer_recompute", "num_experts"},
-       [](S s) { return s.model->moe.num_experts == 0 && recompute(s).moe_layer_recompute; },
-       [](S) {
-         return UserError::Parts{"--moe-layer-recompute", "needs a model with experts",
-                                 "leave it out, or add --num-experts"};
-       }},
-      {{"offload_modules", "num_experts"},
-       [](S s) {
-         const auto& modules = s.memory->offload.offload_modules;
-         return s.model->moe.num_experts == 0 &&
-                std::ranges::any_of(modules, [](const std::string& module) {
-                  return module == "expert_fc1" || module == "moe_act";
-                });
-       },
-       [](S) {
-         return UserError::Parts{"--offload-modules",
-                                 "expert_fc1 and moe_act need a model with experts",
-                                 "use mlp, or add --num-experts"};
-       }},
-      {{"activation_plan", "num_experts", "moe_shared_expert_intermediate_size"},
-       [](S s) { return !parts_without_experts(s).empty(); },
-       [](S s) {
-         return UserError::Parts{"--activation-plan", parts_without_experts(s),
-                                 "use mlp, or add the flags of the experts"};
-       }},
-      {{"recompute_modules", "moe_layer_recompute", "num_experts"},
-       [](S s) {
-         return s.model->moe.num_experts == 0 && !recompute(s).moe_layer_recompute &&
-                (has_module(s, "moe") || has_module(s, "moe_act") ||
-                 has_module(s, "shared_experts"));
-       },
-       [](S) {
-         return UserError::Parts{"--recompute-modules",
-                                 "moe, moe_act and shared_experts need a model with experts",
-                                 "use mlp, or add --num-experts"};
-       }},
-      {{"recompute_modules", "moe_shared_expert_intermediate_size"},
-       [](S s) {
-         return s.model->moe.num_experts > 0 && has_module(s, "shared_experts") &&
-                s.model->moe.shared_expert_intermediate_size == 0;
-       },
-       [](S) {
-         return UserError::Parts{"--recompute-modules shared_experts",
-                                 "the model has no shared experts",
-                                 "add --moe-shared-expert-intermediate-size, or leave it out"};
-       }},
+const Rules& memory_rules() {
+  static const Rules rules = {recompute_rules(), offload_rules(), memory_budget_rules()};
+  return rules;
+}
+
+const Rules& recomputed_module_rules() {
+  static const Rules of_dense_models = {
+      refuse({&Recompute::moe_layer_recompute}, "needs a model with experts",
+             {"leave it out, or add ", &Moe::num_experts}),
+      rule(
+          [](S s) {
+            return std::ranges::any_of(s.memory->offload.offload_modules,
+                                       [](const std::string& module) {
+                                         return module == "expert_fc1" || module == "moe_act";
+                                       });
+          },
+          {&Offload::offload_modules,
+           "expert_fc1 and moe_act need a model with experts",
+           {"use mlp, or add ", &Moe::num_experts}}),
+      rule(
+          [](S s) {
+            return !recompute(s).moe_layer_recompute &&
+                   (has_module(s, "moe") || has_module(s, "moe_act") ||
+                    has_module(s, "shared_experts"));
+          },
+          {&Recompute::recompute_modules,
+           "moe, moe_act and shared_experts need a model with experts",
+           {"use mlp, or add ", &Moe::num_experts},
+           {&Recompute::moe_layer_recompute}}),
+  };
+  static const Rules rules = {
+      when([](S s) { return s.model->moe.num_experts == 0; }, of_dense_models),
+      rule([](S s) { return !parts_without_experts(s).empty(); },
+           [](S s) {
+             return Message{&Memory::activation_plan,
+                            parts_without_experts(s),
+                            "use mlp, or add the flags of the experts",
+                            {&Moe::num_experts, &Moe::shared_expert_intermediate_size}};
+           }),
+      rule(
+          [](S s) {
+            return s.model->moe.num_experts > 0 && has_module(s, "shared_experts") &&
+                   s.model->moe.shared_expert_intermediate_size == 0;
+          },
+          {{&Recompute::recompute_modules, " shared_experts"},
+           "the model has no shared experts",
+           {"add ", &Moe::shared_expert_intermediate_size, ", or leave it out"}}),
   };
   return rules;
 }

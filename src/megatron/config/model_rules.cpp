@@ -13,7 +13,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 bool is_rotary(S s) {
   return s.model->position_embedding_type == PositionEmbedding::rope ||
@@ -26,10 +26,6 @@ std::int64_t rotary_channels(S s) {
                                    s.model->rotary_percent);
 }
 
-UserError::Parts required(const char* flag, const char* meaning) {
-  return {flag, "is required", std::string("add ") + flag + " N, " + meaning};
-}
-
 std::int64_t largest_size(S s) {
   const TransformerConfig& m = *s.model;
   return std::max({m.hidden_size, m.num_attention_heads, m.ffn_hidden_size, m.kv_channels,
@@ -38,150 +34,114 @@ std::int64_t largest_size(S s) {
                    m.moe.latent_size});
 }
 
-const std::vector<Rule>& size_rules() {
-  static const std::vector<Rule> rules = {
-      {{},
-       [](S s) { return largest_size(s) > kMaxSize || s.model->num_layers > kMaxLayers; },
-       [](S s) {
-         return UserError::Parts{"the model",
-                                 text_of(s.model->num_layers) + " layers, with a size of " +
-                                     text_of(largest_size(s)) + ", is too large",
-                                 "use sizes of at most " + text_of(kMaxSize) + " and at most " +
-                                     text_of(kMaxLayers) + " layers"};
-       }},
-      {{"num_layers"},
-       [](S s) { return s.model->num_layers <= 0; },
-       [](S) { return required("--num-layers", "the number of transformer layers"); }},
-      {{"hidden_size"},
-       [](S s) { return s.model->hidden_size <= 0; },
-       [](S) { return required("--hidden-size", "the hidden size of the model"); }},
-      {{"num_attention_heads"},
-       [](S s) { return s.model->num_attention_heads <= 0; },
-       [](S) { return required("--num-attention-heads", "the number of query heads"); }},
-      {{"hidden_size", "ffn_hidden_size"},
-       [](S s) {
-         return s.model->ffn_hidden_size == 0 && s.model->hidden_size > 0 &&
-                s.model->hidden_size <= kMaxSize;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--ffn-hidden-size",
-             "its default, 8/3 of --hidden-size rounded down to a multiple of 64, is 0 with " +
-                 text_of(s.model->hidden_size),
-             "give --ffn-hidden-size N, or a --hidden-size of at least 24"};
-       }},
-      {{"hidden_size", "num_attention_heads", "kv_channels"},
-       [](S s) {
-         const TransformerConfig& m = *s.model;
-         const bool derived =
-             m.num_attention_heads > 0 && m.kv_channels == m.hidden_size / m.num_attention_heads;
-         return derived && m.hidden_size % m.num_attention_heads != 0;
-       },
-       [](S s) {
-         return UserError::Parts{"--hidden-size",
-                                 text_of(s.model->hidden_size) +
-                                     " is not divisible by --num-attention-heads " +
-                                     text_of(s.model->num_attention_heads),
-                                 "change one of them, or set the head size with --kv-channels"};
-       }},
-      {{"num_attention_heads", "num_query_groups", "group_query_attention"},
-       [](S s) {
-         const TransformerConfig& m = *s.model;
-         return m.group_query_attention && m.num_query_groups > 0 &&
-                m.num_attention_heads % m.num_query_groups != 0;
-       },
-       [](S s) {
-         return UserError::Parts{"--num-query-groups",
-                                 text_of(s.model->num_query_groups) +
-                                     " does not divide --num-attention-heads " +
-                                     text_of(s.model->num_attention_heads),
-                                 "use a divisor of --num-attention-heads"};
-       }},
-      {{"max_position_embeddings", "seq_length", "position_embedding_type"},
-       [](S s) {
-         return s.model->position_embedding_type == PositionEmbedding::learned_absolute &&
-                s.model->max_position_embeddings < s.training->seq_length;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--max-position-embeddings",
-             text_of(s.model->max_position_embeddings) + " is less than --seq-length " +
-                 text_of(s.training->seq_length),
-             "raise --max-position-embeddings, or use --position-embedding-type rope"};
-       }},
-      {{"padded_vocab_size", "vocab_size"},
-       [](S s) {
-         return s.tokenizer->vocab_size && s.tokenizer->padded_vocab_size.value_or(
-                                               *s.tokenizer->vocab_size) < *s.tokenizer->vocab_size;
-       },
-       [](S s) {
-         return UserError::Parts{"--padded-vocab-size",
-                                 text_of(*s.tokenizer->padded_vocab_size) +
-                                     " is less than --vocab-size " +
-                                     text_of(*s.tokenizer->vocab_size),
-                                 "raise --padded-vocab-size, or leave it out"};
-       }},
-      {{"vocab_size", "tokenizer_type"},
-       [](S s) {
-         return s.tokenizer->vocab_size && s.model->vocab_size > 0 &&
-                *s.tokenizer->vocab_size > s.model->vocab_size;
-       },
-       [](S s) {
-         return UserError::Parts{"--vocab-size",
-                                 text_of(*s.tokenizer->vocab_size) + " is more than the model's " +
-                                     text_of(s.model->vocab_size),
-                                 "use at most " + text_of(s.model->vocab_size)};
-       }},
+Rules size_rules() {
+  return {
+      rule([](S s) { return largest_size(s) > kMaxSize || s.model->num_layers > kMaxLayers; },
+           {"the model",
+            {value(&Model::num_layers), " layers, with a size of ", largest_size, ", is too large"},
+            {"use sizes of at most ", kMaxSize, " and at most ", kMaxLayers, " layers"}}),
+      required(&Model::num_layers, "the number of transformer layers"),
+      required(&Model::hidden_size, "the hidden size of the model"),
+      required(&Model::num_attention_heads, "the number of query heads"),
+      rule(
+          [](S s) {
+            return s.model->ffn_hidden_size == 0 && s.model->hidden_size > 0 &&
+                   s.model->hidden_size <= kMaxSize;
+          },
+          {&Model::ffn_hidden_size,
+           {"its default, 8/3 of ", &Model::hidden_size,
+            " rounded down to a multiple of 64, is 0 with ", value(&Model::hidden_size)},
+           {"give ", &Model::ffn_hidden_size, " N, or a ", &Model::hidden_size,
+            " of at least 24"}}),
+      rule(
+          [](S s) {
+            const TransformerConfig& m = *s.model;
+            const bool derived =
+                m.num_attention_heads > 0 && m.kv_channels == m.hidden_size / m.num_attention_heads;
+            return derived && m.hidden_size % m.num_attention_heads != 0;
+          },
+          {&Model::hidden_size,
+           {value(&Model::hidden_size), " is not divisible by ",
+            with_value(&Model::num_attention_heads)},
+           {"change one of them, or set the head size with ", &Model::kv_channels}}),
+      rule(
+          [](S s) {
+            const TransformerConfig& m = *s.model;
+            return m.group_query_attention && m.num_query_groups > 0 &&
+                   m.num_attention_heads % m.num_query_groups != 0;
+          },
+          {&Model::num_query_groups,
+           {value(&Model::num_query_groups), " does not divide ",
+            with_value(&Model::num_attention_heads)},
+           {"use a divisor of ", &Model::num_attention_heads}}),
+      rule(
+          [](S s) {
+            return s.model->position_embedding_type == PositionEmbedding::learned_absolute &&
+                   s.model->max_position_embeddings < s.training->seq_length;
+          },
+          {&Model::max_position_embeddings,
+           {value(&Model::max_position_embeddings), " is less than ",
+            with_value(&Training::seq_length)},
+           {"raise ", &Model::max_position_embeddings, ", or use ", &Model::position_embedding_type,
+            " rope"}}),
+      rule(
+          [](S s) {
+            const TokenizerConfig& t = *s.tokenizer;
+            return t.vocab_size && t.padded_vocab_size && *t.padded_vocab_size < *t.vocab_size;
+          },
+          {&Tokenizer::padded_vocab_size,
+           {value(&Tokenizer::padded_vocab_size), " is less than ",
+            with_value(&Tokenizer::vocab_size)},
+           {"raise ", &Tokenizer::padded_vocab_size, ", or leave it out"}}),
+      rule(
+          [](S s) {
+            return s.model->vocab_size > 0 &&
+                   s.tokenizer->vocab_size.value_or(0) > s.model->vocab_size;
+          },
+          [](S s) {
+            return Message{
+                &Tokenizer::vocab_size,
+                {value(&Tokenizer::vocab_size), " is more than the model's ", s.model->vocab_size},
+                {"use at most ", s.model->vocab_size}};
+          }),
   };
-  return rules;
 }
 
-const std::vector<Rule>& position_rules() {
-  static const std::vector<Rule> rules = {
-      {{"no_position_embedding", "position_embedding_type"},
-       [](S s) {
-         return s.legacy->no_position_embedding &&
-                s.model->position_embedding_type == PositionEmbedding::learned_absolute;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--no-position-embedding", "requires no learned positions, but the model has them",
-             "add --position-embedding-type rope, or none for a model without any positions"};
-       }},
-      {{"rotary_percent", "kv_channels", "hidden_size", "num_attention_heads",
-        "position_embedding_type"},
-       [](S s) {
-         return is_rotary(s) && s.model->kv_channels > 0 &&
-                (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--rotary-percent",
-             detail::concatenate(s.model->rotary_percent, " of ", s.model->kv_channels,
-                                 " head channels is ", rotary_channels(s),
-                                 ", not an even number above 0"),
-             "change --rotary-percent or --kv-channels"};
-       }},
-      {{"rope_scaling_type", "position_embedding_type"},
-       [](S s) { return !is_rotary(s) && s.model->rope_scaling_type != RopeScaling::none; },
-       [](S) {
-         return UserError::Parts{"rotary scaling", "needs rotary positions",
-                                 "add --position-embedding-type rope, or leave the scaling out"};
-       }},
-      {{"rope_low_freq_factor", "rope_high_freq_factor", "rope_scaling_type"},
-       [](S s) {
-         return s.model->rope_scaling_type == RopeScaling::llama3 &&
-                s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
-       },
-       [](S s) {
-         return UserError::Parts{"--rope-high-freq-factor",
-                                 detail::concatenate(s.model->rope_high_freq_factor,
-                                                     " is not above --rope-low-freq-factor ",
-                                                     s.model->rope_low_freq_factor),
-                                 "raise --rope-high-freq-factor"};
-       }},
+Rules position_rules() {
+  return {
+      rule(
+          [](S s) {
+            return s.legacy->no_position_embedding &&
+                   s.model->position_embedding_type == PositionEmbedding::learned_absolute;
+          },
+          {&Legacy::no_position_embedding,
+           "requires no learned positions, but the model has them",
+           {"add ", &Model::position_embedding_type,
+            " rope, or none for a model without any positions"}}),
+      rule(
+          [](S s) {
+            return is_rotary(s) && s.model->kv_channels > 0 &&
+                   (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0);
+          },
+          {&Model::rotary_percent,
+           {value(&Model::rotary_percent), " of ", value(&Model::kv_channels), " head channels is ",
+            rotary_channels, ", not an even number above 0"},
+           {"change ", &Model::rotary_percent, " or ", &Model::kv_channels},
+           {&Model::hidden_size, &Model::num_attention_heads, &Model::position_embedding_type}}),
+      rule([](S s) { return !is_rotary(s) && s.model->rope_scaling_type != RopeScaling::none; },
+           {"rotary scaling",
+            "needs rotary positions",
+            {"add ", &Model::position_embedding_type, " rope, or leave the scaling out"}}),
+      rule(
+          [](S s) {
+            return s.model->rope_scaling_type == RopeScaling::llama3 &&
+                   s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
+          },
+          {&Model::rope_high_freq_factor,
+           {value(&Model::rope_high_freq_factor), " is not above ",
+            with_value(&Model::rope_low_freq_factor)},
+           {"raise ", &Model::rope_high_freq_factor}}),
   };
-  return rules;
 }
 
 bool is_malformed_pattern(S s) {
@@ -199,118 +159,90 @@ bool has_layers_with_experts(S s) {
          (layers.empty() || std::ranges::any_of(layers, [](auto layer) { return layer != 0; }));
 }
 
-const std::vector<Rule>& gate_rules() {
-  static const std::vector<Rule> rules = {
-      {{"activation_func_clamp_value", "activation", "gated_linear_unit", "num_experts",
-        "moe_layer_freq", "num_layers"},
-       [](S s) {
-         return s.model->activation_func_clamp_value && !is_gated(s, Activation::quick_gelu) &&
-                !(is_gated(s, Activation::silu) && has_layers_with_experts(s));
-       },
-       [](S s) {
-         const bool is_swiglu = is_gated(s, Activation::silu);
-         return UserError::Parts{
-             "--activation-func-clamp-value",
-             is_swiglu ? "needs experts with --swiglu, but every MLP of the model is dense"
-                       : "needs --quick-geglu, or --swiglu with experts",
-             std::string(is_swiglu ? "add --num-experts N" : "add --quick-geglu") +
-                 ", or leave --activation-func-clamp-value out"};
-       }},
-      {{"glu_linear_offset", "activation", "gated_linear_unit"},
-       [](S s) { return s.model->glu_linear_offset != 0 && !is_gated(s, Activation::quick_gelu); },
-       [](S s) {
-         return UserError::Parts{
-             detail::concatenate("--glu-linear-offset ", s.model->glu_linear_offset),
-             "needs --quick-geglu", "add --quick-geglu, or leave --glu-linear-offset out"};
-       }},
-  };
-  return rules;
+bool clamps_in_vain(S s) {
+  return s.model->activation_func_clamp_value && !is_gated(s, Activation::quick_gelu) &&
+         !(is_gated(s, Activation::silu) && has_layers_with_experts(s));
 }
 
-const std::vector<Rule>& attention_rules() {
-  static const std::vector<Rule> rules = {
-      {{"window_size"},
-       [](S s) {
-         return s.model->window_size &&
-                std::min((*s.model->window_size)[0], (*s.model->window_size)[1]) < -1;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--window-size",
-             detail::concatenate((*s.model->window_size)[0], ",", (*s.model->window_size)[1],
-                                 " has a side below -1"),
-             "use -1 for an unlimited side"};
-       }},
-      {{"window_attn_skip_freq", "num_layers"},
-       is_malformed_pattern,
-       [](S s) {
-         return UserError::Parts{"--window-attn-skip-freq",
-                                 "'" + s.model->window_attn_skip_freq +
-                                     "' is neither a number above 0 nor a list expression",
-                                 "write 4, or ([1]*3+[0])*2"};
-       }},
-      {{"window_attn_skip_freq", "num_layers"},
-       [](S s) {
-         return !s.model->window_layers.empty() &&
-                std::int64_t(s.model->window_layers.size()) != s.model->num_layers;
-       },
-       [](S s) {
-         return UserError::Parts{"--window-attn-skip-freq",
-                                 "names " + text_of(std::int64_t(s.model->window_layers.size())) +
-                                     " layers, --num-layers is " + text_of(s.model->num_layers),
-                                 "list every layer once"};
-       }},
-      {{"window_attn_skip_freq", "window_size"},
-       [](S s) { return !s.model->window_attn_skip_freq.empty() && !s.model->window_size; },
-       [](S) {
-         return UserError::Parts{"--window-attn-skip-freq", "needs --window-size",
-                                 "add --window-size left,right"};
-       }},
-      {{"norm_placement", "apply_residual_connection_post_layernorm"},
-       [](S s) {
-         return s.model->norm_placement == NormPlacement::post &&
-                s.model->apply_residual_connection_post_layernorm;
-       },
-       [](S) {
-         return UserError::Parts{"--apply-residual-connection-post-layernorm",
-                                 "excludes --norm-placement post", "give one of the two"};
-       }},
+Rules gate_rules() {
+  return {
+      rule([](S s) { return clamps_in_vain(s) && is_gated(s, Activation::silu); },
+           {&Model::activation_func_clamp_value,
+            {"needs experts with ", &Legacy::swiglu, ", but every MLP of the model is dense"},
+            {"add ", &Moe::num_experts, " N, or leave ", &Model::activation_func_clamp_value,
+             " out"},
+            {&Moe::layer_freq, &Model::num_layers}}),
+      rule([](S s) { return clamps_in_vain(s) && !is_gated(s, Activation::silu); },
+           {&Model::activation_func_clamp_value,
+            {"needs ", &Legacy::quick_geglu, ", or ", &Legacy::swiglu, " with experts"},
+            {"add ", &Legacy::quick_geglu, ", or leave ", &Model::activation_func_clamp_value,
+             " out"},
+            {&Model::activation, &Model::gated_linear_unit}}),
+      rule(
+          [](S s) {
+            return s.model->glu_linear_offset != 0 && !is_gated(s, Activation::quick_gelu);
+          },
+          {with_value(&Model::glu_linear_offset),
+           {"needs ", &Legacy::quick_geglu},
+           {"add ", &Legacy::quick_geglu, ", or leave ", &Model::glu_linear_offset, " out"},
+           {&Model::activation, &Model::gated_linear_unit}}),
   };
-  return rules;
 }
 
-const std::vector<Rule>& query_key_norm_rules() {
-  static const std::vector<Rule> rules = {
-      {{"qk_layernorm_scope", "qk_layernorm"},
-       [](S s) {
-         return s.model->qk_layernorm_scope == QkNormScope::all_heads && !s.model->qk_layernorm;
-       },
-       [](S) {
-         return UserError::Parts{"--qk-layernorm-scope all_heads", "needs --qk-layernorm",
-                                 "add --qk-layernorm"};
-       }},
-      {{"qk_layernorm_scope", "qk_layernorm", "normalization"},
-       [](S s) {
-         return s.model->qk_layernorm_scope == QkNormScope::all_heads && s.model->qk_layernorm &&
-                s.model->normalization != Normalization::RMSNorm;
-       },
-       [](S) {
-         return UserError::Parts{"--qk-layernorm-scope all_heads", "needs RMSNorm",
-                                 "add --normalization RMSNorm"};
-       }},
+std::int64_t num_window_layers(S s) { return std::ssize(s.model->window_layers); }
+
+Rules attention_rules() {
+  return {
+      rule(
+          [](S s) {
+            const auto& window = s.model->window_size;
+            return window && std::min((*window)[0], (*window)[1]) < -1;
+          },
+          [](S s) {
+            return Message{&Model::window_size,
+                           {(*s.model->window_size)[0], ",", (*s.model->window_size)[1],
+                            " has a side below -1"},
+                           "use -1 for an unlimited side"};
+          }),
+      rule(is_malformed_pattern, {&Model::window_attn_skip_freq,
+                                  {"'", value(&Model::window_attn_skip_freq),
+                                   "' is neither a number above 0 nor a list expression"},
+                                  "write 4, or ([1]*3+[0])*2",
+                                  {&Model::num_layers}}),
+      rule(
+          [](S s) {
+            return num_window_layers(s) > 0 && num_window_layers(s) != s.model->num_layers;
+          },
+          {&Model::window_attn_skip_freq,
+           {"names ", num_window_layers, " layers, ", &Model::num_layers, " is ",
+            value(&Model::num_layers)},
+           "list every layer once"}),
+      needs(&Model::window_attn_skip_freq, &Model::window_size,
+            {.fix = {"add ", &Model::window_size, " left,right"}}),
+      excludes(&Model::apply_residual_connection_post_layernorm,
+               is(&Model::norm_placement, "post")),
   };
-  return rules;
+}
+
+Rules query_key_norm_rules() {
+  return {
+      needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm,
+            {.fix = {"add ", &Model::qk_layernorm}}),
+      refuse({is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm,
+              without(is(&Model::normalization, "RMSNorm"))},
+             "needs RMSNorm", {"add ", &Model::normalization, " RMSNorm"}),
+  };
 }
 
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip) {
-  Problems problems;
-  for (const auto* rules : {&size_rules(), &position_rules(), &attention_rules(),
-                            &query_key_norm_rules(), &gate_rules(), &moe_rules(), &sharding_rules(),
-                            &context_sharding_rules(), &layout_rules(), &recomputed_module_rules()})
-    problems.add(evaluate(*rules, settings, skip));
-  return problems;
+  static const Rules rules = {size_rules(),      position_rules(),
+                              attention_rules(), query_key_norm_rules(),
+                              gate_rules(),      moe_rules(),
+                              sharding_rules(),  context_sharding_rules(),
+                              layout_rules(),    recomputed_module_rules()};
+  return evaluate(rules, settings, skip);
 }
 
 Problems validate_model(const TransformerConfig& model) {

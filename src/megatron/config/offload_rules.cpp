@@ -1,6 +1,7 @@
 // Rules on what waits in another memory: activations, weights and the optimizer's state.
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
@@ -10,7 +11,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 const OffloadConfig& offload(S s) { return s.memory->offload; }
 
@@ -20,155 +21,97 @@ bool may_offload_layers(S s) { return offloads_layers(*s.memory) || s.memory->ha
 /// Returns whether a flag, a plan or a budget offloads something.
 bool offloads(S s) { return may_offload_layers(s) || offload(s).optimizer_cpu_offload; }
 
+bool offloads_whole_layers(S s) {
+  return offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0;
+}
+
+bool has_sharded_state(S s) {
+  const int stage = zero_stage(*s.parallel);
+  return stage == 1 || stage == 2;
+}
+
+Words offload_to_add(S s) {
+  if (is_planned(*s.memory))
+    return {"add ", &Offload::cpu_offloading, " ", off(&Offload::cpu_offloading_activations),
+            ", because the plan says what becomes of activations"};
+  return {"add ", &Offload::cpu_offloading, " or ", &Offload::cpu_offloading_num_layers};
+}
+
+Words something_to_offload(S s) {
+  if (!s.memory->activation_plan.empty())
+    return {"add offload to a layer of ", &Memory::activation_plan};
+  return {"add ", &Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
+          " or ", &Memory::memory_budget};
+}
+
+Words layers_to_offload(S s) {
+  if (!s.memory->activation_plan.empty())
+    return {"add offload to a layer of ", &Memory::activation_plan};
+  return {"add ", &Offload::cpu_offloading, " or ", &Offload::fine_grained_activation_offloading};
+}
+
 }  // namespace
 
-const std::vector<Rule>& offload_rules() {
-  static const std::vector<Rule> rules = {
-      {{"offload_modules", "fine_grained_activation_offloading"},
-       [](S s) {
-         return offload(s).fine_grained_activation_offloading == offload(s).offload_modules.empty();
-       },
-       [](S s) {
-         return offload(s).offload_modules.empty()
-                    ? UserError::Parts{"--fine-grained-activation-offloading",
-                                       "names no part of a layer",
-                                       "add --offload-modules, for example core_attn"}
-                    : UserError::Parts{"--offload-modules",
-                                       "needs --fine-grained-activation-offloading",
-                                       "add --fine-grained-activation-offloading"};
-       }},
-      {{"cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading"},
-       [](S s) {
-         return offload(s).fine_grained_activation_offloading &&
-                (offload(s).cpu_offloading || offload(s).cpu_offloading_num_layers > 0);
-       },
-       [](S) {
-         return UserError::Parts{"--fine-grained-activation-offloading",
-                                 "offloads parts of layers, and --cpu-offloading whole layers",
-                                 "choose one of them"};
-       }},
-      {{"cpu_offloading_weights", "cpu_offloading_activations", "cpu_offloading",
-        "cpu_offloading_num_layers", "recompute_granularity", "memory_budget", "activation_plan"},
-       [](S s) {
-         return (offload(s).cpu_offloading_weights || !offload(s).cpu_offloading_activations) &&
-                !offload(s).cpu_offloading && offload(s).cpu_offloading_num_layers == 0;
-       },
-       [](S s) {
-         return UserError::Parts{
-             offload(s).cpu_offloading_weights ? "--cpu-offloading-weights"
-                                               : "--no-cpu-offloading-activations",
-             "says what --cpu-offloading moves, which is not given",
-             is_planned(*s.memory)
-                 ? "add --cpu-offloading --no-cpu-offloading-activations, because the plan "
-                   "says what becomes of activations"
-                 : "add --cpu-offloading or --cpu-offloading-num-layers"};
-       }},
-      {{"cpu_offloading_weights", "cpu_offloading_activations", "cpu_offloading"},
-       [](S s) {
-         return !offload(s).cpu_offloading_weights && !offload(s).cpu_offloading_activations &&
-                offload(s).cpu_offloading;
-       },
-       [](S) {
-         return UserError::Parts{"--no-cpu-offloading-activations",
-                                 "leaves --cpu-offloading nothing to offload",
-                                 "add --cpu-offloading-weights, or leave both out"};
-       }},
-      {{"cpu_offloading_weights", "bf16", "fp16"},
-       [](S s) {
-         return offload(s).cpu_offloading_weights && !s.training->bf16 && !s.training->fp16;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--cpu-offloading-weights",
+const Rules& offload_rules() {
+  static const Rules rules = {
+      needs(&Offload::offload_modules, &Offload::fine_grained_activation_offloading),
+      refuse({&Offload::fine_grained_activation_offloading, without(&Offload::offload_modules)},
+             "names no part of a layer",
+             {"add ", &Offload::offload_modules, ", for example core_attn"}),
+      rule(
+          [](S s) {
+            return offload(s).fine_grained_activation_offloading && offloads_whole_layers(s);
+          },
+          {&Offload::fine_grained_activation_offloading,
+           {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
+           "choose one of them",
+           {&Offload::cpu_offloading_num_layers}}),
+      when(
+          [](S s) { return !offloads_whole_layers(s); },
+          {refuse({&Offload::cpu_offloading_weights},
+                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
+                  offload_to_add),
+           refuse({&Offload::cpu_offloading_activations, without(&Offload::cpu_offloading_weights)},
+                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
+                  offload_to_add)}),
+      refuse({&Offload::cpu_offloading_activations, &Offload::cpu_offloading,
+              without(&Offload::cpu_offloading_weights)},
+             {"leaves ", &Offload::cpu_offloading, " nothing to offload"},
+             {"add ", &Offload::cpu_offloading_weights, ", or leave both out"}),
+      refuse({&Offload::cpu_offloading_weights, without(&Training::bf16), without(&Training::fp16)},
              "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
-             "add --bf16, or leave --cpu-offloading-weights out"};
-       }},
-      {{"cpu_offloading_weights", "use_distributed_optimizer", "zero_stage",
-        "data_parallel_sharding_strategy", "use_megatron_fsdp", "use_torch_fsdp2",
-        "torch_fsdp2_reshard_after_forward"},
-       [](S s) {
-         const int stage = zero_stage(*s.parallel);
-         return offload(s).cpu_offloading_weights && (stage == 1 || stage == 2);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--cpu-offloading-weights",
-             "with " + stage_flag(*s.parallel) +
-                 " needs sharded weights: otherwise every update gathers all weights in memory",
-             "use --zero-stage 3, or leave " + stage_flag(*s.parallel) + " out"};
-       }},
-      {{"offload_folder", "cpu_offloading", "cpu_offloading_num_layers",
-        "fine_grained_activation_offloading", "optimizer_cpu_offload", "offload_modules",
-        "recompute_granularity", "memory_budget", "activation_plan"},
-       [](S s) {
-         // --offload-modules has a message of its own.
-         return !offload(s).offload_folder.empty() && offload(s).offload_modules.empty() &&
-                !offloads(s);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--offload-folder", "has no effect: nothing is offloaded",
-             s.memory->activation_plan.empty()
-                 ? "add --cpu-offloading, --optimizer-cpu-offload or --memory-budget, or leave "
-                   "--offload-folder out"
-                 : "add offload to a layer of --activation-plan, or leave --offload-folder out"};
-       }},
-      {{"min_offloaded_tensor_size", "cpu_offloading", "cpu_offloading_num_layers",
-        "fine_grained_activation_offloading", "memory_budget", "recompute_granularity",
-        "activation_plan"},
-       [](S s) {
-         const bool is_given =
-             offload(s).min_offloaded_tensor_size != OffloadConfig{}.min_offloaded_tensor_size;
-         return is_given && !may_offload_layers(s);
-       },
-       [](S s) {
-         std::string fix = "add --cpu-offloading or --fine-grained-activation-offloading";
-         if (!s.memory->activation_plan.empty())
-           fix = "add offload to a layer of --activation-plan";
-         return UserError::Parts{"--min-offloaded-tensor-size",
-                                 "has no effect: no activations are offloaded",
-                                 fix + ", or leave --min-offloaded-tensor-size out"};
-       }},
-      {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
-       [](S s) {
-         return offload(s).optimizer_cpu_offload && offload(s).optimizer_offload_fraction == 0;
-       },
-       [](S) {
-         return UserError::Parts{"--optimizer-offload-fraction 0",
-                                 "leaves --optimizer-cpu-offload nothing to offload",
-                                 "give a share above 0, or leave both out"};
-       }},
-      {{"fine_grained_activation_offloading", "activation_offload_fraction"},
-       [](S s) {
-         return offload(s).fine_grained_activation_offloading &&
-                offload(s).activation_offload_fraction == 0;
-       },
-       [](S) {
-         return UserError::Parts{"--activation-offload-fraction 0",
-                                 "leaves --fine-grained-activation-offloading nothing to offload",
-                                 "give a share above 0, or leave both out"};
-       }},
-      {{"fine_grained_activation_offloading", "activation_offload_fraction"},
-       [](S s) {
-         return !offload(s).fine_grained_activation_offloading &&
-                offload(s).activation_offload_fraction != 1;
-       },
-       [](S) {
-         return UserError::Parts{"--activation-offload-fraction",
-                                 "needs --fine-grained-activation-offloading",
-                                 "add --fine-grained-activation-offloading, or leave it out"};
-       }},
-      {{"cpu_offloading_num_layers", "num_layers"},
-       [](S s) {
-         return s.model->num_layers > 0 &&
-                offload(s).cpu_offloading_num_layers > s.model->num_layers;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--cpu-offloading-num-layers " + text_of(offload(s).cpu_offloading_num_layers),
-             "is more than the " + text_of(s.model->num_layers) + " layers of the model",
-             "give at most the layers of a pipeline stage, or --cpu-offloading for all"};
-       }},
+             {"add ", &Training::bf16, ", or leave ", &Offload::cpu_offloading_weights, " out"}),
+      when(has_sharded_state,
+           refuse({&Offload::cpu_offloading_weights},
+                  {"with ", stage_flag,
+                   " needs sharded weights: otherwise every update gathers all weights in memory"},
+                  {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"})),
+      // --offload-modules has a message of its own.
+      when([](S s) { return !offloads(s); },
+           refuse({&Offload::offload_folder, without(&Offload::offload_modules)},
+                  "has no effect: nothing is offloaded",
+                  {something_to_offload, ", or leave ", &Offload::offload_folder, " out"})),
+      when([](S s) { return !may_offload_layers(s); },
+           refuse({&Offload::min_offloaded_tensor_size},
+                  "has no effect: no activations are offloaded",
+                  {layers_to_offload, ", or leave ", &Offload::min_offloaded_tensor_size, " out"})),
+      refuse({is(&Offload::optimizer_offload_fraction, "0"), &Offload::optimizer_cpu_offload},
+             {"leaves ", &Offload::optimizer_cpu_offload, " nothing to offload"},
+             "give a share above 0, or leave both out"),
+      refuse({is(&Offload::activation_offload_fraction, "0"),
+              &Offload::fine_grained_activation_offloading},
+             {"leaves ", &Offload::fine_grained_activation_offloading, " nothing to offload"},
+             "give a share above 0, or leave both out"),
+      needs(&Offload::activation_offload_fraction, &Offload::fine_grained_activation_offloading),
+      rule(
+          [](S s) {
+            return s.model->num_layers > 0 &&
+                   offload(s).cpu_offloading_num_layers > s.model->num_layers;
+          },
+          {with_value(&Offload::cpu_offloading_num_layers),
+           {"is more than the ", value(&Model::num_layers), " layers of the model"},
+           {"give at most the layers of a pipeline stage, or ", &Offload::cpu_offloading,
+            " for all"}}),
   };
   return rules;
 }

@@ -9,13 +9,7 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
-
-const OffloadConfig& offload(S s) { return s.memory->offload; }
-
-UserError::Parts needs_offload(const std::string& flag) {
-  return needs_flag(flag, "--optimizer-cpu-offload");
-}
+using namespace rules;
 
 bool is_adafactor(S s) { return s.optimizer->optimizer == "adafactor"; }
 
@@ -31,60 +25,37 @@ bool has_adafactor_settings(S s) {
 
 }  // namespace
 
-const std::vector<Rule>& optimizer_settings_rules() {
-  static const std::vector<Rule> rules = {
-      {{"optimizer_cpu_offload", "optimizer_offload_fraction"},
-       [](S s) {
-         return offload(s).optimizer_offload_fraction != 1 && !offload(s).optimizer_cpu_offload;
-       },
-       [](S) { return needs_offload("--optimizer-offload-fraction"); }},
-      {{"optimizer_cpu_offload", "overlap_cpu_optimizer_d2h_h2d"},
-       [](S s) {
-         return offload(s).overlap_cpu_optimizer_d2h_h2d && !offload(s).optimizer_cpu_offload;
-       },
-       [](S) { return needs_offload("--overlap-cpu-optimizer-d2h-h2d"); }},
-      {{"optimizer", "adafactor_beta1", "adafactor_decay_rate", "adafactor_clip_threshold",
-        "adafactor_eps1", "adafactor_eps2", "adafactor_scale_parameter"},
-       [](S s) { return !is_adafactor(s) && has_adafactor_settings(s); },
-       [](S s) {
-         return UserError::Parts{"the --adafactor-… flags",
-                                 "have no effect with --optimizer " + s.optimizer->optimizer,
-                                 "add --optimizer adafactor, or leave them out"};
-       }},
-      {{"optimizer", "optimizer_cpu_offload"},
-       [](S s) { return is_adafactor(s) && offload(s).optimizer_cpu_offload; },
-       [](S) {
-         return UserError::Parts{"--optimizer-cpu-offload",
-                                 "excludes --optimizer adafactor, which needs whole matrices and "
-                                 "keeps two vectors of state for each",
-                                 "leave --optimizer-cpu-offload out, or use --optimizer adam"};
-       }},
-      {{"optimizer", "moe_expert_placement_interval", "num_experts"},
-       [](S s) {
-         return is_adafactor(s) && s.model->moe.num_experts > 0 &&
-                s.model->moe.expert_placement_interval > 0;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--moe-expert-placement-interval",
-             "excludes --optimizer adafactor, whose state has other shapes than "
-             "the experts that move",
-             "use --optimizer adam"};
-       }},
-      {{"optimizer", "use_distributed_optimizer", "pipeline_model_parallel_size",
-        "untie_embeddings_and_output_weights"},
-       [](S s) {
-         return is_adafactor(s) && s.parallel->use_distributed_optimizer &&
-                s.parallel->pipeline_model_parallel_size > 1 &&
-                !s.model->untie_embeddings_and_output_weights;
-       },
-       [](S) {
-         return UserError::Parts{"--optimizer adafactor",
-                                 "needs whole matrices, but --use-distributed-optimizer divides an "
-                                 "embedding that pipeline stages share",
-                                 "add --untie-embeddings-and-output-weights, or leave "
-                                 "--use-distributed-optimizer out"};
-       }},
+const Rules& optimizer_settings_rules() {
+  static const Rules rules = {
+      tunes({&Offload::optimizer_offload_fraction, &Offload::overlap_cpu_optimizer_d2h_h2d},
+            &Offload::optimizer_cpu_offload),
+      rule([](S s) { return !is_adafactor(s) && has_adafactor_settings(s); },
+           {"the --adafactor-… flags",
+            {"have no effect with ", with_value(&Optimizer::optimizer)},
+            {"add ", &Optimizer::optimizer, " adafactor, or leave them out"},
+            {&Optimizer::adafactor_beta1, &Optimizer::adafactor_decay_rate,
+             &Optimizer::adafactor_clip_threshold, &Optimizer::adafactor_eps1,
+             &Optimizer::adafactor_eps2, &Optimizer::adafactor_scale_parameter}}),
+      excludes(&Offload::optimizer_cpu_offload, is(&Optimizer::optimizer, "adafactor"),
+               {.why = ", which needs whole matrices and keeps two vectors of state for each",
+                .fix = {"leave ", &Offload::optimizer_cpu_offload, " out, or use ",
+                        &Optimizer::optimizer, " adam"}}),
+      when([](S s) { return s.model->moe.num_experts > 0; },
+           excludes(&Moe::expert_placement_interval, is(&Optimizer::optimizer, "adafactor"),
+                    {.why = ", whose state has other shapes than the experts that move",
+                     .fix = {"use ", &Optimizer::optimizer, " adam"}})),
+      rule(
+          [](S s) {
+            return is_adafactor(s) && s.parallel->use_distributed_optimizer &&
+                   s.parallel->pipeline_model_parallel_size > 1 &&
+                   !s.model->untie_embeddings_and_output_weights;
+          },
+          {{&Optimizer::optimizer, " adafactor"},
+           {"needs whole matrices, but ", &Parallel::use_distributed_optimizer,
+            " divides an embedding that pipeline stages share"},
+           {"add ", &Model::untie_embeddings_and_output_weights, ", or leave ",
+            &Parallel::use_distributed_optimizer, " out"},
+           {&Parallel::pipeline_model_parallel_size}}),
   };
   return rules;
 }

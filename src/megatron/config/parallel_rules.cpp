@@ -14,166 +14,124 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
 bool is_sharded(S s) { return zero_stage(*s.parallel) > 0; }
-bool has_low_rank(S s) { return s.parallel->ddp_grad_compression == "low-rank"; }
 
 bool has_dense_mlp(S s) {
   const MoeConfig& moe = s.model->moe;
   return moe.num_experts == 0 || std::ranges::find(moe.layers, 0) != moe.layers.end();
 }
 
-std::string tp_text(S s) { return "--tensor-model-parallel-size " + text_of(tp(s)); }
-
-/// Returns the largest degree up to tp that divides `size`.
-std::string largest_divisor(S s, std::int64_t size) {
-  std::int64_t degree = std::min(tp(s), size);
-  while (size % degree != 0) --degree;
-  return text_of(degree);
+/// Returns the message that `size`, the value of `setting`, is no multiple of tp.
+Message indivisible_by_tp(const Setting& setting, std::int64_t size, S s) {
+  return {setting,
+          {size, " is no multiple of ", with_value(&Parallel::tensor_model_parallel_size)},
+          {"use ", &Parallel::tensor_model_parallel_size, " ", largest_divisor(size, tp(s)),
+           ", or change ", setting}};
 }
 
-UserError::Parts indivisible(const char* flag, std::int64_t size, S s) {
-  return {flag, text_of(size) + " is no multiple of " + tp_text(s),
-          "use --tensor-model-parallel-size " + largest_divisor(s, size) + ", or change " + flag};
-}
-
-const std::vector<Rule>& tensor_rules() {
-  static const std::vector<Rule> rules = {
-      {{"sequence_parallel", "tensor_model_parallel_size", "seq_length"},
-       [](S s) {
-         return s.parallel->sequence_parallel && tp(s) > 1 && s.training->seq_length % tp(s) != 0;
-       },
-       [](S s) {
-         return UserError::Parts{"--seq-length",
-                                 text_of(s.training->seq_length) + " is no multiple of " +
-                                     tp_text(s) + ", as --sequence-parallel needs",
-                                 "use --seq-length " +
-                                     text_of((s.training->seq_length / tp(s) + 1) * tp(s)) +
-                                     ", or leave --sequence-parallel out"};
-       }},
-      {{"tp_comm_overlap", "sequence_parallel"},
-       [](S s) {
-         return s.parallel->tp_comm_overlap && !s.parallel->sequence_parallel && tp(s) > 1;
-       },
-       [](S) {
-         return UserError::Parts{"--tp-comm-overlap", "needs --sequence-parallel",
-                                 "add --sequence-parallel, or leave --tp-comm-overlap out"};
-       }},
+Rules tensor_rules() {
+  return {
+      rule([](S s) { return s.parallel->sequence_parallel && s.training->seq_length % tp(s) != 0; },
+           [](S s) {
+             return Message{
+                 &Training::seq_length,
+                 {value(&Training::seq_length), " is no multiple of ",
+                  with_value(&Parallel::tensor_model_parallel_size), ", as ",
+                  &Parallel::sequence_parallel, " needs"},
+                 {"use ", &Training::seq_length, " ", (s.training->seq_length / tp(s) + 1) * tp(s),
+                  ", or leave ", &Parallel::sequence_parallel, " out"}};
+           }),
+      when([](S s) { return tp(s) > 1; },
+           needs(&Parallel::tp_comm_overlap, &Parallel::sequence_parallel)),
   };
-  return rules;
 }
 
-const std::vector<Rule>& data_parallel_rules() {
-  static const std::vector<Rule> rules = {
-      {{"ddp_bucket_size", "ddp_num_buckets"},
-       [](S s) { return s.parallel->ddp_bucket_size && s.parallel->ddp_num_buckets; },
-       [](S) {
-         return UserError::Parts{"--ddp-bucket-size", "excludes --ddp-num-buckets",
-                                 "give one of the two"};
-       }},
-      {{"ddp_average_in_collective", "calculate_per_token_loss"},
-       [](S s) {
-         return s.parallel->ddp_average_in_collective && s.training->calculate_per_token_loss;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--ddp-average-in-collective",
-             "excludes --calculate-per-token-loss, which divides a sum by all tokens",
-             "leave --ddp-average-in-collective out"};
-       }},
-      {{"ddp_grad_compression", "use_distributed_optimizer"},
-       [](S s) { return has_low_rank(s) && is_sharded(s); },
-       [](S s) {
-         const std::string flag = stage_flag(*s.parallel);
-         return UserError::Parts{"--ddp-grad-compression low-rank",
-                                 "excludes " + flag + ", whose shards cut through matrices",
-                                 "use --ddp-grad-compression bf16, or leave " + flag + " out"};
-       }},
-      {{"ddp_grad_compression", "fp16"},
-       [](S s) { return has_low_rank(s) && s.training->fp16; },
-       [](S) {
-         return UserError::Parts{
-             "--ddp-grad-compression low-rank",
-             "excludes --fp16, whose loss scale changes the unit of the error feedback",
-             "use --bf16, or --ddp-grad-compression bf16"};
-       }},
+Rules data_parallel_rules() {
+  return {
+      excludes(&Parallel::ddp_bucket_size, &Parallel::ddp_num_buckets),
+      excludes(&Parallel::ddp_average_in_collective, &Training::calculate_per_token_loss,
+               {.why = ", which divides a sum by all tokens",
+                .fix = {"leave ", &Parallel::ddp_average_in_collective, " out"}}),
+      when(is_sharded, refuse({is(&Parallel::ddp_grad_compression, "low-rank")},
+                              {"excludes ", stage_flag, ", whose shards cut through matrices"},
+                              {"use ", &Parallel::ddp_grad_compression, " bf16, or leave ",
+                               stage_flag, " out"})),
+      excludes(
+          is(&Parallel::ddp_grad_compression, "low-rank"), &Training::fp16,
+          {.why = ", whose loss scale changes the unit of the error feedback",
+           .fix = {"use ", &Training::bf16, ", or ", &Parallel::ddp_grad_compression, " bf16"}}),
   };
-  return rules;
 }
 
-const std::vector<Rule>& optimizer_rules() {
-  static const std::vector<Rule> rules = {
-      {{"overlap_param_gather", "use_distributed_optimizer", "overlap_grad_reduce"},
-       [](S s) {
-         return s.parallel->overlap_param_gather &&
-                !(is_sharded(s) && s.parallel->overlap_grad_reduce);
-       },
-       [](S s) {
-         const std::string missing = is_sharded(s) ? "--overlap-grad-reduce"
-                                     : s.parallel->overlap_grad_reduce
-                                         ? "--use-distributed-optimizer"
-                                         : "--use-distributed-optimizer and --overlap-grad-reduce";
-         return UserError::Parts{"--overlap-param-gather", "needs " + missing, "add " + missing};
-       }},
-      {{"num_distributed_optimizer_instances", "use_distributed_optimizer"},
-       [](S s) { return s.parallel->num_distributed_optimizer_instances > 1 && !is_sharded(s); },
-       [](S) {
-         return UserError::Parts{"--num-distributed-optimizer-instances",
-                                 "needs --use-distributed-optimizer",
-                                 "add --use-distributed-optimizer"};
-       }},
-      {{"ddp_reduce_scatter_with_fp32_accumulation", "use_distributed_optimizer"},
-       [](S s) { return s.parallel->ddp_reduce_scatter_with_fp32_accumulation && !is_sharded(s); },
-       [](S) {
-         return UserError::Parts{"--ddp-reduce-scatter-with-fp32-accumulation",
-                                 "needs --use-distributed-optimizer, which scatters gradients",
-                                 "add --use-distributed-optimizer"};
-       }},
+Words missing_for_gather(S s) {
+  if (is_sharded(s)) return &Parallel::overlap_grad_reduce;
+  if (s.parallel->overlap_grad_reduce) return &Parallel::use_distributed_optimizer;
+  return {&Parallel::use_distributed_optimizer, " and ", &Parallel::overlap_grad_reduce};
+}
+
+Rules optimizer_rules() {
+  return {
+      rule(
+          [](S s) {
+            return s.parallel->overlap_param_gather &&
+                   !(is_sharded(s) && s.parallel->overlap_grad_reduce);
+          },
+          {&Parallel::overlap_param_gather,
+           {"needs ", missing_for_gather},
+           {"add ", missing_for_gather}}),
+      when([](S s) { return !is_sharded(s); },
+           {refuse({&Parallel::num_distributed_optimizer_instances},
+                   {"needs ", &Parallel::use_distributed_optimizer},
+                   {"add ", &Parallel::use_distributed_optimizer}),
+            refuse({&Parallel::ddp_reduce_scatter_with_fp32_accumulation},
+                   {"needs ", &Parallel::use_distributed_optimizer, ", which scatters gradients"},
+                   {"add ", &Parallel::use_distributed_optimizer})}),
   };
-  return rules;
-}
-
-std::vector<Rule> joined(std::initializer_list<const std::vector<Rule>*> lists) {
-  std::vector<Rule> all;
-  for (const auto* rules : lists) all.insert(all.end(), rules->begin(), rules->end());
-  return all;
 }
 
 }  // namespace
 
-const std::vector<Rule>& parallel_rules() {
-  static const std::vector<Rule> rules =
-      joined({&tensor_rules(), &context_rules(), &hybrid_context_rules(), &data_parallel_rules(),
-              &optimizer_rules(), &zero_rules()});
+const Rules& parallel_rules() {
+  static const Rules rules = {tensor_rules(),        context_rules(),   hybrid_context_rules(),
+                              data_parallel_rules(), optimizer_rules(), zero_rules()};
   return rules;
 }
 
-const std::vector<Rule>& sharding_rules() {
-  static const std::vector<Rule> rules = {
-      {{"num_attention_heads", "tensor_model_parallel_size"},
-       [](S s) {
-         return s.model->num_attention_heads > 0 && s.model->num_attention_heads % tp(s) != 0;
-       },
-       [](S s) { return indivisible("--num-attention-heads", s.model->num_attention_heads, s); }},
-      {{"ffn_hidden_size", "hidden_size", "num_experts", "moe_layer_freq",
-        "tensor_model_parallel_size"},
-       [](S s) { return has_dense_mlp(s) && s.model->ffn_hidden_size % tp(s) != 0; },
-       [](S s) { return indivisible("--ffn-hidden-size", s.model->ffn_hidden_size, s); }},
-      {{"num_query_groups", "num_attention_heads", "tensor_model_parallel_size"},
-       [](S s) {
-         const std::int64_t groups = s.model->group_query_attention ? s.model->num_query_groups : 0;
-         return groups > 0 && groups % tp(s) != 0 && tp(s) % groups != 0;
-       },
-       [](S s) {
-         return UserError::Parts{"--num-query-groups",
-                                 text_of(s.model->num_query_groups) + " and " + tp_text(s) +
-                                     ": neither divides the other",
-                                 "use --tensor-model-parallel-size " +
-                                     largest_divisor(s, s.model->num_query_groups) +
-                                     ", or change --num-query-groups"};
-       }},
+const Rules& sharding_rules() {
+  static const Rules rules = {
+      rule(
+          [](S s) {
+            return s.model->num_attention_heads > 0 && s.model->num_attention_heads % tp(s) != 0;
+          },
+          [](S s) {
+            return indivisible_by_tp(&Model::num_attention_heads, s.model->num_attention_heads, s);
+          }),
+      rule([](S s) { return has_dense_mlp(s) && s.model->ffn_hidden_size % tp(s) != 0; },
+           [](S s) {
+             Message message =
+                 indivisible_by_tp(&Model::ffn_hidden_size, s.model->ffn_hidden_size, s);
+             message.reads = {&Model::hidden_size, &Moe::num_experts, &Moe::layer_freq};
+             return message;
+           }),
+      rule(
+          [](S s) {
+            const std::int64_t groups =
+                s.model->group_query_attention ? s.model->num_query_groups : 0;
+            return groups > 0 && groups % tp(s) != 0 && tp(s) % groups != 0;
+          },
+          [](S s) {
+            return Message{
+                &Model::num_query_groups,
+                {value(&Model::num_query_groups), " and ",
+                 with_value(&Parallel::tensor_model_parallel_size), ": neither divides the other"},
+                {"use ", &Parallel::tensor_model_parallel_size, " ",
+                 largest_divisor(s.model->num_query_groups, tp(s)), ", or change ",
+                 &Model::num_query_groups},
+                {&Model::num_attention_heads}};
+          }),
   };
   return rules;
 }

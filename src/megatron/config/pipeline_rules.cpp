@@ -21,72 +21,60 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
-
-struct FlagState {
-  const char* flag;
-  bool is_given;
-};
-
-/// Returns the flags that are given as "--a, --b".
-std::string names_of(std::initializer_list<FlagState> flags) {
-  std::string names;
-  for (const auto& [flag, is_given] : flags) {
-    if (is_given) names += (names.empty() ? "" : ", ") + std::string(flag);
-  }
-  return names;
-}
+using namespace rules;
 
 std::int64_t pp(S s) { return s.parallel->pipeline_model_parallel_size; }
 bool has_layout(S s) { return !s.parallel->pipeline_model_parallel_layout.empty(); }
 bool is_measured(S s) { return s.parallel->pipeline_split == "measured"; }
 
-std::string end_flags(S s) {
-  return names_of({{"--decoder-first-pipeline-num-layers",
-                    s.parallel->decoder_first_pipeline_num_layers.has_value()},
-                   {"--decoder-last-pipeline-num-layers",
-                    s.parallel->decoder_last_pipeline_num_layers.has_value()}});
-}
-
-std::string account_flags(S s) {
-  return names_of(
-      {{"--account-for-embedding-in-pipeline-split",
-        s.parallel->account_for_embedding_in_pipeline_split},
-       {"--account-for-loss-in-pipeline-split", s.parallel->account_for_loss_in_pipeline_split}});
-}
-
-std::string virtual_flags(S s) {
-  return names_of({{"--num-virtual-stages-per-pipeline-rank",
-                    s.parallel->num_virtual_stages_per_pipeline_rank.value_or(1) > 1},
-                   {"--num-layers-per-virtual-pipeline-stage",
-                    s.parallel->num_layers_per_virtual_pipeline_stage.has_value()}});
-}
-
-std::string listed(std::initializer_list<std::string> parts) {
-  std::string all;
-  for (const std::string& part : parts) {
-    if (!part.empty()) all += (all.empty() ? "" : ", ") + part;
-  }
+/// Returns the given ones of `settings` as "--a, --b".
+Words given(S s, std::initializer_list<Condition> settings) {
+  Words all;
+  for (const Condition& setting : settings)
+    if (setting.holds(s)) all = all + (all.empty() ? "" : ", ") + setting.words();
   return all;
 }
 
+Words listed(std::initializer_list<Words> parts) {
+  Words all;
+  for (const Words& part : parts)
+    if (!part.empty()) all = all + (all.empty() ? "" : ", ") + part;
+  return all;
+}
+
+Words end_flags(S s) {
+  return given(s, {&Parallel::decoder_first_pipeline_num_layers,
+                   &Parallel::decoder_last_pipeline_num_layers});
+}
+
+Words account_flags(S s) {
+  return given(s, {&Parallel::account_for_embedding_in_pipeline_split,
+                   &Parallel::account_for_loss_in_pipeline_split});
+}
+
+Words virtual_flags(S s) {
+  const bool is_given = s.parallel->num_virtual_stages_per_pipeline_rank.value_or(1) > 1;
+  return listed({is_given ? Words(&Parallel::num_virtual_stages_per_pipeline_rank) : Words(),
+                 given(s, {&Parallel::num_layers_per_virtual_pipeline_stage})});
+}
+
+Words measured_flag(S s) { return given(s, {is(&Parallel::pipeline_split, "measured")}); }
+
 /// Returns the given flags that only a pipeline uses.
-std::string pipeline_flags(S s) {
-  return listed({names_of({{"--pipeline-schedule", !s.parallel->pipeline_schedule.empty()}}),
-                 virtual_flags(s), end_flags(s),
-                 names_of({{"--pipeline-model-parallel-layout", has_layout(s)},
-                           {"--pipeline-split measured", is_measured(s)},
-                           {"--pipeline-activation-limit",
-                            s.parallel->pipeline_activation_limit.has_value()}})});
+Words pipeline_flags(S s) {
+  return listed({given(s, {&Parallel::pipeline_schedule}), virtual_flags(s), end_flags(s),
+                 given(s, {&Parallel::pipeline_model_parallel_layout}), measured_flag(s),
+                 given(s, {&Parallel::pipeline_activation_limit})});
 }
 
-std::string excluded_by_layout(S s) {
-  return listed({virtual_flags(s), end_flags(s), account_flags(s),
-                 names_of({{"--pipeline-split measured", is_measured(s)}})});
+Words excluded_by_layout(S s) {
+  return listed({virtual_flags(s), end_flags(s), account_flags(s), measured_flag(s)});
 }
+Words excluded_by_measurement(S s) { return listed({end_flags(s), account_flags(s)}); }
 
-std::string one_of(const std::string& flags) {
-  return flags.find(',') == std::string::npos ? "it" : "them";
+/// Returns "leave it out", or "leave them out" for several flags.
+Words leave_out(const Words& flags, S s) {
+  return flags.text(s).find(',') == std::string::npos ? "leave it out" : "leave them out";
 }
 
 /// Returns the error of the pipeline layout, if the number of layers is known. It does not depend
@@ -104,24 +92,12 @@ std::optional<UserError::Parts> layout_problem(S s) {
   }
 }
 
-const std::vector<std::string_view> kLayoutFields{"num_layers",
-                                                  "pipeline_model_parallel_size",
-                                                  "pipeline_schedule",
-                                                  "num_virtual_stages_per_pipeline_rank",
-                                                  "num_layers_per_virtual_pipeline_stage",
-                                                  "decoder_first_pipeline_num_layers",
-                                                  "decoder_last_pipeline_num_layers",
-                                                  "account_for_embedding_in_pipeline_split",
-                                                  "account_for_loss_in_pipeline_split",
-                                                  "pipeline_model_parallel_layout",
-                                                  "pipeline_split"};
-
 void check_group(const ScheduleRequest& request, Problems& problems) {
   const std::int64_t group = request.microbatch_group, least = request.num_ranks,
                      most = std::max(least, request.num_microbatches);
   if (group == 0 || (group >= least && group <= most)) return;
   problems.add(
-      {"--microbatch-group-size-per-virtual-pipeline-stage",
+      {Setting(&Parallel::microbatch_group_size_per_virtual_pipeline_stage).flag(),
        text_of(group) + (group < least
                              ? " is less than --pipeline-model-parallel-size " + text_of(least)
                              : " is more than the " + text_of(request.num_microbatches) +
@@ -153,77 +129,72 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
   if (*worst <= *s.parallel->pipeline_activation_limit + kRounding) return;
   const std::string peak = number_text(std::ceil(*worst * 1000 - kRounding) / 1000);
   problems.add(
-      {"--pipeline-activation-limit",
+      {Setting(&Parallel::pipeline_activation_limit).flag(),
        number_text(*s.parallel->pipeline_activation_limit) + " is less than the " + peak +
            " microbatches that rank " + text_of(worst - peaks.begin()) +
            " of the pipeline keeps with --pipeline-schedule " + request.name,
        "use " + peak + " or more, or --pipeline-schedule auto, which searches for one that fits"});
 }
 
+Rules rules_without_layout() {
+  return {
+      rule([](S s) { return !end_flags(s).empty() && !account_flags(s).empty(); },
+           {end_flags,
+            {"excludes ", account_flags},
+            "use only the first, which sets the layers of the end ranks"}),
+      rule(
+          [](S s) {
+            return !end_flags(s).empty() && s.parallel->num_layers_per_virtual_pipeline_stage;
+          },
+          {end_flags,
+           {"excludes ", &Parallel::num_layers_per_virtual_pipeline_stage},
+           {"use ", &Parallel::num_virtual_stages_per_pipeline_rank, " N"}}),
+      rule([](S s) { return is_measured(s) && !excluded_by_measurement(s).empty(); },
+           [](S s) {
+             return Message{
+                 measured_flag,
+                 {"sets the layers of all stages, and excludes ", excluded_by_measurement},
+                 leave_out(excluded_by_measurement(s), s) +
+                     Words{", or use ", &Parallel::pipeline_split, " even"}};
+           }),
+  };
+}
+
 }  // namespace
 
-const std::vector<Rule>& pipeline_rules() {
-  static const std::vector<Rule> rules = {
-      {{"pipeline_model_parallel_size"},
-       [](S s) { return pp(s) == 1 && !pipeline_flags(s).empty(); },
-       [](S s) {
-         return UserError::Parts{pipeline_flags(s),
-                                 "there is no pipeline, --pipeline-model-parallel-size is 1",
-                                 "add --pipeline-model-parallel-size N above 1, or leave " +
-                                     one_of(pipeline_flags(s)) + " out"};
-       }},
-      {{},
-       [](S s) {
-         return s.parallel->num_virtual_stages_per_pipeline_rank &&
-                s.parallel->num_layers_per_virtual_pipeline_stage;
-       },
-       [](S) {
-         return UserError::Parts{"--num-virtual-stages-per-pipeline-rank",
-                                 "excludes --num-layers-per-virtual-pipeline-stage",
-                                 "give one of the two"};
-       }},
-      {{},
-       [](S s) { return has_layout(s) && !excluded_by_layout(s).empty(); },
-       [](S s) {
-         return UserError::Parts{"--pipeline-model-parallel-layout",
-                                 "defines all stages, and excludes " + excluded_by_layout(s),
-                                 "leave " + one_of(excluded_by_layout(s)) + " out"};
-       }},
-      {{},
-       [](S s) { return !has_layout(s) && !end_flags(s).empty() && !account_flags(s).empty(); },
-       [](S s) {
-         return UserError::Parts{end_flags(s), "excludes " + account_flags(s),
-                                 "use only the first, which sets the layers of the end ranks"};
-       }},
-      {{},
-       [](S s) {
-         return !has_layout(s) && !end_flags(s).empty() &&
-                s.parallel->num_layers_per_virtual_pipeline_stage;
-       },
-       [](S s) {
-         return UserError::Parts{end_flags(s), "excludes --num-layers-per-virtual-pipeline-stage",
-                                 "use --num-virtual-stages-per-pipeline-rank N"};
-       }},
-      {{},
-       [](S s) {
-         return is_measured(s) && !has_layout(s) &&
-                !listed({end_flags(s), account_flags(s)}).empty();
-       },
-       [](S s) {
-         const std::string flags = listed({end_flags(s), account_flags(s)});
-         return UserError::Parts{"--pipeline-split measured",
-                                 "sets the layers of all stages, and excludes " + flags,
-                                 "leave " + one_of(flags) + " out, or use --pipeline-split even"};
-       }},
+const Rules& pipeline_rules() {
+  static const Rules rules = {
+      rule([](S s) { return pp(s) == 1 && !pipeline_flags(s).empty(); },
+           [](S s) {
+             return Message{
+                 pipeline_flags,
+                 {"there is no pipeline, ", &Parallel::pipeline_model_parallel_size, " is 1"},
+                 Words{"add ", &Parallel::pipeline_model_parallel_size, " N above 1, or "} +
+                     leave_out(pipeline_flags(s), s)};
+           }),
+      excludes(&Parallel::num_virtual_stages_per_pipeline_rank,
+               &Parallel::num_layers_per_virtual_pipeline_stage),
+      rule([](S s) { return has_layout(s) && !excluded_by_layout(s).empty(); },
+           [](S s) {
+             return Message{&Parallel::pipeline_model_parallel_layout,
+                            {"defines all stages, and excludes ", excluded_by_layout},
+                            leave_out(excluded_by_layout(s), s)};
+           }),
+      when([](S s) { return !has_layout(s); }, rules_without_layout()),
   };
   return rules;
 }
 
-const std::vector<Rule>& layout_rules() {
-  static const std::vector<Rule> rules = {
-      {kLayoutFields, [](S s) { return layout_problem(s).has_value(); },
-       [](S s) { return layout_problem(s).value_or(UserError::Parts{}); }},
-  };
+const Rules& layout_rules() {
+  static const Rules rules = reported(
+      layout_problem,
+      {&Model::num_layers, &Parallel::pipeline_model_parallel_size, &Parallel::pipeline_schedule,
+       &Parallel::num_virtual_stages_per_pipeline_rank,
+       &Parallel::num_layers_per_virtual_pipeline_stage,
+       &Parallel::decoder_first_pipeline_num_layers, &Parallel::decoder_last_pipeline_num_layers,
+       &Parallel::account_for_embedding_in_pipeline_split,
+       &Parallel::account_for_loss_in_pipeline_split, &Parallel::pipeline_model_parallel_layout,
+       &Parallel::pipeline_split});
   return rules;
 }
 

@@ -7,145 +7,68 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
-bool has_16_bits(S s) { return s.training->bf16 || s.training->fp16; }
-bool has_constant_scale(S s) { return s.training->loss_scale.loss_scale.value_or(0) > 0; }
+constexpr const char* kBf16Gradients = ": only bfloat16 weights may have bfloat16 gradients";
+
+bool has_effective_scale(S s) {
+  const double scale = s.training->loss_scale.loss_scale.value_or(0);
+  return scale > 0 && scale != 1;
+}
 bool is_mixed(S s) {
   return s.optimizer->exp_avg_dtype != "fp32" || s.optimizer->exp_avg_sq_dtype != "fp32";
 }
 
-const std::vector<Rule>& number_rules() {
-  static const std::vector<Rule> rules = {
-      {{"bf16", "fp16"},
-       [](S s) { return s.training->bf16 && s.training->fp16; },
-       [](S) {
-         return UserError::Parts{"--bf16", "excludes --fp16",
-                                 "give one of the two; --bf16 needs no loss scale"};
-       }},
-      {{"grad_reduce_in_bf16", "bf16"},
-       [](S s) { return s.training->grad_reduce_in_bf16 && !s.training->bf16; },
-       [](S) {
-         return UserError::Parts{"--grad-reduce-in-bf16",
-                                 "needs --bf16: only bfloat16 weights may have bfloat16 gradients",
-                                 "add --bf16, or leave --grad-reduce-in-bf16 out"};
-       }},
-      {{"grad_reduce_in_bf16", "accumulate_allreduce_grads_in_fp32"},
-       [](S s) {
-         return s.training->grad_reduce_in_bf16 && s.training->accumulate_allreduce_grads_in_fp32;
-       },
-       [](S) {
-         return UserError::Parts{"--grad-reduce-in-bf16",
-                                 "excludes --accumulate-allreduce-grads-in-fp32",
-                                 "give one of the two"};
-       }},
+Rules number_rules() {
+  return {
+      excludes(&Training::bf16, &Training::fp16,
+               {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
+      needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
+      excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
   };
-  return rules;
 }
 
-const std::vector<Rule>& loss_scale_rules() {
-  static const std::vector<Rule> rules = {
-      {{"loss_scale", "bf16", "fp16"},
-       [](S s) {
-         return has_constant_scale(s) && *s.training->loss_scale.loss_scale != 1 && !has_16_bits(s);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--loss-scale",
-             detail::concatenate(*s.training->loss_scale.loss_scale,
-                                 " has no effect in fp32, which needs no loss scaling"),
-             "add --fp16, or leave --loss-scale out"};
-       }},
-      {{"initial_loss_scale", "min_loss_scale"},
-       [](S s) {
-         return s.training->loss_scale.min_loss_scale > s.training->loss_scale.initial_loss_scale;
-       },
-       [](S s) {
-         return UserError::Parts{"--min-loss-scale",
-                                 detail::concatenate(s.training->loss_scale.min_loss_scale,
-                                                     " is above --initial-loss-scale ",
-                                                     s.training->loss_scale.initial_loss_scale),
-                                 "lower --min-loss-scale"};
-       }},
+Rules loss_scale_rules() {
+  return {
+      rule([](S s) { return has_effective_scale(s) && !s.training->bf16 && !s.training->fp16; },
+           {&LossScale::loss_scale,
+            {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
+            {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"},
+            {&Training::bf16}}),
+      at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
   };
-  return rules;
 }
 
-const std::vector<Rule>& optimizer_state_rules() {
-  static const std::vector<Rule> rules = {
-      {{"use_precision_aware_optimizer", "exp_avg_dtype", "exp_avg_sq_dtype"},
-       [](S s) { return is_mixed(s) && !s.optimizer->use_precision_aware_optimizer; },
-       [](S s) {
-         return UserError::Parts{"--exp-avg-dtype " + s.optimizer->exp_avg_dtype +
-                                     " --exp-avg-sq-dtype " + s.optimizer->exp_avg_sq_dtype,
-                                 "states below fp32 need --use-precision-aware-optimizer",
-                                 "add --use-precision-aware-optimizer"};
-       }},
-      {{"use_precision_aware_optimizer", "main_grads_dtype"},
-       [](S s) {
-         return s.optimizer->main_grads_dtype != "fp32" &&
-                !s.optimizer->use_precision_aware_optimizer;
-       },
-       [](S s) {
-         return UserError::Parts{"--main-grads-dtype " + s.optimizer->main_grads_dtype,
-                                 "needs --use-precision-aware-optimizer",
-                                 "add --use-precision-aware-optimizer"};
-       }},
-      {{"bf16", "main_grads_dtype"},
-       [](S s) { return s.optimizer->main_grads_dtype == "bf16" && !s.training->bf16; },
-       [](S) {
-         return UserError::Parts{"--main-grads-dtype bf16",
-                                 "needs --bf16: only bfloat16 weights may have bfloat16 gradients",
-                                 "add --bf16"};
-       }},
-      {{"accumulate_allreduce_grads_in_fp32", "main_grads_dtype"},
-       [](S s) {
-         return s.optimizer->main_grads_dtype == "bf16" &&
-                s.training->accumulate_allreduce_grads_in_fp32;
-       },
-       [](S) {
-         return UserError::Parts{
-             "--main-grads-dtype bf16",
-             "excludes --accumulate-allreduce-grads-in-fp32: both set the type of the gradients",
-             "give one of the two"};
-       }},
-      {{"main_grads_error_feedback", "main_grads_dtype", "grad_reduce_in_bf16"},
-       [](S s) {
-         return s.optimizer->main_grads_error_feedback && s.optimizer->main_grads_dtype == "fp32" &&
-                !s.training->grad_reduce_in_bf16;
-       },
-       [](S) {
-         return UserError::Parts{"--main-grads-error-feedback",
-                                 "has no effect on fp32 gradients, which lose next to nothing",
-                                 "add --main-grads-dtype bf16, or leave it out"};
-       }},
-      {{"main_params_dtype"},
-       [](S s) { return s.optimizer->main_params_dtype != "fp32"; },
-       [](S s) {
-         return UserError::Parts{"--main-params-dtype " + s.optimizer->main_params_dtype,
-                                 "is not in this version: fp16 would lose small updates",
-                                 "leave --main-params-dtype out, so that main weights are fp32"};
-       }},
-      {{"optimizer", "use_precision_aware_optimizer"},
-       [](S s) {
-         return s.optimizer->use_precision_aware_optimizer && s.optimizer->optimizer != "adam";
-       },
-       [](S s) {
-         return UserError::Parts{"--use-precision-aware-optimizer",
-                                 "has no effect with --optimizer " + s.optimizer->optimizer,
-                                 "use --optimizer adam"};
-       }},
+Rules optimizer_state_rules() {
+  return {
+      rule([](S s) { return is_mixed(s) && !s.optimizer->use_precision_aware_optimizer; },
+           {{with_value(&Optimizer::exp_avg_dtype), " ", with_value(&Optimizer::exp_avg_sq_dtype)},
+            {"states below fp32 need ", &Optimizer::use_precision_aware_optimizer},
+            {"add ", &Optimizer::use_precision_aware_optimizer}}),
+      needs(valued(&Optimizer::main_grads_dtype), &Optimizer::use_precision_aware_optimizer),
+      needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
+      excludes(is(&Optimizer::main_grads_dtype, "bf16"),
+               &Training::accumulate_allreduce_grads_in_fp32,
+               {.why = ": both set the type of the gradients"}),
+      refuse({&Optimizer::main_grads_error_feedback, without(&Optimizer::main_grads_dtype),
+              without(&Training::grad_reduce_in_bf16)},
+             "has no effect on fp32 gradients, which lose next to nothing",
+             {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"}),
+      refuse({valued(&Optimizer::main_params_dtype)},
+             "is not in this version: fp16 would lose small updates",
+             {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
+      refuse(
+          {&Optimizer::use_precision_aware_optimizer, without(is(&Optimizer::optimizer, "adam"))},
+          {"has no effect with ", with_value(&Optimizer::optimizer)},
+          {"use ", &Optimizer::optimizer, " adam"}),
   };
-  return rules;
 }
 
 }  // namespace
 
 Problems validate_precision(const Settings& settings, const FieldNames& skip) {
-  Problems problems;
-  for (const auto* rules : {&number_rules(), &loss_scale_rules(), &optimizer_state_rules()})
-    problems.add(evaluate(*rules, settings, skip));
-  return problems;
+  static const Rules rules = {number_rules(), loss_scale_rules(), optimizer_state_rules()};
+  return evaluate(rules, settings, skip);
 }
 
 }  // namespace megatron

@@ -10,51 +10,11 @@
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 bool uses_window(S s) {
   return s.logger->profile || (!s.logger->trace.empty() && has_profile_window(*s.logger));
 }
-bool has_folder(S s) {
-  return !s.logger->profile_dir.empty() || !s.logger->tensorboard_dir.empty() ||
-         !s.checkpoint->save.empty();
-}
-
-const std::vector<Rule>& profile_rules() {
-  static const std::vector<Rule> rules = {
-      {{"profile", "trace", "profile_step_start", "profile_step_end"},
-       [](S s) {
-         return uses_window(s) && s.logger->profile_step_end <= s.logger->profile_step_start;
-       },
-       [](S s) {
-         return UserError::Parts{"--profile-step-end",
-                                 text_of(s.logger->profile_step_end) +
-                                     " is not above --profile-step-start " +
-                                     text_of(s.logger->profile_step_start),
-                                 "use for example --profile-step-start 10 --profile-step-end 12"};
-       }},
-      {{"profile", "trace", "profile_step_end", "train_iters"},
-       [](S s) {
-         return uses_window(s) && s.training->train_iters > 0 &&
-                s.logger->profile_step_end > s.training->train_iters;
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--profile-step-end",
-             text_of(s.logger->profile_step_end) + " is beyond --train-iters " +
-                 text_of(s.training->train_iters),
-             "add --profile-step-start and --profile-step-end inside the run, or train for longer"};
-       }},
-      {{"profile", "profile_dir", "tensorboard_dir", "save"},
-       [](S s) { return s.logger->profile && !has_folder(s); },
-       [](S) {
-         return UserError::Parts{"--profile", "has no folder to write to",
-                                 "add --profile-dir DIR, --tensorboard-dir DIR or --save DIR"};
-       }},
-  };
-  return rules;
-}
-
 }  // namespace
 
 bool has_profile_window(const LoggerConfig& logger) {
@@ -64,7 +24,32 @@ bool has_profile_window(const LoggerConfig& logger) {
 }
 
 Problems validate_profile(const Settings& settings, const FieldNames& skip) {
-  return evaluate(profile_rules(), settings, skip);
+  static const Rules rules = {
+      rule(
+          [](S s) {
+            return uses_window(s) && s.logger->profile_step_end <= s.logger->profile_step_start;
+          },
+          {&Logger::profile_step_end,
+           {value(&Logger::profile_step_end), " is not above ",
+            with_value(&Logger::profile_step_start)},
+           {"use for example ", &Logger::profile_step_start, " 10 ", &Logger::profile_step_end,
+            " 12"}}),
+      rule(
+          [](S s) {
+            return uses_window(s) && s.training->train_iters > 0 &&
+                   s.logger->profile_step_end > s.training->train_iters;
+          },
+          {&Logger::profile_step_end,
+           {value(&Logger::profile_step_end), " is beyond ", with_value(&Training::train_iters)},
+           {"add ", &Logger::profile_step_start, " and ", &Logger::profile_step_end,
+            " inside the run, or train for longer"}}),
+      refuse({&Logger::profile, without(&Logger::profile_dir), without(&Logger::tensorboard_dir),
+              without(&Checkpoint::save)},
+             "has no folder to write to",
+             {"add ", &Logger::profile_dir, " DIR, ", &Logger::tensorboard_dir, " DIR or ",
+              &Checkpoint::save, " DIR"}),
+  };
+  return evaluate(rules, settings, skip);
 }
 
 }  // namespace megatron

@@ -1,89 +1,279 @@
-// A rule on several settings, and the lists of all rules.
+// The forms of the rules between settings, and the lists of all rules. A rules file reads like a
+// list: needs(&Training::grad_reduce_in_bf16, &Training::bf16) refuses the first without the
+// second.
 #pragma once
 
+#include <functional>
+#include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/setting.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
 
+struct CheckpointConfig;
+struct DataConfig;
+struct FaultToleranceConfig;
+struct FimConfig;
+struct LegacyFlags;
+struct LoggerConfig;
+struct LossScaleConfig;
+struct MemoryConfig;
+struct MoeConfig;
+struct OffloadConfig;
+struct OptimizerConfig;
+struct ParallelConfig;
+struct RecomputeConfig;
+struct RerunConfig;
+struct SchedulerConfig;
 struct Settings;
-
-/// A condition on settings with its error message. It is skipped if one of its fields could not be
-/// read.
-struct Rule {
-  std::vector<std::string_view> fields;
-  bool (*is_violated)(const Settings& settings);
-  UserError::Parts (*message)(const Settings& settings);
-};
+struct TokenizerConfig;
+struct TrainingConfig;
+struct TransformerConfig;
 
 inline std::string text_of(std::int64_t value) { return std::to_string(value); }
 
-/// The message of a rule that `flag` is given without `needed`, on which it depends.
-inline UserError::Parts needs_flag(const std::string& flag, const std::string& needed) {
-  return {flag, "has no effect without " + needed, "add " + needed + ", or leave " + flag + " out"};
+/// Short names and the forms of rules, for the *_rules.cpp files.
+namespace rules {
+
+using S = const Settings&;
+using Checkpoint = CheckpointConfig;
+using Data = DataConfig;
+using FaultTolerance = FaultToleranceConfig;
+using Fim = FimConfig;
+using Legacy = LegacyFlags;
+using Logger = LoggerConfig;
+using LossScale = LossScaleConfig;
+using Memory = MemoryConfig;
+using Model = TransformerConfig;
+using Moe = MoeConfig;
+using Offload = OffloadConfig;
+using Optimizer = OptimizerConfig;
+using Parallel = ParallelConfig;
+using Recompute = RecomputeConfig;
+using Rerun = RerunConfig;
+using Scheduler = SchedulerConfig;
+using Tokenizer = TokenizerConfig;
+using Training = TrainingConfig;
+
+/// How a message shows a setting.
+enum class Show { flag, off_flag, value, flag_and_value };
+
+class Words;
+
+/// A part of a message: text, a number, a setting, which is shown as its flag, or a function of the
+/// settings that returns one of these. It refers to its text, so Words copy it at once.
+class Piece {
+ public:
+  Piece(const char* text) : text_(text) {}
+  Piece(const std::string& text) : text_(text) {}
+  Piece(std::int64_t number) : number_(number) {}
+  template <class T, class V>
+  Piece(V T::*member) : setting_(member) {}
+  Piece(const Setting& setting, Show show = Show::flag) : setting_(setting), show_(show) {}
+  Piece(std::int64_t (*number)(S)) : number_of_(number) {}
+  Piece(Words (*words)(S)) : words_of_(words) {}
+
+ private:
+  friend class Words;
+  std::string_view text_;
+  std::optional<std::int64_t> number_;
+  std::optional<Setting> setting_;
+  Show show_ = Show::flag;
+  std::int64_t (*number_of_)(S) = nullptr;
+  Words (*words_of_)(S) = nullptr;
+};
+
+inline Piece off(const Setting& setting) { return {setting, Show::off_flag}; }
+inline Piece value(const Setting& setting) { return {setting, Show::value}; }
+/// Shows "--flag value".
+inline Piece with_value(const Setting& setting) { return {setting, Show::flag_and_value}; }
+
+/// A text in which settings stand: {"add ", &Training::bf16}. Its special members are in rule.cpp,
+/// because lists of rules make thousands of them.
+class Words {
+ public:
+  Words();
+  Words(const Words&);
+  Words(Words&&) noexcept;
+  Words& operator=(const Words&);
+  Words& operator=(Words&&) noexcept;
+  ~Words();
+  Words(const char* text) : Words({Piece(text)}) {}
+  Words(const std::string& text) : Words({Piece(text)}) {}
+  template <class T, class V>
+  Words(V T::*member) : Words({Piece(member)}) {}
+  Words(const Setting& setting) : Words({Piece(setting)}) {}
+  Words(const Piece& piece) : Words({piece}) {}
+  Words(Words (*words)(S)) : Words({Piece(words)}) {}
+  Words(std::initializer_list<Piece> pieces);
+
+  bool empty() const { return parts_.empty(); }
+  std::string text(S settings) const;
+  bool mentions_any(const FieldNames& names, S settings) const;
+  friend Words operator+(Words first, const Words& second);
+
+ private:
+  struct Part {
+    std::string text;
+    std::optional<Setting> setting;
+    Show show;
+    std::int64_t (*number_of)(S);
+    Words (*words_of)(S);
+  };
+  std::vector<Part> parts_;
+};
+
+/// What is wrong, and how to mend it. It is not reported if the value of a setting that it mentions
+/// or that is among `reads` could not be read.
+struct Message {
+  Words what, got, fix;
+  std::vector<Setting> reads = {};
+  bool mentions_any(const FieldNames& names, S settings) const;
+};
+
+/// A setting that is given, which means that it differs from its default, or one with a certain
+/// value: is(&Optimizer::optimizer, "adam").
+class Condition {
+ public:
+  template <class T, class V>
+  Condition(V T::*member) : setting_(member) {}
+  Condition(const Setting& setting, std::string value = "")
+      : setting_(setting), value_(std::move(value)) {}
+  bool holds(S settings) const;
+  Words words() const;  ///< "--flag", "--flag value", or "--no-flag" of one that is on by default
+  const Setting& setting() const { return setting_; }
+  Condition negated() const;
+  Condition with_value() const;
+
+ private:
+  Setting setting_;
+  std::string value_;  ///< "": any value but the default
+  bool is_negated_ = false, shows_value_ = false;
+};
+
+/// A setting that is given, which messages show with its value.
+inline Condition valued(const Setting& setting) { return Condition(setting).with_value(); }
+inline Condition is(const Setting& setting, std::string value) {
+  return {setting, std::move(value)};
 }
 
-/// Rules on batches and on the length of a run (batch_rules.cpp).
-const std::vector<Rule>& batch_rules();
-/// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
-const std::vector<Rule>& blend_schedule_rules();
-/// Rules on validation: sets, batches and intervals (evaluation_rules.cpp).
-const std::vector<Rule>& evaluation_rules();
-/// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).
-const std::vector<Rule>& checkpoint_rules();
-/// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
-const std::vector<Rule>& parallel_rules();
-/// Rules on what data-parallel ranks divide among them (zero_rules.cpp).
-const std::vector<Rule>& zero_rules();
-/// Rules between context parallelism and the sequence (context_rules.cpp).
-const std::vector<Rule>& context_rules();
-/// Rules that the architecture fits context parallelism (context_rules.cpp).
-const std::vector<Rule>& context_sharding_rules();
-/// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
-const std::vector<Rule>& fim_rules();
-const std::vector<Rule>& document_packing_rules();
-const std::vector<Rule>& document_attention_rules();
-const std::vector<Rule>& sft_rules();
-/// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
-const std::vector<Rule>& hybrid_context_rules();
-/// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
-const std::vector<Rule>& memory_rules();
-/// Rules on offload (offload_rules.cpp), a part of memory_rules().
-const std::vector<Rule>& offload_rules();
-/// Rules on --memory-budget and --activation-plan (memory_budget_rules.cpp), a part of
-/// memory_rules().
-const std::vector<Rule>& memory_budget_rules();
-/// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
-const std::vector<Rule>& recomputed_module_rules();
-/// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
-const std::vector<Rule>& optimizer_settings_rules();
-/// Rules on section timeouts (fault_tolerance_rules.cpp).
-const std::vector<Rule>& fault_tolerance_rules();
-/// Rules between the pipeline flags (pipeline_rules.cpp).
-const std::vector<Rule>& pipeline_rules();
-/// Rules that the layers fit the pipeline (pipeline_rules.cpp).
-const std::vector<Rule>& layout_rules();
-/// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
-const std::vector<Rule>& sharding_rules();
+/// Holds if `condition` does not.
+inline Condition without(const Condition& condition) { return condition.negated(); }
 
-/// Rules on the experts and their parallelism, and router_rules() (moe_rules.cpp).
-const std::vector<Rule>& moe_rules();
-/// Rules on the router of the experts (router_rules.cpp).
-const std::vector<Rule>& router_rules();
+using Check = std::function<std::optional<Message>(S)>;
+using Predicate = bool (*)(S);
+
+/// A list of rules. The forms below return one, and {needs(…), excludes(…)} joins several.
+class Rules {
+ public:
+  explicit Rules(Check check) { list_.push_back(std::make_shared<Check>(std::move(check))); }
+  Rules(std::initializer_list<Rules> lists);
+  const std::vector<std::shared_ptr<const Check>>& list() const { return list_; }
+
+ private:
+  std::vector<std::shared_ptr<const Check>> list_;
+};
+
+/// Replaces words of a form: `why` ends the problem, `fix` is the whole fix.
+struct Wording {
+  Words why = {}, fix = {};
+};
+
+/// Refuses `one` without `other`.
+Rules needs(const Condition& one, const Condition& other, const Wording& wording = {});
+/// Refuses `one` together with `other`.
+Rules excludes(const Condition& one, const Condition& other, const Wording& wording = {});
+/// Refuses each of `some`, which have no effect without `other`.
+Rules tunes(std::initializer_list<Condition> some, const Condition& other,
+            const Wording& wording = {});
+/// Refuses each of `some`, which have no effect with `other`.
+Rules idle(std::initializer_list<Condition> some, const Condition& other,
+           const Wording& wording = {});
+/// Refuses a value of `size`, if both are given, that is no multiple of the value of `unit`.
+Rules divides(const Setting& unit, const Setting& size, const Wording& wording = {});
+/// Refuses a number above the value of `limit`.
+Rules at_most(const Setting& limit, const Setting& number);
+/// Refuses a run that does not give a number, which must not be 0: "add --flag N, `meaning`".
+Rules required(const Setting& setting, const std::string& meaning);
+/// Refuses the first of `conditions` if all of them hold.
+Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix);
+/// Refuses settings for which `is_broken` holds.
+Rules rule(Predicate is_broken, Message message);
+Rules rule(Predicate is_broken, Message (*message)(S));
+/// Refuses settings for which `mistake` finds one, unless one of `reads` could not be read.
+Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads);
+/// Limits rules to settings for which `applies` holds.
+Rules when(Predicate applies, const Rules& rules);
 
 /// Returns "8 or 12", the multiples of `unit` next to `size`.
 std::string multiples_near(std::int64_t size, std::int64_t unit);
+/// Returns the largest divisor of `size` up to `most`.
+std::int64_t largest_divisor(std::int64_t size, std::int64_t most);
+/// Returns the message that `size`, the value of `flag`, is no multiple of `unit`.
+Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
+                    std::int64_t unit);
 
-/// Returns the message that `size`, the value of `flag`, is no multiple of `unit`, the value of
-/// `unit_flag`, with the nearest values that fit.
-UserError::Parts indivisible(const std::string& flag, std::int64_t size,
-                             const std::string& unit_flag, std::int64_t unit);
+/// Returns the flag that decides the stage of ZeRO, with its value (zero_rules.cpp).
+Words stage_flag(S settings);
 
-/// Evaluates every rule and returns a problem for each one that is violated.
-Problems evaluate(const std::vector<Rule>& rules, const Settings& settings, const FieldNames& skip);
+}  // namespace rules
+
+using rules::Rules;
+
+/// Rules on batches and on the length of a run (batch_rules.cpp).
+const Rules& batch_rules();
+/// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
+const Rules& blend_schedule_rules();
+/// Rules on validation: sets, batches and intervals (evaluation_rules.cpp).
+const Rules& evaluation_rules();
+/// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).
+const Rules& checkpoint_rules();
+/// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
+const Rules& parallel_rules();
+/// Rules on what data-parallel ranks divide among them (zero_rules.cpp).
+const Rules& zero_rules();
+/// Rules between context parallelism and the sequence (context_rules.cpp).
+const Rules& context_rules();
+/// Rules that the architecture fits context parallelism (context_rules.cpp).
+const Rules& context_sharding_rules();
+/// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
+const Rules& fim_rules();
+const Rules& document_packing_rules();
+const Rules& document_attention_rules();
+const Rules& sft_rules();
+/// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
+const Rules& hybrid_context_rules();
+/// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
+const Rules& memory_rules();
+/// Rules on offload (offload_rules.cpp), a part of memory_rules().
+const Rules& offload_rules();
+/// Rules on --memory-budget and --activation-plan (memory_budget_rules.cpp), a part of
+/// memory_rules().
+const Rules& memory_budget_rules();
+/// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
+const Rules& recomputed_module_rules();
+/// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
+const Rules& optimizer_settings_rules();
+/// Rules on section timeouts (fault_tolerance_rules.cpp).
+const Rules& fault_tolerance_rules();
+/// Rules between the pipeline flags (pipeline_rules.cpp).
+const Rules& pipeline_rules();
+/// Rules that the layers fit the pipeline (pipeline_rules.cpp).
+const Rules& layout_rules();
+/// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
+const Rules& sharding_rules();
+/// Rules on the experts and their parallelism, and router_rules() (moe_rules.cpp).
+const Rules& moe_rules();
+/// Rules on the router of the experts (router_rules.cpp).
+const Rules& router_rules();
+
+/// Evaluates every rule and returns a problem for each one that is broken.
+Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip);
 
 }  // namespace megatron

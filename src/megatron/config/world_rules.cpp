@@ -10,10 +10,13 @@
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/schedules/hybrid_context_schedule.h"
 
 namespace megatron {
 namespace {
+
+using namespace rules;
 
 /// Returns the batch schedule, or nullopt if the flags do not form one, which batch_rules() report.
 std::optional<NumMicrobatchesCalculator> batches(const TrainingConfig& training,
@@ -32,8 +35,8 @@ std::string unit_text(std::int64_t micro, std::int64_t num_replicas) {
 }
 
 /// Returns "use --flag 8 or 12" with the multiples of `unit` next to `size`.
-std::string nearest(const char* flag, std::int64_t size, std::int64_t unit) {
-  return std::string("use ") + flag + " " + multiples_near(size, unit);
+std::string nearest(const Setting& setting, std::int64_t size, std::int64_t unit) {
+  return "use " + setting.flag() + " " + multiples_near(size, unit);
 }
 
 void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Problems& problems) {
@@ -42,10 +45,10 @@ void check_global_batch(const TrainingConfig& t, std::int64_t num_replicas, Prob
                        !t.decrease_batch_size_if_needed;
   if (!applies || t.global_batch_size % t.micro_batch_size != 0 || t.global_batch_size % unit == 0)
     return;
-  problems.add({"--global-batch-size",
+  problems.add({Setting(&Training::global_batch_size).flag(),
                 text_of(t.global_batch_size) + " is no multiple of " +
                     unit_text(t.micro_batch_size, num_replicas),
-                nearest("--global-batch-size", t.global_batch_size, unit) +
+                nearest(&Training::global_batch_size, t.global_batch_size, unit) +
                     ", or add --decrease-batch-size-if-needed"});
 }
 
@@ -56,8 +59,10 @@ void check_schedule(const Settings& s, std::int64_t num_replicas, Problems& prob
     return;
   const auto size = here->indivisible_size(0);
   if (!size || *size == s.training->global_batch_size) return;
-  problems.add({s.training->step_batch_size_schedule.empty() ? "--rampup-batch-size"
-                                                             : "--step-batch-size-schedule",
+  const Setting flag = s.training->step_batch_size_schedule.empty()
+                           ? &Training::rampup_batch_size
+                           : Setting(&Training::step_batch_size_schedule);
+  problems.add({flag.flag(),
                 "a batch of " + text_of(*size) + " is no multiple of " +
                     unit_text(s.training->micro_batch_size, num_replicas),
                 "choose sizes that are"});
@@ -68,7 +73,7 @@ void check_first_batch(const TrainingConfig& t, std::int64_t num_replicas, Probl
   if (!here) return;
   if (t.decrease_batch_size_if_needed && alone->at(0).num_microbatches > 0 &&
       here->at(0).num_microbatches < 1) {
-    problems.add({"--micro-batch-size",
+    problems.add({Setting(&Training::micro_batch_size).flag(),
                   unit_text(t.micro_batch_size, num_replicas) +
                       " is more than the first batch of " + text_of(here->at(0).global_batch_size),
                   "raise the batch size, or start fewer processes"});
@@ -88,10 +93,10 @@ void check_evaluation(const TrainingConfig& t, std::int64_t num_replicas, Proble
   const bool given = t.eval_global_batch_size || t.eval_micro_batch_size;
   if (!given || micro < 1 || global < 1 || !t.step_batch_size_schedule.empty()) return;
   if (global % micro != 0 || global % (micro * num_replicas) == 0) return;
-  problems.add({"--eval-global-batch-size",
+  problems.add({Setting(&Training::eval_global_batch_size).flag(),
                 text_of(global) + " is no multiple of the micro batch size of evaluation, " +
                     text_of(micro) + ", x " + text_of(num_replicas) + " data-parallel ranks",
-                nearest("--eval-global-batch-size", global, micro * num_replicas)});
+                nearest(&Training::eval_global_batch_size, global, micro * num_replicas)});
 }
 
 void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas,
@@ -99,7 +104,7 @@ void check_instances(const ParallelConfig& parallel, std::int64_t num_replicas,
   const std::int64_t instances = parallel.num_distributed_optimizer_instances,
                      ranks = num_replicas * parallel.context_parallel_size;
   if (instances <= 1 || ranks % instances == 0) return;
-  problems.add({"--num-distributed-optimizer-instances",
+  problems.add({Setting(&Parallel::num_distributed_optimizer_instances).flag(),
                 text_of(instances) + " does not divide the " + text_of(ranks) +
                     " ranks that hold the same weights",
                 "use a divisor of " + text_of(ranks)});
@@ -114,7 +119,7 @@ void check_hybrid_context(const Settings& s, std::int64_t num_replicas, Problems
                      multiple = p.sequence_parallel ? p.tensor_model_parallel_size : 1,
                      needed = padded_length(s.training->seq_length, block, multiple) / block;
   if (needed <= p.max_seqlen_per_dp_cp_rank) return;
-  problems.add({"--max-seqlen-per-dp-cp-rank",
+  problems.add({Setting(&Parallel::max_seqlen_per_dp_cp_rank).flag(),
                 text_of(p.max_seqlen_per_dp_cp_rank) + " tokens on each of " + text_of(block) +
                     (block == ranks ? "" : " (of " + text_of(ranks) + ")") +
                     " ranks hold no document of --seq-length " + text_of(s.training->seq_length),
@@ -122,39 +127,43 @@ void check_hybrid_context(const Settings& s, std::int64_t num_replicas, Problems
                     (block == ranks ? "" : ", or a power of two of ranks with the same weights")});
 }
 
-bool all_readable(const FieldNames& skip, std::initializer_list<const char*> names) {
-  return std::none_of(names.begin(), names.end(),
-                      [&](const char* name) { return skip.contains(name); });
+bool all_readable(const FieldNames& skip, std::initializer_list<Setting> settings) {
+  return std::ranges::none_of(
+      settings, [&](const Setting& setting) { return skip.contains(setting.name()); });
 }
 
 }  // namespace
 
 Problems check_world(const Settings& settings, std::int64_t world_size, const FieldNames& skip) {
   const bool has_degrees = all_readable(
-      skip, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-             "expert_model_parallel_size", "expert_tensor_parallel_size"});
+      skip, {&Parallel::tensor_model_parallel_size, &Parallel::pipeline_model_parallel_size,
+             &Parallel::context_parallel_size, &Parallel::expert_model_parallel_size,
+             &Parallel::expert_tensor_parallel_size});
   if (!has_degrees) return {};
   Problems problems = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size);
   if (!problems.empty()) return problems;
   const std::int64_t num_replicas = data_parallel_size(settings, world_size);
-  if (all_readable(skip, {"num_distributed_optimizer_instances"}))
+  if (all_readable(skip, {&Parallel::num_distributed_optimizer_instances}))
     check_instances(*settings.parallel, num_replicas, problems);
-  if (all_readable(skip, {"hybrid_context_parallel", "max_seqlen_per_dp_cp_rank", "seq_length",
-                          "sequence_parallel"}))
+  if (all_readable(skip, {&Parallel::hybrid_context_parallel, &Parallel::max_seqlen_per_dp_cp_rank,
+                          &Training::seq_length, &Parallel::sequence_parallel}))
     check_hybrid_context(settings, num_replicas, problems);
   const bool has_batches =
       settings.training->micro_batch_size > 0 &&
-      all_readable(skip, {"micro_batch_size", "global_batch_size", "seq_length",
-                          "rampup_batch_size", "step_batch_size_schedule"});
+      all_readable(
+          skip, {&Training::micro_batch_size, &Training::global_batch_size, &Training::seq_length,
+                 &Training::rampup_batch_size, &Training::step_batch_size_schedule});
   if (!has_batches) return problems;
   check_global_batch(*settings.training, num_replicas, problems);
   check_schedule(settings, num_replicas, problems);
   check_first_batch(*settings.training, num_replicas, problems);
-  if (all_readable(skip, {"num_layers", "pipeline_schedule", "num_virtual_stages_per_pipeline_rank",
-                          "num_layers_per_virtual_pipeline_stage", "pipeline_model_parallel_layout",
-                          "microbatch_group_size_per_virtual_pipeline_stage"}))
+  if (all_readable(skip, {&Model::num_layers, &Parallel::pipeline_schedule,
+                          &Parallel::num_virtual_stages_per_pipeline_rank,
+                          &Parallel::num_layers_per_virtual_pipeline_stage,
+                          &Parallel::pipeline_model_parallel_layout,
+                          &Parallel::microbatch_group_size_per_virtual_pipeline_stage}))
     check_pipeline(settings, num_replicas, problems);
-  if (all_readable(skip, {"eval_global_batch_size", "eval_micro_batch_size"}))
+  if (all_readable(skip, {&Training::eval_global_batch_size, &Training::eval_micro_batch_size}))
     check_evaluation(*settings.training, num_replicas, problems);
   return problems;
 }

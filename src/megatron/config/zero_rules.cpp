@@ -3,146 +3,96 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/zero_stage.h"
 
 namespace megatron {
 namespace {
 
-using S = const Settings&;
+using namespace rules;
 
 int stage(S s) { return zero_stage(*s.parallel); }
 
 /// Returns the stage that --use-torch-fsdp2 stands for.
-int torch_stage(S s) { return s.parallel->torch_fsdp2_reshard_after_forward ? 3 : 2; }
+std::int64_t torch_stage(S s) { return s.parallel->torch_fsdp2_reshard_after_forward ? 3 : 2; }
 
-constexpr const char* kNeedsSharding =
-    "needs sharded gradients or weights: --use-megatron-fsdp, or --zero-stage 2 or 3";
-
-const std::vector<Rule>& contradictions() {
-  static const std::vector<Rule> rules = {
-      {{"zero_stage", "data_parallel_sharding_strategy"},
-       [](S s) {
-         const std::string& strategy = s.parallel->data_parallel_sharding_strategy;
-         return s.parallel->zero_stage && !strategy.empty() &&
-                *s.parallel->zero_stage != stage_of_strategy(strategy);
-       },
-       [](S s) {
-         const std::string& strategy = s.parallel->data_parallel_sharding_strategy;
-         return UserError::Parts{"--zero-stage " + text_of(*s.parallel->zero_stage),
-                                 "contradicts --data-parallel-sharding-strategy " + strategy +
-                                     ", which is stage " + text_of(stage_of_strategy(strategy)),
-                                 "give one of the two"};
-       }},
-      {{"zero_stage", "data_parallel_sharding_strategy", "use_distributed_optimizer"},
-       [](S s) { return s.parallel->use_distributed_optimizer && stage(s) == 0; },
-       [](S s) {
-         return UserError::Parts{
-             "--use-distributed-optimizer",
-             "contradicts " + stage_flag(*s.parallel) + ", which shards nothing",
-             "leave one of the two out"};
-       }},
-      {{"zero_stage", "use_megatron_fsdp"},
-       [](S s) { return s.parallel->use_megatron_fsdp && s.parallel->zero_stage == 0; },
-       [](S) {
-         return UserError::Parts{"--use-megatron-fsdp",
-                                 "shards the weights and contradicts --zero-stage 0",
-                                 "leave one of the two out"};
-       }},
-      {{"use_megatron_fsdp", "use_torch_fsdp2"},
-       [](S s) { return s.parallel->use_megatron_fsdp && s.parallel->use_torch_fsdp2; },
-       [](S) {
-         return UserError::Parts{"--use-torch-fsdp2", "excludes --use-megatron-fsdp",
-                                 "give one of the two"};
-       }},
-      {{"use_torch_fsdp2", "torch_fsdp2_reshard_after_forward", "zero_stage",
-        "data_parallel_sharding_strategy"},
-       [](S s) { return s.parallel->use_torch_fsdp2 && stage(s) != torch_stage(s); },
-       [](S s) {
-         return UserError::Parts{"--use-torch-fsdp2",
-                                 "is stage " + text_of(torch_stage(s)) +
-                                     " of ZeRO here and contradicts " + stage_flag(*s.parallel),
-                                 "give one of the two"};
-       }},
-      {{"use_torch_fsdp2", "torch_fsdp2_reshard_after_forward"},
-       [](S s) {
-         return !s.parallel->use_torch_fsdp2 && !s.parallel->torch_fsdp2_reshard_after_forward;
-       },
-       [](S) {
-         return UserError::Parts{"--torch-fsdp2-no-reshard-after-forward",
-                                 "needs --use-torch-fsdp2", "add --use-torch-fsdp2"};
-       }},
-  };
-  return rules;
-}
-
-const std::vector<Rule>& limits() {
-  static const std::vector<Rule> rules = {
-      {{"suggested_communication_unit_size"},
-       [](S s) { return s.parallel->suggested_communication_unit_size && stage(s) < 2; },
-       [](S) {
-         return UserError::Parts{"--suggested-communication-unit-size", kNeedsSharding,
-                                 "add one, or leave it out"};
-       }},
-      {{"ddp_grad_compression"},
-       [](S s) { return s.parallel->ddp_grad_compression != "none" && stage(s) > 1; },
-       [](S s) {
-         return UserError::Parts{
-             "--ddp-grad-compression " + s.parallel->ddp_grad_compression,
-             "excludes " + stage_flag(*s.parallel) +
-                 ", which reduces the gradients of each microbatch",
-             "use --grad-reduce-in-bf16, or stage 1 (--use-distributed-optimizer)"};
-       }},
-      {{"main_grads_error_feedback"},
-       [](S s) { return s.optimizer->main_grads_error_feedback && stage(s) > 1; },
-       [](S s) {
-         return UserError::Parts{
-             "--main-grads-error-feedback",
-             "excludes " + stage_flag(*s.parallel) + ", which keeps no whole gradients to add to",
-             "leave it out, or use stage 1 (--use-distributed-optimizer)"};
-       }},
-      {{"optimizer"},
-       [](S s) { return s.optimizer->optimizer == "adafactor" && stage(s) > 1; },
-       [](S s) {
-         return UserError::Parts{
-             "--optimizer adafactor",
-             "excludes " + stage_flag(*s.parallel) + ", which divides matrices among ranks",
-             "use stage 1 (--use-distributed-optimizer), or --optimizer adam"};
-       }},
-      {{"pipeline_schedule"},
-       [](S s) { return s.parallel->pipeline_schedule == "combined-1f1b" && stage(s) == 3; },
-       [](S s) {
-         return UserError::Parts{
-             "--pipeline-schedule combined-1f1b",
-             "excludes " + stage_flag(*s.parallel) +
-                 ", because the layers of two microbatches alternate and would be gathered again "
-                 "for every op",
-             "use --zero-stage 2, or another schedule"};
-       }},
-      {{"outer_dp_sharding_strategy", "num_distributed_optimizer_instances"},
-       [](S s) {
-         return s.parallel->outer_dp_sharding_strategy == "optim" &&
-                (stage(s) < 3 || s.parallel->num_distributed_optimizer_instances == 1);
-       },
-       [](S s) {
-         return UserError::Parts{
-             "--outer-dp-sharding-strategy optim",
-             "needs sharded weights and several --num-distributed-optimizer-instances",
-             std::string(stage(s) < 3 ? "use --zero-stage 3"
-                                      : "add --num-distributed-optimizer-instances") +
-                 ", or leave --outer-dp-sharding-strategy out"};
-       }},
-  };
-  return rules;
+/// Returns the stage that --data-parallel-sharding-strategy stands for.
+std::int64_t strategy_stage(S s) {
+  return stage_of_strategy(s.parallel->data_parallel_sharding_strategy);
 }
 
 }  // namespace
 
-const std::vector<Rule>& zero_rules() {
-  static const std::vector<Rule> rules = [] {
-    std::vector<Rule> all = contradictions();
-    all.insert(all.end(), limits().begin(), limits().end());
-    return all;
-  }();
+Words rules::stage_flag(S s) {
+  if (s.parallel->zero_stage) return with_value(&Parallel::zero_stage);
+  if (!s.parallel->data_parallel_sharding_strategy.empty())
+    return with_value(&Parallel::data_parallel_sharding_strategy);
+  if (s.parallel->use_megatron_fsdp) return &Parallel::use_megatron_fsdp;
+  if (s.parallel->use_torch_fsdp2) return &Parallel::use_torch_fsdp2;
+  return &Parallel::use_distributed_optimizer;
+}
+
+const Rules& zero_rules() {
+  static const Rules rules = {
+      rule(
+          [](S s) {
+            return s.parallel->zero_stage && !s.parallel->data_parallel_sharding_strategy.empty() &&
+                   *s.parallel->zero_stage != strategy_stage(s);
+          },
+          {with_value(&Parallel::zero_stage),
+           {"contradicts ", with_value(&Parallel::data_parallel_sharding_strategy),
+            ", which is stage ", strategy_stage},
+           "give one of the two"}),
+      rule([](S s) { return s.parallel->use_distributed_optimizer && stage(s) == 0; },
+           {&Parallel::use_distributed_optimizer,
+            {"contradicts ", stage_flag, ", which shards nothing"},
+            "leave one of the two out"}),
+      refuse({&Parallel::use_megatron_fsdp, is(&Parallel::zero_stage, "0")},
+             {"shards the weights and contradicts ", &Parallel::zero_stage, " 0"},
+             "leave one of the two out"),
+      excludes(&Parallel::use_torch_fsdp2, &Parallel::use_megatron_fsdp),
+      rule([](S s) { return s.parallel->use_torch_fsdp2 && stage(s) != torch_stage(s); },
+           {&Parallel::use_torch_fsdp2,
+            {"is stage ", torch_stage, " of ZeRO here and contradicts ", stage_flag},
+            "give one of the two"}),
+      needs(&Parallel::torch_fsdp2_reshard_after_forward, &Parallel::use_torch_fsdp2),
+      when([](S s) { return stage(s) < 2; },
+           refuse({&Parallel::suggested_communication_unit_size},
+                  {"needs sharded gradients or weights: ", &Parallel::use_megatron_fsdp, ", or ",
+                   &Parallel::zero_stage, " 2 or 3"},
+                  "add one, or leave it out")),
+      when([](S s) { return stage(s) > 1; },
+           {refuse({valued(&Parallel::ddp_grad_compression)},
+                   {"excludes ", stage_flag, ", which reduces the gradients of each microbatch"},
+                   {"use ", &Training::grad_reduce_in_bf16, ", or stage 1 (",
+                    &Parallel::use_distributed_optimizer, ")"}),
+            refuse({&Optimizer::main_grads_error_feedback},
+                   {"excludes ", stage_flag, ", which keeps no whole gradients to add to"},
+                   {"leave it out, or use stage 1 (", &Parallel::use_distributed_optimizer, ")"}),
+            refuse({is(&Optimizer::optimizer, "adafactor")},
+                   {"excludes ", stage_flag, ", which divides matrices among ranks"},
+                   {"use stage 1 (", &Parallel::use_distributed_optimizer, "), or ",
+                    &Optimizer::optimizer, " adam"})}),
+      when([](S s) { return stage(s) == 3; },
+           refuse({is(&Parallel::pipeline_schedule, "combined-1f1b")},
+                  {"excludes ", stage_flag,
+                   ", because the layers of two microbatches alternate and would be gathered again "
+                   "for every op"},
+                  {"use ", &Parallel::zero_stage, " 2, or another schedule"})),
+      when([](S s) { return stage(s) < 3; },
+           refuse({is(&Parallel::outer_dp_sharding_strategy, "optim")},
+                  {"needs sharded weights and several ",
+                   &Parallel::num_distributed_optimizer_instances},
+                  {"use ", &Parallel::zero_stage, " 3, or leave ",
+                   &Parallel::outer_dp_sharding_strategy, " out"})),
+      when([](S s) { return stage(s) == 3; },
+           refuse({is(&Parallel::outer_dp_sharding_strategy, "optim"),
+                   without(&Parallel::num_distributed_optimizer_instances)},
+                  {"needs sharded weights and several ",
+                   &Parallel::num_distributed_optimizer_instances},
+                  {"add ", &Parallel::num_distributed_optimizer_instances, ", or leave ",
+                   &Parallel::outer_dp_sharding_strategy, " out"})),
+  };
   return rules;
 }
 

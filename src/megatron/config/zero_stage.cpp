@@ -23,13 +23,4 @@ int zero_stage(const ParallelConfig& config) {
   return config.use_distributed_optimizer ? 1 : 0;
 }
 
-std::string stage_flag(const ParallelConfig& config) {
-  if (config.zero_stage) return "--zero-stage " + std::to_string(*config.zero_stage);
-  if (!config.data_parallel_sharding_strategy.empty())
-    return "--data-parallel-sharding-strategy " + config.data_parallel_sharding_strategy;
-  if (config.use_megatron_fsdp) return "--use-megatron-fsdp";
-  if (config.use_torch_fsdp2) return "--use-torch-fsdp2";
-  return "--use-distributed-optimizer";
-}
-
 }  // namespace megatron

@@ -11,9 +11,6 @@ struct ParallelConfig;
 /// Returns 0: nothing, 1: optimizer state, 2: and gradients, 3: and weights.
 int zero_stage(const ParallelConfig& config);
 
-/// Returns the flag that decides the stage, with its value: "--zero-stage 2".
-std::string stage_flag(const ParallelConfig& config);
-
 /// Returns the stage that a value of --data-parallel-sharding-strategy names; -1 for another text.
 int stage_of_strategy(const std::string& strategy);
 
