@@ -5,6 +5,7 @@
 #include "megatron/config/training_config.h"
 
 namespace megatron {
+
 Problems validate_reruns(const Settings& settings, const FieldNames& skip) {
   using namespace rules;
   static const Rules list = {
