@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_cursor.h"
 #include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/split.h"
@@ -28,8 +29,9 @@ std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path)
   std::array<std::optional<Blend>, 3> blends;
   for (const Split split : kSplits) {
     const std::string key(split_name(split));
-    const Json& value = json_at(file, key, path);
-    const std::string source = path + ": field '" + key + "'";
+    const JsonCursor cursor = JsonCursor(file, path)[key];
+    const Json& value = *cursor;
+    const std::string source = cursor.name();
     std::vector<std::string> words;
     if (value.is_null()) continue;
     if (value.is_string()) {

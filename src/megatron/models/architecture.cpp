@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_cursor.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_enums.h"
@@ -138,9 +139,8 @@ std::string scalar_from_json(const Json& value) {
   return value.dump();
 }
 
-void read_member(const Field& field, const Json& object, Config& config,
-                 const std::string& source) {
-  const Json& value = json_at(object, field.name, source);
+void read_member(const Field& field, const JsonCursor& cursor, Config& config) {
+  const Json& value = *cursor;
   try {
     std::vector<std::string> values;
     if (value.is_array()) {
@@ -150,7 +150,7 @@ void read_member(const Field& field, const Json& object, Config& config,
     }
     field.set(&config, values);
   } catch (const FieldError& error) {
-    throw UserError({source + ": field '" + field.name + "' " + error.reason, "", error.fix});
+    throw UserError({cursor.name() + ' ' + error.reason, "", error.fix});
   }
 }
 
@@ -334,10 +334,11 @@ Json architecture_to_json(const TransformerConfig& config) {
 TransformerConfig architecture_from_json(const Json& json, const std::string& source) {
   TransformerConfig config;
   std::size_t known = 0;
+  const JsonCursor cursor(json, source);
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
       if (may_be_absent(field.name) && !json.contains(field.name)) continue;
-      read_member(field, json, config, source);
+      read_member(field, cursor[field.name], config);
       ++known;
     }
   }

@@ -20,20 +20,16 @@ const Json* ConfigReader::find(const std::string& key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key) const {
-  return json_int(*object_, key, source_);
-}
+std::int64_t ConfigReader::integer(const std::string& key) const { return at(key).integer(); }
 
-double ConfigReader::number(const std::string& key) const {
-  return json_double(*object_, key, source_);
-}
+double ConfigReader::number(const std::string& key) const { return at(key).number(); }
 
 bool ConfigReader::boolean(const std::string& key, bool default_value) const {
-  return has(key) ? json_bool(*object_, key, source_) : default_value;
+  return has(key) ? at(key).boolean() : default_value;
 }
 
 std::string ConfigReader::text(const std::string& key, const std::string& default_value) const {
-  return has(key) ? json_string(*object_, key, source_) : default_value;
+  return has(key) ? at(key).text() : default_value;
 }
 
 ConfigReader ConfigReader::section(const std::string& key) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "megatron/base/json_cursor.h"
 #include "megatron/base/json_value.h"
 
 namespace megatron {
@@ -44,6 +45,9 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
+  /// Returns the field. Throws UserError when it is absent.
+  JsonCursor at(const std::string& key) const { return JsonCursor(*object_, source_)[key]; }
+
   JsonValue object_;
   std::string source_;
 };
