@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {
@@ -21,20 +22,21 @@ constexpr std::array<std::pair<FailureSign, const char*>, 5> kNames{
      {FailureSign::corruption, "corruption"},
      {FailureSign::announced, "announced"}}};
 
-double positive(const Json& object, const std::string& key, const std::string& place) {
-  const double value = json_double(object, key, place);
+double positive(const JsonCursor& json) {
+  const double value = json.number();
   if (value > 0 && value < 1e12) return value;
-  throw UserError({place + ": " + key, format("is %g", value), "give a number above 0"});
+  throw UserError({json.place(), format("is %g", value), "give a number above 0"});
 }
 
-FailureClass read_class(const Json& entry, const std::string& path) {
+FailureClass read_class(const JsonCursor& unnamed, const std::string& path) {
   FailureClass read;
-  read.name = json_string(entry, "name", path + ": classes");
+  read.name = unnamed["name"].text();
   const std::string place = path + ": class '" + read.name + "'";
-  read.count = positive(entry, "count", place);
-  read.sign = failure_sign(json_string(entry, "sign", place), place);
-  if (entry.contains("host_hours")) {
-    read.host_out_s = json_double(entry, "host_hours", place) * kHour;
+  const JsonCursor entry(*unnamed, place);
+  read.count = positive(entry["count"]);
+  read.sign = failure_sign(entry["sign"].text(), place);
+  if (entry->contains("host_hours")) {
+    read.host_out_s = entry["host_hours"].number() * kHour;
     if (!(read.host_out_s >= 0 && read.host_out_s < 1e12))
       throw UserError({place + ": host_hours", format("are %g", read.host_out_s / kHour),
                        "give the hours that a host is out, at least 0"});
@@ -89,16 +91,17 @@ FailureMix llama3_failure_mix() {
 }
 
 FailureMix read_failure_mix(const std::string& path) {
-  const Json root = read_json(path);
+  const Json json = read_json(path);
+  const JsonCursor root(json, path);
   FailureMix mix;
   mix.name = path;
-  mix.gpus = positive(root, "gpus", path);
-  mix.seconds = positive(root, "days", path) * kDay;
-  const Json& classes = json_at(root, "classes", path);
-  if (!classes.is_array() || classes.empty())
+  mix.gpus = positive(root["gpus"]);
+  mix.seconds = positive(root["days"]) * kDay;
+  const JsonCursor classes = root["classes"];
+  if (!classes->is_array() || classes->empty())
     throw UserError({path + ": classes", "are no list with at least one class",
                      "give a list of objects with name, count and sign"});
-  for (const Json& entry : classes) mix.classes.push_back(read_class(entry, path));
+  for (const JsonCursor& entry : classes.elements()) mix.classes.push_back(read_class(entry, path));
   return mix;
 }
 
