@@ -1,7 +1,6 @@
 #include "megatron/base/json.h"
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -11,13 +10,6 @@
 
 namespace megatron {
 namespace {
-
-[[noreturn]] void wrong_type(const Json& value, const std::string& key, const std::string& source,
-                             const char* expected) {
-  std::string got = value.dump();
-  if (got.size() > 80) got = got.substr(0, 77) + "...";
-  throw UserError(source + ": field '" + key + "' must be " + expected + ", got " + got);
-}
 
 /// Returns " at line 3, column 7", or " at column 7" if the text is one line: its source names the
 /// line then.
@@ -99,42 +91,6 @@ Json read_json(const std::filesystem::path& path) {
 
 std::string compact_json(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
-  if (!object.is_object())
-    throw UserError({source + ": expected a JSON object with field '" + key + "'",
-                     std::string(object.type_name()), ""});
-  const auto found = object.find(key);
-  if (found == object.end()) throw UserError({source + ": field '" + key + "' is missing", "", ""});
-  return *found;
-}
-
-std::int64_t json_int(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (value.is_number_unsigned() &&
-      value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
-    wrong_type(value, key, source, "a 64-bit integer");
-  if (value.is_number_integer()) return value.get<std::int64_t>();
-  wrong_type(value, key, source, "an integer");
-}
-
-double json_double(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_number()) wrong_type(value, key, source, "a number");
-  return value.get<double>();
-}
-
-bool json_bool(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_boolean()) wrong_type(value, key, source, "true or false");
-  return value.get<bool>();
-}
-
-std::string json_string(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_string()) wrong_type(value, key, source, "a string");
-  return value.get<std::string>();
 }
 
 }  // namespace megatron

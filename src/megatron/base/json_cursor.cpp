@@ -21,18 +21,21 @@ std::optional<JsonCursor> JsonCursor::find(const std::string& key) const {
   return JsonCursor(*found, place(), key_.empty() ? ": " : ".", key);
 }
 
-std::vector<JsonCursor> JsonCursor::elements() const {
-  if (!value_->is_array()) refuse("a list");
-  std::vector<JsonCursor> all;
-  all.reserve(value_->size());
-  for (const Json& element : *value_)
-    all.push_back(JsonCursor(element, place(), "", '[' + std::to_string(all.size()) + ']'));
-  return all;
-}
-
 const Json& JsonCursor::object() const {
   if (!value_->is_object()) refuse("an object");
   return *value_;
+}
+
+const Json& JsonCursor::array() const {
+  if (!value_->is_array()) refuse("an array");
+  return *value_;
+}
+
+std::vector<JsonCursor> JsonCursor::elements() const {
+  std::vector<JsonCursor> all;
+  for (const Json& element : array())
+    all.push_back(JsonCursor(element, place(), "", '[' + std::to_string(all.size()) + ']'));
+  return all;
 }
 
 std::int64_t JsonCursor::integer() const {

@@ -25,10 +25,11 @@ class JsonCursor {
   JsonCursor operator[](const std::string& key) const;
   /// Returns nullopt when the value is not an object with a member `key`.
   std::optional<JsonCursor> find(const std::string& key) const;
-  /// Returns the elements of a list.
-  std::vector<JsonCursor> elements() const;
-  /// Returns the value, which must be an object.
+  /// Return the value, which must be of that type.
   const Json& object() const;
+  const Json& array() const;
+  /// Returns the elements of an array.
+  std::vector<JsonCursor> elements() const;
 
   std::int64_t integer() const;  ///< exact: 1.5 and values beyond 64 bits are errors
   double number() const;
@@ -49,7 +50,7 @@ class JsonCursor {
   [[noreturn]] void refuse(const std::string& expected) const;
 
   const Json* value_;
-  std::string holder_;          ///< the source, or the place of the object or list with the value
+  std::string holder_;          ///< the source, or the place of the object or array with the value
   const char* separator_ = "";  ///< between holder_ and key_; "" except for a member
   std::string key_ = {};        ///< of a member, "[3]" of an element, "" of the source
 };

@@ -117,9 +117,8 @@ TrainingProgress read_progress(const JsonCursor& json) {
 }
 
 Shape read_extents(const JsonCursor& json) {
-  if (!json->is_array()) refuse(json.name() + " must be a list of integers", json->dump());
   Shape shape;
-  for (const Json& extent : *json) {
+  for (const Json& extent : json.array()) {
     if (!extent.is_number_integer() ||
         (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
         extent.get<std::int64_t>() < 0) {

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
 #include "megatron/base/json_cursor.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"

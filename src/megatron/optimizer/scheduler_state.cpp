@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
 #include "megatron/base/json_cursor.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/scheduler_config.h"

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {
@@ -39,7 +40,7 @@ std::string_view TokenizerMetadata::default_type() const {
 TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
   const Json json = read_json(path);
   const std::string source = path.string();
-  TokenizerMetadata metadata{.library = json_string(json, "library", source)};
+  TokenizerMetadata metadata{.library = JsonCursor(json, source)["library"].text()};
   const auto found = types_of_libraries().find(metadata.library);
   if (found == types_of_libraries().end()) {
     std::string names;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json.h"
 #include "megatron/base/json_cursor.h"
 #include "megatron/base/listening_socket.h"
 
@@ -139,7 +138,7 @@ RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank,
                  .start = table["start"].text(),
                  .own_identity = own.host_id};
   hosts.host_of_rank.reserve(static_cast<std::size_t>(world_size));
-  for (const Json& entry : *table["runs"]) {
+  for (const Json& entry : table["runs"].array()) {
     const Run run = read_run(entry);
     for (std::int64_t i = 0; i < run.repeats; ++i)
       add_run(hosts, run, run.host + i, rank, world_size);

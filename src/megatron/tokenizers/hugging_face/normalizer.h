@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json_cursor.h"
 #include "megatron/tokenizers/hugging_face/aligned_text.h"
 
 namespace megatron::hugging_face {
@@ -18,7 +18,7 @@ class Normalizer {
   virtual void align(AlignedText& text) const = 0;
 };
 
-/// Returns null for a null component. `where` names file and field in errors.
-std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where);
+/// Returns null for a null component.
+std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& component);
 
 }  // namespace megatron::hugging_face

@@ -12,13 +12,13 @@ namespace megatron::hugging_face {
 class Unigram : public Model {
  public:
   /// `lists` holds pieces and scores if it is not null; else `model` does.
-  Unigram(const Json& model, ModelLists* lists, const std::string& where);
+  Unigram(const JsonCursor& model, ModelLists* lists);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   void encode_with_spans(std::string_view word, std::vector<TokenSpan>& spans) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  void read_pieces(const Json& model, const std::string& where);
+  void read_pieces(const JsonCursor& model);
   /// Calls found(begin, end) for each piece of `word`.
   template <class Found>
   void segment(std::string_view word, const Found& found) const;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
+#include "megatron/base/json_cursor.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
@@ -53,7 +53,7 @@ TokenSpelling spelling_of(const Json& root) {
 void describe_json(const fs::path& path, TokenizerDescription& about) {
   const hugging_face::TokenizerJson json = hugging_face::read_tokenizer_json(path);
   const Json& root = *json.root;
-  const Json& model = json_at(root, "model", path.string());
+  const Json& model = *JsonCursor(root, path.string())["model"];
   about.model = field(model, "type").is_string() ? field(model, "type").get<std::string>() : "BPE";
   if (json.lists) {
     about.num_merges = static_cast<std::int64_t>(json.lists->merges.size());

@@ -7,7 +7,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
-#include "megatron/base/json.h"
 #include "megatron/base/json_cursor.h"
 
 namespace megatron {
