@@ -1,4 +1,3 @@
-#include "megatron/base/json_cursor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

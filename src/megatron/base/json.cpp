@@ -1,6 +1,7 @@
 #include "megatron/base/json.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -91,6 +92,60 @@ Json read_json(const std::filesystem::path& path) {
 
 std::string compact_json(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+JsonCursor::JsonCursor(Json&& value, std::string source)
+    : JsonCursor(std::make_shared<const Json>(std::move(value)), std::move(source), "", "") {}
+
+JsonCursor JsonCursor::operator[](const std::string& key) const {
+  if (!value_->is_object())
+    throw UserError({place() + ": expected a JSON object with field '" + key + "'",
+                     std::string(value_->type_name()), ""});
+  if (auto member = find(key)) return *std::move(member);
+  throw UserError({place() + ": field '" + key + "' is missing", "", ""});
+}
+
+std::optional<JsonCursor> JsonCursor::find(const std::string& key) const {
+  const auto found = value_->find(key);  // the end unless the value is an object
+  if (found == value_->end()) return std::nullopt;
+  return JsonCursor({value_, &*found}, place(), key_.empty() ? ": " : ".", key);
+}
+
+const Json& JsonCursor::object() const { return require(value_->is_object(), "an object"); }
+
+const Json& JsonCursor::array() const { return require(value_->is_array(), "an array"); }
+
+std::vector<JsonCursor> JsonCursor::elements() const {
+  std::vector<JsonCursor> all;
+  for (const Json& element : array())
+    all.push_back({{value_, &element}, place(), "", '[' + std::to_string(all.size()) + ']'});
+  return all;
+}
+
+std::int64_t JsonCursor::integer() const {
+  require(value_->is_number_integer(), "an integer");
+  require(
+      !value_->is_number_unsigned() ||
+          value_->get<std::uint64_t>() <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
+      "a 64-bit integer");
+  return value_->get<std::int64_t>();
+}
+
+double JsonCursor::number() const { return require(value_->is_number(), "a number").get<double>(); }
+
+bool JsonCursor::boolean() const {
+  return require(value_->is_boolean(), "true or false").get<bool>();
+}
+
+std::string JsonCursor::text() const {
+  return require(value_->is_string(), "a string").get<std::string>();
+}
+
+const Json& JsonCursor::require(bool is_right, const char* expected) const {
+  if (is_right) return *value_;
+  std::string got = value_->dump();
+  if (got.size() > 80) got = got.substr(0, 77) + "...";
+  throw UserError(name() + " must be " + expected + ", got " + got);
 }
 
 }  // namespace megatron

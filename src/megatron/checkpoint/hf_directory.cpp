@@ -6,7 +6,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/name_list.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/tokenizers/tokenizer_files.h"

@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {
@@ -236,11 +235,10 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& source) try {
-  const Json json = parse_json_unique_keys(text, source);
-  const JsonCursor cursor(json, source);
-  check_format(cursor);
-  check_own_checksum(json, source);
-  return read_manifest(cursor, source);
+  const JsonCursor json(parse_json_unique_keys(text, source), source);
+  check_format(json);
+  check_own_checksum(*json, source);
+  return read_manifest(json, source);
 } catch (const UserError& error) {
   if (!error.parts().fix.empty()) throw;
   refuse(error.parts().what, error.parts().got);
@@ -252,10 +250,9 @@ std::string manifest_part_text(const Manifest& manifest) {
 }
 
 void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
-  const Json json = parse_json_unique_keys(text, source);
-  const JsonCursor cursor(json, source);
-  manifest.headers.merge(read_checksums(cursor["headers"]));
-  for_each_tensor(cursor, source, [&](const std::string& name, const JsonCursor& tensor) {
+  const JsonCursor json(parse_json_unique_keys(text, source), source);
+  manifest.headers.merge(read_checksums(json["headers"]));
+  for_each_tensor(json, source, [&](const std::string& name, const JsonCursor& tensor) {
     ManifestTensor part = read_tensor(tensor);
     const auto [known, is_new] = manifest.tensors.try_emplace(name, part);
     if (!is_new) std::ranges::move(part.pieces, std::back_inserter(known->second.pieces));

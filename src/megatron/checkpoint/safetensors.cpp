@@ -8,7 +8,6 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/checkpoint/slice_math.h"
 
 namespace megatron {

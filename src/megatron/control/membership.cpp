@@ -8,7 +8,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {
@@ -56,8 +55,7 @@ std::string write_decision(const Decision& decision) {
 
 Decision read_decision(const std::string& text) {
   const std::string source = "a decision of the first launcher";
-  const Json parsed = parse_json(text, source);
-  const JsonCursor json(parsed, source);
+  const JsonCursor json(parse_json(text, source), source);
   Decision decision{.round = json["round"].integer(),
                     .num_hosts = json["num_hosts"].integer(),
                     .restarts = json["restarts"].integer(),

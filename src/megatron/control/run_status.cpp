@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/control/store_client.h"
 
 namespace megatron {
@@ -34,8 +33,7 @@ std::string written(const RankFailure& failure) {
 
 RankFailure read(const std::string& text) {
   const std::string source = "a failure in the run's store";
-  const Json parsed = parse_json(text, source);
-  const JsonCursor json(parsed, source);
+  const JsonCursor json(parse_json(text, source), source);
   return {json["rank"].integer(), json["host"].text(), static_cast<int>(json["code"].integer()),
           json["text"].text(), json["is_of_others"].integer() != 0};
 }

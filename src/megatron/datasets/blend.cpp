@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/split.h"
@@ -25,11 +24,11 @@ std::optional<double> parse_weight(const std::string& text) {
 /// Reads a --per-split-data-args-path file. Its fields train, valid and test hold a list, a string
 /// of words, or null.
 std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path) {
-  const Json file = read_json(path);
+  const JsonCursor file(read_json(path), path);
   std::array<std::optional<Blend>, 3> blends;
   for (const Split split : kSplits) {
     const std::string key(split_name(split));
-    const JsonCursor cursor = JsonCursor(file, path)[key];
+    const JsonCursor cursor = file[key];
     const Json& value = *cursor;
     const std::string source = cursor.name();
     std::vector<std::string> words;

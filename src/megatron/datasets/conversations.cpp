@@ -8,7 +8,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/json_text.h"
 #include "megatron/datasets/random_state.h"
 #include "megatron/tokenizers/utf8.h"
@@ -90,8 +89,8 @@ Conversation parse_messages(std::string_view line, const std::string& where,
                             bool* had_invalid_utf8) {
   const std::optional<std::string> valid = replace_invalid_utf8(line);
   if (had_invalid_utf8 != nullptr) *had_invalid_utf8 = valid.has_value();
-  const Json json = parse_json(valid ? *valid : line, where);
-  const JsonCursor list = JsonCursor(json, where)["messages"];
+  const JsonCursor json(parse_json(valid ? *valid : line, where), where);
+  const JsonCursor list = json["messages"];
   if (!list->is_array() || list->empty())
     throw UserError(
         {where + ": 'messages' must be a list of at least one message", excerpt(*list), ""});

@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -27,10 +26,8 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     const std::string source = path.string() + ", line " + std::to_string(number);
-    if (path.extension() == ".jsonl") {
-      const Json json = parse_json(line, source);
-      line = JsonCursor(json, source)["text"].text();
-    }
+    if (path.extension() == ".jsonl")
+      line = JsonCursor(parse_json(line, source), source)["text"].text();
     prompts.push_back(line);
   }
   if (prompts.empty())
@@ -40,8 +37,7 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
 }
 
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {
-  const Json object = parse_json(line, source);
-  const JsonCursor ids = JsonCursor(object, source)["ids"];
+  const JsonCursor ids = JsonCursor(parse_json(line, source), source)["ids"];
   if (!ids->is_array())
     throw UserError({source + ": field 'ids' must be a list of token ids", ids->dump(), ""});
   std::vector<std::int64_t> result;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings_enums.h"

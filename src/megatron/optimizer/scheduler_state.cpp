@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings_enums.h"

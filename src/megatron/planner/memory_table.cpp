@@ -6,7 +6,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/json_text.h"
 
 namespace megatron {

@@ -8,7 +8,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {
@@ -91,8 +90,7 @@ FailureMix llama3_failure_mix() {
 }
 
 FailureMix read_failure_mix(const std::string& path) {
-  const Json json = read_json(path);
-  const JsonCursor root(json, path);
+  const JsonCursor root(read_json(path), path);
   FailureMix mix;
   mix.name = path;
   mix.gpus = positive(root["gpus"]);

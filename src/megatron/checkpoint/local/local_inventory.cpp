@@ -10,7 +10,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/manifest_reader.h"
 
@@ -71,8 +70,7 @@ std::string held_text(const std::vector<HeldCheckpoint>& held) {
 
 std::vector<HeldCheckpoint> parse_held(const std::string& text) {
   std::vector<HeldCheckpoint> held;
-  const Json list = parse_json(text, kSource);
-  for (const JsonCursor& one : JsonCursor(list, kSource).elements())
+  for (const JsonCursor& one : JsonCursor(parse_json(text, kSource), kSource).elements())
     held.push_back({.iteration = one["iteration"].integer(),
                     .identity = std::stoull(one["identity"].text(), nullptr, 16),
                     .num_files = static_cast<std::size_t>(one["num_files"].integer()),

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/base/json_value.h"
 
 namespace megatron {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"

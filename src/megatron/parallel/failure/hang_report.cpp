@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
@@ -201,8 +200,7 @@ std::string write_states(const RankStates& states) {
 RankStates read_states(const std::string& text, std::int64_t world_size) {
   const std::string source = "the states of a host's ranks";
   RankStates states;
-  const Json list = parse_json(text, source);
-  for (const JsonCursor& item : JsonCursor(list, source).elements()) {
+  for (const JsonCursor& item : JsonCursor(parse_json(text, source), source).elements()) {
     const std::int64_t number = item["kind"].integer();
     if (number < 0 || number > static_cast<std::int64_t>(Kind::silent))
       throw UserError({source, "are of kind " + std::to_string(number),

@@ -9,7 +9,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/json_text.h"
 
 namespace megatron {
@@ -152,8 +151,7 @@ void write_dump(const fs::path& path, const RankDump& dump) {
 
 RankDump read_dump(const fs::path& path) {
   const std::string source = path.string();
-  const Json parsed = read_json(path);
-  const JsonCursor json(parsed, source);
+  const JsonCursor json(read_json(path), source);
   RankDump dump{.rank = json["rank"].integer(),
                 .world_size = json["world_size"].integer(),
                 .host = json["host"].text(),

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/base/listening_socket.h"
 
 namespace megatron {

@@ -14,7 +14,6 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/machine.h"
 
 namespace megatron {
@@ -85,8 +84,7 @@ std::string write_record(const RankRecord& record) {
 
 RankRecord read_record(const std::string& text) {
   const std::string source = "a rank's record in the run's store";
-  const Json parsed = parse_json(text, source);
-  const JsonCursor json(parsed, source);
+  const JsonCursor json(parse_json(text, source), source);
   return {json["host"].text(),   json["host_id"].text(), json["address"].text(),
           json["pid"].integer(), json["cpus"].text(),    json["settings"].text()};
 }

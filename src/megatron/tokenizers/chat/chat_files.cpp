@@ -5,7 +5,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 
 namespace megatron {
 namespace {

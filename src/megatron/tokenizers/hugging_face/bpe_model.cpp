@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/bpe.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/vocabulary.h"
 

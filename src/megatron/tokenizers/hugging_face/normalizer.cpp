@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/bert_normalizer.h"
 #include "megatron/tokenizers/hugging_face/character_changes.h"

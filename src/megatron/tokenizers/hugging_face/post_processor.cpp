@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 
 namespace megatron::hugging_face {

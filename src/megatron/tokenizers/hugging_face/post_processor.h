@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 
 namespace megatron::hugging_face {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/aligned_text.h"
 #include "megatron/tokenizers/hugging_face/character_changes.h"

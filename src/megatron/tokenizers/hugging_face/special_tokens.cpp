@@ -5,7 +5,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 
 namespace megatron::hugging_face {
@@ -28,11 +27,10 @@ SpecialTokenIds read_special_tokens(const fs::path& folder,
   for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) continue;
-    const Json json = read_json(path);
-    const JsonCursor config(json, path.string());
-    if (!json.is_object())
+    const JsonCursor config(read_json(path), path.string());
+    if (!config->is_object())
       throw UserError(
-          {path.string() + " must be a JSON object", std::string(json.type_name()), ""});
+          {path.string() + " must be a JSON object", std::string(config->type_name()), ""});
     const auto id_of = [&](const std::string& key, std::int32_t known) {
       const auto token = named_token(config, key);
       return known >= 0 || !token ? known : find(*token);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/best_segmentation.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/json_number.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/files.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/byte_level.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"

@@ -8,7 +8,6 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/base/json_text.h"
 #include "megatron/config/fault_tolerance_config.h"
 

@@ -11,7 +11,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
-#include "megatron/base/json_cursor.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/transformer_config.h"
@@ -176,8 +175,7 @@ SavedBatch load_batch(const std::filesystem::path& path) {
     broken(source, "is not a saved batch");
   SavedBatch batch;
   const std::string place = source + ": description";
-  const Json json = parse_json(description->second, place);
-  read_description(JsonCursor(json, place), batch);
+  read_description(JsonCursor(parse_json(description->second, place), place), batch);
   for (const StoredTensor& stored : file.tensors()) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);

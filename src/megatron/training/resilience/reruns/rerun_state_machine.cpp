@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
-#include "megatron/base/json_cursor.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 namespace {
