@@ -7,7 +7,6 @@
 #include <string>
 
 #include "megatron/base/json.h"
-#include "megatron/base/json_value.h"
 
 namespace megatron {
 
@@ -16,7 +15,7 @@ class ConfigReader {
  public:
   ConfigReader(const Json& object, std::string source);
 
-  const std::string& source() const { return source_; }
+  std::string source() const { return object_.place(); }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Returns whether the key is present, even with a null value.
   bool contains_key(const std::string& key) const;
@@ -45,11 +44,7 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
-  /// Returns the field. Throws UserError when it is absent.
-  JsonCursor at(const std::string& key) const { return JsonCursor(*object_, source_)[key]; }
-
-  JsonValue object_;
-  std::string source_;
+  JsonCursor object_;
 };
 
 }  // namespace megatron
