@@ -112,7 +112,7 @@ std::vector<BrokenFile> broken_files() {
        {"'t'", "do not match"}},
       {"shape not a list",
        with_header(one("F32", "4", "[0,4]"), four),
-       {"'t'", "shape must be a list"}},
+       {"'t'", "'shape' must be an array"}},
       {"wrong size",
        with_header(one("F32", "[2]", "[0,4]"), four),
        {"'t'", "do not match data_offsets"}},

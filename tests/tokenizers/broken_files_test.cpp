@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
         Patch{"/model/unk_token", "3", "field 'unk_token' must be"},
         Patch{"/model/dropout", "0.1", "model: field 'dropout' must be null"},
         Patch{"/model/byte_fallback", "\"yes\"", "field 'byte_fallback' must be"},
-        Patch{"/added_tokens", "{}", "added_tokens must be an array"},
+        Patch{"/added_tokens", "{}", "field 'added_tokens' must be an array"},
         Patch{"/added_tokens/0", "1", "added_tokens[0]: expected a JSON object"},
         Patch{"/added_tokens/0/content", "\"\"", "added_tokens[0]: field 'content' is empty"},
         Patch{"/added_tokens/0/special", "", "added_tokens[0]: field 'special' is missing"},

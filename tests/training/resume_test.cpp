@@ -2,6 +2,8 @@
 // state, progress, losses. Dropout is on, and evaluations lie between.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
@@ -49,6 +51,28 @@ std::vector<std::string> losses(const std::string& log, int after) {
   return found;
 }
 
+/// Counts how often a file is opened.
+class OpenCount {
+ public:
+  explicit OpenCount(const std::filesystem::path& path) : events_(::inotify_init1(IN_NONBLOCK)) {
+    // Closings lie between: the kernel joins equal events that follow each other.
+    EXPECT_GE(::inotify_add_watch(events_, path.c_str(), IN_OPEN | IN_CLOSE), 0) << path;
+  }
+  OpenCount(const OpenCount&) = delete;
+  OpenCount& operator=(const OpenCount&) = delete;
+  ~OpenCount() { ::close(events_); }
+
+  int value() const {
+    int count = 0;
+    for (inotify_event event; ::read(events_, &event, sizeof event) == sizeof event;)
+      count += (event.mask & IN_OPEN) != 0 ? 1 : 0;
+    return count;
+  }
+
+ private:
+  int events_;
+};
+
 void expect_same(small_run::Outcome& left, small_run::Outcome& right) {
   const auto a = tensors(left.trainer), b = tensors(right.trainer);
   ASSERT_EQ(a.size(), b.size());
@@ -65,6 +89,24 @@ TEST_F(ResumeTest, StoppedAndResumedEqualsNeverStopped) {
   expect_same(whole, resumed);
   EXPECT_EQ(losses(whole.log, 4), losses(resumed.log, 4));
   EXPECT_FALSE(losses(resumed.log, 4).empty());
+}
+
+/// A manifest grows with the world, so that every further parse would cost every rank.
+TEST_F(ResumeTest, OpensTheManifestOnce) {
+  const std::vector<std::string> settings{"--bf16", "--memory-budget", "100GB", "--save",
+                                          folder("a")};
+  std::vector<std::string> stopped = settings, resumed = settings;
+  stopped.insert(stopped.end(), {"--exit-interval", "4"});
+  resumed.insert(resumed.end(), {"--load", folder("a")});
+  auto saved = small_run::run(stopped);
+  const OpenCount opened(root_ / "a/iter_0000004/manifest.json");
+  std::ostringstream out;
+  Trainer trainer = set_up(read_run(small_run::flags(resumed)), out);
+  EXPECT_EQ(opened.value(), 1);
+  EXPECT_THAT(out.str(), HasSubstr("the plan of the checkpoint"));
+  EXPECT_EQ(trainer.state.progress.iteration, 4);
+  for (const auto& [name, tensor] : tensors(saved.trainer))
+    EXPECT_TRUE(tensor.equal(tensors(trainer).at(name))) << name;
 }
 
 TEST_F(ResumeTest, SgdToo) {

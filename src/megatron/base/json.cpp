@@ -12,13 +12,6 @@
 namespace megatron {
 namespace {
 
-[[noreturn]] void wrong_type(const Json& value, const std::string& key, const std::string& source,
-                             const char* expected) {
-  std::string got = value.dump();
-  if (got.size() > 80) got = got.substr(0, 77) + "...";
-  throw UserError(source + ": field '" + key + "' must be " + expected + ", got " + got);
-}
-
 /// Returns " at line 3, column 7", or " at column 7" if the text is one line: its source names the
 /// line then.
 std::string at_place(std::string_view text, std::size_t position) {
@@ -101,40 +94,58 @@ std::string compact_json(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-const Json& json_at(const Json& object, const std::string& key, const std::string& source) {
-  if (!object.is_object())
-    throw UserError({source + ": expected a JSON object with field '" + key + "'",
-                     std::string(object.type_name()), ""});
-  const auto found = object.find(key);
-  if (found == object.end()) throw UserError({source + ": field '" + key + "' is missing", "", ""});
-  return *found;
+JsonCursor::JsonCursor(Json&& value, std::string source)
+    : JsonCursor(std::make_shared<const Json>(std::move(value)), std::move(source), "", "") {}
+
+JsonCursor JsonCursor::operator[](const std::string& key) const {
+  if (!value_->is_object())
+    throw UserError({place() + ": expected a JSON object with field '" + key + "'",
+                     std::string(value_->type_name()), ""});
+  if (auto member = find(key)) return *std::move(member);
+  throw UserError({place() + ": field '" + key + "' is missing", "", ""});
 }
 
-std::int64_t json_int(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (value.is_number_unsigned() &&
-      value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
-    wrong_type(value, key, source, "a 64-bit integer");
-  if (value.is_number_integer()) return value.get<std::int64_t>();
-  wrong_type(value, key, source, "an integer");
+std::optional<JsonCursor> JsonCursor::find(const std::string& key) const {
+  const auto found = value_->find(key);  // the end unless the value is an object
+  if (found == value_->end()) return std::nullopt;
+  return JsonCursor({value_, &*found}, place(), key_.empty() ? ": " : ".", key);
 }
 
-double json_double(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_number()) wrong_type(value, key, source, "a number");
-  return value.get<double>();
+const Json& JsonCursor::object() const { return require(value_->is_object(), "an object"); }
+
+const Json& JsonCursor::array() const { return require(value_->is_array(), "an array"); }
+
+std::vector<JsonCursor> JsonCursor::elements() const {
+  std::vector<JsonCursor> all;
+  for (const Json& element : array())
+    all.push_back({{value_, &element}, place(), "", '[' + std::to_string(all.size()) + ']'});
+  return all;
 }
 
-bool json_bool(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_boolean()) wrong_type(value, key, source, "true or false");
-  return value.get<bool>();
+std::int64_t JsonCursor::integer() const {
+  require(value_->is_number_integer(), "an integer");
+  require(
+      !value_->is_number_unsigned() ||
+          value_->get<std::uint64_t>() <= std::uint64_t(std::numeric_limits<std::int64_t>::max()),
+      "a 64-bit integer");
+  return value_->get<std::int64_t>();
 }
 
-std::string json_string(const Json& object, const std::string& key, const std::string& source) {
-  const Json& value = json_at(object, key, source);
-  if (!value.is_string()) wrong_type(value, key, source, "a string");
-  return value.get<std::string>();
+double JsonCursor::number() const { return require(value_->is_number(), "a number").get<double>(); }
+
+bool JsonCursor::boolean() const {
+  return require(value_->is_boolean(), "true or false").get<bool>();
+}
+
+std::string JsonCursor::text() const {
+  return require(value_->is_string(), "a string").get<std::string>();
+}
+
+const Json& JsonCursor::require(bool is_right, const char* expected) const {
+  if (is_right) return *value_;
+  std::string got = value_->dump();
+  if (got.size() > 80) got = got.substr(0, 77) + "...";
+  throw UserError(name() + " must be " + expected + ", got " + got);
 }
 
 }  // namespace megatron

@@ -1,10 +1,14 @@
-// Functions on nlohmann::json whose errors name the file and the field. Include nlohmann/json.hpp
-// only in .cpp files.
+// Parses and reads nlohmann::json with errors that name the file and the field. Include
+// nlohmann/json.hpp only in .cpp files.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/base/json_fwd.h"
 
@@ -23,15 +27,56 @@ Json read_json(const std::filesystem::path& path);
 /// Returns the value as one line without spaces. Bytes that are not UTF-8 become U+FFFD.
 std::string compact_json(const Json& json);
 
-/// Returns the member `key` of an object. Throws a UserError that names `source` and the key if it
-/// is absent or if `object` is not an object.
-const Json& json_at(const Json& object, const std::string& key, const std::string& source);
+/// A value of a parsed text that knows where it stands. The accessors throw a UserError that names
+/// the value when it is of another type.
+class JsonCursor {
+ public:
+  /// Points to `value`, which must outlive it. `source` names the value: a file, or a part of one.
+  JsonCursor(const Json& value, std::string source)
+      : JsonCursor({std::shared_ptr<const Json>(), &value}, std::move(source), "", "") {}
+  /// Owns `value` together with the cursors to its parts.
+  JsonCursor(Json&& value, std::string source);
 
-/// These functions return a member of one type. They throw a UserError that names `source` and the
-/// key if the type differs. Integers must be exact: 1.5 and values beyond 64 bits are errors.
-std::int64_t json_int(const Json& object, const std::string& key, const std::string& source);
-double json_double(const Json& object, const std::string& key, const std::string& source);
-bool json_bool(const Json& object, const std::string& key, const std::string& source);
-std::string json_string(const Json& object, const std::string& key, const std::string& source);
+  const Json& operator*() const { return *value_; }
+  const Json* operator->() const { return value_.get(); }
+
+  /// Returns a member of an object. Throws if it is missing.
+  JsonCursor operator[](const std::string& key) const;
+  /// Returns nullopt when the value is not an object with a member `key`.
+  std::optional<JsonCursor> find(const std::string& key) const;
+  /// Return the value, which must be of that type.
+  const Json& object() const;
+  const Json& array() const;
+  /// Returns the elements of an array.
+  std::vector<JsonCursor> elements() const;
+
+  std::int64_t integer() const;  ///< exact: 1.5 and values beyond 64 bits are errors
+  double number() const;
+  bool boolean() const;
+  std::string text() const;
+
+  /// Returns how errors name the value: "a.json: optimizer: field 'lr'".
+  std::string name() const {
+    return *separator_ == '\0' ? place() : holder_ + ": field '" + key_ + "'";
+  }
+  /// Returns where the parts of the value stand: "a.json: optimizer.lr".
+  std::string place() const { return holder_ + separator_ + key_; }
+
+ private:
+  JsonCursor(std::shared_ptr<const Json> value, std::string holder, const char* separator,
+             std::string key)
+      : value_(std::move(value)),
+        holder_(std::move(holder)),
+        separator_(separator),
+        key_(std::move(key)) {}
+
+  /// Returns the value if it is of the right type.
+  const Json& require(bool is_right, const char* expected) const;
+
+  std::shared_ptr<const Json> value_;
+  std::string holder_;     ///< the source, or the place of the object or array with the value
+  const char* separator_;  ///< between holder_ and key_; "" except for a member
+  std::string key_;        ///< of a member, "[3]" of an element, "" of the source
+};
 
 }  // namespace megatron

@@ -73,7 +73,4 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 /// another optimizer.
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
 
-/// Returns the progress of a native checkpoint; zeros for releases and Hugging Face directories.
-TrainingProgress load_progress(const CheckpointSource& source);
-
 }  // namespace megatron

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -17,6 +18,8 @@
 
 namespace megatron {
 
+struct Manifest;
+
 /// Describes what --load names, before any weight is read.
 struct CheckpointSource {
   enum class Kind { megatron, hugging_face };
@@ -25,6 +28,9 @@ struct CheckpointSource {
   /// own, or config.json with the names, types and places of a Hugging Face directory's tensors.
   std::uint64_t identity = 0;
   std::filesystem::path folder = {};  ///< native iter_%07d or release, or a Hugging Face directory
+  /// Parsed once, when the checkpoint is found; all that load from it share it. Null for a Hugging
+  /// Face directory.
+  std::shared_ptr<const Manifest> manifest = {};
   bool is_release =
       false;  ///< weights only: training starts at iteration 0 without optimizer state
   std::int64_t iteration = 0;

@@ -52,11 +52,13 @@ std::uint64_t identity_of(const HfDirectory& directory) {
 }
 
 CheckpointSource megatron_source(const fs::path& folder) {
-  const Manifest manifest = read_manifest(folder);
-  const std::string place = (folder / kManifestFile).string();
+  const std::string place = (folder / kManifestFile).string(), text = read_file(place);
+  const auto opened = std::make_shared<const Manifest>(parse_manifest(text, place));
+  const Manifest& manifest = *opened;
   CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
-                          .identity = checksum(read_file(place)),
+                          .identity = checksum(text),
                           .folder = folder,
+                          .manifest = opened,
                           .is_release = folder.filename() == kReleaseFolder,
                           .iteration = manifest.progress.iteration,
                           .model = architecture_from_json(*manifest.model, place + ": model"),

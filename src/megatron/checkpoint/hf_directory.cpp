@@ -30,11 +30,8 @@ void require_shards(const fs::path& folder, const std::set<std::string>& names) 
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const std::string source = path.string();
   const Json json = read_json(path);
-  const Json& weight_map = json_at(json, "weight_map", source);
-  if (!weight_map.is_object())
-    throw UserError({source + ": field 'weight_map' must be an object", "", ""});
   std::map<std::string, std::string> files;
-  for (const auto& [tensor, value] : weight_map.items()) {
+  for (const auto& [tensor, value] : JsonCursor(json, source)["weight_map"].object().items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : std::string();
     if (file.empty() || file.find('/') != std::string::npos) {
       throw UserError(

@@ -30,8 +30,7 @@ Json tensor_row(const std::string& name, const char* kind, SafetensorsDtype type
           {"pieces", pieces}};
 }
 
-void add_manifest(const fs::path& folder, Json& json) {
-  const Manifest manifest = read_manifest(folder);
+void add_manifest(const Manifest& manifest, Json& json) {
   json["iteration"] = manifest.progress.iteration;
   json["consumed_train_samples"] = manifest.progress.consumed_train_samples;
   json["consumed_valid_samples"] = manifest.progress.consumed_valid_samples;
@@ -131,7 +130,7 @@ Json inspect_checkpoint(const std::filesystem::path& root) {
                {"model_type", source->model_type},
                {"model", architecture_to_json(source->model)},
                {"tensors", Json::array()}};
-  ours ? add_manifest(source->folder, json) : add_directory(source->folder, json);
+  ours ? add_manifest(*source->manifest, json) : add_directory(source->folder, json);
   json["files"] = files_of(source->folder);
   json["parameters"] = sum_of(json["tensors"], "weight", "elements");
   json["weight_bytes"] = sum_of(json["tensors"], "weight", "bytes");

@@ -39,16 +39,15 @@ void fill_main_parameters(WeightReader& reader, const std::string& prefix, MainP
 }
 
 /// Loads the float32 main weights that a run in 16 bits saved.
-void load_main_parameters(const std::filesystem::path& folder, const ParamStore& store,
-                          MainParameters& main) {
-  ManifestReader reader(folder);
-  const std::string place = folder.string();
+void load_main_parameters(WeightReader& reader, const CheckpointSource& source,
+                          const ParamStore& store, MainParameters& main) {
+  const std::string place = source.folder.string();
   std::vector<std::string> missing;
   for (const Parameter* parameter : store.parameters()) {
     if (!parameter->is_trained()) continue;
     const std::string name = kMainParameterPrefix + parameter->name();
-    const auto found = reader.manifest().tensors.find(name);
-    if (found == reader.manifest().tensors.end()) {
+    const auto found = source.manifest->tensors.find(name);
+    if (found == source.manifest->tensors.end()) {
       missing.push_back(name);
     } else {
       check_state(*parameter, name, found->second, place);
@@ -100,7 +99,7 @@ void check_states(const Manifest& manifest, Optimizer& optimizer, const std::str
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
   if (source.kind == CheckpointSource::Kind::hugging_face)
     return std::make_unique<HfReader>(source.folder);
-  return std::make_unique<ManifestReader>(source.folder);
+  return std::make_unique<ManifestReader>(source.folder, source.manifest);
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store) {
@@ -108,29 +107,29 @@ void load_weights(const CheckpointSource& source, ParamStore& store) {
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
-  load_weights(source, store);
+  const auto reader = open_weights(source);
+  fill_store(*reader, source.folder.string(), store);
   main.copy_model_params_to_main_params();
-  const bool is_ours = source.kind == CheckpointSource::Kind::megatron;
   const std::vector<std::string>& names = main.sums().names();
-  if (is_ours && !names.empty() &&
-      read_manifest(source.folder).tensors.contains(kMainParameterPrefix + names.front())) {
-    load_main_parameters(source.folder, store, main);
+  if (source.manifest && !names.empty() &&
+      source.manifest->tensors.contains(kMainParameterPrefix + names.front())) {
+    load_main_parameters(*reader, source, store, main);
   } else if (main.has_fp32_copies()) {
-    fill_main_parameters(*open_weights(source), "", main);
+    fill_main_parameters(*reader, "", main);
   }
   main.copy_main_params_to_model_params();
 }
 
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
-  if (source.kind != CheckpointSource::Kind::megatron)
+  if (!source.manifest)
     throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
-  ManifestReader reader(source.folder);
-  const Manifest& manifest = reader.manifest();
+  const Manifest& manifest = *source.manifest;
   if (!manifest.optimizer)
     throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
                      kWithoutOptimizer});
   check_states(manifest, optimizer, place);
+  ManifestReader reader(source.folder, source.manifest);
   optimizer.visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
         const std::string name = state + "." + piece.parameter->name();
@@ -140,10 +139,6 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale)
     optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
-}
-
-TrainingProgress load_progress(const CheckpointSource& source) {
-  return source.is_release ? TrainingProgress{} : read_manifest(source.folder).progress;
 }
 
 }  // namespace megatron

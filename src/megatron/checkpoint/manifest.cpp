@@ -14,9 +14,8 @@ namespace {
 constexpr const char* kFormat = "megatron-checkpoint";
 constexpr std::int64_t kVersion = 1;
 
-[[noreturn]] void throw_damaged_manifest(const std::string& place, const std::string& what,
-                                         const std::string& got = {}) {
-  throw UserError({place + ": " + what, got, "the checkpoint is damaged: load another one"});
+[[noreturn]] void refuse(const std::string& what, const std::string& got = {}) {
+  throw UserError({what, got, "the checkpoint is damaged: load another one"});
 }
 
 Json to_json(const TrainingProgress& progress) {
@@ -86,86 +85,77 @@ Json to_json(const Manifest& manifest) {
   return json;
 }
 
-std::int64_t count(const Json& object, const char* key, const std::string& place) {
-  const std::int64_t value = json_int(object, key, place);
-  if (value < 0)
-    throw_damaged_manifest(place, std::string("field '") + key + "' must not be negative",
-                           std::to_string(value));
+std::int64_t count(const JsonCursor& json) {
+  const std::int64_t value = json.integer();
+  if (value < 0) refuse(json.name() + " must not be negative", std::to_string(value));
   return value;
 }
 
-/// Returns nullopt when the optimizer had no dynamic loss scale.
-std::optional<LossScaleState> read_loss_scale(const Json& optimizer,
-                                              const std::string& optimizer_place) {
-  if (!optimizer.contains("loss_scale")) return std::nullopt;
-  const Json& json = optimizer.at("loss_scale");
-  const std::string place = optimizer_place + ": loss_scale";
-  const LossScaleState state{.scale = json_double(json, "scale", place),
-                             .growth_tracker = count(json, "growth_tracker", place),
-                             .hysteresis_tracker = json_int(json, "hysteresis_tracker", place)};
+LossScaleState read_loss_scale(const JsonCursor& json) {
+  const LossScaleState state{.scale = json["scale"].number(),
+                             .growth_tracker = count(json["growth_tracker"]),
+                             .hysteresis_tracker = json["hysteresis_tracker"].integer()};
   if (!(state.scale > 0))
-    throw_damaged_manifest(place, "field 'scale' must be positive", std::to_string(state.scale));
+    refuse(json["scale"].name() + " must be positive", std::to_string(state.scale));
   return state;
 }
 
-TrainingProgress read_progress(const Json& json, const std::string& source) {
-  const std::string place = source + ": progress";
-  return {.iteration = count(json, "iteration", place),
-          .consumed_train_samples = count(json, "consumed_train_samples", place),
-          .skipped_train_samples = count(json, "skipped_train_samples", place),
-          .consumed_valid_samples = count(json, "consumed_valid_samples", place),
-          .scheduler_num_steps = count(json, "scheduler_num_steps", place),
-          .floating_point_operations = json_double(json, "floating_point_operations", place)};
+OptimizerRecord read_optimizer(const JsonCursor& json) {
+  OptimizerRecord record{.name = json["name"].text(), .num_steps = count(json["num_steps"])};
+  if (const auto scale = json.find("loss_scale")) record.loss_scale = read_loss_scale(*scale);
+  return record;
 }
 
-Shape read_extents(const Json& object, const char* key, const std::string& place) {
-  const Json& list = json_at(object, key, place);
-  if (!list.is_array())
-    throw_damaged_manifest(place, std::string("field '") + key + "' must be a list of integers");
+TrainingProgress read_progress(const JsonCursor& json) {
+  return {.iteration = count(json["iteration"]),
+          .consumed_train_samples = count(json["consumed_train_samples"]),
+          .skipped_train_samples = count(json["skipped_train_samples"]),
+          .consumed_valid_samples = count(json["consumed_valid_samples"]),
+          .scheduler_num_steps = count(json["scheduler_num_steps"]),
+          .floating_point_operations = json["floating_point_operations"].number()};
+}
+
+Shape read_extents(const JsonCursor& json) {
   Shape shape;
-  for (const Json& extent : list) {
+  for (const Json& extent : json.array()) {
     if (!extent.is_number_integer() ||
         (extent.is_number_unsigned() && extent.get<std::uint64_t>() > (std::uint64_t{1} << 62)) ||
         extent.get<std::int64_t>() < 0) {
-      throw_damaged_manifest(
-          place, std::string("field '") + key + "' must hold non-negative integers", extent.dump());
+      refuse(json.name() + " must hold non-negative integers", extent.dump());
     }
     shape.push_back(extent.get<std::int64_t>());
   }
   return shape;
 }
 
-std::uint64_t read_checksum(const Json& json, const std::string& place) {
-  const std::string text = json.is_string() ? json.get<std::string>() : std::string();
+std::uint64_t read_checksum(const JsonCursor& json) {
+  const std::string text = json->is_string() ? json.text() : std::string();
   if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
-    throw_damaged_manifest(place, "a checksum must be 16 hexadecimal digits", json.dump());
+    refuse(json.name() + ": a checksum must be 16 hexadecimal digits", json->dump());
   return std::stoull(text, nullptr, 16);
 }
 
-Piece read_piece(const Json& json, const std::string& place) {
-  Piece piece{
-      .file = json_string(json, "file", place),
-      .key = json_string(json, "key", place),
-      .slice = slice_at(read_extents(json, "offset", place), read_extents(json, "shape", place)),
-      .checksum = read_checksum(json_at(json, "xxh3", place), place)};
+Piece read_piece(const JsonCursor& json) {
+  Piece piece{.file = json["file"].text(),
+              .key = json["key"].text(),
+              .slice = slice_at(read_extents(json["offset"]), read_extents(json["shape"])),
+              .checksum = read_checksum(json["xxh3"])};
   if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos)
-    throw_damaged_manifest(place, "a piece's file must be a plain name", piece.file);
+    refuse(json.place() + ": a piece's file must be a plain name", piece.file);
   return piece;
 }
 
-ManifestTensor read_tensor(const Json& json, const std::string& place) {
-  ManifestTensor tensor{.shape = read_extents(json, "shape", place), .pieces = {}};
-  const std::string kind = json_string(json, "kind", place),
-                    type = json_string(json, "dtype", place);
+ManifestTensor read_tensor(const JsonCursor& json) {
+  ManifestTensor tensor{.shape = read_extents(json["shape"]), .pieces = {}};
+  const std::string kind = json["kind"].text(), type = json["dtype"].text();
   const auto found = std::ranges::find(kTensorKinds, kind, tensor_kind_name);
-  if (found == std::end(kTensorKinds)) throw_damaged_manifest(place, "unknown kind", kind);
+  if (found == std::end(kTensorKinds)) refuse(json.place() + ": unknown kind", kind);
   tensor.kind = *found;
   const auto known = parse_safetensors_dtype(type);
-  if (!known) throw_damaged_manifest(place, "unknown dtype", type);
+  if (!known) refuse(json.place() + ": unknown dtype", type);
   tensor.type = *known;
-  const Json& pieces = json_at(json, "pieces", place);
-  if (!pieces.is_array()) throw_damaged_manifest(place, "field 'pieces' must be a list");
-  for (const Json& piece : pieces) tensor.pieces.push_back(read_piece(piece, place));
+  for (const JsonCursor& piece : json["pieces"].elements())
+    tensor.pieces.push_back(read_piece(piece));
   return tensor;
 }
 
@@ -175,35 +165,61 @@ std::string tiling_error(const ManifestTensor& tensor) {
   return tiling_error(tensor.shape, slices);
 }
 
-const Json& object_at(const Json& json, const char* key, const std::string& source) {
-  const Json& value = json_at(json, key, source);
-  if (!value.is_object())
-    throw_damaged_manifest(source, std::string("field '") + key + "' must be an object");
-  return value;
+/// Reads the checksums of named files.
+std::map<std::string, std::uint64_t> read_checksums(const JsonCursor& json) {
+  std::map<std::string, std::uint64_t> checksums;
+  for (const auto& [name, value] : json.object().items())
+    checksums[name] = read_checksum(json[name]);
+  return checksums;
 }
 
-void read_headers(const Json& json, const std::string& source, Manifest& manifest) {
-  for (const auto& [name, value] : object_at(json, "headers", source).items()) {
-    manifest.headers[name] = read_checksum(value, source + ": header of '" + name + "'");
-  }
+/// Calls `use` with each name and cursor of the tensors.
+template <class Use>
+void for_each_tensor(const JsonCursor& json, const std::string& source, Use use) {
+  for (const auto& [name, value] : json["tensors"].object().items())
+    use(name, JsonCursor(value, source + ": tensor '" + name + "'"));
 }
 
-void check_format(const Json& json, const std::string& source) {
-  if (const std::string format = json_string(json, "format", source); format != kFormat)
-    throw_damaged_manifest(source, "field 'format' must be " + std::string(kFormat), format);
-  const std::int64_t version = json_int(json, "format_version", source);
+void check_format(const JsonCursor& json) {
+  if (const std::string format = json["format"].text(); format != kFormat)
+    refuse(json["format"].name() + " must be " + std::string(kFormat), format);
+  const std::int64_t version = json["format_version"].integer();
   if (version != kVersion) {
-    throw UserError({source + ": format_version " + std::to_string(version) + " is not supported",
-                     "this program writes and reads version " + std::to_string(kVersion),
-                     "use the version of the program that wrote the checkpoint"});
+    throw UserError(
+        {json.place() + ": format_version " + std::to_string(version) + " is not supported",
+         "this program writes and reads version " + std::to_string(kVersion),
+         "use the version of the program that wrote the checkpoint"});
   }
 }
 
 void check_own_checksum(Json json, const std::string& source) {
-  const std::uint64_t stored = read_checksum(json_at(json, "xxh3", source), source);
+  const std::uint64_t stored = read_checksum(JsonCursor(json, source)["xxh3"]);
   json.erase("xxh3");
   if (checksum(json.dump()) != stored)
-    throw_damaged_manifest(source, "its content does not match its own checksum (field 'xxh3')");
+    refuse(source + ": its content does not match its own checksum (field 'xxh3')");
+}
+
+Manifest read_manifest(const JsonCursor& json, const std::string& source) {
+  Manifest manifest;
+  manifest.progress = read_progress(json["progress"]);
+  manifest.model = json["model"].object();
+  manifest.settings = json["settings"].object();
+  manifest.model_type = json["model_type"].text();
+  manifest.files = read_checksums(json["files"]);
+  if (const auto state = json.find("rerun_state_machine")) manifest.rerun_state = state->object();
+  if (const JsonCursor optimizer = json["optimizer"]; !optimizer->is_null())
+    manifest.optimizer = read_optimizer(optimizer);
+  for (const auto& [name, value] : manifest.files) {
+    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos)
+      refuse(source + ": an auxiliary file must lie below the folder", name);
+  }
+  if (const auto headers = json.find("headers")) manifest.headers = read_checksums(*headers);
+  for_each_tensor(json, source, [&](const std::string& name, const JsonCursor& tensor) {
+    const auto read = manifest.tensors.emplace(name, read_tensor(tensor)).first;
+    if (const std::string fault = tiling_error(read->second); !fault.empty())
+      refuse(tensor.place() + ": " + fault);
+  });
+  return manifest;
 }
 
 }  // namespace
@@ -218,37 +234,14 @@ std::string manifest_text(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
-Manifest parse_manifest(const std::string& text, const std::string& source) {
-  const Json json = parse_json_unique_keys(text, source);
-  check_format(json, source);
-  check_own_checksum(json, source);
-  Manifest manifest;
-  manifest.progress = read_progress(json_at(json, "progress", source), source);
-  manifest.model = object_at(json, "model", source);
-  manifest.settings = object_at(json, "settings", source);
-  manifest.model_type = json_string(json, "model_type", source);
-  if (json.contains("rerun_state_machine"))
-    manifest.rerun_state = object_at(json, "rerun_state_machine", source);
-  if (const Json& optimizer = json_at(json, "optimizer", source); !optimizer.is_null()) {
-    const std::string place = source + ": optimizer";
-    manifest.optimizer = OptimizerRecord{.name = json_string(optimizer, "name", place),
-                                         .num_steps = count(optimizer, "num_steps", place),
-                                         .loss_scale = read_loss_scale(optimizer, place)};
-  }
-  for (const auto& [name, value] : object_at(json, "files", source).items()) {
-    if (name.empty() || name[0] == '/' || name.find("..") != std::string::npos)
-      throw_damaged_manifest(source, "an auxiliary file must lie below the folder", name);
-    manifest.files[name] = read_checksum(value, source + ": file '" + name + "'");
-  }
-  if (json.contains("headers")) read_headers(json, source, manifest);
-  for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
-    const std::string place = source + ": tensor '" + name + "'";
-    const ManifestTensor& tensor =
-        manifest.tensors.emplace(name, read_tensor(value, place)).first->second;
-    if (const std::string fault = tiling_error(tensor); !fault.empty())
-      throw_damaged_manifest(place, fault);
-  }
-  return manifest;
+Manifest parse_manifest(const std::string& text, const std::string& source) try {
+  const JsonCursor json(parse_json_unique_keys(text, source), source);
+  check_format(json);
+  check_own_checksum(*json, source);
+  return read_manifest(json, source);
+} catch (const UserError& error) {
+  if (!error.parts().fix.empty()) throw;
+  refuse(error.parts().what, error.parts().got);
 }
 
 std::string manifest_part_text(const Manifest& manifest) {
@@ -257,13 +250,13 @@ std::string manifest_part_text(const Manifest& manifest) {
 }
 
 void merge_manifest_part(Manifest& manifest, const std::string& text, const std::string& source) {
-  const Json json = parse_json_unique_keys(text, source);
-  read_headers(json, source, manifest);
-  for (const auto& [name, value] : object_at(json, "tensors", source).items()) {
-    ManifestTensor part = read_tensor(value, source + ": tensor '" + name + "'");
+  const JsonCursor json(parse_json_unique_keys(text, source), source);
+  manifest.headers.merge(read_checksums(json["headers"]));
+  for_each_tensor(json, source, [&](const std::string& name, const JsonCursor& tensor) {
+    ManifestTensor part = read_tensor(tensor);
     const auto [known, is_new] = manifest.tensors.try_emplace(name, part);
     if (!is_new) std::ranges::move(part.pieces, std::back_inserter(known->second.pieces));
-  }
+  });
 }
 
 std::string tiling_error(const Manifest& manifest) {

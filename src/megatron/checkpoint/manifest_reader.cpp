@@ -13,9 +13,10 @@ constexpr const char* kOtherIteration =
 
 }  // namespace
 
-ManifestReader::ManifestReader(std::filesystem::path folder)
-    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
-  for (const auto& [name, tensor] : manifest_.tensors) {
+ManifestReader::ManifestReader(std::filesystem::path folder,
+                               std::shared_ptr<const Manifest> manifest)
+    : folder_(std::move(folder)), manifest_(std::move(manifest)) {
+  for (const auto& [name, tensor] : manifest_->tensors) {
     const std::string place = (folder_ / kManifestFile).string() + ": tensor '" + name + "'";
     const at::ScalarType type = to_scalar_type(tensor.type, place);
     if (tensor.kind == TensorKind::weight) weights_.push_back({name, tensor.shape, type});
@@ -27,8 +28,9 @@ const SafetensorsFile& ManifestReader::file(const std::string& name) {
   auto& file = files_[name];
   if (file) return *file;
   auto opened = std::make_unique<SafetensorsFile>(folder_ / name);
-  const auto expected = manifest_.headers.find(name);
-  if (expected != manifest_.headers.end() && checksum(opened->header_bytes()) != expected->second) {
+  const auto expected = manifest_->headers.find(name);
+  if (expected != manifest_->headers.end() &&
+      checksum(opened->header_bytes()) != expected->second) {
     throw UserError({opened->path().string() + ": checksum of the header does not match",
                      "the data changed since it was written", kOtherIteration});
   }
@@ -62,7 +64,7 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
 
 void ManifestReader::copy_slice(const std::string& name, const TensorSlice& slice,
                                 at::Tensor destination) {
-  const ManifestTensor& tensor = manifest_.tensors.at(name);
+  const ManifestTensor& tensor = manifest_->tensors.at(name);
   const TensorSlice wanted = slice_at(slice.global_offset, slice.shape);
   for (const Piece& piece : tensor.pieces) {
     const auto from = intersect(piece.slice, wanted), to = intersect(wanted, piece.slice);

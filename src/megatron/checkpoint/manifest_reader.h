@@ -16,9 +16,12 @@ namespace megatron {
 
 class ManifestReader : public WeightReader {
  public:
-  explicit ManifestReader(std::filesystem::path folder);
+  /// Reads a folder whose manifest is parsed already.
+  ManifestReader(std::filesystem::path folder, std::shared_ptr<const Manifest> manifest);
+  explicit ManifestReader(const std::filesystem::path& folder)
+      : ManifestReader(folder, std::make_shared<const Manifest>(read_manifest(folder))) {}
 
-  const Manifest& manifest() const { return manifest_; }
+  const Manifest& manifest() const { return *manifest_; }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
   const std::vector<WeightInfo>& states() const override { return states_; }
   /// Copies a slice of a weight, or of optimizer state under its name in the manifest.
@@ -33,7 +36,7 @@ class ManifestReader : public WeightReader {
 
  private:
   std::filesystem::path folder_;
-  Manifest manifest_;
+  std::shared_ptr<const Manifest> manifest_;
   std::vector<WeightInfo> weights_, states_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
   std::set<const Piece*> verified_;

@@ -16,10 +16,12 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::uint64_t kLengthBytes = 8;
 
+constexpr const char* kDamaged =
+    "the file is damaged or not a safetensors file: copy or download it again";
+
 [[noreturn]] void throw_damaged_file(const std::string& source, const std::string& what,
                                      const std::string& got = {}) {
-  throw UserError({source + ": " + what, got,
-                   "the file is damaged or not a safetensors file: copy or download it again"});
+  throw UserError({source + ": " + what, got, kDamaged});
 }
 
 [[noreturn]] void throw_damaged_tensor(const std::string& source, const std::string& name,
@@ -45,45 +47,42 @@ std::string_view header_text(const MappedFile& file) {
   return text;
 }
 
-std::uint64_t unsigned_field(const Json& value, const std::string& source, const std::string& name,
-                             const char* field) {
-  if (!value.is_number_unsigned())
-    throw_damaged_tensor(source, name, std::string(field) + " must hold non-negative integers",
-                         value.dump());
-  return value.get<std::uint64_t>();
+std::uint64_t unsigned_value(const JsonCursor& json) {
+  if (!json->is_number_unsigned())
+    throw UserError({json.name() + " must be a non-negative integer", json->dump(), kDamaged});
+  return json->get<std::uint64_t>();
 }
 
-Shape read_shape(const Json& entry, const std::string& source, const std::string& name) {
-  const Json& json = json_at(entry, "shape", source + ": tensor '" + name + "'");
-  if (!json.is_array()) throw_damaged_tensor(source, name, "shape must be a list");
+Shape read_shape(const JsonCursor& json) {
   Shape shape;
-  for (const Json& extent : json) {
-    const std::uint64_t value = unsigned_field(extent, source, name, "shape");
+  for (const JsonCursor& extent : json.elements()) {
+    const std::uint64_t value = unsigned_value(extent);
     if (value > (std::uint64_t{1} << 62))
-      throw_damaged_tensor(source, name, "shape is too large", json.dump());
+      throw_damaged_file(json.place(), "is too large", json->dump());
     shape.push_back(static_cast<std::int64_t>(value));
   }
   return shape;
 }
 
-StoredTensor read_entry(const std::string& name, const Json& entry, const std::string& source) {
-  const std::string place = source + ": tensor '" + name + "'";
+StoredTensor read_entry(const std::string& name, const JsonCursor& entry) try {
   StoredTensor tensor{.name = name, .shape = {}};
-  const std::string type = json_string(entry, "dtype", place);
+  const std::string type = entry["dtype"].text();
   const auto known = parse_safetensors_dtype(type);
-  if (!known) throw_damaged_tensor(source, name, "unknown dtype", type);
+  if (!known) throw_damaged_file(entry.place(), "unknown dtype", type);
   tensor.type = *known;
-  tensor.shape = read_shape(entry, source, name);
-  const Json& offsets = json_at(entry, "data_offsets", place);
-  if (!offsets.is_array() || offsets.size() != 2)
-    throw_damaged_tensor(source, name, "data_offsets must be [begin, end]");
-  tensor.begin = unsigned_field(offsets[0], source, name, "data_offsets");
-  tensor.end = unsigned_field(offsets[1], source, name, "data_offsets");
-  for (const auto& [key, value] : entry.items()) {
+  tensor.shape = read_shape(entry["shape"]);
+  const std::vector<JsonCursor> offsets = entry["data_offsets"].elements();
+  if (offsets.size() != 2) throw_damaged_file(entry.place(), "data_offsets must be [begin, end]");
+  tensor.begin = unsigned_value(offsets[0]);
+  tensor.end = unsigned_value(offsets[1]);
+  for (const auto& [key, value] : entry->items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets")
-      throw_damaged_tensor(source, name, "unknown field", key);
+      throw_damaged_file(entry.place(), "unknown field", key);
   }
   return tensor;
+} catch (const UserError& error) {
+  if (!error.parts().fix.empty()) throw;
+  throw UserError({error.parts().what, error.parts().got, kDamaged});
 }
 
 void check_sizes(const StoredTensor& tensor, std::uint64_t data_size, const std::string& source) {
@@ -168,7 +167,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
       metadata_ = read_metadata(entry, source);
       continue;
     }
-    tensors_.push_back(read_entry(name, entry, source));
+    tensors_.push_back(read_entry(name, JsonCursor(entry, source + ": tensor '" + name + "'")));
     check_sizes(tensors_.back(), data_.size(), source);
   }
   std::sort(tensors_.begin(), tensors_.end(), [](const StoredTensor& a, const StoredTensor& b) {

@@ -55,15 +55,15 @@ std::string write_decision(const Decision& decision) {
 
 Decision read_decision(const std::string& text) {
   const std::string source = "a decision of the first launcher";
-  const Json json = parse_json(text, source);
-  Decision decision{.round = json_int(json, "round", source),
-                    .num_hosts = json_int(json, "num_hosts", source),
-                    .restarts = json_int(json, "restarts", source),
-                    .reason = json_string(json, "reason", source),
-                    .code = static_cast<int>(json_int(json, "code", source)),
-                    .is_restart = json_int(json, "is_restart", source) != 0,
-                    .blame = json_string(json, "blame", source)};
-  const std::int64_t kind = json_int(json, "kind", source);
+  const JsonCursor json(parse_json(text, source), source);
+  Decision decision{.round = json["round"].integer(),
+                    .num_hosts = json["num_hosts"].integer(),
+                    .restarts = json["restarts"].integer(),
+                    .reason = json["reason"].text(),
+                    .code = static_cast<int>(json["code"].integer()),
+                    .is_restart = json["is_restart"].integer() != 0,
+                    .blame = json["blame"].text()};
+  const std::int64_t kind = json["kind"].integer();
   if (kind < 0 || kind > static_cast<std::int64_t>(Decision::Kind::end) || decision.code < 0 ||
       decision.code > 255)
     throw UserError({source, "is not one: " + text.substr(0, 200), "use one version on all hosts"});

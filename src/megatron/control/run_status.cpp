@@ -33,10 +33,9 @@ std::string written(const RankFailure& failure) {
 
 RankFailure read(const std::string& text) {
   const std::string source = "a failure in the run's store";
-  const Json json = parse_json(text, source);
-  return {json_int(json, "rank", source), json_string(json, "host", source),
-          static_cast<int>(json_int(json, "code", source)), json_string(json, "text", source),
-          json_int(json, "is_of_others", source) != 0};
+  const JsonCursor json(parse_json(text, source), source);
+  return {json["rank"].integer(), json["host"].text(), static_cast<int>(json["code"].integer()),
+          json["text"].text(), json["is_of_others"].integer() != 0};
 }
 
 }  // namespace

@@ -24,12 +24,13 @@ std::optional<double> parse_weight(const std::string& text) {
 /// Reads a --per-split-data-args-path file. Its fields train, valid and test hold a list, a string
 /// of words, or null.
 std::array<std::optional<Blend>, 3> read_per_split_file(const std::string& path) {
-  const Json file = read_json(path);
+  const JsonCursor file(read_json(path), path);
   std::array<std::optional<Blend>, 3> blends;
   for (const Split split : kSplits) {
     const std::string key(split_name(split));
-    const Json& value = json_at(file, key, path);
-    const std::string source = path + ": field '" + key + "'";
+    const JsonCursor cursor = file[key];
+    const Json& value = *cursor;
+    const std::string source = cursor.name();
     std::vector<std::string> words;
     if (value.is_null()) continue;
     if (value.is_string()) {

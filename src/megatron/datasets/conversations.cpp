@@ -21,11 +21,11 @@ bool is_blank(std::string_view line) {
 
 std::string excerpt(const Json& value) { return std::string(utf8_prefix(value.dump(), 80)); }
 
-std::string text_member(const Json& message, const char* key, const std::string& where) {
-  const Json& value = json_at(message, key, where);
-  if (!value.is_string())
-    throw UserError({where + ": '" + key + "' must be text", excerpt(value), ""});
-  return value.get<std::string>();
+std::string text_member(const JsonCursor& message, const char* key, const std::string& where) {
+  const JsonCursor value = message[key];
+  if (!value->is_string())
+    throw UserError({where + ": '" + key + "' must be text", excerpt(*value), ""});
+  return value.text();
 }
 
 /// Refuses a compressed file, which would otherwise be taken for one broken line.
@@ -89,13 +89,13 @@ Conversation parse_messages(std::string_view line, const std::string& where,
                             bool* had_invalid_utf8) {
   const std::optional<std::string> valid = replace_invalid_utf8(line);
   if (had_invalid_utf8 != nullptr) *had_invalid_utf8 = valid.has_value();
-  const Json json = parse_json(valid ? *valid : line, where);
-  const Json& list = json_at(json, "messages", where);
-  if (!list.is_array() || list.empty())
+  const JsonCursor json(parse_json(valid ? *valid : line, where), where);
+  const JsonCursor list = json["messages"];
+  if (!list->is_array() || list->empty())
     throw UserError(
-        {where + ": 'messages' must be a list of at least one message", excerpt(list), ""});
+        {where + ": 'messages' must be a list of at least one message", excerpt(*list), ""});
   Conversation messages;
-  for (const Json& message : list)
+  for (const JsonCursor& message : list.elements())
     messages.push_back(
         {text_member(message, "role", where), text_member(message, "content", where)});
   return messages;

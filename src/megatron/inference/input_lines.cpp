@@ -26,9 +26,9 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     const std::string source = path.string() + ", line " + std::to_string(number);
-    prompts.push_back(path.extension() == ".jsonl"
-                          ? json_string(parse_json(line, source), "text", source)
-                          : line);
+    if (path.extension() == ".jsonl")
+      line = JsonCursor(parse_json(line, source), source)["text"].text();
+    prompts.push_back(line);
   }
   if (prompts.empty())
     throw UserError(
@@ -37,12 +37,11 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
 }
 
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {
-  const Json object = parse_json(line, source);
-  const Json& ids = json_at(object, "ids", source);
-  if (!ids.is_array())
-    throw UserError({source + ": field 'ids' must be a list of token ids", ids.dump(), ""});
+  const JsonCursor ids = JsonCursor(parse_json(line, source), source)["ids"];
+  if (!ids->is_array())
+    throw UserError({source + ": field 'ids' must be a list of token ids", ids->dump(), ""});
   std::vector<std::int64_t> result;
-  for (const Json& id : ids) {
+  for (const Json& id : *ids) {
     if (!id.is_number_integer())
       throw UserError({source + ": ids[" + std::to_string(result.size()) + "] must be an integer",
                        id.dump(), ""});

@@ -69,9 +69,8 @@ std::string scalar_from_json(const Json& value) {
   return value.dump();
 }
 
-void read_member(const Field& field, const Json& object, Config& config,
-                 const std::string& source) {
-  const Json& value = json_at(object, field.name, source);
+void read_member(const Field& field, const JsonCursor& cursor, Config& config) {
+  const Json& value = *cursor;
   try {
     std::vector<std::string> values;
     if (value.is_array()) {
@@ -81,7 +80,7 @@ void read_member(const Field& field, const Json& object, Config& config,
     }
     field.set(&config, values);
   } catch (const FieldError& error) {
-    throw UserError({source + ": field '" + field.name + "' " + error.reason, "", error.fix});
+    throw UserError({cursor.name() + ' ' + error.reason, "", error.fix});
   }
 }
 
@@ -248,11 +247,12 @@ Json architecture_to_json(const TransformerConfig& config) {
 TransformerConfig architecture_from_json(const Json& json, const std::string& source) {
   TransformerConfig config;
   std::size_t known = 0;
+  const JsonCursor cursor(json, source);
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
       const bool may_be_absent = field.older_checkpoints_lack_it || is_moe_member(field.name);
       if (may_be_absent && !json.contains(field.name)) continue;
-      read_member(field, json, config, source);
+      read_member(field, cursor[field.name], config);
       ++known;
     }
   }

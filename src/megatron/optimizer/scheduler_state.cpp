@@ -13,12 +13,12 @@ namespace megatron {
 namespace {
 
 template <class E>
-E value_of(const Json& state, const std::string& key, const std::string& source) {
-  const std::string text = json_string(state, key, source);
+E value_of(const JsonCursor& state, const std::string& key) {
+  const std::string text = state[key].text();
   for (const auto& [name, value] : EnumNames<E>::value) {
     if (name == text) return value;
   }
-  throw UserError({source + ": unknown " + key, text,
+  throw UserError({state.place() + ": unknown " + key, text,
                    "the checkpoint was written by another program; resume with "
                    "--override-opt_param-scheduler"});
 }
@@ -39,32 +39,32 @@ constexpr Entry kEntries[] = {
     {"wd_incr_steps", "--train-iters or --train-samples (in samples)"},
     {"wd_incr_style", "--weight-decay-incr-style"}};
 
-void check_same_schedule(const Json& mine, const Json& theirs, const std::string& source) {
+void check_same_schedule(const Json& mine, const JsonCursor& theirs) {
   std::string differences;
   for (const Entry& entry : kEntries) {
-    const Json& there = json_at(theirs, entry.key, source);
+    const Json& there = *theirs[entry.key];
     if (mine.at(entry.key) == there) continue;
     differences += std::string("\n  ") + entry.key + ": " + mine.at(entry.key).dump() + " here, " +
                    there.dump() + " in the checkpoint; set by " + entry.flags;
   }
   if (differences.empty()) return;
-  throw UserError(
-      {source + ": the learning rate or weight decay schedule differs from this run's flags",
-       differences,
-       "give the same flags, or --override-opt_param-scheduler (these flags win) or "
-       "--use-checkpoint-opt_param-scheduler (the checkpoint wins)"});
+  throw UserError({theirs.place() +
+                       ": the learning rate or weight decay schedule differs from this run's flags",
+                   differences,
+                   "give the same flags, or --override-opt_param-scheduler (these flags win) or "
+                   "--use-checkpoint-opt_param-scheduler (the checkpoint wins)"});
 }
 
-void load_fields(ParamSchedule& schedule, const Json& state, const std::string& source) {
-  schedule.max_lr = json_double(state, "max_lr", source);
-  schedule.min_lr = json_double(state, "min_lr", source);
-  schedule.lr_warmup_steps = json_double(state, "lr_warmup_steps", source);
-  schedule.lr_decay_steps = json_int(state, "lr_decay_steps", source);
-  schedule.lr_decay_style = value_of<LrDecayStyle>(state, "lr_decay_style", source);
-  schedule.start_wd = json_double(state, "start_wd", source);
-  schedule.end_wd = json_double(state, "end_wd", source);
-  schedule.wd_incr_steps = json_int(state, "wd_incr_steps", source);
-  schedule.wd_incr_style = value_of<WeightDecayIncrStyle>(state, "wd_incr_style", source);
+void load_fields(ParamSchedule& schedule, const JsonCursor& state) {
+  schedule.max_lr = state["max_lr"].number();
+  schedule.min_lr = state["min_lr"].number();
+  schedule.lr_warmup_steps = state["lr_warmup_steps"].number();
+  schedule.lr_decay_steps = state["lr_decay_steps"].integer();
+  schedule.lr_decay_style = value_of<LrDecayStyle>(state, "lr_decay_style");
+  schedule.start_wd = state["start_wd"].number();
+  schedule.end_wd = state["end_wd"].number();
+  schedule.wd_incr_steps = state["wd_incr_steps"].integer();
+  schedule.wd_incr_style = value_of<WeightDecayIncrStyle>(state, "wd_incr_style");
 }
 
 }  // namespace
@@ -94,12 +94,13 @@ Json OptimizerParamScheduler::state() const {
 
 void OptimizerParamScheduler::load_state_dict(const Json& state, ScheduleConflict conflict,
                                               const std::string& source) {
-  const std::int64_t num_steps = json_int(state, "num_steps", source);
+  const JsonCursor saved(state, source);
+  const std::int64_t num_steps = saved["num_steps"].integer();
   if (num_steps < 0)
     throw UserError({source + ": num_steps is negative", std::to_string(num_steps),
                      "the checkpoint is damaged"});
-  if (conflict == ScheduleConflict::refuse) check_same_schedule(this->state(), state, source);
-  if (conflict == ScheduleConflict::use_checkpoint) load_fields(schedule_, state, source);
+  if (conflict == ScheduleConflict::refuse) check_same_schedule(this->state(), saved);
+  if (conflict == ScheduleConflict::use_checkpoint) load_fields(schedule_, saved);
   num_steps_ = num_steps;
 }
 

@@ -170,17 +170,16 @@ MemoryTable memory_table_of(const std::string& json_text) {
   return memory_table_of(parse_json(json_text, "the memory of a rank"));
 }
 
-MemoryTable memory_table_of(const Json& json) {
-  const std::string source = "a memory table";
-  MemoryTable table{.workspaces = json_double(json, "workspaces", source),
-                    .peak = json_double(json, "peak", source)};
-  for (const MemoryRow& row : kRows) table.*row.bytes = json_double(json, row.key, source);
+MemoryTable memory_table_of(const Json& table_json) {
+  const JsonCursor json(table_json, "a memory table");
+  MemoryTable table{.workspaces = json["workspaces"].number(), .peak = json["peak"].number()};
+  for (const MemoryRow& row : kRows) table.*row.bytes = json[row.key].number();
   for (const OffloadedRow& row : kOffloadedRows)
-    table.*row.part.*row.bytes = json_double(json, row.key, source);
-  for (const Json& unit : json_at(json, "units", source))
-    table.units.push_back({.name = json_string(unit, "name", source),
-                           .kind = json_string(unit, "kind", source),
-                           .bytes = json_double(unit, "bytes", source)});
+    table.*row.part.*row.bytes = json[row.key].number();
+  for (const JsonCursor& unit : json["units"].elements())
+    table.units.push_back({.name = unit["name"].text(),
+                           .kind = unit["kind"].text(),
+                           .bytes = unit["bytes"].number()});
   return table;
 }
 

@@ -37,9 +37,9 @@ std::string_view TokenizerMetadata::default_type() const {
 }
 
 TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
-  const Json json = read_json(path);
   const std::string source = path.string();
-  TokenizerMetadata metadata{.library = json_string(json, "library", source)};
+  const JsonCursor json(read_json(path), source);
+  TokenizerMetadata metadata{.library = json["library"].text()};
   const auto found = types_of_libraries().find(metadata.library);
   if (found == types_of_libraries().end()) {
     std::string names;
@@ -50,14 +50,14 @@ TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
   }
   metadata.types = found->second;
   for (const char* own : {"class_name", "class_path"})
-    if (const auto name = json.find(own); name != json.end() && !name->is_null())
-      throw UserError({source + ": " + own + " names a class in Python", name->dump(),
+    if (const auto name = json.find(own); name && !(*name)->is_null())
+      throw UserError({source + ": " + own + " names a class in Python", (*name)->dump(),
                        "remove the field; the tokenizer's files decide"});
   const auto chat = json.find("chat_template");
-  metadata.has_chat_template = chat != json.end() && !chat->is_null();
-  if (metadata.has_chat_template && !chat->is_string())
+  metadata.has_chat_template = chat && !(*chat)->is_null();
+  if (metadata.has_chat_template && !(*chat)->is_string())
     throw UserError(
-        {source + ": chat_template must be a text", std::string(chat->type_name()), ""});
+        {source + ": chat_template must be a text", std::string((*chat)->type_name()), ""});
   return metadata;
 }
 

@@ -267,11 +267,10 @@ std::optional<LocalChoice> choose_local_checkpoint(const LocalSearch& search, st
 FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStore& store,
                                  Optimizer* optimizer, const Axis& world) {
   const fs::path& folder = source.folder;
-  Manifest manifest;
+  const Manifest& manifest = *source.manifest;
   FilesOfRank mine;
   std::exception_ptr error;
   try {
-    manifest = read_manifest(folder);
     mine.lacking = find_lacking(folder, manifest, needed_files(manifest, store, optimizer));
   } catch (const std::exception&) {  // thrown on all ranks below
     error = std::current_exception();

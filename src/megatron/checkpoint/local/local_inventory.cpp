@@ -70,13 +70,11 @@ std::string held_text(const std::vector<HeldCheckpoint>& held) {
 
 std::vector<HeldCheckpoint> parse_held(const std::string& text) {
   std::vector<HeldCheckpoint> held;
-  for (const Json& one : parse_json(text, kSource)) {
-    HeldCheckpoint& read = held.emplace_back();
-    read.iteration = json_int(one, "iteration", kSource);
-    read.identity = std::stoull(json_string(one, "identity", kSource), nullptr, 16);
-    read.num_files = static_cast<std::size_t>(json_int(one, "num_files", kSource));
-    read.files = json_at(one, "files", kSource).get<std::vector<std::string>>();
-  }
+  for (const JsonCursor& one : JsonCursor(parse_json(text, kSource), kSource).elements())
+    held.push_back({.iteration = one["iteration"].integer(),
+                    .identity = std::stoull(one["identity"].text(), nullptr, 16),
+                    .num_files = static_cast<std::size_t>(one["num_files"].integer()),
+                    .files = one["files"]->get<std::vector<std::string>>()});
   return held;
 }
 

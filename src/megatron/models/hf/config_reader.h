@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "megatron/base/json_value.h"
+#include "megatron/base/json.h"
 
 namespace megatron {
 
@@ -15,7 +15,7 @@ class ConfigReader {
  public:
   ConfigReader(const Json& object, std::string source);
 
-  const std::string& source() const { return source_; }
+  std::string source() const { return object_.place(); }
   bool has(const std::string& key) const { return find(key) != nullptr; }
   /// Returns whether the key is present, even with a null value.
   bool contains_key(const std::string& key) const;
@@ -44,8 +44,7 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
-  JsonValue object_;
-  std::string source_;
+  JsonCursor object_;
 };
 
 }  // namespace megatron

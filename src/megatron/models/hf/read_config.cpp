@@ -354,7 +354,7 @@ void check_dropouts(const TransformerConfig& model, const std::string& source) {
 
 HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);
-  const std::string model_type = json_string(json, "model_type", source);
+  const std::string model_type = JsonCursor(json, source)["model_type"].text();
   reject_unsupported_features(config);
   const auto kind = std::find_if(kLlamaVariants.begin(), kLlamaVariants.end(),
                                  [&](const LlamaVariant& k) { return k.model_type == model_type; });

@@ -69,28 +69,28 @@ std::string wait_text(std::int64_t rank, const RankState& state) {
          state.wait.call;
 }
 
-std::int64_t rank_of(const Json& rank, std::int64_t world_size, const std::string& source) {
-  if (rank.is_number_integer()) {
-    const auto number = rank.get<std::int64_t>();
+std::int64_t rank_of(const JsonCursor& rank, std::int64_t world_size, const std::string& source) {
+  if (rank->is_number_integer()) {
+    const auto number = rank->get<std::int64_t>();
     if (number >= 0 && number < world_size) return number;
   }
-  throw UserError({source, "name " + rank.dump() + " as a rank of " + std::to_string(world_size),
+  throw UserError({source, "name " + rank->dump() + " as a rank of " + std::to_string(world_size),
                    "use one version of megatron on all hosts"});
 }
 
-std::vector<std::int64_t> missing_of(const Json& state, std::int64_t world_size,
+std::vector<std::int64_t> missing_of(const JsonCursor& state, std::int64_t world_size,
                                      const std::string& source) {
   std::vector<std::int64_t> missing;
-  for (const Json& rank : json_at(state, "missing", source))
+  for (const JsonCursor& rank : state["missing"].elements())
     missing.push_back(rank_of(rank, world_size, source));
   return missing;
 }
 
-RankSection section_from(const Json& section, const std::string& source) {
+RankSection section_from(const JsonCursor& section) {
   using std::chrono::milliseconds;
-  return {.what = json_string(section, "what", source),
-          .age = milliseconds(json_int(section, "age_ms", source)),
-          .since_progress = milliseconds(json_int(section, "since_progress_ms", source))};
+  return {.what = section["what"].text(),
+          .age = milliseconds(section["age_ms"].integer()),
+          .since_progress = milliseconds(section["since_progress_ms"].integer())};
 }
 
 std::string details_text(const std::vector<std::string>& details) {
@@ -200,21 +200,21 @@ std::string write_states(const RankStates& states) {
 RankStates read_states(const std::string& text, std::int64_t world_size) {
   const std::string source = "the states of a host's ranks";
   RankStates states;
-  for (const Json& item : parse_json(text, source)) {
-    const std::int64_t number = json_int(item, "kind", source);
+  for (const JsonCursor& item : JsonCursor(parse_json(text, source), source).elements()) {
+    const std::int64_t number = item["kind"].integer();
     if (number < 0 || number > static_cast<std::int64_t>(Kind::silent))
       throw UserError({source, "are of kind " + std::to_string(number),
                        "use one version of megatron on all hosts"});
     const auto kind = static_cast<Kind>(number);
-    RankWait wait{kind == Kind::waiting, json_string(item, "call", source),
-                  missing_of(item, world_size, source), json_int(item, "iteration", source)};
-    RankState& state = states[rank_of(json_at(item, "rank", source), world_size, source)];
+    RankWait wait{kind == Kind::waiting, item["call"].text(), missing_of(item, world_size, source),
+                  item["iteration"].integer()};
+    RankState& state = states[rank_of(item["rank"], world_size, source)];
     state = {.kind = kind,
              .wait = std::move(wait),
-             .process = json_int(item, "process", source),
-             .host = json_string(item, "host", source)};
-    state.stack = json_string(item, "stack", source);
-    if (item.contains("section")) state.section = section_from(item["section"], source);
+             .process = item["process"].integer(),
+             .host = item["host"].text()};
+    state.stack = item["stack"].text();
+    if (const auto section = item.find("section")) state.section = section_from(*section);
   }
   return states;
 }

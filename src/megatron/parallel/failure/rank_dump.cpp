@@ -79,43 +79,34 @@ JsonText dump_json(const RankDump& dump) {
 }
 
 template <class Value>
-std::vector<Value> list_of(const Json& object, const std::string& key, const std::string& source) {
+std::vector<Value> list_of(const JsonCursor& json) {
   try {
-    return json_at(object, key, source).get<std::vector<Value>>();
+    return json->get<std::vector<Value>>();
   } catch (const Json::exception&) {
-    refuse(source, "\"" + key + "\" is not a list of the expected type");
+    refuse(json.name(), "is not a list of the expected type");
   }
 }
 
-/// Returns the items of a list of objects.
-const Json& items_of(const Json& object, const std::string& key, const std::string& source) {
-  const Json& items = json_at(object, key, source);
-  if (!items.is_array()) refuse(source, "\"" + key + "\" is not a list");
-  return items;
-}
-
 /// Inverse of runs_json().
-std::vector<std::int64_t> ranks_of(const Json& members, std::int64_t world_size,
-                                   const std::string& source) {
+std::vector<std::int64_t> ranks_of(const JsonCursor& json, std::int64_t world_size) {
   std::vector<std::int64_t> ranks;
-  for (const auto& run : list_of<std::vector<std::int64_t>>(members, "ranks", source)) {
+  for (const auto& run : list_of<std::vector<std::int64_t>>(json)) {
     const bool is_run = run.size() == 3 && run[0] >= 0 && run[0] < world_size && run[1] > 0 &&
                         run[2] > 0 && run[1] - 1 <= (world_size - 1 - run[0]) / run[2] &&
                         (ranks.empty() || run[0] > ranks.back());
-    if (!is_run) refuse(source, "\"ranks\" has an entry that is not first, count and stride");
+    if (!is_run) refuse(json.name(), "has an entry that is not first, count and stride");
     for (std::int64_t i = 0; i < run[1]; ++i) ranks.push_back(run[0] + i * run[2]);
   }
   return ranks;
 }
 
-CallGroups read_groups(const Json& json, std::int64_t world_size, const std::string& source) {
-  const Json& groups = json_at(json, "groups", source);
-  if (!groups.is_object()) refuse(source, "\"groups\" is not an object");
+CallGroups read_groups(const JsonCursor& json, std::int64_t world_size, const std::string& source) {
   CallGroups found;
   std::int64_t num_ranks = 0;
-  for (const auto& [group, members] : groups.items()) {
+  for (const auto& [group, value] : json.object().items()) {
     CallGroup& read = found[group];
-    read = {json_string(members, "axis", source), ranks_of(members, world_size, source)};
+    const JsonCursor members = json[group];
+    read = {members["axis"].text(), ranks_of(members["ranks"], world_size)};
     num_ranks += static_cast<std::int64_t>(read.ranks.size());
     if (num_ranks > kMostGroupsOfAllRanks * world_size) refuse(source, "has too many groups");
   }
@@ -130,21 +121,21 @@ CommOperation operation_of(const std::string& name, const std::string& source) {
   refuse(source, "has a call '" + name + "'");
 }
 
-CallRecord read_call(const Json& json, const std::string& source) {
-  return {.number = static_cast<std::uint64_t>(json_int(json, "number", source)),
-          .group = json_string(json, "group", source),
-          .group_number = static_cast<std::uint64_t>(json_int(json, "group_number", source)),
-          .operation = operation_of(json_string(json, "operation", source), source),
-          .axis = json_string(json, "axis", source),
-          .what = json_string(json, "what", source),
-          .layer = json_string(json, "layer", source),
-          .type = json_string(json, "type", source),
-          .shape = list_of<std::int64_t>(json, "shape", source),
-          .is_uneven = json_bool(json, "uneven", source),
-          .is_awaited = json_bool(json, "awaited", source),
-          .peer = json_int(json, "peer", source),
-          .entered_s = json_double(json, "entered", source),
-          .left_s = json_double(json, "left", source)};
+CallRecord read_call(const JsonCursor& json, const std::string& source) {
+  return {.number = static_cast<std::uint64_t>(json["number"].integer()),
+          .group = json["group"].text(),
+          .group_number = static_cast<std::uint64_t>(json["group_number"].integer()),
+          .operation = operation_of(json["operation"].text(), source),
+          .axis = json["axis"].text(),
+          .what = json["what"].text(),
+          .layer = json["layer"].text(),
+          .type = json["type"].text(),
+          .shape = list_of<std::int64_t>(json["shape"]),
+          .is_uneven = json["uneven"].boolean(),
+          .is_awaited = json["awaited"].boolean(),
+          .peer = json["peer"].integer(),
+          .entered_s = json["entered"].number(),
+          .left_s = json["left"].number()};
 }
 
 }  // namespace
@@ -160,20 +151,20 @@ void write_dump(const fs::path& path, const RankDump& dump) {
 
 RankDump read_dump(const fs::path& path) {
   const std::string source = path.string();
-  const Json json = read_json(path);
-  RankDump dump{.rank = json_int(json, "rank", source),
-                .world_size = json_int(json, "world_size", source),
-                .host = json_string(json, "host", source),
-                .process = json_int(json, "process", source),
-                .start = json_string(json, "start", source),
-                .time_s = json_double(json, "time", source),
-                .state = json_string(json, "state", source),
-                .is_on_device = json_bool(json, "on_device", source),
-                .reason = json_string(json, "reason", source),
+  const JsonCursor json(read_json(path), source);
+  RankDump dump{.rank = json["rank"].integer(),
+                .world_size = json["world_size"].integer(),
+                .host = json["host"].text(),
+                .process = json["process"].integer(),
+                .start = json["start"].text(),
+                .time_s = json["time"].number(),
+                .state = json["state"].text(),
+                .is_on_device = json["on_device"].boolean(),
+                .reason = json["reason"].text(),
                 .wait = {.is_waiting = false,
-                         .call = json_string(json, "waits_in", source),
-                         .missing = list_of<std::int64_t>(json, "waits_for", source),
-                         .iteration = json_int(json, "iteration", source)},
+                         .call = json["waits_in"].text(),
+                         .missing = list_of<std::int64_t>(json["waits_for"]),
+                         .iteration = json["iteration"].integer()},
                 .calls = {},
                 .groups = {},
                 .threads = {}};
@@ -182,12 +173,12 @@ RankDump read_dump(const fs::path& path) {
     refuse(source, "is of rank " + std::to_string(dump.rank) + " of " +
                        std::to_string(dump.world_size) + " ranks");
   dump.wait.is_waiting = !dump.wait.call.empty();
-  for (const Json& call : items_of(json, "calls", source))
+  for (const JsonCursor& call : json["calls"].elements())
     dump.calls.push_back(read_call(call, source));
-  for (const Json& thread : items_of(json, "threads", source))
-    dump.threads.push_back({json_int(thread, "thread", source), json_string(thread, "name", source),
-                            list_of<std::string>(thread, "frames", source)});
-  dump.groups = read_groups(json, dump.world_size, source);
+  for (const JsonCursor& thread : json["threads"].elements())
+    dump.threads.push_back({thread["thread"].integer(), thread["name"].text(),
+                            list_of<std::string>(thread["frames"])});
+  dump.groups = read_groups(json["groups"], dump.world_size, source);
   return dump;
 }
 

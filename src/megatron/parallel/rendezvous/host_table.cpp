@@ -130,19 +130,20 @@ Json write_hosts(const std::vector<RankRecord>& records, const std::string& star
           {"start", start}};
 }
 
-RunHosts read_hosts(const Json& table, const RankRecord& own, std::int64_t rank,
+RunHosts read_hosts(const Json& json, const RankRecord& own, std::int64_t rank,
                     std::int64_t world_size) {
-  RunHosts hosts{.names = lines_of(json_string(table, "hosts", kSource)),
+  const JsonCursor table(json, kSource);
+  RunHosts hosts{.names = lines_of(table["hosts"].text()),
                  .host_of_rank = {},
-                 .start = json_string(table, "start", kSource),
+                 .start = table["start"].text(),
                  .own_identity = own.host_id};
   hosts.host_of_rank.reserve(static_cast<std::size_t>(world_size));
-  for (const Json& entry : json_at(table, "runs", kSource)) {
+  for (const Json& entry : table["runs"].array()) {
     const Run run = read_run(entry);
     for (std::int64_t i = 0; i < run.repeats; ++i)
       add_run(hosts, run, run.host + i, rank, world_size);
   }
-  const std::vector<std::string> addresses = lines_of(json_string(table, "addresses", kSource));
+  const std::vector<std::string> addresses = lines_of(table["addresses"].text());
   if (addresses.size() != hosts.names.size()) refuse("has not one address for each host");
   if (static_cast<std::int64_t>(hosts.host_of_rank.size()) != world_size)
     refuse("is of " + std::to_string(hosts.host_of_rank.size()) + " ranks, and this run has " +

@@ -84,10 +84,9 @@ std::string write_record(const RankRecord& record) {
 
 RankRecord read_record(const std::string& text) {
   const std::string source = "a rank's record in the run's store";
-  const Json json = parse_json(text, source);
-  return {json_string(json, "host", source),    json_string(json, "host_id", source),
-          json_string(json, "address", source), json_int(json, "pid", source),
-          json_string(json, "cpus", source),    json_string(json, "settings", source)};
+  const JsonCursor json(parse_json(text, source), source);
+  return {json["host"].text(),   json["host_id"].text(), json["address"].text(),
+          json["pid"].integer(), json["cpus"].text(),    json["settings"].text()};
 }
 
 std::string write_settings(const SettingsText& settings) { return compact_json(Json(settings)); }

@@ -28,9 +28,10 @@ Templates templates_in(const fs::path& path) {
     throw UserError(
         {source + " must be a text or a list of templates", std::string(found->type_name()), ""});
   Templates templates;
-  for (const Json& entry : *found) {
-    const std::string name = json_string(entry, "name", source);
-    templates[name] = {json_string(entry, "template", source), source + " '" + name + "'"};
+  for (const Json& value : *found) {
+    const JsonCursor entry(value, source);
+    const std::string name = entry["name"].text();
+    templates[name] = {entry["template"].text(), source + " '" + name + "'"};
   }
   return templates;
 }
@@ -109,11 +110,9 @@ std::vector<std::pair<std::string, chat::Value>> special_token_variables(
     has_files = true;
     const Json config = read_json(path);
     for (const char* key : kSpecialTokens) {
-      const auto found = config.find(key);
-      if (found == config.end() || found->is_null()) continue;
-      tokens.emplace(key, found->is_object()
-                              ? json_string(*found, "content", path.string() + ": " + key)
-                              : json_string(config, key, path.string()));
+      const auto found = JsonCursor(config, path.string()).find(key);
+      if (!found || (*found)->is_null()) continue;
+      tokens.emplace(key, (*found)->is_object() ? (*found)["content"].text() : found->text());
     }
   }
   if (!has_files && tokenizer != nullptr) {

@@ -37,19 +37,16 @@ std::size_t end_of_leading_space(std::string_view text) {
 
 }  // namespace
 
-AddedTokens::AddedTokens(const Json& list, const Vocabulary& vocabulary,
-                         const Normalizer* normalizer, const std::string& where)
+AddedTokens::AddedTokens(const JsonCursor& list, const Vocabulary& vocabulary,
+                         const Normalizer* normalizer)
     : next_id_(vocabulary.size()) {
-  if (!list.is_array())
-    throw UserError({where + " must be an array", std::string(list.type_name()), ""});
-  std::size_t index = 0;
-  for (const Json& entry : list)
-    add(entry, vocabulary, normalizer, where + "[" + std::to_string(index++) + "]");
+  for (const JsonCursor& entry : list.elements()) add(entry, vocabulary, normalizer);
 }
 
-std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& content,
-                                     const Vocabulary& vocabulary, const std::string& where) {
-  const std::int64_t id = json_int(entry, "id", where);
+std::int32_t AddedTokens::checked_id(const JsonCursor& entry, const std::string& content,
+                                     const Vocabulary& vocabulary) {
+  const std::string where = entry.place();
+  const std::int64_t id = entry["id"].integer();
   if (id < 0 || id > kMaxTokenId)
     throw UserError({where + ": field 'id' must be from 0 to " + std::to_string(kMaxTokenId),
                      std::to_string(id), ""});
@@ -69,16 +66,17 @@ std::int32_t AddedTokens::checked_id(const Json& entry, const std::string& conte
   return expected;
 }
 
-void AddedTokens::add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer,
-                      const std::string& where) {
-  const std::string content = json_string(entry, "content", where);
+void AddedTokens::add(const JsonCursor& entry, const Vocabulary& vocabulary,
+                      const Normalizer* normalizer) {
+  const std::string where = entry.place();
+  const std::string content = entry["content"].text();
   if (content.empty())
     throw UserError({where + ": field 'content' is empty", "", "an added token needs a text"});
-  const std::int32_t id = checked_id(entry, content, vocabulary, where);
-  const bool is_normalized = json_bool(entry, "normalized", where);
+  const std::int32_t id = checked_id(entry, content, vocabulary);
+  const bool is_normalized = entry["normalized"].boolean();
   Token token{is_normalized && normalizer != nullptr ? normalizer->apply(content) : content,
-              json_bool(entry, "special", where), json_bool(entry, "single_word", where),
-              json_bool(entry, "lstrip", where), json_bool(entry, "rstrip", where)};
+              entry["special"].boolean(), entry["single_word"].boolean(), entry["lstrip"].boolean(),
+              entry["rstrip"].boolean()};
   if (token.decoded.empty())
     throw UserError({where + ": token \"" + content + "\" is empty once normalized", "",
                      "set normalized to false"});

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 #include "megatron/tokenizers/hugging_face/token_trie.h"
 #include "megatron/tokenizers/vocabulary.h"
@@ -24,10 +24,9 @@ class AddedTokens {
 
   AddedTokens() = default;
   /// Throws UserErrors for wrong types, empty contents, and ids that are out of range, duplicate,
-  /// or differ from those the `tokenizers` package assigns. `where` names file and field in errors.
+  /// or differ from those the `tokenizers` package assigns.
   /// `normalizer` may be null.
-  AddedTokens(const Json& list, const Vocabulary& vocabulary, const Normalizer* normalizer,
-              const std::string& where);
+  AddedTokens(const JsonCursor& list, const Vocabulary& vocabulary, const Normalizer* normalizer);
 
   /// Adds a special token as add_special_tokens() of the package: a known one keeps its id, another
   /// gets the next. Throws a UserError for an empty text.
@@ -54,10 +53,9 @@ class AddedTokens {
     std::string decoded;
     bool special = false, single_word = false, lstrip = false, rstrip = false;
   };
-  void add(const Json& entry, const Vocabulary& vocabulary, const Normalizer* normalizer,
-           const std::string& where);
-  std::int32_t checked_id(const Json& entry, const std::string& content,
-                          const Vocabulary& vocabulary, const std::string& where);
+  void add(const JsonCursor& entry, const Vocabulary& vocabulary, const Normalizer* normalizer);
+  std::int32_t checked_id(const JsonCursor& entry, const std::string& content,
+                          const Vocabulary& vocabulary);
   std::vector<Segment> split(std::string_view text, const TokenTrie& trie) const;
 
   std::unordered_map<std::string, std::int32_t> id_of_content_;

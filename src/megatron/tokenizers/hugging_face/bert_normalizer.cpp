@@ -43,11 +43,11 @@ bool is_ascii(const std::string& text) {
 
 class BertNormalizer : public Normalizer {
  public:
-  BertNormalizer(const Json& component, const std::string& where)
-      : clean_text_(bool_or(component, "clean_text", true, where)),
-        handle_chinese_(bool_or(component, "handle_chinese_chars", true, where)),
-        lowercase_(bool_or(component, "lowercase", true, where)),
-        strip_accents_(bool_or(component, "strip_accents", lowercase_, where)) {}
+  explicit BertNormalizer(const JsonCursor& component)
+      : clean_text_(bool_or(component, "clean_text", true)),
+        handle_chinese_(bool_or(component, "handle_chinese_chars", true)),
+        lowercase_(bool_or(component, "lowercase", true)),
+        strip_accents_(bool_or(component, "strip_accents", lowercase_)) {}
 
   std::string apply(std::string text) const override {
     if (is_ascii(text)) return apply_to_ascii(std::move(text));
@@ -149,17 +149,17 @@ class Precompiled : public Normalizer {
 
 }  // namespace
 
-std::unique_ptr<Normalizer> make_bert_normalizer(const Json& component, const std::string& where) {
-  return std::make_unique<BertNormalizer>(component, where);
+std::unique_ptr<Normalizer> make_bert_normalizer(const JsonCursor& component) {
+  return std::make_unique<BertNormalizer>(component);
 }
 
-std::unique_ptr<Normalizer> make_precompiled(const Json& component, const std::string& where) {
-  const std::string text = json_string(component, "precompiled_charsmap", where);
+std::unique_ptr<Normalizer> make_precompiled(const JsonCursor& component) {
+  const JsonCursor map = component["precompiled_charsmap"];
+  const std::string text = map.text();
   std::string bytes;
   if (!text.empty() && !append_base64(bytes, text))
-    throw UserError({where + ": field 'precompiled_charsmap' must be base64", "", ""});
-  return std::make_unique<Precompiled>(
-      sentencepiece::CharacterMap(bytes, where + ".precompiled_charsmap"));
+    throw UserError({map.name() + " must be base64", "", ""});
+  return std::make_unique<Precompiled>(sentencepiece::CharacterMap(bytes, map.place()));
 }
 
 std::string normalize_nmt(const std::string& text) {

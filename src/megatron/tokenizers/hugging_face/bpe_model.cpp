@@ -11,9 +11,9 @@
 namespace megatron::hugging_face {
 namespace {
 
-std::string string_or_empty(const Json& model, const std::string& key, const std::string& where) {
-  return model.contains(key) && !model.at(key).is_null() ? json_string(model, key, where)
-                                                         : std::string();
+std::string string_or_empty(const JsonCursor& model, const std::string& key) {
+  const auto field = find_given(model, key);
+  return field ? field->text() : std::string();
 }
 
 std::pair<std::string, std::string> read_merge(const Json& entry, const std::string& where) {
@@ -31,15 +31,16 @@ std::pair<std::string, std::string> read_merge(const Json& entry, const std::str
   return {text.substr(0, space), text.substr(space + 1)};
 }
 
-Bpe::Merges read_merges(const Json& model, const std::string& where) {
-  const Json& entries = array_at(model, "merges", where);
+Bpe::Merges read_merges(const JsonCursor& model) {
+  const JsonCursor list = model["merges"];
+  const Json& entries = list.array();
   Bpe::Merges merges;
   merges.reserve(entries.size());
   std::size_t index = 0;
   for (const Json& entry : entries) {
     const std::size_t at = index++;
     if (entry.is_string() && entry.get_ref<const std::string&>().starts_with("#version")) continue;
-    merges.push_back(read_merge(entry, where + ".merges[" + std::to_string(at) + "]"));
+    merges.push_back(read_merge(entry, list.place() + "[" + std::to_string(at) + "]"));
   }
   return merges;
 }
@@ -62,26 +63,23 @@ class BpeModel : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_bpe_model(const Json& model, ModelLists* lists,
-                                      const std::string& where) {
-  if (model.contains("dropout") && !model.at("dropout").is_null() &&
-      json_double(model, "dropout", where) != 0)
-    throw UserError({where + ": field 'dropout' must be null", model.at("dropout").dump(),
+std::unique_ptr<Model> make_bpe_model(const JsonCursor& model, ModelLists* lists) {
+  if (const auto dropout = find_given(model, "dropout"); dropout && dropout->number() != 0)
+    throw UserError({dropout->name() + " must be null", (*dropout)->dump(),
                      "random merges give a different text every time"});
   BpeOptions options;
-  if (model.contains("unk_token") && !model.at("unk_token").is_null())
-    options.unk_token = json_string(model, "unk_token", where);
-  options.continuing_subword_prefix = string_or_empty(model, "continuing_subword_prefix", where);
-  options.end_of_word_suffix = string_or_empty(model, "end_of_word_suffix", where);
-  options.fuse_unk = bool_or(model, "fuse_unk", false, where);
-  options.byte_fallback = bool_or(model, "byte_fallback", false, where);
-  options.ignore_merges = bool_or(model, "ignore_merges", false, where);
+  if (const auto token = find_given(model, "unk_token")) options.unk_token = token->text();
+  options.continuing_subword_prefix = string_or_empty(model, "continuing_subword_prefix");
+  options.end_of_word_suffix = string_or_empty(model, "end_of_word_suffix");
+  options.fuse_unk = bool_or(model, "fuse_unk", false);
+  options.byte_fallback = bool_or(model, "byte_fallback", false);
+  options.ignore_merges = bool_or(model, "ignore_merges", false);
   if (lists != nullptr)
     return std::make_unique<BpeModel>(
-        Bpe(std::move(lists->vocabulary), lists->merges, std::move(options), where));
-  return std::make_unique<BpeModel>(
-      Bpe(Vocabulary(json_at(model, "vocab", where), where + ".vocab"), read_merges(model, where),
-          std::move(options), where));
+        Bpe(std::move(lists->vocabulary), lists->merges, std::move(options), model.place()));
+  const JsonCursor vocabulary = model["vocab"];
+  return std::make_unique<BpeModel>(Bpe(Vocabulary(*vocabulary, vocabulary.place()),
+                                        read_merges(model), std::move(options), model.place()));
 }
 
 }  // namespace megatron::hugging_face

@@ -4,14 +4,13 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/model.h"
 
 namespace megatron::hugging_face {
 
 /// Throws UserErrors for missing fields, fields of wrong types, and dropout. `lists` holds the
-/// lists that are not in `model`; null: they are. `where` names file and field in errors.
-std::unique_ptr<Model> make_bpe_model(const Json& model, ModelLists* lists,
-                                      const std::string& where);
+/// lists that are not in `model`; null: they are.
+std::unique_ptr<Model> make_bpe_model(const JsonCursor& model, ModelLists* lists);
 
 }  // namespace megatron::hugging_face

@@ -8,37 +8,29 @@
 
 namespace megatron::hugging_face {
 
-std::string component_type(const Json& component, const std::string& where) {
-  return json_string(component, "type", where);
-}
+std::string component_type(const JsonCursor& component) { return component["type"].text(); }
 
 void unsupported_component(const std::string& type, const std::string& where) {
   throw UserError(
       {where + ": type '" + type + "' is not supported", "", "the file may need a newer version"});
 }
 
-const Json& array_at(const Json& object, const std::string& key, const std::string& where) {
-  const Json& value = json_at(object, key, where);
-  if (!value.is_array())
-    throw UserError(
-        {where + ": field '" + key + "' must be an array", std::string(value.type_name()), ""});
-  return value;
+std::optional<JsonCursor> find_given(const JsonCursor& object, const std::string& key) {
+  std::optional<JsonCursor> field = object.find(key);
+  return field && !(*field)->is_null() ? field : std::nullopt;
 }
 
-bool bool_or(const Json& object, const std::string& key, bool otherwise, const std::string& where) {
-  if (!object.is_object() || !object.contains(key) || object.at(key).is_null()) return otherwise;
-  return json_bool(object, key, where);
+bool bool_or(const JsonCursor& object, const std::string& key, bool otherwise) {
+  const auto field = find_given(object, key);
+  return field ? field->boolean() : otherwise;
 }
 
-std::string pattern_of(const Json& component, const std::string& where) {
-  const Json& pattern = json_at(component, "pattern", where);
-  const std::string source = where + ".pattern";
-  if (pattern.is_object() && pattern.contains("Regex"))
-    return json_string(pattern, "Regex", source);
-  if (pattern.is_object() && pattern.contains("String"))
-    return escape_regex(json_string(pattern, "String", source));
-  throw UserError({where + ": field 'pattern' must be {\"Regex\": ...} or {\"String\": ...}",
-                   pattern.dump(), ""});
+std::string pattern_of(const JsonCursor& component) {
+  const JsonCursor pattern = component["pattern"];
+  if (const auto regex = pattern.find("Regex")) return regex->text();
+  if (const auto literal = pattern.find("String")) return escape_regex(literal->text());
+  throw UserError(
+      {pattern.name() + " must be {\"Regex\": ...} or {\"String\": ...}", pattern->dump(), ""});
 }
 
 }  // namespace megatron::hugging_face

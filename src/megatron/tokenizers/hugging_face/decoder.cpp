@@ -81,23 +81,22 @@ Tokens decode_byte_fallback(const Tokens& tokens) {
 }
 
 /// Returns the field `key`, which must be one UTF-8 character.
-std::string character_of(const Json& component, const std::string& key, const std::string& where) {
-  std::string character = json_string(component, key, where);
+std::string character_of(const JsonCursor& component, const std::string& key) {
+  std::string character = component[key].text();
   std::size_t size = 0;
   if (!character.empty()) next_code_point(character, size);
   if (character.empty() || size != character.size())
-    throw UserError(
-        {where + ": field '" + key + "' must be one character", "'" + character + "'", ""});
+    throw UserError({component[key].name() + " must be one character", "'" + character + "'", ""});
   return character;
 }
 
-std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& where) {
-  const std::int64_t start = json_int(component, "start", where),
-                     stop = json_int(component, "stop", where);
+std::unique_ptr<Decoder> make_strip(const JsonCursor& component) {
+  const std::int64_t start = component["start"].integer(), stop = component["stop"].integer();
   if (start < 0 || stop < 0)
-    throw UserError({where + ": fields 'start' and 'stop' must not be negative", "", ""});
+    throw UserError(
+        {component.place() + ": fields 'start' and 'stop' must not be negative", "", ""});
   return make_decoder_from(
-      [content = character_of(component, "content", where), start, stop](Tokens tokens) {
+      [content = character_of(component, "content"), start, stop](Tokens tokens) {
         for (std::string& token : tokens) {
           for (std::int64_t i = 0; i < start && token.starts_with(content); ++i)
             token.erase(0, content.size());
@@ -108,12 +107,12 @@ std::unique_ptr<Decoder> make_strip(const Json& component, const std::string& wh
       });
 }
 
-std::unique_ptr<Decoder> make_metaspace(const Json& component, const std::string& where) {
-  bool prepended = bool_or(component, "add_prefix_space", true, where);
-  if (component.contains("prepend_scheme"))
-    prepended = json_string(component, "prepend_scheme", where) != "never";
+std::unique_ptr<Decoder> make_metaspace(const JsonCursor& component) {
+  bool prepended = bool_or(component, "add_prefix_space", true);
+  if (component->contains("prepend_scheme"))
+    prepended = component["prepend_scheme"].text() != "never";
   return make_decoder_from(
-      [replacement = character_of(component, "replacement", where), prepended](Tokens tokens) {
+      [replacement = character_of(component, "replacement"), prepended](Tokens tokens) {
         for (std::size_t i = 0; i < tokens.size(); ++i) {
           std::string text;
           for (std::size_t at = 0; at < tokens[i].size();) {
@@ -148,9 +147,9 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-std::unique_ptr<Decoder> make_word_piece(const Json& component, const std::string& where) {
-  return make_decoder_from([prefix = json_string(component, "prefix", where),
-                            cleanup = bool_or(component, "cleanup", true, where)](Tokens tokens) {
+std::unique_ptr<Decoder> make_word_piece(const JsonCursor& component) {
+  return make_decoder_from([prefix = component["prefix"].text(),
+                            cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string& token = tokens[i];
       if (i > 0 && token.starts_with(prefix)) {
@@ -164,18 +163,18 @@ std::unique_ptr<Decoder> make_word_piece(const Json& component, const std::strin
   });
 }
 
-std::unique_ptr<Decoder> make_bpe(const Json& component, const std::string& where) {
-  return make_decoder_from([suffix = json_string(component, "suffix", where)](Tokens tokens) {
+std::unique_ptr<Decoder> make_bpe(const JsonCursor& component) {
+  return make_decoder_from([suffix = component["suffix"].text()](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
     return tokens;
   });
 }
 
-std::unique_ptr<Decoder> make_ctc(const Json& component, const std::string& where) {
-  return make_decoder_from([pad = json_string(component, "pad_token", where),
-                            delimiter = json_string(component, "word_delimiter_token", where),
-                            cleanup = bool_or(component, "cleanup", true, where)](Tokens tokens) {
+std::unique_ptr<Decoder> make_ctc(const JsonCursor& component) {
+  return make_decoder_from([pad = component["pad_token"].text(),
+                            delimiter = component["word_delimiter_token"].text(),
+                            cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     for (std::string& token : tokens) {
       replace_all(token, pad, "");
@@ -188,8 +187,8 @@ std::unique_ptr<Decoder> make_ctc(const Json& component, const std::string& wher
   });
 }
 
-std::unique_ptr<Decoder> make_replace(const Json& component, const std::string& where) {
-  std::shared_ptr<Normalizer> replace = make_normalizer(component, where);
+std::unique_ptr<Decoder> make_replace(const JsonCursor& component) {
+  std::shared_ptr<Normalizer> replace = make_normalizer(component);
   return make_decoder_from([replace](Tokens tokens) {
     for (std::string& token : tokens) token = replace->apply(std::move(token));
     return tokens;
@@ -202,12 +201,10 @@ std::size_t num_bytes(const Tokens& tokens) {
   return size;
 }
 
-std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string& where) {
+std::unique_ptr<Decoder> make_sequence(const JsonCursor& component) {
   std::vector<std::shared_ptr<Decoder>> parts;
-  for (const Json& part : array_at(component, "decoders", where))
-    if (std::shared_ptr<Decoder> made =
-            make_decoder(part, where + ".decoders[" + std::to_string(parts.size()) + "]"))
-      parts.push_back(std::move(made));
+  for (const JsonCursor& part : component["decoders"].elements())
+    if (std::shared_ptr<Decoder> made = make_decoder(part)) parts.push_back(std::move(made));
   return make_decoder_from([parts](Tokens tokens) {
     const std::size_t original = num_bytes(tokens);
     for (const auto& part : parts) {
@@ -220,20 +217,20 @@ std::unique_ptr<Decoder> make_sequence(const Json& component, const std::string&
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& where) {
-  if (component.is_null()) return nullptr;
-  const std::string type = component_type(component, where);
+std::unique_ptr<Decoder> make_decoder(const JsonCursor& component) {
+  if (component->is_null()) return nullptr;
+  const std::string type = component_type(component);
   if (type == "ByteLevel") return make_decoder_from(decode_byte_level);
   if (type == "Fuse") return make_decoder_from(fuse);
   if (type == "ByteFallback") return make_decoder_from(decode_byte_fallback);
-  if (type == "Strip") return make_strip(component, where);
-  if (type == "Metaspace") return make_metaspace(component, where);
-  if (type == "Replace") return make_replace(component, where);
-  if (type == "WordPiece") return make_word_piece(component, where);
-  if (type == "BPEDecoder") return make_bpe(component, where);
-  if (type == "CTC") return make_ctc(component, where);
-  if (type == "Sequence") return make_sequence(component, where);
-  unsupported_component(type, where);
+  if (type == "Strip") return make_strip(component);
+  if (type == "Metaspace") return make_metaspace(component);
+  if (type == "Replace") return make_replace(component);
+  if (type == "WordPiece") return make_word_piece(component);
+  if (type == "BPEDecoder") return make_bpe(component);
+  if (type == "CTC") return make_ctc(component);
+  if (type == "Sequence") return make_sequence(component);
+  unsupported_component(type, component.place());
 }
 
 }  // namespace megatron::hugging_face

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 
 namespace megatron::hugging_face {
 
@@ -17,8 +17,7 @@ class Decoder {
   virtual std::vector<std::string> apply(std::vector<std::string> tokens) const = 0;
 };
 
-/// Returns null for a null component; tokens are then joined by spaces. `where` names file and
-/// field in errors.
-std::unique_ptr<Decoder> make_decoder(const Json& component, const std::string& where);
+/// Returns null for a null component; tokens are then joined by spaces.
+std::unique_ptr<Decoder> make_decoder(const JsonCursor& component);
 
 }  // namespace megatron::hugging_face

@@ -13,11 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns a field, or null when it is missing.
-const Json& optional_at(const Json& object, const char* key) {
+/// Returns a field, or a null in its place when it is missing.
+JsonCursor optional_at(const JsonCursor& object, const char* key) {
   static const Json null;
   const auto found = object.find(key);
-  return found == object.end() ? null : *found;
+  return found ? *found : JsonCursor(null, object.place() + ": " + key);
 }
 
 fs::path json_file(const fs::path& path) {
@@ -37,27 +37,22 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(const fs::path& path,
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson&& json,
                                            const fs::path& folder, const std::string& source) {
-  const Json& root = *json.root;
-  const Json& model = json_at(root, "model", source);
-  normalizer_ =
-      hugging_face::make_normalizer(optional_at(root, "normalizer"), source + ": normalizer");
-  pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"),
-                                                    source + ": pre_tokenizer");
+  const JsonCursor root(*json.root, source), model = root["model"];
+  normalizer_ = hugging_face::make_normalizer(optional_at(root, "normalizer"));
+  pre_tokenizer_ = hugging_face::make_pre_tokenizer(optional_at(root, "pre_tokenizer"));
   if (pre_tokenizer_) byte_level_words_ = pre_tokenizer_->byte_level_words();
-  model_ = hugging_face::make_model(model, json.lists ? &*json.lists : nullptr, source + ": model");
+  model_ = hugging_face::make_model(model, json.lists ? &*json.lists : nullptr);
   has_independent_parts_ = byte_level_words_ != nullptr && model_->has_independent_parts();
-  if (const Json& unk = optional_at(model, "unk_token"); unk.is_string())
-    unk_ = model_->vocabulary().find(unk.get<std::string>());
-  if (const Json& unk = optional_at(model, "unk_id"); unk.is_number_integer())
-    unk_ = unk.get<std::int32_t>();
-  const Json& added = optional_at(root, "added_tokens");
-  if (!added.is_null())
-    added_tokens_ = hugging_face::AddedTokens(added, model_->vocabulary(), normalizer_.get(),
-                                              source + ": added_tokens");
+  if (const auto unk = model.find("unk_token"); unk && (*unk)->is_string())
+    unk_ = model_->vocabulary().find(unk->text());
+  if (const auto unk = model.find("unk_id"); unk && (*unk)->is_number_integer())
+    unk_ = (*unk)->get<std::int32_t>();
+  const JsonCursor added = optional_at(root, "added_tokens");
+  if (!added->is_null())
+    added_tokens_ = hugging_face::AddedTokens(added, model_->vocabulary(), normalizer_.get());
   id_limit_ = std::max(model_->vocabulary().id_limit(), added_tokens_.id_limit());
-  post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_,
-                                                source + ": post_processor");
-  decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"), source + ": decoder");
+  post_processor_ = hugging_face::PostProcessor(optional_at(root, "post_processor"), id_limit_);
+  decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"));
   if (decoder_) {
     std::string bytes;
     for (const std::string& part : decoder_->apply({"<0x41>", "<0x42>"})) bytes += part;
@@ -77,7 +72,7 @@ void HuggingFaceTokenizer::begin_with_bos(const std::string& what) {
       {"type", "TemplateProcessing"},
       {"single", {{{"SpecialToken", {{"id", name}}}}, {{"Sequence", {{"id", "A"}}}}}},
       {"special_tokens", {{name, {{"ids", {special_.bos}}}}}}};
-  post_processor_ = hugging_face::PostProcessor(component, id_limit_, "post_processor");
+  post_processor_ = hugging_face::PostProcessor(JsonCursor(component, "post_processor"), id_limit_);
 }
 
 std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {

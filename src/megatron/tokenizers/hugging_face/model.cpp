@@ -12,25 +12,24 @@ namespace megatron::hugging_face {
 namespace {
 
 /// Returns the type of a model, which older files leave out, by its fields.
-std::string type_of(const Json& model, const std::string& where) {
-  if (!model.is_object() || model.contains("type")) return component_type(model, where);
-  if (model.contains("merges")) return "BPE";
-  if (model.contains("max_input_chars_per_word")) return "WordPiece";
-  if (model.contains("vocab") && model.at("vocab").is_array()) return "Unigram";
-  if (model.contains("vocab") && model.contains("unk_token")) return "WordLevel";
-  return component_type(model, where);
+std::string type_of(const JsonCursor& model) {
+  if (!model->is_object() || model->contains("type")) return component_type(model);
+  if (model->contains("merges")) return "BPE";
+  if (model->contains("max_input_chars_per_word")) return "WordPiece";
+  if (model->contains("vocab") && model->at("vocab").is_array()) return "Unigram";
+  if (model->contains("vocab") && model->contains("unk_token")) return "WordLevel";
+  return component_type(model);
 }
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const Json& model, ModelLists* lists, const std::string& where) {
-  const std::string type =
-      lists != nullptr && !model.contains("type") ? "BPE" : type_of(model, where);
-  if (type == "BPE") return make_bpe_model(model, lists, where);
-  if (type == "WordPiece") return std::make_unique<WordPiece>(model, lists, where);
-  if (type == "Unigram") return std::make_unique<Unigram>(model, lists, where);
-  if (type == "WordLevel") return std::make_unique<WordLevel>(model, lists, where);
-  unsupported_component(type, where);
+std::unique_ptr<Model> make_model(const JsonCursor& model, ModelLists* lists) {
+  const std::string type = lists != nullptr && !model->contains("type") ? "BPE" : type_of(model);
+  if (type == "BPE") return make_bpe_model(model, lists);
+  if (type == "WordPiece") return std::make_unique<WordPiece>(model, lists);
+  if (type == "Unigram") return std::make_unique<Unigram>(model, lists);
+  if (type == "WordLevel") return std::make_unique<WordLevel>(model, lists);
+  unsupported_component(type, model.place());
 }
 
 }  // namespace megatron::hugging_face

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/vocabulary.h"
 
 namespace megatron::hugging_face {
@@ -33,7 +33,7 @@ struct ModelLists;
 
 /// Reads a BPE, WordPiece, Unigram or WordLevel model. Throws UserErrors for other types, missing
 /// fields and fields of wrong types. `lists` holds the lists of a BPE model that are not in
-/// `model`; null: they are. `where` names file and field in errors.
-std::unique_ptr<Model> make_model(const Json& model, ModelLists* lists, const std::string& where);
+/// `model`; null: they are.
+std::unique_ptr<Model> make_model(const JsonCursor& model, ModelLists* lists);
 
 }  // namespace megatron::hugging_face

@@ -165,12 +165,10 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
-std::unique_ptr<Normalizer> make_sequence(const Json& component, const std::string& where) {
+std::unique_ptr<Normalizer> make_sequence(const JsonCursor& component) {
   std::vector<std::unique_ptr<Normalizer>> parts;
-  for (const Json& part : array_at(component, "normalizers", where))
-    if (auto made =
-            make_normalizer(part, where + ".normalizers[" + std::to_string(parts.size()) + "]"))
-      parts.push_back(std::move(made));
+  for (const JsonCursor& part : component["normalizers"].elements())
+    if (auto made = make_normalizer(part)) parts.push_back(std::move(made));
   return std::make_unique<Sequence>(std::move(parts));
 }
 
@@ -180,28 +178,28 @@ std::size_t Normalizer::count_start(std::string_view text, std::size_t count) co
   return count_characters(apply(std::string(first_characters(text, count))));
 }
 
-std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where) {
-  if (component.is_null()) return nullptr;
-  const std::string type = component_type(component, where);
+std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& component) {
+  if (component->is_null()) return nullptr;
+  const std::string type = component_type(component);
   if (type == "NFC") return unicode_form(NormalizationForm::nfc);
   if (type == "NFD") return unicode_form(NormalizationForm::nfd);
   if (type == "NFKC") return unicode_form(NormalizationForm::nfkc);
   if (type == "NFKD") return unicode_form(NormalizationForm::nfkd);
   if (type == "Lowercase") return make_normalizer_from(lowercase_unicode);
   if (type == "StripAccents") return strip_accents();
-  if (type == "Sequence") return make_sequence(component, where);
+  if (type == "Sequence") return make_sequence(component);
   if (type == "Replace")
-    return std::make_unique<Replace>(Regex(pattern_of(component, where), where + ".pattern"),
-                                     json_string(component, "content", where));
+    return std::make_unique<Replace>(Regex(pattern_of(component), component["pattern"].place()),
+                                     component["content"].text());
   if (type == "Strip")
-    return std::make_unique<Strip>(json_bool(component, "strip_left", where),
-                                   json_bool(component, "strip_right", where));
-  if (type == "Prepend") return prepend(json_string(component, "prepend", where));
-  if (type == "BertNormalizer") return make_bert_normalizer(component, where);
-  if (type == "Precompiled") return make_precompiled(component, where);
+    return std::make_unique<Strip>(component["strip_left"].boolean(),
+                                   component["strip_right"].boolean());
+  if (type == "Prepend") return prepend(component["prepend"].text());
+  if (type == "BertNormalizer") return make_bert_normalizer(component);
+  if (type == "Precompiled") return make_precompiled(component);
   if (type == "Nmt") return make_normalizer_from(normalize_nmt);
   if (type == "ByteLevel") return byte_level();
-  unsupported_component(type, where);
+  unsupported_component(type, component.place());
 }
 
 }  // namespace megatron::hugging_face

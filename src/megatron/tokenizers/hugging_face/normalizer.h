@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 
 namespace megatron::hugging_face {
 
@@ -18,7 +18,7 @@ class Normalizer {
   virtual std::size_t count_start(std::string_view text, std::size_t count) const;
 };
 
-/// Returns null for a null component. `where` names file and field in errors.
-std::unique_ptr<Normalizer> make_normalizer(const Json& component, const std::string& where);
+/// Returns null for a null component.
+std::unique_ptr<Normalizer> make_normalizer(const JsonCursor& component);
 
 }  // namespace megatron::hugging_face

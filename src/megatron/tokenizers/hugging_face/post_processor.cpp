@@ -8,9 +8,9 @@
 
 namespace megatron::hugging_face {
 
-PostProcessor::PostProcessor(const Json& component, std::int32_t id_limit, const std::string& where)
+PostProcessor::PostProcessor(const JsonCursor& component, std::int32_t id_limit)
     : id_limit_(id_limit) {
-  if (!component.is_null()) add(component, where);
+  if (!component->is_null()) add(component);
 }
 
 std::vector<std::int32_t> PostProcessor::apply(std::vector<std::int32_t> ids) const {
@@ -19,16 +19,13 @@ std::vector<std::int32_t> PostProcessor::apply(std::vector<std::int32_t> ids) co
   return ids;
 }
 
-void PostProcessor::add(const Json& component, const std::string& where) {
-  const std::string type = component_type(component, where);
+void PostProcessor::add(const JsonCursor& component) {
+  const std::string type = component_type(component);
   if (type == "ByteLevel") return;  // it changes only the places of tokens
-  if (type == "TemplateProcessing") return add_template(component, where);
-  if (type == "BertProcessing" || type == "RobertaProcessing")
-    return add_sep_and_cls(component, where);
-  if (type != "Sequence") unsupported_component(type, where);
-  std::size_t index = 0;
-  for (const Json& part : array_at(component, "processors", where))
-    add(part, where + ".processors[" + std::to_string(index++) + "]");
+  if (type == "TemplateProcessing") return add_template(component);
+  if (type == "BertProcessing" || type == "RobertaProcessing") return add_sep_and_cls(component);
+  if (type != "Sequence") unsupported_component(type, component.place());
+  for (const JsonCursor& part : component["processors"].elements()) add(part);
 }
 
 std::int32_t PostProcessor::checked(const Json& id, const std::string& where) const {
@@ -38,38 +35,35 @@ std::int32_t PostProcessor::checked(const Json& id, const std::string& where) co
   return id.get<std::int32_t>();
 }
 
-void PostProcessor::add_template(const Json& component, const std::string& where) {
-  const Json& special_tokens = json_at(component, "special_tokens", where);
+void PostProcessor::add_template(const JsonCursor& component) {
+  const JsonCursor special_tokens = component["special_tokens"], single = component["single"];
   std::vector<std::int32_t> before, after;
   bool seen_text = false;
-  for (const Json& part : array_at(component, "single", where)) {
-    if (part.is_object() && part.contains("Sequence")) {
-      if (seen_text || json_string(part.at("Sequence"), "id", where + ".single") != "A")
-        throw UserError({where + ".single must hold the sequence A exactly once",
-                         component.at("single").dump(), ""});
+  for (const JsonCursor& part : single.elements()) {
+    if (const auto sequence = part.find("Sequence")) {
+      if (seen_text || (*sequence)["id"].text() != "A")
+        throw UserError(
+            {single.place() + " must hold the sequence A exactly once", single->dump(), ""});
       seen_text = true;
       continue;
     }
-    const std::string name =
-        json_string(json_at(part, "SpecialToken", where + ".single"), "id", where + ".single");
-    const std::string source = where + ".special_tokens";
-    for (const Json& id :
-         array_at(json_at(special_tokens, name, source), "ids", source + "." + name))
-      (seen_text ? after : before).push_back(checked(id, source + "." + name));
+    const JsonCursor token = special_tokens[part["SpecialToken"]["id"].text()];
+    for (const Json& id : token["ids"].array())
+      (seen_text ? after : before).push_back(checked(id, token.place()));
   }
   if (!seen_text)
-    throw UserError({where + ".single must hold the sequence A exactly once",
-                     component.at("single").dump(), ""});
+    throw UserError(
+        {single.place() + " must hold the sequence A exactly once", single->dump(), ""});
   before_.insert(before_.begin(), before.begin(), before.end());
   after_.insert(after_.end(), after.begin(), after.end());
 }
 
-void PostProcessor::add_sep_and_cls(const Json& component, const std::string& where) {
+void PostProcessor::add_sep_and_cls(const JsonCursor& component) {
   const auto id_of = [&](const std::string& key) {
-    const Json& pair = array_at(component, key, where);
-    if (pair.size() != 2)
-      throw UserError({where + ": field '" + key + "' must be [token, id]", pair.dump(), ""});
-    return checked(pair.at(1), where + "." + key);
+    const JsonCursor pair = component[key];
+    if (pair.array().size() != 2)
+      throw UserError({pair.name() + " must be [token, id]", pair->dump(), ""});
+    return checked(pair->at(1), pair.place());
   };
   before_.insert(before_.begin(), id_of("cls"));
   after_.push_back(id_of("sep"));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 
 namespace megatron::hugging_face {
 
@@ -13,9 +13,8 @@ namespace megatron::hugging_face {
 class PostProcessor {
  public:
   PostProcessor() = default;
-  /// Reads a component; null gives the default. Ids must be below `id_limit`. `where` names file
-  /// and field in errors.
-  PostProcessor(const Json& component, std::int32_t id_limit, const std::string& where);
+  /// Reads a component; null gives the default. Ids must be below `id_limit`.
+  PostProcessor(const JsonCursor& component, std::int32_t id_limit);
 
   /// Makes apply() add nothing.
   void leave_out_ids() { before_.clear(), after_.clear(); }
@@ -23,9 +22,9 @@ class PostProcessor {
   std::vector<std::int32_t> apply(std::vector<std::int32_t> ids) const;
 
  private:
-  void add(const Json& component, const std::string& where);
-  void add_template(const Json& component, const std::string& where);
-  void add_sep_and_cls(const Json& component, const std::string& where);
+  void add(const JsonCursor& component);
+  void add_template(const JsonCursor& component);
+  void add_sep_and_cls(const JsonCursor& component);
   std::int32_t checked(const Json& id, const std::string& where) const;
 
   std::int32_t id_limit_ = 0;

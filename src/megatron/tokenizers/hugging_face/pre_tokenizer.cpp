@@ -275,83 +275,76 @@ class Sequence : public PreTokenizer {
   std::vector<std::unique_ptr<PreTokenizer>> parts_;
 };
 
-std::unique_ptr<PreTokenizer> make_sequence(const Json& component, const std::string& where) {
+std::unique_ptr<PreTokenizer> make_sequence(const JsonCursor& component) {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
-  for (const Json& part : array_at(component, "pretokenizers", where))
-    if (auto made = make_pre_tokenizer(
-            part, where + ".pretokenizers[" + std::to_string(parts.size()) + "]"))
-      parts.push_back(std::move(made));
+  for (const JsonCursor& part : component["pretokenizers"].elements())
+    if (auto made = make_pre_tokenizer(part)) parts.push_back(std::move(made));
   return std::make_unique<Sequence>(std::move(parts));
 }
 
 /// Returns the one character of field `key`.
-char32_t character_at(const Json& component, const std::string& key, const std::string& where) {
-  const std::string text = json_string(component, key, where);
+char32_t character_at(const JsonCursor& component, const std::string& key) {
+  const std::string text = component[key].text();
   std::size_t size = 0;
   const char32_t c = text.empty() ? 0 : next_code_point(text, size);
   if (text.empty() || size != text.size())
-    throw UserError({where + ": field '" + key + "' must be one character", "'" + text + "'", ""});
+    throw UserError({component[key].name() + " must be one character", "'" + text + "'", ""});
   return c;
 }
 
-std::unique_ptr<PreTokenizer> make_fixed_length(const Json& component, const std::string& where) {
-  const std::int64_t length =
-      component.contains("length") ? json_int(component, "length", where) : 5;
+std::unique_ptr<PreTokenizer> make_fixed_length(const JsonCursor& component) {
+  const std::int64_t length = component->contains("length") ? component["length"].integer() : 5;
   if (length < 1)
-    throw UserError({where + ": field 'length' must be at least 1", std::to_string(length), ""});
+    throw UserError(
+        {component.place() + ": field 'length' must be at least 1", std::to_string(length), ""});
   return std::make_unique<FixedLength>(static_cast<std::size_t>(length));
 }
 
-std::unique_ptr<PreTokenizer> make_metaspace(const Json& component, const std::string& where) {
-  const std::string replacement = json_string(component, "replacement", where);
-  character_at(component, "replacement", where);
-  const std::string scheme = component.contains("prepend_scheme")
-                                 ? json_string(component, "prepend_scheme", where)
-                                 : "always";
+std::unique_ptr<PreTokenizer> make_metaspace(const JsonCursor& component) {
+  const std::string replacement = component["replacement"].text();
+  character_at(component, "replacement");
+  const std::string scheme =
+      component->contains("prepend_scheme") ? component["prepend_scheme"].text() : "always";
   if (scheme != "always" && scheme != "first" && scheme != "never")
-    throw UserError({where + ": field 'prepend_scheme' must be always, first or never",
+    throw UserError({component.place() + ": field 'prepend_scheme' must be always, first or never",
                      "'" + scheme + "'", ""});
-  if (!bool_or(component, "add_prefix_space", true, where) && scheme != "never" &&
-      component.contains("prepend_scheme"))
-    throw UserError(
-        {where + ": fields 'add_prefix_space' and 'prepend_scheme' contradict each other",
-         "false and '" + scheme + "'", "keep prepend_scheme only"});
+  if (!bool_or(component, "add_prefix_space", true) && scheme != "never" &&
+      component->contains("prepend_scheme"))
+    throw UserError({component.place() +
+                         ": fields 'add_prefix_space' and 'prepend_scheme' contradict each other",
+                     "false and '" + scheme + "'", "keep prepend_scheme only"});
   auto prepend = scheme == "always"  ? Metaspace::Prepend::always
                  : scheme == "first" ? Metaspace::Prepend::first
                                      : Metaspace::Prepend::never;
-  if (!bool_or(component, "add_prefix_space", true, where)) prepend = Metaspace::Prepend::never;
-  return std::make_unique<Metaspace>(replacement, prepend,
-                                     bool_or(component, "split", true, where));
+  if (!bool_or(component, "add_prefix_space", true)) prepend = Metaspace::Prepend::never;
+  return std::make_unique<Metaspace>(replacement, prepend, bool_or(component, "split", true));
 }
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const std::string& where) {
-  if (component.is_null()) return nullptr;
-  const std::string type = component_type(component, where);
-  if (type == "Sequence") return make_sequence(component, where);
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonCursor& component) {
+  if (component->is_null()) return nullptr;
+  const std::string type = component_type(component);
+  if (type == "Sequence") return make_sequence(component);
   if (type == "Split")
-    return std::make_unique<Split>(pattern_of(component, where),
-                                   split_behavior_of(component, where),
-                                   json_bool(component, "invert", where), where + ".pattern");
+    return std::make_unique<Split>(pattern_of(component), split_behavior_of(component),
+                                   component["invert"].boolean(), component["pattern"].place());
   if (type == "ByteLevel")
-    return std::make_unique<ByteLevel>(json_bool(component, "add_prefix_space", where),
-                                       bool_or(component, "use_regex", true, where), where);
-  if (type == "Digits")
-    return std::make_unique<Digits>(json_bool(component, "individual_digits", where));
+    return std::make_unique<ByteLevel>(component["add_prefix_space"].boolean(),
+                                       bool_or(component, "use_regex", true), component.place());
+  if (type == "Digits") return std::make_unique<Digits>(component["individual_digits"].boolean());
   if (type == "Punctuation")
-    return std::make_unique<Punctuation>(component.contains("behavior")
-                                             ? split_behavior_of(component, where)
-                                             : SplitBehavior::isolated);
+    return std::make_unique<Punctuation>(
+        component->contains("behavior") ? split_behavior_of(component) : SplitBehavior::isolated);
   if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
   if (type == "CharDelimiterSplit")
-    return std::make_unique<CharDelimiterSplit>(character_at(component, "delimiter", where));
+    return std::make_unique<CharDelimiterSplit>(character_at(component, "delimiter"));
   if (type == "UnicodeScripts") return std::make_unique<UnicodeScripts>();
-  if (type == "FixedLength") return make_fixed_length(component, where);
+  if (type == "FixedLength") return make_fixed_length(component);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
   if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
-  if (type == "Metaspace") return make_metaspace(component, where);
-  unsupported_component(type, where);
+  if (type == "Metaspace") return make_metaspace(component);
+  unsupported_component(type, component.place());
 }
 
 }  // namespace megatron::hugging_face

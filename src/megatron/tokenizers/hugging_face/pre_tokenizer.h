@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/word_splitter.h"
 
@@ -32,7 +32,7 @@ class PreTokenizer {
   virtual const WordSplitter* byte_level_words() const { return nullptr; }
 };
 
-/// Returns null for a null component. `where` names file and field in errors.
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Json& component, const std::string& where);
+/// Returns null for a null component.
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonCursor& component);
 
 }  // namespace megatron::hugging_face

@@ -9,15 +9,16 @@
 
 namespace megatron::hugging_face {
 
-SplitBehavior split_behavior_of(const Json& component, const std::string& where) {
-  const std::string name = json_string(component, "behavior", where);
+SplitBehavior split_behavior_of(const JsonCursor& component) {
+  const std::string name = component["behavior"].text();
   if (name == "Isolated") return SplitBehavior::isolated;
   if (name == "Removed") return SplitBehavior::removed;
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  throw UserError({where + ": field 'behavior' must be Isolated, Removed, MergedWithPrevious, "
-                           "MergedWithNext or Contiguous",
+  throw UserError({component.place() +
+                       ": field 'behavior' must be Isolated, Removed, MergedWithPrevious, "
+                       "MergedWithNext or Contiguous",
                    "'" + name + "'", ""});
 }
 

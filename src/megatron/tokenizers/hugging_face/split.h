@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -14,7 +14,7 @@ namespace megatron::hugging_face {
 enum class SplitBehavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 /// Returns the behavior that field "behavior" of `component` names.
-SplitBehavior split_behavior_of(const Json& component, const std::string& where);
+SplitBehavior split_behavior_of(const JsonCursor& component);
 
 /// Splits one word after another and collects the results.
 class Splitter {

@@ -26,36 +26,37 @@ std::string byte_token(unsigned byte) {
 
 }  // namespace
 
-void Unigram::read_pieces(const Json& model, const std::string& where) {
+void Unigram::read_pieces(const JsonCursor& model) {
   std::vector<std::string_view> tokens;  // of `model`
-  for (const Json& entry : array_at(model, "vocab", where)) {
-    const std::string place = where + ".vocab[" + std::to_string(tokens.size()) + "]";
+  const JsonCursor vocab = model["vocab"];
+  for (const Json& entry : vocab.array()) {
+    const std::string place = vocab.place() + "[" + std::to_string(tokens.size()) + "]";
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       throw UserError({place + " must be [token, score]", entry.dump(), ""});
     tokens.push_back(entry[0].get_ref<const std::string&>());
     scores_.push_back(read_json_number(entry[1].dump()));
   }
-  vocabulary_ = Vocabulary::numbered(tokens, where + ".vocab");
+  vocabulary_ = Vocabulary::numbered(tokens, vocab.place());
 }
 
-Unigram::Unigram(const Json& model, ModelLists* lists, const std::string& where)
-    : byte_fallback_(bool_or(model, "byte_fallback", false, where)) {
+Unigram::Unigram(const JsonCursor& model, ModelLists* lists)
+    : byte_fallback_(bool_or(model, "byte_fallback", false)) {
   if (lists != nullptr) {
     vocabulary_ = std::move(lists->vocabulary);
     scores_ = std::move(lists->scores);
   } else {
-    read_pieces(model, where);
+    read_pieces(model);
   }
   const auto infinite = std::ranges::find_if(scores_, [](double s) { return !std::isfinite(s); });
   if (infinite != scores_.end())
-    throw UserError({where + ".vocab[" + std::to_string(infinite - scores_.begin()) +
+    throw UserError({model.place() + ".vocab[" + std::to_string(infinite - scores_.begin()) +
                          "]: the score is out of range",
                      "", ""});
-  if (model.contains("unk_id") && !model.at("unk_id").is_null()) {
-    const std::int64_t id = json_int(model, "unk_id", where);
+  if (const auto unk_id = find_given(model, "unk_id")) {
+    const std::int64_t id = unk_id->integer();
     if (id < 0 || id >= vocabulary_.id_limit())
       throw UserError(
-          {where + ": field 'unk_id' must be an id of the vocabulary", std::to_string(id), ""});
+          {unk_id->name() + " must be an id of the vocabulary", std::to_string(id), ""});
     unk_id_ = static_cast<std::int32_t>(id);
   }
   trie_.reserve(static_cast<std::size_t>(vocabulary_.size()));

@@ -12,12 +12,12 @@ namespace megatron::hugging_face {
 class Unigram : public Model {
  public:
   /// `lists` holds pieces and scores if it is not null; else `model` does.
-  Unigram(const Json& model, ModelLists* lists, const std::string& where);
+  Unigram(const JsonCursor& model, ModelLists* lists);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  void read_pieces(const Json& model, const std::string& where);
+  void read_pieces(const JsonCursor& model);
   void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
   std::int32_t unk_or_throw(std::string_view text) const;
 

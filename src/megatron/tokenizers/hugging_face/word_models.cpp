@@ -10,33 +10,32 @@
 namespace megatron::hugging_face {
 namespace {
 
-Vocabulary vocabulary_of(const Json& model, ModelLists* lists, const std::string& where) {
+Vocabulary vocabulary_of(const JsonCursor& model, ModelLists* lists) {
   if (lists != nullptr) return std::move(lists->vocabulary);
-  return Vocabulary(json_at(model, "vocab", where), where + ".vocab");
+  return Vocabulary(*model["vocab"], model["vocab"].place());
 }
 
-std::int32_t find_unk(const Vocabulary& vocabulary, const Json& model, const std::string& where) {
-  const std::string unk =
-      model.contains("unk_token") ? json_string(model, "unk_token", where) : "[UNK]";
+std::int32_t find_unk(const Vocabulary& vocabulary, const JsonCursor& model) {
+  const std::string unk = model->contains("unk_token") ? model["unk_token"].text() : "[UNK]";
   const std::int32_t id = vocabulary.find(unk);
   if (id < 0)
-    throw UserError({where + ": unk_token \"" + unk + "\" is not in the vocabulary", "", ""});
+    throw UserError(
+        {model.place() + ": unk_token \"" + unk + "\" is not in the vocabulary", "", ""});
   return id;
 }
 
 }  // namespace
 
-WordPiece::WordPiece(const Json& model, ModelLists* lists, const std::string& where)
-    : vocabulary_(vocabulary_of(model, lists, where)),
-      unk_id_(find_unk(vocabulary_, model, where)) {
-  const std::string prefix = model.contains("continuing_subword_prefix")
-                                 ? json_string(model, "continuing_subword_prefix", where)
+WordPiece::WordPiece(const JsonCursor& model, ModelLists* lists)
+    : vocabulary_(vocabulary_of(model, lists)), unk_id_(find_unk(vocabulary_, model)) {
+  const std::string prefix = model->contains("continuing_subword_prefix")
+                                 ? model["continuing_subword_prefix"].text()
                                  : "##";
-  const std::int64_t limit = model.contains("max_input_chars_per_word")
-                                 ? json_int(model, "max_input_chars_per_word", where)
+  const std::int64_t limit = model->contains("max_input_chars_per_word")
+                                 ? model["max_input_chars_per_word"].integer()
                                  : 100;
   if (limit < 0)
-    throw UserError({where + ": field 'max_input_chars_per_word' must not be negative",
+    throw UserError({model.place() + ": field 'max_input_chars_per_word' must not be negative",
                      std::to_string(limit), ""});
   max_characters_ = static_cast<std::size_t>(limit);
   first_.reserve(static_cast<std::size_t>(vocabulary_.size()));
@@ -75,9 +74,8 @@ void WordPiece::encode(std::string_view word, std::vector<std::int32_t>& ids) co
   ids.push_back(unk_id_);
 }
 
-WordLevel::WordLevel(const Json& model, ModelLists* lists, const std::string& where)
-    : vocabulary_(vocabulary_of(model, lists, where)),
-      unk_id_(find_unk(vocabulary_, model, where)) {}
+WordLevel::WordLevel(const JsonCursor& model, ModelLists* lists)
+    : vocabulary_(vocabulary_of(model, lists)), unk_id_(find_unk(vocabulary_, model)) {}
 
 void WordLevel::encode(std::string_view word, std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;

@@ -14,7 +14,7 @@ namespace megatron::hugging_face {
 class WordPiece : public Model {
  public:
   /// `lists` holds the vocabulary if it is not null; else `model` does.
-  WordPiece(const Json& model, ModelLists* lists, const std::string& where);
+  WordPiece(const JsonCursor& model, ModelLists* lists);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
@@ -31,7 +31,7 @@ class WordPiece : public Model {
 /// Encodes a word as one token.
 class WordLevel : public Model {
  public:
-  WordLevel(const Json& model, ModelLists* lists, const std::string& where);
+  WordLevel(const JsonCursor& model, ModelLists* lists);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 

@@ -5,8 +5,9 @@
 namespace megatron {
 
 WordCounter::WordCounter(const Json& normalizer, const Json& pre_tokenizer)
-    : normalizer_(hugging_face::make_normalizer(normalizer, "--normalizer")),
-      pre_tokenizer_(hugging_face::make_pre_tokenizer(pre_tokenizer, "--pre-tokenizer")),
+    : normalizer_(hugging_face::make_normalizer(JsonCursor(normalizer, "--normalizer"))),
+      pre_tokenizer_(
+          hugging_face::make_pre_tokenizer(JsonCursor(pre_tokenizer, "--pre-tokenizer"))),
       byte_level_words_(pre_tokenizer_ ? pre_tokenizer_->byte_level_words() : nullptr) {}
 
 void WordCounter::count(std::string_view text, WordCounts& counts) const {

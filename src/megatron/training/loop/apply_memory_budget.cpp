@@ -117,12 +117,10 @@ auto planned_settings(const Settings& s) {
 /// this run's.
 std::optional<SavedPlan> saved_plan(const Settings& settings, const Rank& rank,
                                     const std::optional<CheckpointSource>& source) {
-  if (!source || source->is_release || settings.checkpoint->finetune ||
-      source->kind != CheckpointSource::Kind::megatron)
+  if (!source || source->is_release || settings.checkpoint->finetune || !source->manifest)
     return std::nullopt;
-  const Manifest manifest = read_manifest(source->folder);
   Settings saved = settings;
-  read_saved_settings(*manifest.settings, saved);
+  read_saved_settings(*source->manifest->settings, saved);
   const bool same_size = settings.memory->chooses_micro_batch_size ||
                          saved.training->micro_batch_size == settings.training->micro_batch_size;
   if (saved.memory->activation_plan.empty() || !same_size ||

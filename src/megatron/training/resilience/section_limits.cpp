@@ -96,7 +96,8 @@ void read_calculated_limits(const fs::path& path, SectionLimits& limits) {
       current != nullptr ? member(*current, kSection, &Json::is_object, source) : nullptr;
   if (sections == nullptr) return;  // nothing was calculated yet
   if (const Json* load = member(state, kLoad, &Json::is_object, source))
-    limits.load = {json_int(*load, kWorldSize, source), json_int(*load, kMicrobatches, source)};
+    limits.load = {JsonCursor(*load, source)[kWorldSize].integer(),
+                   JsonCursor(*load, source)[kMicrobatches].integer()};
   const Json* seconds = member(*sections, kSection, &Json::is_object, source);
   if (const Json* names = member(*sections, kCalculated, &Json::is_array, source)) {
     for (std::size_t i = 0; i < kRunSectionNames.size(); ++i) {

@@ -49,7 +49,7 @@ void load_schedule(const TrainingPlan& plan, TrainingState& state, const Json& s
 /// Restores the progress of the run that saved the checkpoint.
 void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& warnings,
             std::ostream& out) {
-  const Manifest manifest = read_manifest(plan.source->folder);
+  const Manifest& manifest = *plan.source->manifest;
   check_phase_batch_size(*manifest.settings, *plan.settings.training);
   const std::string differences =
       settings_differences(*manifest.settings, plan.settings, plan.source->iteration);
@@ -58,7 +58,7 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
     warnings.keep(
         "this is no longer the run that was saved; flags that differ from the checkpoint's:\n" +
         grave);
-  state.progress = load_progress(*plan.source);
+  state.progress = manifest.progress;
   state.rerun_state = manifest.rerun_state;
   if (!state.optimizer) return;
   if (!plan.settings.checkpoint->load_optim) {

@@ -26,18 +26,18 @@ bool may_use_local(const CheckpointConfig& config) {
   return config.non_persistent_ckpt_type == "local" && !config.ckpt_step;
 }
 
-/// Returns the newest local checkpoint that is complete and newer than the persistent one.
-/// Collective over rank.world.
+/// Returns the newest local checkpoint that is complete and newer than the persistent one, which
+/// rank 0 finds as `lasting`. Collective over rank.world.
 std::optional<LocalChoice> find_local(const CheckpointConfig& config, const Rank& rank,
-                                      std::ostream& out) {
+                                      std::optional<CheckpointSource>& lasting, std::ostream& out) {
   if (!may_use_local(config)) return std::nullopt;
-  const std::string lasting = CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
-    const auto found = find_checkpoint(config.load, std::nullopt);
-    return std::to_string(found ? found->iteration : 0);
+  const std::string iteration = CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
+    lasting = find_checkpoint(config.load);
+    return std::to_string(lasting ? lasting->iteration : 0);
   });
   return choose_local_checkpoint(
       {.root = config.non_persistent_local_ckpt_dir,
-       .first_iteration = std::stoll(lasting) + 1,
+       .first_iteration = std::stoll(iteration) + 1,
        .is_own = [&config](const Manifest& manifest) { return is_of_run(manifest, config); },
        .world = rank.world,
        .device = rank.device},
@@ -111,11 +111,12 @@ std::string nearest_sibling(const fs::path& path) {
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
 }
 
+/// Completes the search in which `source` is the persistent checkpoint, if there is one.
 std::optional<CheckpointSource> search(const CheckpointConfig& config,
+                                       std::optional<CheckpointSource> source,
                                        const std::optional<LocalChoice>& local,
                                        const std::string& needed_by, StartupWarnings& warnings,
                                        std::ostream& out) {
-  std::optional<CheckpointSource> source = find_checkpoint(config.load, config.ckpt_step);
   if (auto recent = find_non_persistent(config, source, local, out)) source = std::move(recent);
   if (source) {
     for (const std::string& note : source->notes) out << "note: " << note << std::endl;
@@ -167,10 +168,11 @@ std::optional<CheckpointSource> choose_checkpoint(const CheckpointConfig& config
                                                   const std::string& needed_by) {
   std::optional<CheckpointSource> source;
   if (config.load.empty()) return source;
-  const std::optional<LocalChoice> local = find_local(config, rank, out);
+  const std::optional<LocalChoice> local = find_local(config, rank, source, out);
   const CollectiveSteps together(rank.world, rank.device);
   const std::string chosen = together.run_on_rank_0([&] {
-    source = search(config, local, needed_by, warnings, out);
+    if (!source) source = find_checkpoint(config.load, config.ckpt_step);
+    source = search(config, std::move(source), local, needed_by, warnings, out);
     return source ? encode(*source) : std::string();
   });
   if (chosen.empty()) return source;

@@ -52,18 +52,18 @@ Json description(const SavedBatch& batch) {
           {"cause", batch.cause}};
 }
 
-void read_description(const Json& json, const std::string& source, SavedBatch& batch) {
-  batch.iteration = json_int(json, "iteration", source);
-  batch.index = json_int(json, "index", source);
-  batch.num_microbatches = json_int(json, "num_microbatches", source);
-  batch.gradient_scale = json_double(json, "gradient_scale", source);
-  batch.seed = static_cast<std::uint64_t>(json_int(json, "seed", source));
-  batch.vocab_pad_multiple = json_int(json, "vocab_pad_multiple", source);
-  batch.model = architecture_from_json(json_at(json, "model", source), source + ": model");
-  batch.precision = json_string(json, "precision", source);
-  batch.checkpoint_root = json_string(json, "checkpoint_root", source);
-  batch.checkpoint_iteration = json_int(json, "checkpoint_iteration", source);
-  batch.cause = json_string(json, "cause", source);
+void read_description(const JsonCursor& json, SavedBatch& batch) {
+  batch.iteration = json["iteration"].integer();
+  batch.index = json["index"].integer();
+  batch.num_microbatches = json["num_microbatches"].integer();
+  batch.gradient_scale = json["gradient_scale"].number();
+  batch.seed = static_cast<std::uint64_t>(json["seed"].integer());
+  batch.vocab_pad_multiple = json["vocab_pad_multiple"].integer();
+  batch.model = architecture_from_json(*json["model"], json["model"].place());
+  batch.precision = json["precision"].text();
+  batch.checkpoint_root = json["checkpoint_root"].text();
+  batch.checkpoint_iteration = json["checkpoint_iteration"].integer();
+  batch.cause = json["cause"].text();
 }
 
 at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
@@ -174,8 +174,8 @@ SavedBatch load_batch(const std::filesystem::path& path) {
       description == file.metadata().end())
     broken(source, "is not a saved batch");
   SavedBatch batch;
-  read_description(parse_json(description->second, source + ": description"),
-                   source + ": description", batch);
+  const std::string place = source + ": description";
+  read_description(JsonCursor(parse_json(description->second, place), place), batch);
   for (const StoredTensor& stored : file.tensors()) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);

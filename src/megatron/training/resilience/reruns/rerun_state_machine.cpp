@@ -280,26 +280,26 @@ JsonValue RerunStateMachine::to_json() const {
       {"largest", largest}};
 }
 
-void RerunStateMachine::restore(const Json& json, const std::string& source) {
-  if (json.is_null()) return;
+void RerunStateMachine::restore(const Json& saved, const std::string& source) {
+  if (saved.is_null()) return;
   if (options_.mode == RerunMode::disabled) {
     options_.log("RerunStateMachine disabled via CLI, ignoring machine state saved in checkpoint");
     return;
   }
   options_.log("Getting RerunStateMachine state from checkpoint. Will rerun step.");
-  iteration_ = json_int(json, "iteration", source);
-  failed_ = {json_string(json, "failed_message", source),
-             json_int(json, "failed_sequence", source)};
-  const std::string initial = json_string(json, "initial_result", source);
+  const JsonCursor json(saved, source);
+  iteration_ = json["iteration"].integer();
+  failed_ = {json["failed_message"].text(), json["failed_sequence"].integer()};
+  const std::string initial = json["initial_result"].text();
   initial_result_ = std::strtod(initial.c_str(), nullptr);
-  suspicious_.node = json_string(json, "suspicious_node", source);
-  suspicious_.device = static_cast<int>(json_int(json, "suspicious_device", source));
-  if (json.contains("suspicious_gpus"))
-    suspicious_.gpus = json_string(json, "suspicious_gpus", source);
-  if (!json_at(json, "injected_error", source).is_null())
-    injector_.set_injected(rerun_diagnostic(json_string(json, "injected_error", source)));
-  for (const auto& [context, seen] : json_at(json, "largest", source).items())
-    largest_[context] = {json_int(seen, "count", source), json_double(seen, "value", source)};
+  suspicious_.node = json["suspicious_node"].text();
+  suspicious_.device = static_cast<int>(json["suspicious_device"].integer());
+  if (const auto gpus = json.find("suspicious_gpus")) suspicious_.gpus = gpus->text();
+  if (const JsonCursor injected = json["injected_error"]; !injected->is_null())
+    injector_.set_injected(rerun_diagnostic(injected.text()));
+  const JsonCursor largest = json["largest"];
+  for (const auto& [context, value] : largest.object().items())
+    largest_[context] = {largest[context]["count"].integer(), largest[context]["value"].number()};
   has_rejected_ = true;
   state_ = RerunState::will_rerun_from_checkpoint;
 }
