@@ -18,7 +18,6 @@ using namespace rules;
 
 const MoeConfig& moe(S s) { return s.model->moe; }
 bool has_experts(S s) { return s.model->moe.num_experts > 0; }
-std::int64_t ep(S s) { return s.parallel->expert_model_parallel_size; }
 std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
 std::int64_t expert_tp(S s) { return s.parallel->expert_tensor_parallel_size.value_or(tp(s)); }
 
