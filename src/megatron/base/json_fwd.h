@@ -8,5 +8,6 @@ namespace megatron {
 using Json = nlohmann::json;
 /// JSON that keeps the order of keys. To print a value, use JsonText (json_text.h).
 using OrderedJson = nlohmann::ordered_json;
+class JsonCursor;
 
 }  // namespace megatron

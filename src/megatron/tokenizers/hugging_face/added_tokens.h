@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 #include "megatron/tokenizers/hugging_face/token_trie.h"
 #include "megatron/tokenizers/vocabulary.h"

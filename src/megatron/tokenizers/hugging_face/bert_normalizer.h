@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/hugging_face/normalizer.h"
 
 namespace megatron::hugging_face {

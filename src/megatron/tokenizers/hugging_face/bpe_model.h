@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/hugging_face/model.h"
 
 namespace megatron::hugging_face {

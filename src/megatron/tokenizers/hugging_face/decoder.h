@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron::hugging_face {
 

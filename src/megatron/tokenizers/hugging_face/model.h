@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/vocabulary.h"
 
 namespace megatron::hugging_face {

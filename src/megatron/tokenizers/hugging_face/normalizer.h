@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 
 namespace megatron::hugging_face {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/word_splitter.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json.h"
+#include "megatron/base/json_fwd.h"
 #include "megatron/tokenizers/hugging_face/pre_tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 

@@ -1,5 +1,6 @@
 #include "megatron/tokenizers/training/word_counter.h"
 
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/byte_level.h"
 
 namespace megatron {
