@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {

@@ -3,7 +3,6 @@
 #include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/section_timeouts.h"
-#include "megatron/config/settings.h"
 
 namespace megatron {
 

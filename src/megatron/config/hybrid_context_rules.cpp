@@ -5,7 +5,6 @@
 #include "megatron/config/data_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {

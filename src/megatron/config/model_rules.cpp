@@ -3,7 +3,6 @@
 
 #include "megatron/config/legacy_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"

@@ -6,7 +6,6 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"

@@ -6,7 +6,6 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/zero_stage.h"

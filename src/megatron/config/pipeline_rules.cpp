@@ -11,7 +11,6 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/schedules/make_schedule.h"

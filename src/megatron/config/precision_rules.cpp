@@ -1,7 +1,6 @@
 // Rules on data types and loss scaling.
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {

@@ -4,7 +4,6 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {

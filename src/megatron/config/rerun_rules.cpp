@@ -1,7 +1,6 @@
 // Rules on result validation.
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {

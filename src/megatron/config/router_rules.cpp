@@ -3,7 +3,6 @@
 
 #include "megatron/config/moe_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 

@@ -7,13 +7,19 @@ namespace rules {
 namespace {
 
 Words got_of(const char* verb, const Condition& other, const Wording& wording) {
-  return verb + other.words() + wording.why;
+  return verb + other.words + wording.why;
 }
 
 /// Returns "add --other, or leave --one out", unless the wording has another fix.
 Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
-  return wording.fix.empty() ? "add " + other.words() + ", or leave " + one.words() + " out"
+  return wording.fix.empty() ? "add " + other.words + ", or leave " + one.words + " out"
                              : wording.fix;
+}
+
+std::vector<Setting> reads_of(const std::vector<Condition>& conditions) {
+  std::vector<Setting> all;
+  for (const Condition& one : conditions) all.insert(all.end(), one.reads.begin(), one.reads.end());
+  return all;
 }
 
 }  // namespace
@@ -28,14 +34,13 @@ Words::~Words() = default;
 Words::Words(std::initializer_list<Piece> pieces) {
   for (const Piece& piece : pieces)
     parts_.push_back({piece.number_ ? text_of(*piece.number_) : std::string(piece.text_),
-                      piece.setting_, piece.show_, piece.number_of_, piece.words_of_});
+                      piece.setting_, piece.show_, piece.words_of_});
 }
 
 std::string Words::text(S settings) const {
   std::string all;
   for (const Part& part : parts_) {
     all += part.text;
-    if (part.number_of) all += text_of(part.number_of(settings));
     if (part.words_of) all += part.words_of(settings).text(settings);
     if (!part.setting) continue;
     const std::string value = part.setting->value(settings);
@@ -75,42 +80,55 @@ Words operator+(Words first, const Words& second) {
   return first;
 }
 
-bool Condition::holds(S settings) const {
-  const bool is_met =
-      value_.empty() ? setting_.is_given(settings) : setting_.value(settings) == value_;
-  return is_met != is_negated_;
+Condition::Condition(const Setting& setting)
+    : Condition([setting](S s) { return setting.is_given(s); },
+                Piece(setting, setting.is_on_by_default() ? Show::off_flag : Show::flag),
+                {setting}) {}
+
+Condition valued(const Setting& setting) {
+  return {Condition(setting).holds, with_value(setting), {setting}};
 }
 
-Condition Condition::negated() const {
-  Condition other = *this;
-  other.is_negated_ = !is_negated_;
-  return other;
+Condition is(const Setting& setting, const std::string& value) {
+  return {[=](S s) { return setting.value(s) == value; }, {setting, " " + value}, {setting}};
 }
 
-Words Condition::words() const {
-  if (!value_.empty()) return {setting_, " " + value_};
-  if (shows_value_) return rules::with_value(setting_);
-  return Piece(setting_, setting_.is_on_by_default() ? Show::off_flag : Show::flag);
+Condition without(const Condition& condition) {
+  return {[holds = condition.holds](S s) { return !holds(s); }, condition.words, condition.reads};
 }
 
-Condition Condition::with_value() const {
-  Condition other = *this;
-  other.shows_value_ = true;
-  return other;
+Condition any(const std::vector<Condition>& conditions) {
+  const auto those_that_hold = [=](S s) {
+    std::vector<Words> words;
+    for (const Condition& one : conditions)
+      if (one.holds(s)) words.push_back(one.words);
+    return words;
+  };
+  return {[=](S s) { return !those_that_hold(s).empty(); },
+          [=](S s) { return listed(those_that_hold(s)); }, reads_of(conditions)};
+}
+
+Words listed(const std::vector<Words>& items) {
+  Words text;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text = text + (i == 0 ? "" : i + 1 < items.size() ? ", " : " and ") + items[i];
+  return text;
 }
 
 Rules::Rules(std::initializer_list<Rules> lists) {
-  for (const Rules& rules : lists)
-    list_.insert(list_.end(), rules.list_.begin(), rules.list_.end());
+  for (const Rules& rules : lists) add(rules);
 }
 
-Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix) {
-  Message message{conditions.begin()->words(), std::move(got), std::move(fix)};
-  for (const Condition& condition : conditions) message.reads.push_back(condition.setting());
-  return Rules([all = std::vector<Condition>(conditions), message = std::move(message)](S s) {
-    const bool hold = std::ranges::all_of(all, [&](const Condition& c) { return c.holds(s); });
-    return hold ? std::optional(message) : std::nullopt;
-  });
+void Rules::add(const Rules& more) {
+  list_.insert(list_.end(), more.list_.begin(), more.list_.end());
+}
+
+Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix) {
+  const auto all_hold = [=](S s) {
+    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
+  return rule(all_hold,
+              {conditions[0].words, std::move(got), std::move(fix), reads_of(conditions)});
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
@@ -123,19 +141,26 @@ Rules excludes(const Condition& one, const Condition& other, const Wording& word
                 wording.fix.empty() ? "give one of the two" : wording.fix);
 }
 
+Rules excludes(const Condition& one, std::initializer_list<Condition> others,
+               const Wording& wording) {
+  Rules all{};
+  for (const Condition& other : others) all.add(excludes(one, other, wording));
+  return all;
+}
+
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some)
-    all = {all, refuse({one, without(other)}, got_of("has no effect without ", other, wording),
-                       fix_of(one, other, wording))};
+    all.add(refuse({one, without(other)}, got_of("has no effect without ", other, wording),
+                   fix_of(one, other, wording)));
   return all;
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some) {
-    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words();
-    all = {all, refuse({one, other}, got_of("has no effect with ", other, wording), fix + " out")};
+    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words;
+    all.add(refuse({one, other}, got_of("has no effect with ", other, wording), fix + " out"));
   }
   return all;
 }
@@ -151,30 +176,32 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording) 
   });
 }
 
-Rules at_most(const Setting& limit, const Setting& number) {
-  const Message message{
-      number, {value(number), " is above ", with_value(limit)}, {"lower ", number}};
-  return Rules([=](S s) {
-    const auto given = number.number(s), most = limit.number(s);
-    return given && most && *given > *most ? std::optional(message) : std::nullopt;
-  });
+Rules at_most(const Setting& limit, const Setting& number, const Wording& wording) {
+  return rule([=](S s) { return number.number(s) > limit.number(s) && limit.number(s); },
+              {number, Words{value(number), " is above ", with_value(limit)} + wording.why,
+               wording.fix.empty() ? Words{"lower ", number} : wording.fix});
+}
+
+Rules at_least(const Setting& limit, const Setting& number, const Wording& wording) {
+  return rule([=](S s) { return number.number(s) < limit.number(s) && number.number(s); },
+              {number, Words{value(number), " is less than ", with_value(limit)} + wording.why,
+               wording.fix.empty() ? Words{"raise ", number} : wording.fix});
 }
 
 Rules required(const Setting& setting, const std::string& meaning) {
-  const Message message{setting, "is required", {"add ", setting, " N, " + meaning}};
-  return Rules([=](S s) {
-    return setting.number(s).value_or(0) <= 0 ? std::optional(message) : std::nullopt;
+  return rule([=](S s) { return setting.number(s).value_or(0) <= 0; },
+              {setting, "is required", {"add ", setting, " N, " + meaning}});
+}
+
+Rules rule(const Condition& is_broken, Message message) {
+  message.reads.insert(message.reads.end(), is_broken.reads.begin(), is_broken.reads.end());
+  return Rules([holds = is_broken.holds, message = std::move(message)](S s) {
+    return holds(s) ? std::optional(message) : std::nullopt;
   });
 }
 
-Rules rule(Predicate is_broken, Message message) {
-  return Rules([is_broken, message = std::move(message)](S s) {
-    return is_broken(s) ? std::optional(message) : std::nullopt;
-  });
-}
-
-Rules rule(Predicate is_broken, Message (*message)(S)) {
-  return Rules([=](S s) { return is_broken(s) ? std::optional(message(s)) : std::nullopt; });
+Rules rule(const Condition& is_broken, Message (*message)(S)) {
+  return when(is_broken, Rules([=](S s) { return std::optional(message(s)); }));
 }
 
 Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads) {
@@ -185,10 +212,15 @@ Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Settin
   });
 }
 
-Rules when(Predicate applies, const Rules& rules) {
+Rules when(const Condition& applies, const Rules& rules) {
   Rules all{};
   for (const auto& check : rules.list())
-    all = {all, Rules([=](S s) { return applies(s) ? (*check)(s) : std::nullopt; })};
+    all.add(Rules([=](S s) {
+      auto message = applies.holds(s) ? (*check)(s) : std::nullopt;
+      if (message)
+        message->reads.insert(message->reads.end(), applies.reads.begin(), applies.reads.end());
+      return message;
+    }));
   return all;
 }
 

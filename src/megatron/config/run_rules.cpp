@@ -8,7 +8,6 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/scheduler_config.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 

@@ -2,7 +2,6 @@
 #include "megatron/config/data_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 
 namespace megatron {

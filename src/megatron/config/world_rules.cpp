@@ -8,7 +8,6 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_rules.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/schedules/hybrid_context_schedule.h"

@@ -2,7 +2,6 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/zero_stage.h"
 
