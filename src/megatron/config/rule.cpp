@@ -75,6 +75,10 @@ bool Message::mentions_any(const FieldNames& names, S settings) const {
          fix.mentions_any(names, settings) || std::ranges::any_of(reads, is_named);
 }
 
+UserError::Parts Message::text(S settings) const {
+  return {what.text(settings), got.text(settings), fix.text(settings)};
+}
+
 Words operator+(Words first, const Words& second) {
   first.parts_.insert(first.parts_.end(), second.parts_.begin(), second.parts_.end());
   return first;
@@ -110,8 +114,7 @@ Condition any(const std::vector<Condition>& conditions) {
 
 Words listed(const std::vector<Words>& items) {
   Words text;
-  for (std::size_t i = 0; i < items.size(); ++i)
-    text = text + (i == 0 ? "" : i + 1 < items.size() ? ", " : " and ") + items[i];
+  for (const Words& item : items) text = text + (text.empty() ? "" : ", ") + item;
   return text;
 }
 
@@ -249,9 +252,7 @@ Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
-    if (message && !message->mentions_any(skip, settings))
-      problems.add(
-          {message->what.text(settings), message->got.text(settings), message->fix.text(settings)});
+    if (message && !message->mentions_any(skip, settings)) problems.add(message->text(settings));
   }
   return problems;
 }

@@ -118,6 +118,7 @@ Piece::Piece(F words) : words_of_([words](S settings) { return Words(words(setti
 struct Message {
   Words what, got, fix;
   std::vector<Setting> reads = {};
+  UserError::Parts text(S settings) const;
   bool mentions_any(const FieldNames& names, S settings) const;
 };
 
@@ -144,12 +145,12 @@ Condition valued(const Setting& setting);
 Condition is(const Setting& setting, const std::string& value);
 /// Holds if `condition` does not.
 Condition without(const Condition& condition);
-/// Holds if one of them does. Its words are of those that hold: "--a, --b and --c".
+/// Holds if one of them does. Its words are of those that hold: "--a, --b".
 Condition any(const std::vector<Condition>& conditions);
 
 using Check = std::function<std::optional<Message>(S)>;
 
-/// Returns "--a, --b and --c".
+/// Returns "--a, --b, --c".
 Words listed(const std::vector<Words>& items);
 
 /// A list of rules. The forms below return one, and {needs(…), excludes(…)} joins several.
@@ -240,9 +241,6 @@ const Rules& hybrid_context_rules();
 const Rules& memory_rules();
 /// Rules on offload (offload_rules.cpp), a part of memory_rules().
 const Rules& offload_rules();
-/// Rules on --memory-budget and --activation-plan (memory_budget_rules.cpp), a part of
-/// memory_rules().
-const Rules& memory_budget_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const Rules& recomputed_module_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
