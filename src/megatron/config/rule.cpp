@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "megatron/config/field.h"
+
 namespace megatron {
 namespace rules {
 namespace {
@@ -12,7 +14,7 @@ Words got_of(const char* verb, const Condition& other, const Wording& wording) {
 
 /// Returns "add --other, or leave --one out", unless the wording has another fix.
 Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
-  return wording.fix.empty() ? "add " + other.words + ", or leave " + one.words + " out"
+  return wording.fix.empty() ? "add " + other.to_add + ", or leave " + one.words + " out"
                              : wording.fix;
 }
 
@@ -44,6 +46,7 @@ std::string Words::text(S settings) const {
     if (part.words_of) all += part.words_of(settings).text(settings);
     if (!part.setting) continue;
     const std::string value = part.setting->value(settings);
+    const Field& field = part.setting->field();
     switch (part.show) {
       case Show::flag:
         all += part.setting->flag();
@@ -56,6 +59,10 @@ std::string Words::text(S settings) const {
         break;
       case Show::flag_and_value:
         all += part.setting->flag() + " " + value;
+        break;
+      case Show::flag_to_add:
+        all += part.setting->flag();
+        if (!field.is_switch()) all += " " + value_placeholder(field);
         break;
     }
   }
@@ -87,7 +94,9 @@ Words operator+(Words first, const Words& second) {
 Condition::Condition(const Setting& setting)
     : Condition([setting](S s) { return setting.is_given(s); },
                 Piece(setting, setting.is_on_by_default() ? Show::off_flag : Show::flag),
-                {setting}) {}
+                {setting}) {
+  if (!setting.is_on_by_default()) to_add = rules::to_add(setting);
+}
 
 Condition valued(const Setting& setting) {
   return {Condition(setting).holds, with_value(setting), {setting}};
@@ -193,7 +202,7 @@ Rules at_least(const Setting& limit, const Setting& number, const Wording& wordi
 
 Rules required(const Setting& setting, const std::string& meaning) {
   return rule([=](S s) { return setting.number(s).value_or(0) <= 0; },
-              {setting, "is required", {"add ", setting, " N, " + meaning}});
+              {setting, "is required", {"add ", to_add(setting), ", " + meaning}});
 }
 
 Rules rule(const Condition& is_broken, Message message) {

@@ -50,7 +50,7 @@ using Tokenizer = TokenizerConfig;
 using Training = TrainingConfig;
 
 /// How a message shows a setting.
-enum class Show { flag, off_flag, value, flag_and_value };
+enum class Show { flag, off_flag, value, flag_and_value, flag_to_add };
 
 class Words;
 
@@ -80,6 +80,8 @@ inline Piece off(const Setting& setting) { return {setting, Show::off_flag}; }
 inline Piece value(const Setting& setting) { return {setting, Show::value}; }
 /// Shows "--flag value".
 inline Piece with_value(const Setting& setting) { return {setting, Show::flag_and_value}; }
+/// Shows "--flag N", or "--flag" of a switch: what to write on the command line.
+inline Piece to_add(const Setting& setting) { return {setting, Show::flag_to_add}; }
 
 /// A text in which settings stand: {"add ", &Training::bf16}. Its special members are in rule.cpp,
 /// because lists of rules make thousands of them.
@@ -132,11 +134,12 @@ struct Condition {
   /// Its words are "--flag", or "--no-flag" of a setting that is on by default.
   Condition(const Setting& setting);
   Condition(std::function<bool(S)> when, Words shown, std::vector<Setting> read)
-      : holds(std::move(when)), words(std::move(shown)), reads(std::move(read)) {}
+      : holds(std::move(when)), words(std::move(shown)), reads(std::move(read)), to_add(words) {}
 
   std::function<bool(S)> holds;
   Words words;
   std::vector<Setting> reads;
+  Words to_add;  ///< what to add so that it holds: "--flag N"
 };
 
 /// A setting that is given, which messages show with its value.
