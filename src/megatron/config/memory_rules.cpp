@@ -123,7 +123,7 @@ Condition flags_that_plan() {
               &Recompute::recompute_num_layers,
               &Recompute::distribute_saved_activations,
               &Offload::fine_grained_activation_offloading,
-              {offloads_activations_of_layers, layer_offload_flag, {}}});
+              {offloads_activations_of_layers, layer_offload_flag}});
 }
 
 bool is_no_size(S s) {
@@ -144,13 +144,13 @@ std::string wrong_activation_plan(S s) {
 /// Rules on --memory-budget and --activation-plan.
 Rules plan_rules() {
   const Condition other_flags = flags_that_plan();
-  const Condition chosen_size = {
-      [](S s) { return s.memory->chooses_micro_batch_size; }, &Memory::memory_budget, {}};
+  const Condition chosen_size = {[](S s) { return s.memory->chooses_micro_batch_size; },
+                                 &Memory::memory_budget};
   return {
       refuse({&Memory::memory_budget, is_no_size},
              {"'", value(&Memory::memory_budget), "' is not a size of memory"},
              "write 20GB, 512MiB or auto"),
-      refuse({{[](S s) { return is_planned(*s.memory); }, plan_flag, {}}, other_flags},
+      refuse({{[](S s) { return is_planned(*s.memory); }, plan_flag}, other_flags},
              "says what layers recompute and offload, and excludes " + other_flags.words,
              "leave " + other_flags.words + " out"),
       refuse({&Memory::activation_plan, has_budget},

@@ -87,7 +87,7 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
 
 Rules flag_rules() {
   const Condition chunk_size = &Parallel::num_layers_per_virtual_pipeline_stage;
-  const Condition chunks = {has_chunks, &Parallel::num_virtual_stages_per_pipeline_rank, {}};
+  const Condition chunks = {has_chunks, &Parallel::num_virtual_stages_per_pipeline_rank};
   const Condition layout = &Parallel::pipeline_model_parallel_layout;
   const Condition measured = is(&Parallel::pipeline_split, "measured");
   const Condition ends = any(

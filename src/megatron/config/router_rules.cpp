@@ -92,12 +92,12 @@ Condition excluded_by_sinkhorn() {
   const auto scales = [](S s) { return moe(s).router_topk_scaling_factor.value_or(1) != 1; };
   const auto limits_groups = [](S s) { return group_topk(s) > 0; };
   return any({{has_several_types, "other types", {}},
-              {has_loss, &Moe::aux_loss_coeff, {}},
+              {has_loss, &Moe::aux_loss_coeff},
               &Moe::expert_capacity_factor,
               &Moe::router_score_function,
               &Moe::router_pre_softmax,
-              {scales, &Moe::router_topk_scaling_factor, {}},
-              {limits_groups, &Moe::router_group_topk, {}},
+              {scales, &Moe::router_topk_scaling_factor},
+              {limits_groups, &Moe::router_group_topk},
               &Moe::router_enable_expert_bias});
 }
 

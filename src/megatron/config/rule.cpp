@@ -183,6 +183,7 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording) 
                of = static_cast<std::int64_t>(unit.number(s).value_or(0));
     if (of == 0 || n % of == 0) return std::nullopt;
     Message message = indivisible(size, n, unit, of);
+    message.got = message.got + wording.why;
     if (!wording.fix.empty()) message.fix = wording.fix;
     return message;
   });

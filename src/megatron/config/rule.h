@@ -133,7 +133,7 @@ struct Condition {
   Condition(F predicate) : holds(std::move(predicate)) {}
   /// Its words are "--flag", or "--no-flag" of a setting that is on by default.
   Condition(const Setting& setting);
-  Condition(std::function<bool(S)> when, Words shown, std::vector<Setting> read)
+  Condition(std::function<bool(S)> when, Words shown, std::vector<Setting> read = {})
       : holds(std::move(when)), words(std::move(shown)), reads(std::move(read)), to_add(words) {}
 
   std::function<bool(S)> holds;
@@ -238,7 +238,7 @@ const Rules& fim_rules();
 const Rules& document_packing_rules();
 const Rules& document_attention_rules();
 const Rules& sft_rules();
-/// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
+/// Rules on --hybrid-context-parallel (context_rules.cpp).
 const Rules& hybrid_context_rules();
 /// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
 const Rules& memory_rules();

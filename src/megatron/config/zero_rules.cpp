@@ -22,7 +22,7 @@ std::int64_t strategy_stage(S s) {
 
 /// Holds if the stage is at least `least`. Its words are the flag that decides the stage.
 Condition from_stage(int least) {
-  return {[=](S s) { return stage(s) >= least; }, stage_flag, {}};
+  return {[=](S s) { return stage(s) >= least; }, stage_flag};
 }
 
 }  // namespace
