@@ -31,10 +31,10 @@ Rules number_rules() {
 
 Rules optimizer_state_rules() {
   const Condition small_states =
-      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype)});
+      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype),
+           valued(&Optimizer::main_grads_dtype)});
   return {
       needs(small_states, &Optimizer::use_precision_aware_optimizer),
-      needs(valued(&Optimizer::main_grads_dtype), &Optimizer::use_precision_aware_optimizer),
       needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
       excludes(is(&Optimizer::main_grads_dtype, "bf16"),
                &Training::accumulate_allreduce_grads_in_fp32,
@@ -52,9 +52,9 @@ Rules optimizer_state_rules() {
 
 }  // namespace
 
-Problems validate_precision(const Settings& settings, const FieldNames& skip) {
+const Rules& precision_rules() {
   static const Rules rules = {number_rules(), optimizer_state_rules()};
-  return evaluate(rules, settings, skip);
+  return rules;
 }
 
 }  // namespace megatron

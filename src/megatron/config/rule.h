@@ -217,12 +217,10 @@ Words stage_flag(S settings);
 
 using rules::Rules;
 
-/// Rules on batches and on the length of a run (batch_rules.cpp).
+/// Rules on batches, also of validation, and on the length of a run (batch_rules.cpp).
 const Rules& batch_rules();
 /// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
 const Rules& blend_schedule_rules();
-/// Rules on validation: sets, batches and intervals (evaluation_rules.cpp).
-const Rules& evaluation_rules();
 /// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).
 const Rules& checkpoint_rules();
 /// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
@@ -248,8 +246,12 @@ const Rules& offload_rules();
 const Rules& recomputed_module_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
 const Rules& optimizer_settings_rules();
-/// Rules on section timeouts (fault_tolerance_rules.cpp).
-const Rules& fault_tolerance_rules();
+/// Rules on section timeouts and result validation (resilience_rules.cpp).
+const Rules& resilience_rules();
+/// Rules on data types and loss scaling (precision_rules.cpp).
+const Rules& precision_rules();
+/// Rules on profiles, traces and stragglers (profile_rules.cpp).
+const Rules& profile_rules();
 /// Rules between the pipeline flags (pipeline_rules.cpp).
 const Rules& pipeline_rules();
 /// Rules that the layers fit the pipeline (pipeline_rules.cpp).
