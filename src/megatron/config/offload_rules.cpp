@@ -31,7 +31,7 @@ bool has_sharded_state(S s) {
 
 Words offload_to_add(S s) {
   if (is_planned(*s.memory))
-    return {"add ", &Offload::cpu_offloading, " ", off(&Offload::cpu_offloading_activations),
+    return {"add ", &Offload::cpu_offloading, " ", to_add(&Offload::cpu_offloading_activations),
             ", because the plan says what becomes of activations"};
   return {"add ", &Offload::cpu_offloading, " or ", &Offload::cpu_offloading_num_layers};
 }

@@ -29,7 +29,7 @@ const Rules& resilience_rules() {
       refuse({&Rerun::error_injection_rate, &Training::check_for_nan_in_loss_and_grad,
               without(&Rerun::check_for_spiky_loss), without(&Rerun::check_for_large_grads)},
              "has no effect because no result is checked",
-             {"leave ", off(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
+             {"leave ", to_add(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
               &Rerun::check_for_spiky_loss}),
   };
   return rules;

@@ -2,20 +2,27 @@
 
 #include <algorithm>
 
-#include "megatron/config/field.h"
+#include "megatron/config/help.h"
 
 namespace megatron {
 namespace rules {
 namespace {
 
-Words got_of(const char* verb, const Condition& other, const Wording& wording) {
-  return verb + other.words + wording.why;
+/// Refuses `one` if `holds`, which is that `other` holds or does not: "one: verb other".
+Rules pair_rule(const Condition& one, const Condition& holds, const char* verb,
+                const Condition& other, const Wording& wording, const Words& fix) {
+  return refuse({one, holds}, verb + other.words + wording.why,
+                wording.fix.empty() ? fix : wording.fix);
 }
 
-/// Returns "add --other, or leave --one out", unless the wording has another fix.
-Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
-  return wording.fix.empty() ? "add " + other.to_add + ", or leave " + one.words + " out"
-                             : wording.fix;
+Words add_or_leave_out(const Condition& other, const Condition& one) {
+  return "add " + other.to_add + ", or leave " + one.words + " out";
+}
+
+Rules limit_rule(const Condition& is_beyond, const Setting& number, const char* relation,
+                 const Setting& limit, const Wording& wording, const char* verb) {
+  return rule(is_beyond, {number, Words{value(number), relation, with_value(limit)} + wording.why,
+                          wording.fix.empty() ? Words{verb, number} : wording.fix});
 }
 
 std::vector<Setting> reads_of(const std::vector<Condition>& conditions) {
@@ -44,27 +51,7 @@ std::string Words::text(S settings) const {
   for (const Part& part : parts_) {
     all += part.text;
     if (part.words_of) all += part.words_of(settings).text(settings);
-    if (!part.setting) continue;
-    const std::string value = part.setting->value(settings);
-    const Field& field = part.setting->field();
-    switch (part.show) {
-      case Show::flag:
-        all += part.setting->flag();
-        break;
-      case Show::off_flag:
-        all += part.setting->off_flag();
-        break;
-      case Show::value:
-        all += value;
-        break;
-      case Show::flag_and_value:
-        all += part.setting->flag() + " " + value;
-        break;
-      case Show::flag_to_add:
-        all += part.setting->flag();
-        if (!field.is_switch()) all += " " + value_placeholder(field);
-        break;
-    }
+    if (part.setting) all += part.show(*part.setting, settings);
   }
   return all;
 }
@@ -91,11 +78,22 @@ Words operator+(Words first, const Words& second) {
   return first;
 }
 
+Piece value(const Setting& setting) {
+  return {setting, [](const Setting& shown, S s) { return shown.value(s); }};
+}
+
+Piece with_value(const Setting& setting) {
+  return {setting, [](const Setting& shown, S s) { return shown.flag() + " " + shown.value(s); }};
+}
+
+Piece to_add(const Setting& setting) {
+  return {setting, [](const Setting& shown, S) { return field_usage(shown.field()); }};
+}
+
 Condition::Condition(const Setting& setting)
-    : Condition([setting](S s) { return setting.is_given(s); },
-                Piece(setting, setting.is_on_by_default() ? Show::off_flag : Show::flag),
-                {setting}) {
-  if (!setting.is_on_by_default()) to_add = rules::to_add(setting);
+    : Condition([=](S s) { return setting.is_given(s); },
+                setting.is_on_by_default() ? rules::to_add(setting) : Piece(setting), {setting}) {
+  to_add = rules::to_add(setting);
 }
 
 Condition valued(const Setting& setting) {
@@ -111,20 +109,16 @@ Condition without(const Condition& condition) {
 }
 
 Condition any(const std::vector<Condition>& conditions) {
-  const auto those_that_hold = [=](S s) {
-    std::vector<Words> words;
+  const auto words = [=](S s) {
+    Words all;
     for (const Condition& one : conditions)
-      if (one.holds(s)) words.push_back(one.words);
-    return words;
+      if (one.holds(s)) all = all + (all.empty() ? "" : ", ") + one.words;
+    return all;
   };
-  return {[=](S s) { return !those_that_hold(s).empty(); },
-          [=](S s) { return listed(those_that_hold(s)); }, reads_of(conditions)};
-}
-
-Words listed(const std::vector<Words>& items) {
-  Words text;
-  for (const Words& item : items) text = text + (text.empty() ? "" : ", ") + item;
-  return text;
+  const auto one_holds = [=](S s) {
+    return std::ranges::any_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
+  return {one_holds, words, reads_of(conditions)};
 }
 
 Rules::Rules(std::initializer_list<Rules> lists) {
@@ -144,13 +138,11 @@ Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix) {
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse({one, without(other)}, got_of("needs ", other, wording),
-                fix_of(one, other, wording));
+  return pair_rule(one, without(other), "needs ", other, wording, add_or_leave_out(other, one));
 }
 
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse({one, other}, got_of("excludes ", other, wording),
-                wording.fix.empty() ? "give one of the two" : wording.fix);
+  return pair_rule(one, other, "excludes ", other, wording, "give one of the two");
 }
 
 Rules excludes(const Condition& one, std::initializer_list<Condition> others,
@@ -163,8 +155,8 @@ Rules excludes(const Condition& one, std::initializer_list<Condition> others,
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some)
-    all.add(refuse({one, without(other)}, got_of("has no effect without ", other, wording),
-                   fix_of(one, other, wording)));
+    all.add(pair_rule(one, without(other), "has no effect without ", other, wording,
+                      add_or_leave_out(other, one)));
   return all;
 }
 
@@ -172,7 +164,7 @@ Rules idle(std::initializer_list<Condition> some, const Condition& other, const 
   Rules all{};
   for (const Condition& one : some) {
     const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words;
-    all.add(refuse({one, other}, got_of("has no effect with ", other, wording), fix + " out"));
+    all.add(pair_rule(one, other, "has no effect with ", other, {wording.why}, fix + " out"));
   }
   return all;
 }
@@ -190,15 +182,13 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording) 
 }
 
 Rules at_most(const Setting& limit, const Setting& number, const Wording& wording) {
-  return rule([=](S s) { return number.number(s) > limit.number(s) && limit.number(s); },
-              {number, Words{value(number), " is above ", with_value(limit)} + wording.why,
-               wording.fix.empty() ? Words{"lower ", number} : wording.fix});
+  const auto is_above = [=](S s) { return number.number(s) > limit.number(s) && limit.number(s); };
+  return limit_rule(is_above, number, " is above ", limit, wording, "lower ");
 }
 
 Rules at_least(const Setting& limit, const Setting& number, const Wording& wording) {
-  return rule([=](S s) { return number.number(s) < limit.number(s) && number.number(s); },
-              {number, Words{value(number), " is less than ", with_value(limit)} + wording.why,
-               wording.fix.empty() ? Words{"raise ", number} : wording.fix});
+  const auto is_below = [=](S s) { return number.number(s) < limit.number(s) && number.number(s); };
+  return limit_rule(is_below, number, " is less than ", limit, wording, "raise ");
 }
 
 Rules required(const Setting& setting, const std::string& meaning) {

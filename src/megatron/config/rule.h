@@ -50,7 +50,8 @@ using Tokenizer = TokenizerConfig;
 using Training = TrainingConfig;
 
 /// How a message shows a setting.
-enum class Show { flag, off_flag, value, flag_and_value, flag_to_add };
+using Show = std::string (*)(const Setting&, S);
+inline std::string show_flag(const Setting& setting, S) { return setting.flag(); }
 
 class Words;
 
@@ -63,7 +64,7 @@ class Piece {
   Piece(std::int64_t number) : number_(number) {}
   template <class T, class V>
   Piece(V T::*member) : setting_(member) {}
-  Piece(const Setting& setting, Show show = Show::flag) : setting_(setting), show_(show) {}
+  Piece(const Setting& setting, Show show = show_flag) : setting_(setting), show_(show) {}
   template <std::invocable<S> F>
   Piece(F words);
 
@@ -72,16 +73,16 @@ class Piece {
   std::string_view text_;
   std::optional<std::int64_t> number_;
   std::optional<Setting> setting_;
-  Show show_ = Show::flag;
+  Show show_ = show_flag;
   std::function<Words(S)> words_of_;
 };
 
-inline Piece off(const Setting& setting) { return {setting, Show::off_flag}; }
-inline Piece value(const Setting& setting) { return {setting, Show::value}; }
+Piece value(const Setting& setting);
 /// Shows "--flag value".
-inline Piece with_value(const Setting& setting) { return {setting, Show::flag_and_value}; }
-/// Shows "--flag N", or "--flag" of a switch: what to write on the command line.
-inline Piece to_add(const Setting& setting) { return {setting, Show::flag_to_add}; }
+Piece with_value(const Setting& setting);
+/// Shows what to write on the command line: "--flag N", or "--no-flag" of one that is on by
+/// default.
+Piece to_add(const Setting& setting);
 
 /// A text in which settings stand: {"add ", &Training::bf16}. Its special members are in rule.cpp,
 /// because lists of rules make thousands of them.
@@ -131,7 +132,6 @@ struct Condition {
   Condition(V T::*member) : Condition(Setting(member)) {}
   template <std::predicate<S> F>
   Condition(F predicate) : holds(std::move(predicate)) {}
-  /// Its words are "--flag", or "--no-flag" of a setting that is on by default.
   Condition(const Setting& setting);
   Condition(std::function<bool(S)> when, Words shown, std::vector<Setting> read = {})
       : holds(std::move(when)), words(std::move(shown)), reads(std::move(read)), to_add(words) {}
@@ -152,9 +152,6 @@ Condition without(const Condition& condition);
 Condition any(const std::vector<Condition>& conditions);
 
 using Check = std::function<std::optional<Message>(S)>;
-
-/// Returns "--a, --b, --c".
-Words listed(const std::vector<Words>& items);
 
 /// A list of rules. The forms below return one, and {needs(…), excludes(…)} joins several.
 class Rules {
@@ -232,10 +229,8 @@ const Rules& context_rules();
 /// Rules that the architecture fits context parallelism (context_rules.cpp).
 const Rules& context_sharding_rules();
 /// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
-const Rules& fim_rules();
-const Rules& document_packing_rules();
+const Rules& sample_rules();
 const Rules& document_attention_rules();
-const Rules& sft_rules();
 /// Rules on --hybrid-context-parallel (context_rules.cpp).
 const Rules& hybrid_context_rules();
 /// Rules on recomputation, offload and a memory budget (memory_rules.cpp).

@@ -145,11 +145,20 @@ Rules data_rules() {
 }  // namespace
 
 Problems validate_run(const Settings& settings, const FieldNames& skip) {
-  static const Rules rules = {
-      batch_rules(),  checkpoint_rules(), learning_rate_rules(),    weight_decay_rules(),
-      data_rules(),   fim_rules(),        document_packing_rules(), document_attention_rules(),
-      sft_rules(),    parallel_rules(),   pipeline_rules(),         optimizer_settings_rules(),
-      memory_rules(), resilience_rules(), precision_rules(),        profile_rules()};
+  static const Rules rules = {batch_rules(),
+                              checkpoint_rules(),
+                              learning_rate_rules(),
+                              weight_decay_rules(),
+                              data_rules(),
+                              sample_rules(),
+                              document_attention_rules(),
+                              parallel_rules(),
+                              pipeline_rules(),
+                              optimizer_settings_rules(),
+                              memory_rules(),
+                              resilience_rules(),
+                              precision_rules(),
+                              profile_rules()};
   FieldNames unread = skip;
   if (skip.contains("batch_size"))
     unread.insert(Setting(&Training::micro_batch_size).name());  // its former name

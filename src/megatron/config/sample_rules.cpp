@@ -14,10 +14,8 @@ bool cannot_format_conversations(S s) {
   return type != "SFTTokenizer" && type != "HuggingFaceTokenizer" && type != "MultimodalTokenizer";
 }
 
-}  // namespace
-
-const Rules& fim_rules() {
-  static const Rules rules = {
+Rules fim_rules() {
+  return {
       tunes({&Fim::fim_rate, &Fim::fim_spm_rate, &Fim::fim_split_sample, &Fim::fim_fragment_rate,
              &Fim::fim_no_prefix, &Fim::fim_prefix_token, &Fim::fim_middle_token,
              &Fim::fim_suffix_token, &Fim::fim_pad_token, &Fim::fim_eod_token},
@@ -31,31 +29,19 @@ const Rules& fim_rules() {
                 .fix = {"use ", &Data::reset_attention_mask, " and ", &Data::reset_position_ids,
                         ", which follow the end-of-document tokens"}}),
   };
-  return rules;
 }
 
-const Rules& document_packing_rules() {
-  static const Rules rules = {
+Rules document_packing_rules() {
+  return {
       idle({&Data::document_packing_strategy}, &Data::sft,
            {.fix = {"use ", &Data::sft_packing_strategy}}),
       excludes(valued(&Data::document_packing_strategy), &Fim::fim_data,
                {.why = ", which changes the lengths of documents"}),
   };
-  return rules;
 }
 
-/// Apart, because `dataset show` prints samples without a model that attends.
-const Rules& document_attention_rules() {
-  static const Rules rules =
-      refuse({valued(&Data::document_packing_strategy), without(&Data::sft),
-              without(&Fim::fim_data), without(&Data::dataloader_inter_document_masking)},
-             "would let documents that were put together attend to each other",
-             {"add ", &Data::dataloader_inter_document_masking});
-  return rules;
-}
-
-const Rules& sft_rules() {
-  static const Rules rules = {
+Rules sft_rules() {
+  return {
       tunes({&Data::sft_tokenizer_prompt_format, &Data::sft_packing_strategy,
              &Tokenizer::chat_template},
             &Data::sft),
@@ -67,6 +53,22 @@ const Rules& sft_rules() {
            &Data::sft, {.why = ", where attention and positions restart with each conversation"}),
       idle({&Data::eod_mask_loss}, &Data::sft, {.why = ", whose loss is that of answers"}),
   };
+}
+
+}  // namespace
+
+const Rules& sample_rules() {
+  static const Rules rules = {fim_rules(), document_packing_rules(), sft_rules()};
+  return rules;
+}
+
+/// Apart, because `dataset show` prints samples without a model that attends.
+const Rules& document_attention_rules() {
+  static const Rules rules =
+      refuse({valued(&Data::document_packing_strategy), without(&Data::sft),
+              without(&Fim::fim_data), without(&Data::dataloader_inter_document_masking)},
+             "would let documents that were put together attend to each other",
+             {"add ", &Data::dataloader_inter_document_masking});
   return rules;
 }
 
