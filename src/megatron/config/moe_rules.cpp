@@ -16,8 +16,6 @@ namespace {
 using namespace rules;
 
 const MoeConfig& moe(S s) { return s.model->moe; }
-std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
-std::int64_t expert_tp(S s) { return s.parallel->expert_tensor_parallel_size.value_or(tp(s)); }
 
 /// The settings that ask for experts and that differ from their defaults.
 Condition flags_of_experts() {
@@ -43,17 +41,11 @@ Rules dense_rules() {
 Rules expert_parallel_rules() {
   return {
       divides(&Parallel::expert_model_parallel_size, &Moe::num_experts),
-      rule([](S s) { return moe(s).ffn_hidden_size % expert_tp(s) != 0; },
-           [](S s) {
-             Message message = indivisible(&Moe::ffn_hidden_size, moe(s).ffn_hidden_size,
-                                           &Parallel::expert_tensor_parallel_size, expert_tp(s));
-             if (!s.parallel->expert_tensor_parallel_size)
-               message.got = message.got +
-                             Words{", which is that of ", &Parallel::tensor_model_parallel_size};
-             message.reads = {&Model::ffn_hidden_size, &Model::hidden_size,
-                              &Parallel::tensor_model_parallel_size};
-             return message;
-           }),
+      divides(&Parallel::expert_tensor_parallel_size, &Moe::ffn_hidden_size),
+      when(without(&Parallel::expert_tensor_parallel_size),
+           divides(&Parallel::tensor_model_parallel_size, &Moe::ffn_hidden_size,
+                   {.why = {", by which experts are divided without ",
+                            &Parallel::expert_tensor_parallel_size}})),
       divides(&Parallel::tensor_model_parallel_size, &Moe::shared_expert_intermediate_size),
   };
 }

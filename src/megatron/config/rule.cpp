@@ -174,10 +174,10 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording) 
     const auto n = static_cast<std::int64_t>(size.number(s).value_or(0)),
                of = static_cast<std::int64_t>(unit.number(s).value_or(0));
     if (of == 0 || n % of == 0) return std::nullopt;
-    Message message = indivisible(size, n, unit, of);
-    message.got = message.got + wording.why;
-    if (!wording.fix.empty()) message.fix = wording.fix;
-    return message;
+    const Words fix = {"use ",  unit, " ", largest_divisor(n, of),
+                       ", or ", size, " ", multiples_near(n, of)};
+    return Message{size, Words{n, " is no multiple of ", unit, " ", of} + wording.why,
+                   wording.fix.empty() ? fix : wording.fix};
   });
 }
 
@@ -236,14 +236,6 @@ std::int64_t largest_divisor(std::int64_t size, std::int64_t most) {
   std::int64_t degree = std::clamp<std::int64_t>(most, 1, size);
   while (size % degree != 0) --degree;
   return degree;
-}
-
-Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
-                    std::int64_t unit) {
-  return {flag,
-          {size, " is no multiple of ", unit_flag, " ", unit},
-          {"use ", unit_flag, " ", largest_divisor(size, unit), ", or ", flag, " ",
-           multiples_near(size, unit)}};
 }
 
 }  // namespace rules

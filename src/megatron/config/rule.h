@@ -203,9 +203,6 @@ Rules when(const Condition& applies, const Rules& rules);
 std::string multiples_near(std::int64_t size, std::int64_t unit);
 /// Returns the largest divisor of `size` up to `most`.
 std::int64_t largest_divisor(std::int64_t size, std::int64_t most);
-/// Returns the message that `size`, the value of `flag`, is no multiple of `unit`.
-Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
-                    std::int64_t unit);
 
 /// Returns the flag that decides the stage of ZeRO, with its value (zero_rules.cpp).
 Words stage_flag(S settings);
@@ -216,26 +213,23 @@ using rules::Rules;
 
 /// Rules on batches, also of validation, and on the length of a run (batch_rules.cpp).
 const Rules& batch_rules();
-/// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
-const Rules& blend_schedule_rules();
+const Rules& blend_schedule_rules();  ///< on --blend-schedule, a part of batch_rules()
 /// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).
 const Rules& checkpoint_rules();
 /// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
 const Rules& parallel_rules();
 /// Rules on what data-parallel ranks divide among them (zero_rules.cpp).
 const Rules& zero_rules();
-/// Rules between context parallelism and the sequence (context_rules.cpp).
+/// Rules between context parallelism and the sequence, on hybrid context parallelism, and that the
+/// architecture fits them (context_rules.cpp).
 const Rules& context_rules();
-/// Rules that the architecture fits context parallelism (context_rules.cpp).
+const Rules& hybrid_context_rules();
 const Rules& context_sharding_rules();
 /// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
 const Rules& sample_rules();
 const Rules& document_attention_rules();
-/// Rules on --hybrid-context-parallel (context_rules.cpp).
-const Rules& hybrid_context_rules();
-/// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
+/// Rules on recomputation, a memory budget (memory_rules.cpp) and offload (offload_rules.cpp).
 const Rules& memory_rules();
-/// Rules on offload (offload_rules.cpp), a part of memory_rules().
 const Rules& offload_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const Rules& recomputed_module_rules();
@@ -247,15 +241,13 @@ const Rules& resilience_rules();
 const Rules& precision_rules();
 /// Rules on profiles, traces and stragglers (profile_rules.cpp).
 const Rules& profile_rules();
-/// Rules between the pipeline flags (pipeline_rules.cpp).
+/// Rules between the pipeline flags, and that the layers fit the pipeline (pipeline_rules.cpp).
 const Rules& pipeline_rules();
-/// Rules that the layers fit the pipeline (pipeline_rules.cpp).
 const Rules& layout_rules();
 /// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
 const Rules& sharding_rules();
-/// Rules on the experts and their parallelism, and router_rules() (moe_rules.cpp).
+/// Rules on the experts and their parallelism (moe_rules.cpp) and router (router_rules.cpp).
 const Rules& moe_rules();
-/// Rules on the router of the experts (router_rules.cpp).
 const Rules& router_rules();
 
 /// Evaluates every rule and returns a problem for each one that is broken.
