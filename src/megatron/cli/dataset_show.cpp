@@ -85,10 +85,7 @@ std::string json_text(const std::string& text) { return JsonText(text).dump(); }
 void check_sample_flags(const DataConfig& data) {
   Settings settings;
   settings.data = data;
-  Problems problems = evaluate(fim_rules(), settings, {});
-  problems.add(evaluate(document_packing_rules(), settings, {}));
-  problems.add(evaluate(sft_rules(), settings, {}));
-  problems.throw_if_any();
+  evaluate(sample_rules(), settings, {}).throw_if_any();
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) {

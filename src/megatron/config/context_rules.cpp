@@ -1,12 +1,13 @@
-// Rules on context parallelism: the sequence and the heads that its ranks share.
+// Rules on context parallelism: the sequence and the heads that its ranks share, and, when it is
+// hybrid, documents that are divided over ranks by their lengths.
 #include <algorithm>
 #include <numeric>
 #include <optional>
 
 #include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 
@@ -133,17 +134,31 @@ Message sequence_message(S s) {
           {"use ", &Training::seq_length, " ", multiples_near(s.training->seq_length, unit)}};
 }
 
+bool has_wrong_number_of_types(S s) {
+  const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
+  return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
+         types != s.model->num_layers;
+}
+std::int64_t num_types(S s) { return std::ssize(s.parallel->cp_comm_type); }
+
+/// Returns whether layers divide heads, which needs a number of ranks that is known beforehand.
+bool divides_heads(S s) {
+  return std::ranges::any_of(s.parallel->cp_comm_type, [](CpCommType type) {
+    return type == CpCommType::a2a || type == CpCommType::a2a_p2p;
+  });
+}
+
 }  // namespace
 
 const Rules& context_rules() {
+  static const Condition has_two_levels = {
+      [](S s) { return uses(s, CpCommType::a2a_p2p); },
+      {&Parallel::cp_comm_type, " a2a+p2p and several ranks of ",
+       &Parallel::context_parallel_size}};
   static const Rules rules = {
       rule(has_indivisible_sequence, sequence_message),
       rule([](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); }, levels_message),
-      rule([](S s) { return !levels(s).empty() && !uses(s, CpCommType::a2a_p2p); },
-           {&Parallel::hierarchical_context_parallel_sizes,
-            {"has an effect only with ", &Parallel::cp_comm_type, " a2a+p2p and several ranks of ",
-             &Parallel::context_parallel_size},
-            "add them, or leave it out"}),
+      tunes({&Parallel::hierarchical_context_parallel_sizes}, has_two_levels),
   };
   return rules;
 }
@@ -151,18 +166,11 @@ const Rules& context_rules() {
 const Rules& context_sharding_rules() {
   static const Rules rules = {
       rule(
-          [](S s) {
-            const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
-            return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
-                   types != s.model->num_layers;
-          },
-          [](S s) {
-            return Message{&Parallel::cp_comm_type,
-                           {"names ", std::ssize(s.parallel->cp_comm_type), " types, ",
-                            &Model::num_layers, " is ", value(&Model::num_layers)},
-                           "give one for all layers, or one for each",
-                           {&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel}};
-          }),
+          has_wrong_number_of_types,
+          {&Parallel::cp_comm_type,
+           {"names ", num_types, " types, ", &Model::num_layers, " is ", value(&Model::num_layers)},
+           "give one for all layers, or one for each",
+           {&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel}}),
       rule([](S s) { return indivisible_heads(s).has_value(); }, heads_message),
       rule([](S s) { return indivisible_groups(s).has_value(); }, groups_message),
       excludes(
@@ -170,6 +178,36 @@ const Rules& context_sharding_rules() {
           {.why =
                ": routers count over the tokens of a microbatch, which would depend on the layout",
            .fix = {"use ", &Parallel::context_parallel_size}}),
+  };
+  return rules;
+}
+
+const Rules& hybrid_context_rules() {
+  static const Condition hybrid = &Parallel::hybrid_context_parallel;
+  static const Condition several_samples = {[](S s) { return s.training->micro_batch_size > 1; },
+                                            &Training::micro_batch_size};
+  static const Rules rules = {
+      tunes({&Parallel::max_seqlen_per_dp_cp_rank}, hybrid),
+      needs(hybrid, &Parallel::max_seqlen_per_dp_cp_rank,
+            {.why = ", the number of tokens that a rank can hold"}),
+      needs(hybrid, &Data::dataloader_inter_document_masking,
+            {.why = ": it divides the documents of samples, which attention must not cross"}),
+      needs(hybrid, &Training::calculate_per_token_loss,
+            {.why = ": its microbatches differ in length, so the loss must be the mean over all "
+                    "tokens of a step"}),
+      refuse(
+          {several_samples, hybrid},
+          {value(&Training::micro_batch_size), " with ", &Parallel::hybrid_context_parallel, ": ",
+           &Parallel::max_seqlen_per_dp_cp_rank, " is the size of a microbatch, in tokens"},
+          {"use ", &Training::micro_batch_size, " 1"}),
+      refuse({{divides_heads, &Parallel::cp_comm_type}, hybrid},
+             {"divides heads, but with ", &Parallel::hybrid_context_parallel,
+              " the number of ranks differs from document to document"},
+             "use p2p or all_gather"),
+      refuse({is(&Data::dataloader_type, "cyclic"), hybrid},
+             {"orders samples by data-parallel rank, but ", &Parallel::hybrid_context_parallel,
+              " divides the samples of a step over all ranks"},
+             {"use ", &Data::dataloader_type, " single"}),
   };
   return rules;
 }

@@ -3,7 +3,6 @@
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/zero_stage.h"
@@ -32,86 +31,75 @@ bool has_sharded_state(S s) {
 
 Words offload_to_add(S s) {
   if (is_planned(*s.memory))
-    return {"add ", &Offload::cpu_offloading, " ", off(&Offload::cpu_offloading_activations),
+    return {"add ", &Offload::cpu_offloading, " ", to_add(&Offload::cpu_offloading_activations),
             ", because the plan says what becomes of activations"};
   return {"add ", &Offload::cpu_offloading, " or ", &Offload::cpu_offloading_num_layers};
 }
 
+/// Returns what to add: offload in the plan that is given, or else one of the flags.
+Words offload_to_add_to_plan(S s, const Words& flags) {
+  if (s.memory->activation_plan.empty()) return "add " + flags;
+  return {"add offload to a layer of ", &Memory::activation_plan};
+}
 Words something_to_offload(S s) {
-  if (!s.memory->activation_plan.empty())
-    return {"add offload to a layer of ", &Memory::activation_plan};
-  return {"add ", &Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
-          " or ", &Memory::memory_budget};
+  return offload_to_add_to_plan(s, {&Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
+                                    " or ", &Memory::memory_budget});
+}
+Words layers_to_offload(S s) {
+  return offload_to_add_to_plan(
+      s, {&Offload::cpu_offloading, " or ", &Offload::fine_grained_activation_offloading});
 }
 
-Words layers_to_offload(S s) {
-  if (!s.memory->activation_plan.empty())
-    return {"add offload to a layer of ", &Memory::activation_plan};
-  return {"add ", &Offload::cpu_offloading, " or ", &Offload::fine_grained_activation_offloading};
+/// Refuses `one` together with `other`, which would have nothing to offload.
+Rules leaves_nothing(const Condition& one, const Condition& other) {
+  return refuse({one, other}, "leaves " + other.words + " nothing to offload",
+                "give a share above 0, or leave both out");
 }
 
 }  // namespace
 
 const Rules& offload_rules() {
+  static const Words is_alone = {"says what ", &Offload::cpu_offloading,
+                                 " moves, which is not given"};
   static const Rules rules = {
       needs(&Offload::offload_modules, &Offload::fine_grained_activation_offloading),
+      needs(&Offload::activation_offload_fraction, &Offload::fine_grained_activation_offloading),
       refuse({&Offload::fine_grained_activation_offloading, without(&Offload::offload_modules)},
              "names no part of a layer",
              {"add ", &Offload::offload_modules, ", for example core_attn"}),
-      rule(
-          [](S s) {
-            return offload(s).fine_grained_activation_offloading && offloads_whole_layers(s);
-          },
-          {&Offload::fine_grained_activation_offloading,
-           {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
-           "choose one of them",
-           {&Offload::cpu_offloading_num_layers}}),
-      when(
-          [](S s) { return !offloads_whole_layers(s); },
-          {refuse({&Offload::cpu_offloading_weights},
-                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
-                  offload_to_add),
-           refuse({&Offload::cpu_offloading_activations, without(&Offload::cpu_offloading_weights)},
-                  {"says what ", &Offload::cpu_offloading, " moves, which is not given"},
-                  offload_to_add)}),
+      refuse({&Offload::fine_grained_activation_offloading, offloads_whole_layers},
+             {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
+             "choose one of them"),
+      refuse({&Offload::cpu_offloading_weights, without(offloads_whole_layers)}, is_alone,
+             offload_to_add),
+      refuse({&Offload::cpu_offloading_activations, without(&Offload::cpu_offloading_weights),
+              without(offloads_whole_layers)},
+             is_alone, offload_to_add),
       refuse({&Offload::cpu_offloading_activations, &Offload::cpu_offloading,
               without(&Offload::cpu_offloading_weights)},
              {"leaves ", &Offload::cpu_offloading, " nothing to offload"},
              {"add ", &Offload::cpu_offloading_weights, ", or leave both out"}),
+      leaves_nothing(is(&Offload::optimizer_offload_fraction, "0"),
+                     &Offload::optimizer_cpu_offload),
+      leaves_nothing(is(&Offload::activation_offload_fraction, "0"),
+                     &Offload::fine_grained_activation_offloading),
       refuse({&Offload::cpu_offloading_weights, without(&Training::bf16), without(&Training::fp16)},
              "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
              {"add ", &Training::bf16, ", or leave ", &Offload::cpu_offloading_weights, " out"}),
-      when(has_sharded_state,
-           refuse({&Offload::cpu_offloading_weights},
-                  {"with ", stage_flag,
-                   " needs sharded weights: otherwise every update gathers all weights in memory"},
-                  {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"})),
+      refuse({&Offload::cpu_offloading_weights, has_sharded_state},
+             {"with ", stage_flag,
+              " needs sharded weights: otherwise every update gathers all weights in memory"},
+             {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"}),
       // --offload-modules has a message of its own.
-      when([](S s) { return !offloads(s); },
-           refuse({&Offload::offload_folder, without(&Offload::offload_modules)},
-                  "has no effect: nothing is offloaded",
-                  {something_to_offload, ", or leave ", &Offload::offload_folder, " out"})),
-      when([](S s) { return !may_offload_layers(s); },
-           refuse({&Offload::min_offloaded_tensor_size},
-                  "has no effect: no activations are offloaded",
-                  {layers_to_offload, ", or leave ", &Offload::min_offloaded_tensor_size, " out"})),
-      refuse({is(&Offload::optimizer_offload_fraction, "0"), &Offload::optimizer_cpu_offload},
-             {"leaves ", &Offload::optimizer_cpu_offload, " nothing to offload"},
-             "give a share above 0, or leave both out"),
-      refuse({is(&Offload::activation_offload_fraction, "0"),
-              &Offload::fine_grained_activation_offloading},
-             {"leaves ", &Offload::fine_grained_activation_offloading, " nothing to offload"},
-             "give a share above 0, or leave both out"),
-      needs(&Offload::activation_offload_fraction, &Offload::fine_grained_activation_offloading),
-      rule(
-          [](S s) {
-            return s.model->num_layers > 0 &&
-                   offload(s).cpu_offloading_num_layers > s.model->num_layers;
-          },
-          {with_value(&Offload::cpu_offloading_num_layers),
-           {"is more than the ", value(&Model::num_layers), " layers of the model"},
-           {"give at most the layers of a pipeline stage, or ", &Offload::cpu_offloading,
-            " for all"}}),
+      refuse({&Offload::offload_folder, without(&Offload::offload_modules), without(offloads)},
+             "has no effect: nothing is offloaded",
+             {something_to_offload, ", or leave ", &Offload::offload_folder, " out"}),
+      refuse({&Offload::min_offloaded_tensor_size, without(may_offload_layers)},
+             "has no effect: no activations are offloaded",
+             {layers_to_offload, ", or leave ", &Offload::min_offloaded_tensor_size, " out"}),
+      when(&Model::num_layers, at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
+                                       {.fix = {"give at most the layers of a pipeline stage, or ",
+                                                &Offload::cpu_offloading, " for all"}})),
   };
   return rules;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <optional>
 
 #include "megatron/config/balance.h"
@@ -11,7 +10,6 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/schedules/make_schedule.h"
@@ -24,58 +22,7 @@ namespace {
 using namespace rules;
 
 std::int64_t pp(S s) { return s.parallel->pipeline_model_parallel_size; }
-bool has_layout(S s) { return !s.parallel->pipeline_model_parallel_layout.empty(); }
-bool is_measured(S s) { return s.parallel->pipeline_split == "measured"; }
-
-/// Returns the given ones of `settings` as "--a, --b".
-Words given(S s, std::initializer_list<Condition> settings) {
-  Words all;
-  for (const Condition& setting : settings)
-    if (setting.holds(s)) all = all + (all.empty() ? "" : ", ") + setting.words();
-  return all;
-}
-
-Words listed(std::initializer_list<Words> parts) {
-  Words all;
-  for (const Words& part : parts)
-    if (!part.empty()) all = all + (all.empty() ? "" : ", ") + part;
-  return all;
-}
-
-Words end_flags(S s) {
-  return given(s, {&Parallel::decoder_first_pipeline_num_layers,
-                   &Parallel::decoder_last_pipeline_num_layers});
-}
-
-Words account_flags(S s) {
-  return given(s, {&Parallel::account_for_embedding_in_pipeline_split,
-                   &Parallel::account_for_loss_in_pipeline_split});
-}
-
-Words virtual_flags(S s) {
-  const bool is_given = s.parallel->num_virtual_stages_per_pipeline_rank.value_or(1) > 1;
-  return listed({is_given ? Words(&Parallel::num_virtual_stages_per_pipeline_rank) : Words(),
-                 given(s, {&Parallel::num_layers_per_virtual_pipeline_stage})});
-}
-
-Words measured_flag(S s) { return given(s, {is(&Parallel::pipeline_split, "measured")}); }
-
-/// Returns the given flags that only a pipeline uses.
-Words pipeline_flags(S s) {
-  return listed({given(s, {&Parallel::pipeline_schedule}), virtual_flags(s), end_flags(s),
-                 given(s, {&Parallel::pipeline_model_parallel_layout}), measured_flag(s),
-                 given(s, {&Parallel::pipeline_activation_limit})});
-}
-
-Words excluded_by_layout(S s) {
-  return listed({virtual_flags(s), end_flags(s), account_flags(s), measured_flag(s)});
-}
-Words excluded_by_measurement(S s) { return listed({end_flags(s), account_flags(s)}); }
-
-/// Returns "leave it out", or "leave them out" for several flags.
-Words leave_out(const Words& flags, S s) {
-  return flags.text(s).find(',') == std::string::npos ? "leave it out" : "leave them out";
-}
+bool has_chunks(S s) { return s.parallel->num_virtual_stages_per_pipeline_rank.value_or(1) > 1; }
 
 /// Returns the error of the pipeline layout, if the number of layers is known. It does not depend
 /// on measured costs.
@@ -92,17 +39,17 @@ std::optional<UserError::Parts> layout_problem(S s) {
   }
 }
 
-void check_group(const ScheduleRequest& request, Problems& problems) {
+void check_group(S s, const ScheduleRequest& request, Problems& problems) {
   const std::int64_t group = request.microbatch_group, least = request.num_ranks,
                      most = std::max(least, request.num_microbatches);
   if (group == 0 || (group >= least && group <= most)) return;
-  problems.add(
-      {Setting(&Parallel::microbatch_group_size_per_virtual_pipeline_stage).flag(),
-       text_of(group) + (group < least
-                             ? " is less than --pipeline-model-parallel-size " + text_of(least)
-                             : " is more than the " + text_of(request.num_microbatches) +
-                                   " microbatches of the first batch"),
-       least == most ? "use " + text_of(least) : "use " + text_of(least) + " to " + text_of(most)});
+  const Words less = {group, " is less than ", with_value(&Parallel::pipeline_model_parallel_size)},
+              more = {group, " is more than the ", request.num_microbatches,
+                      " microbatches of the first batch"};
+  const Message message = {
+      &Parallel::microbatch_group_size_per_virtual_pipeline_stage, group < least ? less : more,
+      least == most ? Words{"use ", least} : Words{"use ", least, " to ", most}};
+  problems.add(message.text(s));
 }
 
 /// Returns the activations of a microbatch in each stage, in units of those of an average rank's
@@ -111,7 +58,7 @@ void check_group(const ScheduleRequest& request, Problems& problems) {
 CostModel activations(S s, const Schedule& schedule) {
   const double even = 1 / static_cast<double>(schedule.num_chunks);
   CostModel costs = uniform_costs(schedule, {.activation = even, .weight_gradient = even});
-  if (s.model->num_layers < 1 || is_measured(s)) return costs;
+  if (s.model->num_layers < 1 || s.parallel->pipeline_split == "measured") return costs;
   const double share =
       static_cast<double>(s.model->num_layers) / static_cast<double>(schedule.num_ranks);
   const PipelineLayout layout = pipeline_layout(*s.parallel, s.model->num_layers);
@@ -128,60 +75,53 @@ void check_limit(S s, const ScheduleRequest& request, Problems& problems) {
   constexpr double kRounding = 1e-6;
   if (*worst <= *s.parallel->pipeline_activation_limit + kRounding) return;
   const std::string peak = number_text(std::ceil(*worst * 1000 - kRounding) / 1000);
-  problems.add(
-      {Setting(&Parallel::pipeline_activation_limit).flag(),
-       number_text(*s.parallel->pipeline_activation_limit) + " is less than the " + peak +
-           " microbatches that rank " + text_of(worst - peaks.begin()) +
-           " of the pipeline keeps with --pipeline-schedule " + request.name,
-       "use " + peak + " or more, or --pipeline-schedule auto, which searches for one that fits"});
+  const Message message = {
+      &Parallel::pipeline_activation_limit,
+      {value(&Parallel::pipeline_activation_limit), " is less than the ", peak,
+       " microbatches that rank ", worst - peaks.begin(), " of the pipeline keeps with ",
+       &Parallel::pipeline_schedule, " ", request.name},
+      {"use ", peak, " or more, or ", &Parallel::pipeline_schedule,
+       " auto, which searches for one that fits"}};
+  problems.add(message.text(s));
 }
 
-Rules rules_without_layout() {
+Rules flag_rules() {
+  const Condition chunk_size = &Parallel::num_layers_per_virtual_pipeline_stage;
+  const Condition chunks = {has_chunks, &Parallel::num_virtual_stages_per_pipeline_rank};
+  const Condition layout = &Parallel::pipeline_model_parallel_layout;
+  const Condition measured = is(&Parallel::pipeline_split, "measured");
+  const Condition ends = any(
+      {&Parallel::decoder_first_pipeline_num_layers, &Parallel::decoder_last_pipeline_num_layers});
+  const Condition accounts = any({&Parallel::account_for_embedding_in_pipeline_split,
+                                  &Parallel::account_for_loss_in_pipeline_split});
+  const Condition unmeasured = any({ends, accounts});
+  const Condition unlisted = any({chunks, chunk_size, ends, accounts, measured});
+  const Condition of_pipelines = any({&Parallel::pipeline_schedule, chunks, chunk_size, ends,
+                                      layout, measured, &Parallel::pipeline_activation_limit});
   return {
-      rule([](S s) { return !end_flags(s).empty() && !account_flags(s).empty(); },
-           {end_flags,
-            {"excludes ", account_flags},
-            "use only the first, which sets the layers of the end ranks"}),
-      rule(
-          [](S s) {
-            return !end_flags(s).empty() && s.parallel->num_layers_per_virtual_pipeline_stage;
-          },
-          {end_flags,
-           {"excludes ", &Parallel::num_layers_per_virtual_pipeline_stage},
-           {"use ", &Parallel::num_virtual_stages_per_pipeline_rank, " N"}}),
-      rule([](S s) { return is_measured(s) && !excluded_by_measurement(s).empty(); },
-           [](S s) {
-             return Message{
-                 measured_flag,
-                 {"sets the layers of all stages, and excludes ", excluded_by_measurement},
-                 leave_out(excluded_by_measurement(s), s) +
-                     Words{", or use ", &Parallel::pipeline_split, " even"}};
-           }),
+      refuse({of_pipelines, is(&Parallel::pipeline_model_parallel_size, "1")},
+             {"there is no pipeline, ", &Parallel::pipeline_model_parallel_size, " is 1"},
+             Words{"add ", &Parallel::pipeline_model_parallel_size, " N above 1, or leave "} +
+                 of_pipelines.words + " out"),
+      excludes(&Parallel::num_virtual_stages_per_pipeline_rank, chunk_size),
+      refuse({layout, unlisted}, "defines all stages, and excludes " + unlisted.words,
+             "leave " + unlisted.words + " out"),
+      when(without(layout),
+           {excludes(ends, accounts,
+                     {.fix = "use only the first, which sets the layers of the end ranks"}),
+            excludes(ends, chunk_size,
+                     {.fix = {"use ", &Parallel::num_virtual_stages_per_pipeline_rank, " N"}}),
+            refuse({measured, unmeasured},
+                   "sets the layers of all stages, and excludes " + unmeasured.words,
+                   "leave " + unmeasured.words +
+                       Words{" out, or use ", &Parallel::pipeline_split, " even"})}),
   };
 }
 
 }  // namespace
 
 const Rules& pipeline_rules() {
-  static const Rules rules = {
-      rule([](S s) { return pp(s) == 1 && !pipeline_flags(s).empty(); },
-           [](S s) {
-             return Message{
-                 pipeline_flags,
-                 {"there is no pipeline, ", &Parallel::pipeline_model_parallel_size, " is 1"},
-                 Words{"add ", &Parallel::pipeline_model_parallel_size, " N above 1, or "} +
-                     leave_out(pipeline_flags(s), s)};
-           }),
-      excludes(&Parallel::num_virtual_stages_per_pipeline_rank,
-               &Parallel::num_layers_per_virtual_pipeline_stage),
-      rule([](S s) { return has_layout(s) && !excluded_by_layout(s).empty(); },
-           [](S s) {
-             return Message{&Parallel::pipeline_model_parallel_layout,
-                            {"defines all stages, and excludes ", excluded_by_layout},
-                            leave_out(excluded_by_layout(s), s)};
-           }),
-      when([](S s) { return !has_layout(s); }, rules_without_layout()),
-  };
+  static const Rules rules = flag_rules();
   return rules;
 }
 
@@ -225,7 +165,7 @@ Problems check_pipeline_batches(S s, std::int64_t num_microbatches) {
   if (has_groups)
     request.microbatch_group =
         s.parallel->microbatch_group_size_per_virtual_pipeline_stage.value_or(0);
-  check_group(request, problems);
+  check_group(s, request, problems);
   if (s.parallel->pipeline_activation_limit && problems.empty() && request.name != "auto")
     check_limit(s, request, problems);
   return problems;

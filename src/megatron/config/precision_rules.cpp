@@ -1,7 +1,6 @@
 // Rules on data types and loss scaling.
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {
@@ -15,37 +14,27 @@ bool has_effective_scale(S s) {
   const double scale = s.training->loss_scale.loss_scale.value_or(0);
   return scale > 0 && scale != 1;
 }
-bool is_mixed(S s) {
-  return s.optimizer->exp_avg_dtype != "fp32" || s.optimizer->exp_avg_sq_dtype != "fp32";
-}
-
 Rules number_rules() {
   return {
       excludes(&Training::bf16, &Training::fp16,
                {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
       needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
       excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
-  };
-}
-
-Rules loss_scale_rules() {
-  return {
-      rule([](S s) { return has_effective_scale(s) && !s.training->bf16 && !s.training->fp16; },
-           {&LossScale::loss_scale,
-            {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
-            {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"},
-            {&Training::bf16}}),
+      refuse({{has_effective_scale, &LossScale::loss_scale},
+              without(&Training::bf16),
+              without(&Training::fp16)},
+             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
+             {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"}),
       at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
   };
 }
 
 Rules optimizer_state_rules() {
+  const Condition small_states =
+      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype),
+           valued(&Optimizer::main_grads_dtype)});
   return {
-      rule([](S s) { return is_mixed(s) && !s.optimizer->use_precision_aware_optimizer; },
-           {{with_value(&Optimizer::exp_avg_dtype), " ", with_value(&Optimizer::exp_avg_sq_dtype)},
-            {"states below fp32 need ", &Optimizer::use_precision_aware_optimizer},
-            {"add ", &Optimizer::use_precision_aware_optimizer}}),
-      needs(valued(&Optimizer::main_grads_dtype), &Optimizer::use_precision_aware_optimizer),
+      needs(small_states, &Optimizer::use_precision_aware_optimizer),
       needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
       excludes(is(&Optimizer::main_grads_dtype, "bf16"),
                &Training::accumulate_allreduce_grads_in_fp32,
@@ -57,18 +46,15 @@ Rules optimizer_state_rules() {
       refuse({valued(&Optimizer::main_params_dtype)},
              "is not in this version: fp16 would lose small updates",
              {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
-      refuse(
-          {&Optimizer::use_precision_aware_optimizer, without(is(&Optimizer::optimizer, "adam"))},
-          {"has no effect with ", with_value(&Optimizer::optimizer)},
-          {"use ", &Optimizer::optimizer, " adam"}),
+      tunes({&Optimizer::use_precision_aware_optimizer}, is(&Optimizer::optimizer, "adam")),
   };
 }
 
 }  // namespace
 
-Problems validate_precision(const Settings& settings, const FieldNames& skip) {
-  static const Rules rules = {number_rules(), loss_scale_rules(), optimizer_state_rules()};
-  return evaluate(rules, settings, skip);
+const Rules& precision_rules() {
+  static const Rules rules = {number_rules(), optimizer_state_rules()};
+  return rules;
 }
 
 }  // namespace megatron

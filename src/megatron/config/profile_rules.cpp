@@ -1,10 +1,9 @@
-// Rules on the profile: its window and its folder.
+// Rules on what a run records: the window and the folder of a profile, and stragglers.
 #include "megatron/config/profile_rules.h"
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 
 namespace megatron {
@@ -23,33 +22,31 @@ bool has_profile_window(const LoggerConfig& logger) {
          logger.profile_step_end != defaults.profile_step_end;
 }
 
-Problems validate_profile(const Settings& settings, const FieldNames& skip) {
+const Rules& profile_rules() {
+  static const Rules of_windows = {
+      rule([](S s) { return s.logger->profile_step_end <= s.logger->profile_step_start; },
+           {&Logger::profile_step_end,
+            {value(&Logger::profile_step_end), " is not above ",
+             with_value(&Logger::profile_step_start)},
+            {"use for example ", &Logger::profile_step_start, " 10 ", &Logger::profile_step_end,
+             " 12"}}),
+      when(&Training::train_iters,
+           at_most(&Training::train_iters, &Logger::profile_step_end,
+                   {.fix = {"add ", &Logger::profile_step_start, " and ", &Logger::profile_step_end,
+                            " inside the run, or train for longer"}})),
+  };
   static const Rules rules = {
-      rule(
-          [](S s) {
-            return uses_window(s) && s.logger->profile_step_end <= s.logger->profile_step_start;
-          },
-          {&Logger::profile_step_end,
-           {value(&Logger::profile_step_end), " is not above ",
-            with_value(&Logger::profile_step_start)},
-           {"use for example ", &Logger::profile_step_start, " 10 ", &Logger::profile_step_end,
-            " 12"}}),
-      rule(
-          [](S s) {
-            return uses_window(s) && s.training->train_iters > 0 &&
-                   s.logger->profile_step_end > s.training->train_iters;
-          },
-          {&Logger::profile_step_end,
-           {value(&Logger::profile_step_end), " is beyond ", with_value(&Training::train_iters)},
-           {"add ", &Logger::profile_step_start, " and ", &Logger::profile_step_end,
-            " inside the run, or train for longer"}}),
+      when(uses_window, of_windows),
       refuse({&Logger::profile, without(&Logger::profile_dir), without(&Logger::tensorboard_dir),
               without(&Checkpoint::save)},
              "has no folder to write to",
-             {"add ", &Logger::profile_dir, " DIR, ", &Logger::tensorboard_dir, " DIR or ",
-              &Checkpoint::save, " DIR"}),
+             {"add ", to_add(&Logger::profile_dir), ", ", to_add(&Logger::tensorboard_dir), " or ",
+              to_add(&Checkpoint::save)}),
+      tunes({&Logger::straggler_minmax_count, &Logger::straggler_ctrlr_port,
+             &Logger::disable_straggler_on_startup},
+            &Logger::log_straggler),
   };
-  return evaluate(rules, settings, skip);
+  return rules;
 }
 
 }  // namespace megatron

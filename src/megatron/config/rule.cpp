@@ -2,18 +2,33 @@
 
 #include <algorithm>
 
+#include "megatron/config/help.h"
+
 namespace megatron {
 namespace rules {
 namespace {
 
-Words got_of(const char* verb, const Condition& other, const Wording& wording) {
-  return verb + other.words() + wording.why;
+/// Refuses `one` if `holds`, which is that `other` holds or does not: "one: verb other".
+Rules pair_rule(const Condition& one, const Condition& holds, const char* verb,
+                const Condition& other, const Wording& wording, const Words& fix) {
+  return refuse({one, holds}, verb + other.words + wording.why,
+                wording.fix.empty() ? fix : wording.fix);
 }
 
-/// Returns "add --other, or leave --one out", unless the wording has another fix.
-Words fix_of(const Condition& one, const Condition& other, const Wording& wording) {
-  return wording.fix.empty() ? "add " + other.words() + ", or leave " + one.words() + " out"
-                             : wording.fix;
+Words add_or_leave_out(const Condition& other, const Condition& one) {
+  return "add " + other.to_add + ", or leave " + one.words + " out";
+}
+
+Rules limit_rule(const Condition& is_beyond, const Setting& number, const char* relation,
+                 const Setting& limit, const Wording& wording, const char* verb) {
+  return rule(is_beyond, {number, Words{value(number), relation, with_value(limit)} + wording.why,
+                          wording.fix.empty() ? Words{verb, number} : wording.fix});
+}
+
+std::vector<Setting> reads_of(const std::vector<Condition>& conditions) {
+  std::vector<Setting> all;
+  for (const Condition& one : conditions) all.insert(all.end(), one.reads.begin(), one.reads.end());
+  return all;
 }
 
 }  // namespace
@@ -28,31 +43,15 @@ Words::~Words() = default;
 Words::Words(std::initializer_list<Piece> pieces) {
   for (const Piece& piece : pieces)
     parts_.push_back({piece.number_ ? text_of(*piece.number_) : std::string(piece.text_),
-                      piece.setting_, piece.show_, piece.number_of_, piece.words_of_});
+                      piece.setting_, piece.show_, piece.words_of_});
 }
 
 std::string Words::text(S settings) const {
   std::string all;
   for (const Part& part : parts_) {
     all += part.text;
-    if (part.number_of) all += text_of(part.number_of(settings));
     if (part.words_of) all += part.words_of(settings).text(settings);
-    if (!part.setting) continue;
-    const std::string value = part.setting->value(settings);
-    switch (part.show) {
-      case Show::flag:
-        all += part.setting->flag();
-        break;
-      case Show::off_flag:
-        all += part.setting->off_flag();
-        break;
-      case Show::value:
-        all += value;
-        break;
-      case Show::flag_and_value:
-        all += part.setting->flag() + " " + value;
-        break;
-    }
+    if (part.setting) all += part.show(*part.setting, settings);
   }
   return all;
 }
@@ -70,72 +69,102 @@ bool Message::mentions_any(const FieldNames& names, S settings) const {
          fix.mentions_any(names, settings) || std::ranges::any_of(reads, is_named);
 }
 
+UserError::Parts Message::text(S settings) const {
+  return {what.text(settings), got.text(settings), fix.text(settings)};
+}
+
 Words operator+(Words first, const Words& second) {
   first.parts_.insert(first.parts_.end(), second.parts_.begin(), second.parts_.end());
   return first;
 }
 
-bool Condition::holds(S settings) const {
-  const bool is_met =
-      value_.empty() ? setting_.is_given(settings) : setting_.value(settings) == value_;
-  return is_met != is_negated_;
+Piece value(const Setting& setting) {
+  return {setting, [](const Setting& shown, S s) { return shown.value(s); }};
 }
 
-Condition Condition::negated() const {
-  Condition other = *this;
-  other.is_negated_ = !is_negated_;
-  return other;
+Piece with_value(const Setting& setting) {
+  return {setting, [](const Setting& shown, S s) { return shown.flag() + " " + shown.value(s); }};
 }
 
-Words Condition::words() const {
-  if (!value_.empty()) return {setting_, " " + value_};
-  if (shows_value_) return rules::with_value(setting_);
-  return Piece(setting_, setting_.is_on_by_default() ? Show::off_flag : Show::flag);
+Piece to_add(const Setting& setting) {
+  return {setting, [](const Setting& shown, S) { return field_usage(shown.field()); }};
 }
 
-Condition Condition::with_value() const {
-  Condition other = *this;
-  other.shows_value_ = true;
-  return other;
+Condition::Condition(const Setting& setting)
+    : Condition([=](S s) { return setting.is_given(s); },
+                setting.is_on_by_default() ? rules::to_add(setting) : Piece(setting), {setting}) {
+  to_add = rules::to_add(setting);
+}
+
+Condition valued(const Setting& setting) {
+  return {Condition(setting).holds, with_value(setting), {setting}};
+}
+
+Condition is(const Setting& setting, const std::string& value) {
+  return {[=](S s) { return setting.value(s) == value; }, {setting, " " + value}, {setting}};
+}
+
+Condition without(const Condition& condition) {
+  return {[holds = condition.holds](S s) { return !holds(s); }, condition.words, condition.reads};
+}
+
+Condition any(const std::vector<Condition>& conditions) {
+  const auto words = [=](S s) {
+    Words all;
+    for (const Condition& one : conditions)
+      if (one.holds(s)) all = all + (all.empty() ? "" : ", ") + one.words;
+    return all;
+  };
+  const auto one_holds = [=](S s) {
+    return std::ranges::any_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
+  return {one_holds, words, reads_of(conditions)};
 }
 
 Rules::Rules(std::initializer_list<Rules> lists) {
-  for (const Rules& rules : lists)
-    list_.insert(list_.end(), rules.list_.begin(), rules.list_.end());
+  for (const Rules& rules : lists) add(rules);
 }
 
-Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix) {
-  Message message{conditions.begin()->words(), std::move(got), std::move(fix)};
-  for (const Condition& condition : conditions) message.reads.push_back(condition.setting());
-  return Rules([all = std::vector<Condition>(conditions), message = std::move(message)](S s) {
-    const bool hold = std::ranges::all_of(all, [&](const Condition& c) { return c.holds(s); });
-    return hold ? std::optional(message) : std::nullopt;
-  });
+void Rules::add(const Rules& more) {
+  list_.insert(list_.end(), more.list_.begin(), more.list_.end());
+}
+
+Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix) {
+  const auto all_hold = [=](S s) {
+    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
+  return rule(all_hold,
+              {conditions[0].words, std::move(got), std::move(fix), reads_of(conditions)});
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse({one, without(other)}, got_of("needs ", other, wording),
-                fix_of(one, other, wording));
+  return pair_rule(one, without(other), "needs ", other, wording, add_or_leave_out(other, one));
 }
 
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording) {
-  return refuse({one, other}, got_of("excludes ", other, wording),
-                wording.fix.empty() ? "give one of the two" : wording.fix);
+  return pair_rule(one, other, "excludes ", other, wording, "give one of the two");
+}
+
+Rules excludes(const Condition& one, std::initializer_list<Condition> others,
+               const Wording& wording) {
+  Rules all{};
+  for (const Condition& other : others) all.add(excludes(one, other, wording));
+  return all;
 }
 
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some)
-    all = {all, refuse({one, without(other)}, got_of("has no effect without ", other, wording),
-                       fix_of(one, other, wording))};
+    all.add(pair_rule(one, without(other), "has no effect without ", other, wording,
+                      add_or_leave_out(other, one)));
   return all;
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some) {
-    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words();
-    all = {all, refuse({one, other}, got_of("has no effect with ", other, wording), fix + " out")};
+    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words;
+    all.add(pair_rule(one, other, "has no effect with ", other, {wording.why}, fix + " out"));
   }
   return all;
 }
@@ -145,36 +174,37 @@ Rules divides(const Setting& unit, const Setting& size, const Wording& wording) 
     const auto n = static_cast<std::int64_t>(size.number(s).value_or(0)),
                of = static_cast<std::int64_t>(unit.number(s).value_or(0));
     if (of == 0 || n % of == 0) return std::nullopt;
-    Message message = indivisible(size, n, unit, of);
-    if (!wording.fix.empty()) message.fix = wording.fix;
-    return message;
+    const Words fix = {"use ",  unit, " ", largest_divisor(n, of),
+                       ", or ", size, " ", multiples_near(n, of)};
+    return Message{size, Words{n, " is no multiple of ", unit, " ", of} + wording.why,
+                   wording.fix.empty() ? fix : wording.fix};
   });
 }
 
-Rules at_most(const Setting& limit, const Setting& number) {
-  const Message message{
-      number, {value(number), " is above ", with_value(limit)}, {"lower ", number}};
-  return Rules([=](S s) {
-    const auto given = number.number(s), most = limit.number(s);
-    return given && most && *given > *most ? std::optional(message) : std::nullopt;
-  });
+Rules at_most(const Setting& limit, const Setting& number, const Wording& wording) {
+  const auto is_above = [=](S s) { return number.number(s) > limit.number(s) && limit.number(s); };
+  return limit_rule(is_above, number, " is above ", limit, wording, "lower ");
+}
+
+Rules at_least(const Setting& limit, const Setting& number, const Wording& wording) {
+  const auto is_below = [=](S s) { return number.number(s) < limit.number(s) && number.number(s); };
+  return limit_rule(is_below, number, " is less than ", limit, wording, "raise ");
 }
 
 Rules required(const Setting& setting, const std::string& meaning) {
-  const Message message{setting, "is required", {"add ", setting, " N, " + meaning}};
-  return Rules([=](S s) {
-    return setting.number(s).value_or(0) <= 0 ? std::optional(message) : std::nullopt;
+  return rule([=](S s) { return setting.number(s).value_or(0) <= 0; },
+              {setting, "is required", {"add ", to_add(setting), ", " + meaning}});
+}
+
+Rules rule(const Condition& is_broken, Message message) {
+  message.reads.insert(message.reads.end(), is_broken.reads.begin(), is_broken.reads.end());
+  return Rules([holds = is_broken.holds, message = std::move(message)](S s) {
+    return holds(s) ? std::optional(message) : std::nullopt;
   });
 }
 
-Rules rule(Predicate is_broken, Message message) {
-  return Rules([is_broken, message = std::move(message)](S s) {
-    return is_broken(s) ? std::optional(message) : std::nullopt;
-  });
-}
-
-Rules rule(Predicate is_broken, Message (*message)(S)) {
-  return Rules([=](S s) { return is_broken(s) ? std::optional(message(s)) : std::nullopt; });
+Rules rule(const Condition& is_broken, Message (*message)(S)) {
+  return when(is_broken, Rules([=](S s) { return std::optional(message(s)); }));
 }
 
 Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads) {
@@ -185,10 +215,15 @@ Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Settin
   });
 }
 
-Rules when(Predicate applies, const Rules& rules) {
+Rules when(const Condition& applies, const Rules& rules) {
   Rules all{};
   for (const auto& check : rules.list())
-    all = {all, Rules([=](S s) { return applies(s) ? (*check)(s) : std::nullopt; })};
+    all.add(Rules([=](S s) {
+      auto message = applies.holds(s) ? (*check)(s) : std::nullopt;
+      if (message)
+        message->reads.insert(message->reads.end(), applies.reads.begin(), applies.reads.end());
+      return message;
+    }));
   return all;
 }
 
@@ -203,23 +238,13 @@ std::int64_t largest_divisor(std::int64_t size, std::int64_t most) {
   return degree;
 }
 
-Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
-                    std::int64_t unit) {
-  return {flag,
-          {size, " is no multiple of ", unit_flag, " ", unit},
-          {"use ", unit_flag, " ", largest_divisor(size, unit), ", or ", flag, " ",
-           multiples_near(size, unit)}};
-}
-
 }  // namespace rules
 
 Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip) {
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
-    if (message && !message->mentions_any(skip, settings))
-      problems.add(
-          {message->what.text(settings), message->got.text(settings), message->fix.text(settings)});
+    if (message && !message->mentions_any(skip, settings)) problems.add(message->text(settings));
   }
   return problems;
 }

@@ -3,6 +3,7 @@
 // second.
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -12,29 +13,16 @@
 #include <vector>
 
 #include "megatron/config/setting.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/validate_settings.h"
 
 namespace megatron {
 
-struct CheckpointConfig;
-struct DataConfig;
-struct FaultToleranceConfig;
 struct FimConfig;
-struct LegacyFlags;
-struct LoggerConfig;
 struct LossScaleConfig;
-struct MemoryConfig;
 struct MoeConfig;
 struct OffloadConfig;
-struct OptimizerConfig;
-struct ParallelConfig;
 struct RecomputeConfig;
-struct RerunConfig;
-struct SchedulerConfig;
-struct Settings;
-struct TokenizerConfig;
-struct TrainingConfig;
-struct TransformerConfig;
 
 inline std::string text_of(std::int64_t value) { return std::to_string(value); }
 
@@ -62,7 +50,8 @@ using Tokenizer = TokenizerConfig;
 using Training = TrainingConfig;
 
 /// How a message shows a setting.
-enum class Show { flag, off_flag, value, flag_and_value };
+using Show = std::string (*)(const Setting&, S);
+inline std::string show_flag(const Setting& setting, S) { return setting.flag(); }
 
 class Words;
 
@@ -75,24 +64,25 @@ class Piece {
   Piece(std::int64_t number) : number_(number) {}
   template <class T, class V>
   Piece(V T::*member) : setting_(member) {}
-  Piece(const Setting& setting, Show show = Show::flag) : setting_(setting), show_(show) {}
-  Piece(std::int64_t (*number)(S)) : number_of_(number) {}
-  Piece(Words (*words)(S)) : words_of_(words) {}
+  Piece(const Setting& setting, Show show = show_flag) : setting_(setting), show_(show) {}
+  template <std::invocable<S> F>
+  Piece(F words);
 
  private:
   friend class Words;
   std::string_view text_;
   std::optional<std::int64_t> number_;
   std::optional<Setting> setting_;
-  Show show_ = Show::flag;
-  std::int64_t (*number_of_)(S) = nullptr;
-  Words (*words_of_)(S) = nullptr;
+  Show show_ = show_flag;
+  std::function<Words(S)> words_of_;
 };
 
-inline Piece off(const Setting& setting) { return {setting, Show::off_flag}; }
-inline Piece value(const Setting& setting) { return {setting, Show::value}; }
+Piece value(const Setting& setting);
 /// Shows "--flag value".
-inline Piece with_value(const Setting& setting) { return {setting, Show::flag_and_value}; }
+Piece with_value(const Setting& setting);
+/// Shows what to write on the command line: "--flag N", or "--no-flag" of one that is on by
+/// default.
+Piece to_add(const Setting& setting);
 
 /// A text in which settings stand: {"add ", &Training::bf16}. Its special members are in rule.cpp,
 /// because lists of rules make thousands of them.
@@ -104,13 +94,8 @@ class Words {
   Words& operator=(const Words&);
   Words& operator=(Words&&) noexcept;
   ~Words();
-  Words(const char* text) : Words({Piece(text)}) {}
-  Words(const std::string& text) : Words({Piece(text)}) {}
-  template <class T, class V>
-  Words(V T::*member) : Words({Piece(member)}) {}
-  Words(const Setting& setting) : Words({Piece(setting)}) {}
-  Words(const Piece& piece) : Words({piece}) {}
-  Words(Words (*words)(S)) : Words({Piece(words)}) {}
+  template <std::convertible_to<Piece> T>
+  Words(const T& piece) : Words(std::initializer_list<Piece>{piece}) {}
   Words(std::initializer_list<Piece> pieces);
 
   bool empty() const { return parts_.empty(); }
@@ -123,57 +108,57 @@ class Words {
     std::string text;
     std::optional<Setting> setting;
     Show show;
-    std::int64_t (*number_of)(S);
-    Words (*words_of)(S);
+    std::function<Words(S)> words_of;
   };
   std::vector<Part> parts_;
 };
+
+template <std::invocable<S> F>
+Piece::Piece(F words) : words_of_([words](S settings) { return Words(words(settings)); }) {}
 
 /// What is wrong, and how to mend it. It is not reported if the value of a setting that it mentions
 /// or that is among `reads` could not be read.
 struct Message {
   Words what, got, fix;
   std::vector<Setting> reads = {};
+  UserError::Parts text(S settings) const;
   bool mentions_any(const FieldNames& names, S settings) const;
 };
 
-/// A setting that is given, which means that it differs from its default, or one with a certain
-/// value: is(&Optimizer::optimizer, "adam").
-class Condition {
- public:
+/// When a rule applies. A setting stands for "it is given", which means that it differs from its
+/// default, and a function of the settings, which has no words, for its result.
+struct Condition {
   template <class T, class V>
-  Condition(V T::*member) : setting_(member) {}
-  Condition(const Setting& setting, std::string value = "")
-      : setting_(setting), value_(std::move(value)) {}
-  bool holds(S settings) const;
-  Words words() const;  ///< "--flag", "--flag value", or "--no-flag" of one that is on by default
-  const Setting& setting() const { return setting_; }
-  Condition negated() const;
-  Condition with_value() const;
+  Condition(V T::*member) : Condition(Setting(member)) {}
+  template <std::predicate<S> F>
+  Condition(F predicate) : holds(std::move(predicate)) {}
+  Condition(const Setting& setting);
+  Condition(std::function<bool(S)> when, Words shown, std::vector<Setting> read = {})
+      : holds(std::move(when)), words(std::move(shown)), reads(std::move(read)), to_add(words) {}
 
- private:
-  Setting setting_;
-  std::string value_;  ///< "": any value but the default
-  bool is_negated_ = false, shows_value_ = false;
+  std::function<bool(S)> holds;
+  Words words;
+  std::vector<Setting> reads;
+  Words to_add;  ///< what to add so that it holds: "--flag N"
 };
 
 /// A setting that is given, which messages show with its value.
-inline Condition valued(const Setting& setting) { return Condition(setting).with_value(); }
-inline Condition is(const Setting& setting, std::string value) {
-  return {setting, std::move(value)};
-}
-
+Condition valued(const Setting& setting);
+/// A setting with this value: is(&Optimizer::optimizer, "adam").
+Condition is(const Setting& setting, const std::string& value);
 /// Holds if `condition` does not.
-inline Condition without(const Condition& condition) { return condition.negated(); }
+Condition without(const Condition& condition);
+/// Holds if one of them does. Its words are of those that hold: "--a, --b".
+Condition any(const std::vector<Condition>& conditions);
 
 using Check = std::function<std::optional<Message>(S)>;
-using Predicate = bool (*)(S);
 
 /// A list of rules. The forms below return one, and {needs(…), excludes(…)} joins several.
 class Rules {
  public:
   explicit Rules(Check check) { list_.push_back(std::make_shared<Check>(std::move(check))); }
   Rules(std::initializer_list<Rules> lists);
+  void add(const Rules& more);
   const std::vector<std::shared_ptr<const Check>>& list() const { return list_; }
 
  private:
@@ -187,8 +172,10 @@ struct Wording {
 
 /// Refuses `one` without `other`.
 Rules needs(const Condition& one, const Condition& other, const Wording& wording = {});
-/// Refuses `one` together with `other`.
+/// Refuses `one` together with `other`, or with each of `others`.
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording = {});
+Rules excludes(const Condition& one, std::initializer_list<Condition> others,
+               const Wording& wording = {});
 /// Refuses each of `some`, which have no effect without `other`.
 Rules tunes(std::initializer_list<Condition> some, const Condition& other,
             const Wording& wording = {});
@@ -197,27 +184,25 @@ Rules idle(std::initializer_list<Condition> some, const Condition& other,
            const Wording& wording = {});
 /// Refuses a value of `size`, if both are given, that is no multiple of the value of `unit`.
 Rules divides(const Setting& unit, const Setting& size, const Wording& wording = {});
-/// Refuses a number above the value of `limit`.
-Rules at_most(const Setting& limit, const Setting& number);
+/// Refuses a number above or below the value of `limit`, if both have one.
+Rules at_most(const Setting& limit, const Setting& number, const Wording& wording = {});
+Rules at_least(const Setting& limit, const Setting& number, const Wording& wording = {});
 /// Refuses a run that does not give a number, which must not be 0: "add --flag N, `meaning`".
 Rules required(const Setting& setting, const std::string& meaning);
 /// Refuses the first of `conditions` if all of them hold.
-Rules refuse(std::initializer_list<Condition> conditions, Words got, Words fix);
+Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix);
 /// Refuses settings for which `is_broken` holds.
-Rules rule(Predicate is_broken, Message message);
-Rules rule(Predicate is_broken, Message (*message)(S));
+Rules rule(const Condition& is_broken, Message message);
+Rules rule(const Condition& is_broken, Message (*message)(S));
 /// Refuses settings for which `mistake` finds one, unless one of `reads` could not be read.
 Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads);
 /// Limits rules to settings for which `applies` holds.
-Rules when(Predicate applies, const Rules& rules);
+Rules when(const Condition& applies, const Rules& rules);
 
 /// Returns "8 or 12", the multiples of `unit` next to `size`.
 std::string multiples_near(std::int64_t size, std::int64_t unit);
 /// Returns the largest divisor of `size` up to `most`.
 std::int64_t largest_divisor(std::int64_t size, std::int64_t most);
-/// Returns the message that `size`, the value of `flag`, is no multiple of `unit`.
-Message indivisible(const Setting& flag, std::int64_t size, const Setting& unit_flag,
-                    std::int64_t unit);
 
 /// Returns the flag that decides the stage of ZeRO, with its value (zero_rules.cpp).
 Words stage_flag(S settings);
@@ -226,51 +211,43 @@ Words stage_flag(S settings);
 
 using rules::Rules;
 
-/// Rules on batches and on the length of a run (batch_rules.cpp).
+/// Rules on batches, also of validation, and on the length of a run (batch_rules.cpp).
 const Rules& batch_rules();
-/// Rules on --blend-schedule (batch_rules.cpp), a part of batch_rules().
-const Rules& blend_schedule_rules();
-/// Rules on validation: sets, batches and intervals (evaluation_rules.cpp).
-const Rules& evaluation_rules();
+const Rules& blend_schedule_rules();  ///< on --blend-schedule, a part of batch_rules()
 /// Rules on saving, keeping and loading checkpoints (checkpoint_rules.cpp).
 const Rules& checkpoint_rules();
 /// Rules between the parallel flags, and the limits of this version (parallel_rules.cpp).
 const Rules& parallel_rules();
 /// Rules on what data-parallel ranks divide among them (zero_rules.cpp).
 const Rules& zero_rules();
-/// Rules between context parallelism and the sequence (context_rules.cpp).
+/// Rules between context parallelism and the sequence, on hybrid context parallelism, and that the
+/// architecture fits them (context_rules.cpp).
 const Rules& context_rules();
-/// Rules that the architecture fits context parallelism (context_rules.cpp).
+const Rules& hybrid_context_rules();
 const Rules& context_sharding_rules();
 /// Rules on --fim-data, --document-packing-strategy and --sft (sample_rules.cpp).
-const Rules& fim_rules();
-const Rules& document_packing_rules();
+const Rules& sample_rules();
 const Rules& document_attention_rules();
-const Rules& sft_rules();
-/// Rules on --hybrid-context-parallel (hybrid_context_rules.cpp).
-const Rules& hybrid_context_rules();
-/// Rules on recomputation, offload and a memory budget (memory_rules.cpp).
+/// Rules on recomputation, a memory budget (memory_rules.cpp) and offload (offload_rules.cpp).
 const Rules& memory_rules();
-/// Rules on offload (offload_rules.cpp), a part of memory_rules().
 const Rules& offload_rules();
-/// Rules on --memory-budget and --activation-plan (memory_budget_rules.cpp), a part of
-/// memory_rules().
-const Rules& memory_budget_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const Rules& recomputed_module_rules();
 /// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
 const Rules& optimizer_settings_rules();
-/// Rules on section timeouts (fault_tolerance_rules.cpp).
-const Rules& fault_tolerance_rules();
-/// Rules between the pipeline flags (pipeline_rules.cpp).
+/// Rules on section timeouts and result validation (resilience_rules.cpp).
+const Rules& resilience_rules();
+/// Rules on data types and loss scaling (precision_rules.cpp).
+const Rules& precision_rules();
+/// Rules on profiles, traces and stragglers (profile_rules.cpp).
+const Rules& profile_rules();
+/// Rules between the pipeline flags, and that the layers fit the pipeline (pipeline_rules.cpp).
 const Rules& pipeline_rules();
-/// Rules that the layers fit the pipeline (pipeline_rules.cpp).
 const Rules& layout_rules();
 /// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
 const Rules& sharding_rules();
-/// Rules on the experts and their parallelism, and router_rules() (moe_rules.cpp).
+/// Rules on the experts and their parallelism (moe_rules.cpp) and router (router_rules.cpp).
 const Rules& moe_rules();
-/// Rules on the router of the experts (router_rules.cpp).
 const Rules& router_rules();
 
 /// Evaluates every rule and returns a problem for each one that is broken.

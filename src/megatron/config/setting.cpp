@@ -35,8 +35,6 @@ const std::string& Setting::name() const { return field_->name; }
 
 std::string Setting::flag() const { return field_->flag(); }
 
-std::string Setting::off_flag() const { return "--" + field_->off_flags.at(0); }
-
 bool Setting::is_on_by_default() const { return !field_->off_flags.empty(); }
 
 bool Setting::is_given(const Settings& settings) const {

@@ -23,7 +23,6 @@ class Setting {
   const Field& field() const { return *field_; }
   const std::string& name() const;  ///< snake_case
   std::string flag() const;         ///< "--kebab-case"
-  std::string off_flag() const;     ///< the flag that turns a boolean off
   bool is_on_by_default() const;
   /// Returns whether the value differs from the default.
   bool is_given(const Settings& settings) const;

@@ -19,15 +19,6 @@ using FieldNames = std::set<std::string, std::less<>>;
 /// resolve().
 Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 
-/// Checks the rules on result validation. validate_run() calls it.
-Problems validate_reruns(const Settings& settings, const FieldNames& skip = {});
-
-/// Checks the rules on data types and loss scaling. validate_run() calls it.
-Problems validate_precision(const Settings& settings, const FieldNames& skip = {});
-
-/// Checks the rules on profiles and traces. validate_run() calls it.
-Problems validate_profile(const Settings& settings, const FieldNames& skip = {});
-
 /// Checks the rules on the architecture, which may come from flags, a checkpoint or config.json.
 /// Call it after resolve().
 Problems validate_model(const Settings& settings, const FieldNames& skip = {});

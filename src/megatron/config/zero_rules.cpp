@@ -2,7 +2,6 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/zero_stage.h"
 
@@ -21,6 +20,11 @@ std::int64_t strategy_stage(S s) {
   return stage_of_strategy(s.parallel->data_parallel_sharding_strategy);
 }
 
+/// Holds if the stage is at least `least`. Its words are the flag that decides the stage.
+Condition from_stage(int least) {
+  return {[=](S s) { return stage(s) >= least; }, stage_flag};
+}
+
 }  // namespace
 
 Words rules::stage_flag(S s) {
@@ -33,65 +37,47 @@ Words rules::stage_flag(S s) {
 }
 
 const Rules& zero_rules() {
+  static const Words use_stage_1 = {"use stage 1 (", &Parallel::use_distributed_optimizer, ")"};
   static const Rules rules = {
-      rule(
-          [](S s) {
-            return s.parallel->zero_stage && !s.parallel->data_parallel_sharding_strategy.empty() &&
-                   *s.parallel->zero_stage != strategy_stage(s);
-          },
-          {with_value(&Parallel::zero_stage),
-           {"contradicts ", with_value(&Parallel::data_parallel_sharding_strategy),
-            ", which is stage ", strategy_stage},
-           "give one of the two"}),
-      rule([](S s) { return s.parallel->use_distributed_optimizer && stage(s) == 0; },
-           {&Parallel::use_distributed_optimizer,
-            {"contradicts ", stage_flag, ", which shards nothing"},
-            "leave one of the two out"}),
+      refuse({valued(&Parallel::zero_stage), &Parallel::data_parallel_sharding_strategy,
+              [](S s) { return *s.parallel->zero_stage != strategy_stage(s); }},
+             {"contradicts ", with_value(&Parallel::data_parallel_sharding_strategy),
+              ", which is stage ", strategy_stage},
+             "give one of the two"),
+      refuse({&Parallel::use_distributed_optimizer, without(from_stage(1))},
+             {"contradicts ", stage_flag, ", which shards nothing"}, "leave one of the two out"),
       refuse({&Parallel::use_megatron_fsdp, is(&Parallel::zero_stage, "0")},
              {"shards the weights and contradicts ", &Parallel::zero_stage, " 0"},
              "leave one of the two out"),
       excludes(&Parallel::use_torch_fsdp2, &Parallel::use_megatron_fsdp),
-      rule([](S s) { return s.parallel->use_torch_fsdp2 && stage(s) != torch_stage(s); },
-           {&Parallel::use_torch_fsdp2,
-            {"is stage ", torch_stage, " of ZeRO here and contradicts ", stage_flag},
-            "give one of the two"}),
+      refuse({&Parallel::use_torch_fsdp2, [](S s) { return stage(s) != torch_stage(s); }},
+             {"is stage ", torch_stage, " of ZeRO here and contradicts ", stage_flag},
+             "give one of the two"),
       needs(&Parallel::torch_fsdp2_reshard_after_forward, &Parallel::use_torch_fsdp2),
-      when([](S s) { return stage(s) < 2; },
-           refuse({&Parallel::suggested_communication_unit_size},
-                  {"needs sharded gradients or weights: ", &Parallel::use_megatron_fsdp, ", or ",
-                   &Parallel::zero_stage, " 2 or 3"},
-                  "add one, or leave it out")),
-      when([](S s) { return stage(s) > 1; },
-           {refuse({valued(&Parallel::ddp_grad_compression)},
-                   {"excludes ", stage_flag, ", which reduces the gradients of each microbatch"},
-                   {"use ", &Training::grad_reduce_in_bf16, ", or stage 1 (",
-                    &Parallel::use_distributed_optimizer, ")"}),
-            refuse({&Optimizer::main_grads_error_feedback},
-                   {"excludes ", stage_flag, ", which keeps no whole gradients to add to"},
-                   {"leave it out, or use stage 1 (", &Parallel::use_distributed_optimizer, ")"}),
-            refuse({is(&Optimizer::optimizer, "adafactor")},
-                   {"excludes ", stage_flag, ", which divides matrices among ranks"},
-                   {"use stage 1 (", &Parallel::use_distributed_optimizer, "), or ",
-                    &Optimizer::optimizer, " adam"})}),
-      when([](S s) { return stage(s) == 3; },
-           refuse({is(&Parallel::pipeline_schedule, "combined-1f1b")},
-                  {"excludes ", stage_flag,
-                   ", because the layers of two microbatches alternate and would be gathered again "
-                   "for every op"},
-                  {"use ", &Parallel::zero_stage, " 2, or another schedule"})),
-      when([](S s) { return stage(s) < 3; },
-           refuse({is(&Parallel::outer_dp_sharding_strategy, "optim")},
-                  {"needs sharded weights and several ",
-                   &Parallel::num_distributed_optimizer_instances},
-                  {"use ", &Parallel::zero_stage, " 3, or leave ",
-                   &Parallel::outer_dp_sharding_strategy, " out"})),
-      when([](S s) { return stage(s) == 3; },
-           refuse({is(&Parallel::outer_dp_sharding_strategy, "optim"),
-                   without(&Parallel::num_distributed_optimizer_instances)},
-                  {"needs sharded weights and several ",
-                   &Parallel::num_distributed_optimizer_instances},
-                  {"add ", &Parallel::num_distributed_optimizer_instances, ", or leave ",
-                   &Parallel::outer_dp_sharding_strategy, " out"})),
+      refuse({&Parallel::suggested_communication_unit_size, without(from_stage(2))},
+             {"needs sharded gradients or weights: ", &Parallel::use_megatron_fsdp, ", or ",
+              &Parallel::zero_stage, " 2 or 3"},
+             "add one, or leave it out"),
+      excludes(valued(&Parallel::ddp_grad_compression), from_stage(2),
+               {.why = ", which reduces the gradients of each microbatch",
+                .fix = use_stage_1 + Words{", or ", &Training::grad_reduce_in_bf16}}),
+      excludes(&Optimizer::main_grads_error_feedback, from_stage(2),
+               {.why = ", which keeps no whole gradients to add to",
+                .fix = use_stage_1 + ", or leave it out"}),
+      excludes(is(&Optimizer::optimizer, "adafactor"), from_stage(2),
+               {.why = ", which divides matrices among ranks",
+                .fix = use_stage_1 + Words{", or ", &Optimizer::optimizer, " adam"}}),
+      excludes(is(&Parallel::pipeline_schedule, "combined-1f1b"), from_stage(3),
+               {.why = ", because the layers of two microbatches alternate and would be gathered "
+                       "again for every op",
+                .fix = {"use ", &Parallel::zero_stage, " 2, or another schedule"}}),
+      refuse(
+          {is(&Parallel::outer_dp_sharding_strategy, "optim"),
+           any({without(from_stage(3)), without(&Parallel::num_distributed_optimizer_instances)})},
+          {"needs sharded weights and several ", &Parallel::num_distributed_optimizer_instances},
+          {"use ", &Parallel::zero_stage, " 3 with ",
+           &Parallel::num_distributed_optimizer_instances, " N, or leave ",
+           &Parallel::outer_dp_sharding_strategy, " out"}),
   };
   return rules;
 }

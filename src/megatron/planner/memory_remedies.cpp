@@ -10,6 +10,7 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/rule.h"
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
@@ -172,7 +173,7 @@ std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settin
   if (!check_mesh_sizes(sizes, remedy.world_size).empty()) return std::nullopt;
   resolve(settings, data_parallel_size(sizes, remedy.world_size));
   Problems problems = check_layout(settings, remedy.world_size);
-  problems.add(validate_precision(settings));
+  problems.add(evaluate(precision_rules(), settings, {}));
   if (!problems.empty()) return std::nullopt;
   remedy.predicted_bytes = evaluate_layout(settings, family, remedy.world_size).memory.total();
   return remedy;

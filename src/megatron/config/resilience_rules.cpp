@@ -1,15 +1,16 @@
-// Rules on section timeouts.
+// Rules on section timeouts and on result validation.
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/fault_tolerance_config.h"
+#include "megatron/config/rerun_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/section_timeouts.h"
-#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 
 namespace megatron {
 
 using namespace rules;
 
-const Rules& fault_tolerance_rules() {
+const Rules& resilience_rules() {
   static const Rules rules = {
       reported([](S s) { return section_timeouts_mistake(*s.fault_tolerance); },
                {&FaultTolerance::ft_rank_section_timeouts}),
@@ -21,6 +22,15 @@ const Rules& fault_tolerance_rules() {
              {"keeps the timeouts in the folder of ", &Checkpoint::save, ", which is not given"},
              {"add ", &Checkpoint::save, ", or give ", &FaultTolerance::ft_rank_section_timeouts}),
       tunes({&FaultTolerance::ft_safety_factor}, &FaultTolerance::calc_ft_timeouts),
+      idle({&Rerun::check_for_spiky_loss, &Rerun::check_for_large_grads},
+           is(&Rerun::rerun_mode, "disabled"),
+           {.fix = {"use ", &Rerun::rerun_mode, " validate_results"}}),
+      tunes({&Rerun::error_injection_rate}, is(&Rerun::rerun_mode, "validate_results")),
+      refuse({&Rerun::error_injection_rate, &Training::check_for_nan_in_loss_and_grad,
+              without(&Rerun::check_for_spiky_loss), without(&Rerun::check_for_large_grads)},
+             "has no effect because no result is checked",
+             {"leave ", to_add(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
+              &Rerun::check_for_spiky_loss}),
   };
   return rules;
 }
