@@ -116,27 +116,12 @@ ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
   port_ = listening_port(descriptor_);
 }
 
-ListeningSocket ListeningSocket::adopt(int descriptor) {
-  ListeningSocket socket;
-  socket.descriptor_ = descriptor;
-  socket.port_ = listening_port(descriptor);
-  return socket;
-}
-
 ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)), port_(std::exchange(other.port_, 0)) {}
-
-ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(port_, other.port_);
-  return *this;
-}
 
 ListeningSocket::~ListeningSocket() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
-
-int ListeningSocket::release() { return std::exchange(descriptor_, -1); }
 
 std::string ListeningSocket::address() const {
   sockaddr_storage address{};

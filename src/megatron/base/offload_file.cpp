@@ -115,12 +115,6 @@ void OffloadTransfer::wait() const {
   if (state_->error) throw UserError(*state_->error);
 }
 
-bool OffloadTransfer::is_done() const {
-  if (state_ == nullptr) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->phase == State::Phase::done;
-}
-
 bool OffloadTransfer::cancel() const {
   if (state_ == nullptr || !state_->begin()) return false;
   state_->finish(std::nullopt);
@@ -215,17 +209,10 @@ void OffloadFile::free(const Extent& extent) {
   extents_.free(extent);
 }
 
-std::uint64_t OffloadFile::file_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return extents_.end();
-}
-
 std::uint64_t OffloadFile::bytes_in_use() const {
   const std::lock_guard lock(mutex_);
   return extents_.bytes_in_use();
 }
-
-std::uint64_t OffloadFile::workspace_bytes() const { return threads_.size() * kPieceBytes; }
 
 OffloadTransfer OffloadFile::write(std::span<const std::byte> bytes, const Extent& extent,
                                    std::shared_ptr<const void> owner) {

@@ -49,8 +49,6 @@ class OffloadTransfer {
   /// Blocks until the transfer is complete. Throws a UserError that names the folder, the operation
   /// and a fix if it failed, each time it is called.
   void wait() const;
-  /// Returns whether wait() would return or throw at once.
-  bool is_done() const;
   /// Drops the transfer if it has not begun, which completes it, and returns whether it did.
   bool cancel() const;
 
@@ -103,11 +101,7 @@ class OffloadFile {
   bool is_direct() const { return direct_ >= 0; }
   /// Returns whether the folder is itself in memory (tmpfs), so that nothing is gained.
   bool is_in_memory() const { return is_in_memory_; }
-  /// Returns the largest size that the file has had, in bytes.
-  std::uint64_t file_bytes() const;
   std::uint64_t bytes_in_use() const;
-  /// Returns how much memory the threads use to align data, in bytes.
-  std::uint64_t workspace_bytes() const;
 
  private:
   struct Buffer;

@@ -33,10 +33,6 @@ StoreRelay::~StoreRelay() {
   if (upstream_ >= 0) ::close(upstream_);
 }
 
-void StoreRelay::set(const std::string& key, const std::string& value) {
-  forward(request_of(StoreRequest::set, {key, value}));
-}
-
 void StoreRelay::compare_set(const std::string& key, const std::string& expected,
                              const std::string& value) {
   forward(request_of(StoreRequest::compare_set, {key, expected, value}), Awaited{});

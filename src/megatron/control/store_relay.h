@@ -24,7 +24,6 @@ class StoreRelay final : public StoreListener {
   ~StoreRelay() override;
 
   /// Calls for the process that owns the relay. They do not wait for the store.
-  void set(const std::string& key, const std::string& value);
   void compare_set(const std::string& key, const std::string& expected, const std::string& value);
   void append(const std::string& key, const std::string& text);
   /// Makes the store append `text` to the key when the connection of this relay ends.
