@@ -1,10 +1,7 @@
 // Implements `megatron dataset show|info|merge|plan`: prints training samples, describes .bin/.idx
 // pairs and merges several pairs into one.
-#include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <set>
 
 #include "megatron/base/error.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"

@@ -2,7 +2,6 @@
 // BERT and T5 have in common.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>

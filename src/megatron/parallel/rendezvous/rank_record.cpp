@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
