@@ -12,6 +12,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/world_rules.h"
