@@ -87,7 +87,7 @@ TEST_F(RemoteStorageTest, LeavesNoHalfCopy) {
   });
   EXPECT_THAT(message_of([&] { local_copy(server_.url("f.idx"), options_); }),
               HasSubstr("the answer ended after 10 of"));
-  EXPECT_FALSE(fs::exists(local_copy_path(server_.url("f.idx"), options_)));
+  EXPECT_FALSE(fs::exists(options_.cache_path / locate_object(server_.url("f.idx")).cache_name()));
 }
 
 TEST_F(RemoteStorageTest, NeedsAFolderAndRoomForAChunk) {

@@ -94,7 +94,8 @@ TEST(RunStore, EndsAConnectionThatAForkedProcessHas) {
     ::sleep(30);
     ::_exit(0);
   }
-  const int descriptor = client->release();
+  const Descriptor connection = client->release();
+  const int descriptor = connection.number();
   const std::string wrong = begin_request(StoreRequest::wait);
   ::send(descriptor, wrong.data(), wrong.size(), MSG_NOSIGNAL);
   pollfd event{descriptor, POLLIN, 0};
@@ -104,7 +105,6 @@ TEST(RunStore, EndsAConnectionThatAForkedProcessHas) {
   EXPECT_EQ(service.num_clients(), 0U);
   pollfd all{service.descriptor(), POLLIN, 0};
   EXPECT_EQ(::poll(&all, 1, 0), 0) << "nothing is ready for ever";
-  ::close(descriptor);
   ::kill(rank, SIGKILL);
   ::waitpid(rank, nullptr, 0);
 }

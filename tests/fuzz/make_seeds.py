@@ -146,11 +146,9 @@ def data_files():
     yield "conversations", chat[:3000]
     state = {"job": "job", "position": {"file": 0, "offset": 3, "line": 1, "finished_bytes": 0}}
     yield "preprocess_checkpoint", json.dumps(state).encode()
-    for path in sorted((TESTS / "datasets" / "fixtures" / "shards").glob("*.tar")):
-        yield "tar_archive", path.read_bytes()
     punkt = (b"dr\nvs", b"##number##\tdraft\n", b"the\nthey\n", b"they\t34\nthe\t2\n")
     yield "punkt_model", b"\0".join(punkt) + b"\0Dr. Lee read it. They left.\nAt 3. draft it ended."
-    names = [b"s-{000..012..4}.tar::{a,b{1,2}}", b"0.3\0a\x000.7\0b", b"a\0b"]
+    names = [b"0.3\0a\x000.7\0b", b"a\0b"]
     names.append(b'{"train": ["0.3", "a", 0.7, "b"], "valid": "c", "test": null}')
     for name in names:
         yield "data_names", name

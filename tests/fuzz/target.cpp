@@ -47,7 +47,6 @@ std::span<const Target> targets() {
       {"punkt_model", parse_punkt_model},
       {"safetensors", parse_safetensors},
       {"sentencepiece", parse_sentencepiece},
-      {"tar_archive", parse_tar_archive},
       {"text_stream", parse_text_stream},
       {"tiktoken", parse_tiktoken},
       {"tokenizer_config", parse_tokenizer_config},

@@ -29,7 +29,6 @@ void parse_preprocess_checkpoint(std::string_view input);
 void parse_punkt_model(std::string_view input);
 void parse_safetensors(std::string_view input);
 void parse_sentencepiece(std::string_view input);
-void parse_tar_archive(std::string_view input);
 void parse_text_stream(std::string_view input);
 void parse_tiktoken(std::string_view input);
 void parse_tokenizer_config(std::string_view input);

@@ -62,7 +62,7 @@ const Case kCases[] = {
     {"reduce_scatter_to_sequence_parallel_region", reduce_scatter_to_sequence_parallel_region,
      kLength, kPart, [](std::int64_t rank) { return slice_of(sum_of(kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
-    {"scatter_to_sequence_parallel_region", scatter_to_sequence_parallel_region, kLength, kPart,
+    {"scatter_replicated_sequence", scatter_replicated_sequence, kLength, kPart,
      [](std::int64_t rank) { return slice_of(brought(rank, kLength, 0), rank); },
      [](std::int64_t) { return all_of(kPart, 5, 0); }},
 };

@@ -60,7 +60,6 @@ TEST(AxisCollectives, TakeAnyStridesAndKeepTheOtherDimensions) {
     const at::Tensor mixed =
         at::cat({first.narrow(0, 2 * world.rank(), 2), second.narrow(0, 2 * world.rank(), 2)});
     EXPECT_TRUE(at::equal(all_to_all(tp, in, "c"), mixed));
-    EXPECT_TRUE(at::equal(start_all_to_all(tp, in, "c").wait(), mixed));
   });
 }
 

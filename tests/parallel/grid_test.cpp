@@ -38,7 +38,6 @@ TEST(Grid, FirstDimensionIsFastest) {
                                              ElementsAre(2, 6), ElementsAre(3, 7)));
   EXPECT_THAT(grid.groups("dp-tp"), ElementsAre(ElementsAre(0, 1, 4, 5), ElementsAre(2, 3, 6, 7)));
   EXPECT_THAT(grid.coordinates(6), ElementsAre(0, 1, 1));
-  EXPECT_EQ(grid.rank_at({0, 1, 1}), 6);
 }
 
 TEST(Grid, StartsAtItsOffset) {

@@ -230,20 +230,6 @@ TEST(Mesh, InstancesOfTheDistributedOptimizer) {
   EXPECT_THROW(mesh.instance_parts(4, "dp-cp", 3), UserError);
 }
 
-TEST(Mesh, PartsOnANode) {
-  const Mesh mesh({.tp = 4}, 16);
-  const auto parts = mesh.node_parts(13, "dp", 8);
-  ASSERT_TRUE(parts);
-  EXPECT_THAT(parts->inner, ElementsAre(9, 13));
-  EXPECT_THAT(parts->outer, ElementsAre(5, 13));
-  EXPECT_THAT(mesh.node_parts(5, "tp", 8)->outer, ElementsAre(5));
-  EXPECT_THAT(mesh.node_parts(5, "dp", 4)->inner, ElementsAre(5));
-  EXPECT_THAT(mesh.node_parts(5, "dp", 4)->outer, ElementsAre(1, 5, 9, 13));
-  EXPECT_FALSE(Mesh({}, 10).node_parts(0, "dp", 4));  // nodes of 4, 4 and 2
-  EXPECT_FALSE(Mesh({.tp = 3}, 12).node_parts(0, "tp-dp", 5));
-  EXPECT_TRUE(Mesh({}, 10).node_parts(0, "dp", 100));
-}
-
 TEST(Mesh, MistakesAreNamed) {
   const auto has = [](const char* text) { return HasSubstr(text); };
   EXPECT_THAT(mistake({.tp = 2}, 1),

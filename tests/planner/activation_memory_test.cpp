@@ -51,29 +51,32 @@ TEST(LayerActivations, OfADenseLayer) {
             10 * 2 * 4);
 }
 
+double attention_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
+  return layer_activations(config, 0, layout).attention();
+}
+
 TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
   TransformerConfig config = two_kinds();
-  const double plain = attention_activation_bytes(config, kOneRank);
+  const double plain = attention_bytes(config, kOneRank);
   config.position_embedding_type = PositionEmbedding::rope;
-  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain, 10 * 2 * 16) << "rotated keys";
+  EXPECT_EQ(attention_bytes(config, kOneRank) - plain, 10 * 2 * 16) << "rotated keys";
   config.qk_layernorm = true;
   const double inputs = 2 * 16, results = 2 * (64 + 16), statistics = 4 * (8 + 2);
-  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
-            10 * (inputs + results + statistics));
+  EXPECT_EQ(attention_bytes(config, kOneRank) - plain, 10 * (inputs + results + statistics));
   config.qk_layernorm_scope = QkNormScope::all_heads;
-  const double normed = attention_activation_bytes(config, kOneRank);
+  const double normed = attention_bytes(config, kOneRank);
   EXPECT_EQ(normed - plain, 10 * (inputs + results + 4 * 2));
   config.clip_qkv = 1;
-  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - normed, 10 * 2 * (64 + 16 + 16));
+  EXPECT_EQ(attention_bytes(config, kOneRank) - normed, 10 * 2 * (64 + 16 + 16));
   ActivationLayout halves = kOneRank;
   halves.tensor_parallel = 2;
   const double hidden = 10 * kHiddenBytes, statistics_of_all = 10 * 4 * 2;
-  EXPECT_EQ(attention_activation_bytes(config, halves) - hidden - statistics_of_all,
-            (attention_activation_bytes(config, kOneRank) - hidden - statistics_of_all) / 2)
+  EXPECT_EQ(attention_bytes(config, halves) - hidden - statistics_of_all,
+            (attention_bytes(config, kOneRank) - hidden - statistics_of_all) / 2)
       << "each rank keeps the statistics of all heads";
   config = two_kinds();
   config.group_query_attention = false;
-  EXPECT_EQ(attention_activation_bytes(config, kOneRank) - plain,
+  EXPECT_EQ(attention_bytes(config, kOneRank) - plain,
             10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
 }
 
@@ -83,8 +86,9 @@ TEST(LayerActivations, OfExchangedKeys) {
   ActivationLayout layout = kOneRank;
   layout.context_parallel = 4;
   const auto heads_kept = [&](CpCommType exchange) {
+    layout.context_options.comm_types = {exchange};
     const double statistics = 10 * (kHiddenBytes + 4 * 8);
-    return (attention_activation_bytes(two_kinds(), layout, exchange) - statistics) / (10 * 2 * 8);
+    return (attention_bytes(two_kinds(), layout) - statistics) / (10 * 2 * 8);
   };
   EXPECT_EQ(heads_kept(CpCommType::p2p), 8 + 2 + 2 + 8 + 8) << "q|k|v, a copy of q, the result";
   EXPECT_EQ(heads_kept(CpCommType::all_gather), 8 + 4 * (2 + 2) + 2 * 8)

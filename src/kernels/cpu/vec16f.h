@@ -7,7 +7,6 @@
 #endif
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/storage_types.h"
 

@@ -62,25 +62,16 @@ void write_all(FileSystem& files, int descriptor, const char* data, std::size_t 
   }
 }
 
-/// Returns whether `path` still names the open file.
-bool is_named(int descriptor, const fs::path& path) {
-  struct stat own {
-  }, named{};
-  return ::fstat(descriptor, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         own.st_ino == named.st_ino && own.st_dev == named.st_dev;
-}
-
-/// Opens and locks a file with flock(`operation`). Returns its descriptor, or -1 if the operation
-/// does not block and another one holds the lock.
-int lock_file(const fs::path& path, int operation) {
+/// Opens and locks a file with flock(`operation`). Returns no descriptor if the operation does not
+/// block and another one holds the lock.
+Descriptor lock_file(const fs::path& path, int operation) {
   for (;;) {
-    const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor < 0) fail("create lock", path);
-    int code = ::flock(descriptor, operation) == 0 ? 0 : errno;
+    Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (!descriptor.is_open()) fail("create lock", path);
+    const int code = ::flock(descriptor.number(), operation) == 0 ? 0 : errno;
     // Whoever held the lock may have removed the name since open().
-    if (code == 0 && is_named(descriptor, path)) return descriptor;
-    ::close(descriptor);
-    if (code == EWOULDBLOCK) return -1;
+    if (code == 0 && is_named(descriptor.number(), path)) return descriptor;
+    if (code == EWOULDBLOCK) return Descriptor();
     if (code != 0 && code != EINTR) throw_file_error("lock", path, code);
   }
 }
@@ -94,30 +85,30 @@ void throw_file_error(const std::string& action, const fs::path& path, int code)
   throw UserError({"cannot " + action + " " + path.string(), got, fix_for(code)});
 }
 
+bool is_named(int descriptor, const fs::path& path) {
+  struct stat own {
+  }, named{};
+  return ::fstat(descriptor, &own) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         own.st_ino == named.st_ino && own.st_dev == named.st_dev;
+}
+
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // Without O_NONBLOCK, opening a named pipe would wait for its writer.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) fail("open", path);
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor.is_open()) fail("open", path);
   struct stat status {};
-  const int failed = ::fstat(descriptor, &status) != 0 ? errno : 0;
+  const int failed = ::fstat(descriptor.number(), &status) != 0 ? errno : 0;
   if (failed != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor);
     const int code = S_ISDIR(status.st_mode) ? EISDIR : failed;
     if (code != 0) throw_file_error("read", path, code);
     throw UserError({"cannot read " + path.string(), "it is not a regular file",
                      "put the file itself there, not a pipe or a device"});
   }
   size_ = static_cast<std::size_t>(status.st_size);
-  if (size_ > 0) {
-    void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
-    const int code = errno;
-    ::close(descriptor);
-    errno = code;
-    if (address == MAP_FAILED) fail("map", path);
-    data_ = static_cast<const std::byte*>(address);
-  } else {
-    ::close(descriptor);
-  }
+  if (size_ == 0) return;
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor.number(), 0);
+  if (address == MAP_FAILED) fail("map", path);
+  data_ = static_cast<const std::byte*>(address);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -137,24 +128,17 @@ MappedFile::~MappedFile() {
 }
 
 std::string read_file(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail("open", path);
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!descriptor.is_open()) fail("open", path);
   std::string content;
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t count = ::read(descriptor, buffer, sizeof buffer);
+    const ssize_t count = ::read(descriptor.number(), buffer, sizeof buffer);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const int code = errno;
-      ::close(descriptor);
-      errno = code;
-      fail("read", path);
-    }
-    if (count == 0) break;
+    if (count < 0) fail("read", path);
+    if (count == 0) return content;
     content.append(buffer, static_cast<std::size_t>(count));
   }
-  ::close(descriptor);
-  return content;
 }
 
 void write_file_atomically(const fs::path& path, std::string_view content, FileSystem& files) {
@@ -232,36 +216,27 @@ void FileWriter::close(bool sync) {
   if (files_.close(std::exchange(descriptor_, -1)) != 0) fail("close", path_);
 }
 
-FileLock::FileLock(fs::path path, int descriptor, LockFile at_end)
-    : path_(std::move(path)), descriptor_(descriptor), at_end_(at_end) {}
+FileLock::FileLock(fs::path path, Descriptor descriptor, LockFile at_end)
+    : path_(std::move(path)), descriptor_(std::move(descriptor)), at_end_(at_end) {}
 
 FileLock::FileLock(const fs::path& path, LockFile at_end)
     : FileLock(path, lock_file(path, LOCK_EX), at_end) {}
 
-FileLock::FileLock(FileLock&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      at_end_(other.at_end_) {}
-
 std::optional<FileLock> FileLock::try_lock(const fs::path& path, LockFile at_end) {
-  const int descriptor = lock_file(path, LOCK_EX | LOCK_NB);
-  if (descriptor < 0) return std::nullopt;
-  return FileLock(path, descriptor, at_end);
+  Descriptor descriptor = lock_file(path, LOCK_EX | LOCK_NB);
+  if (!descriptor.is_open()) return std::nullopt;
+  return FileLock(path, std::move(descriptor), at_end);
 }
 
 bool FileLock::is_held(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) return false;
+  const Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   // A shared lock, so that two who ask at once do not take each other for the holder.
-  const bool held = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  ::close(descriptor);
-  return held;
+  return descriptor.is_open() && ::flock(descriptor.number(), LOCK_SH | LOCK_NB) != 0 &&
+         errno == EWOULDBLOCK;
 }
 
 FileLock::~FileLock() {
-  if (descriptor_ < 0) return;
-  if (at_end_ == LockFile::remove) ::unlink(path_.c_str());
-  ::close(descriptor_);
+  if (descriptor_.is_open() && at_end_ == LockFile::remove) ::unlink(path_.c_str());
 }
 
 }  // namespace megatron

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/file_system.h"
 
 namespace megatron {
@@ -19,6 +20,9 @@ namespace fs = std::filesystem;
 /// Throws the UserError for a system call that failed with errno `code`, such as "cannot <action>
 /// <path>: No space left on device (ENOSPC)", with a fix.
 [[noreturn]] void throw_file_error(const std::string& action, const fs::path& path, int code);
+
+/// Returns whether `path` still names the open file.
+bool is_named(int descriptor, const fs::path& path);
 
 /// A read-only memory map of a whole file. The bytes are valid as long as the object lives.
 class MappedFile {
@@ -104,14 +108,14 @@ class FileLock {
   static std::optional<FileLock> try_lock(const fs::path& path, LockFile at_end = LockFile::keep);
   /// Returns whether another process or thread holds the lock at this moment. Creates no file.
   static bool is_held(const fs::path& path);
-  FileLock(FileLock&& other) noexcept;
+  FileLock(FileLock&& other) noexcept = default;
   FileLock& operator=(FileLock&&) = delete;
   ~FileLock();
 
  private:
-  FileLock(fs::path path, int descriptor, LockFile at_end);
+  FileLock(fs::path path, Descriptor descriptor, LockFile at_end);
   fs::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   LockFile at_end_ = LockFile::keep;
 };
 

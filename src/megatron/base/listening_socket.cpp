@@ -11,7 +11,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 
 namespace megatron {
 namespace {
@@ -82,6 +81,20 @@ int open_address_of(const std::string& host, std::int64_t port) {
   return bind_to(list->ai_family, list->ai_addr, list->ai_addrlen);
 }
 
+int open_port(const ListenOptions& wanted) {
+  if (!wanted.loopback_only && !wanted.address_of.empty()) {
+    const int descriptor = open_address_of(wanted.address_of, wanted.port);
+    if (descriptor >= 0) return descriptor;
+    if (errno == EADDRINUSE) refuse(wanted.port, errno);
+  }
+  int descriptor = wanted.loopback_only ? -1 : open_ipv6(wanted);
+  const bool has_no_ipv6 =
+      descriptor < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
+  if (wanted.loopback_only || has_no_ipv6) descriptor = open_ipv4(wanted);
+  if (descriptor < 0) refuse(wanted.port, errno);
+  return descriptor;
+}
+
 }  // namespace
 
 bool is_address_of_this_host(const std::string& host) {
@@ -91,57 +104,18 @@ bool is_address_of_this_host(const std::string& host) {
   if (::getaddrinfo(host.c_str(), "0", &hints, &found) != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
   for (const addrinfo* one = list.get(); one; one = one->ai_next) {
-    const int descriptor = bind_to(one->ai_family, one->ai_addr, one->ai_addrlen);
-    if (descriptor < 0) continue;
-    ::close(descriptor);
-    return true;
+    if (Descriptor(bind_to(one->ai_family, one->ai_addr, one->ai_addrlen)).is_open()) return true;
   }
   return false;
 }
 
-ListeningSocket::ListeningSocket(const ListenOptions& wanted) {
-  if (!wanted.loopback_only && !wanted.address_of.empty()) {
-    descriptor_ = open_address_of(wanted.address_of, wanted.port);
-    if (descriptor_ < 0 && errno == EADDRINUSE) refuse(wanted.port, errno);
-  }
-  if (descriptor_ >= 0) {
-    port_ = listening_port(descriptor_);
-    return;
-  }
-  if (!wanted.loopback_only) descriptor_ = open_ipv6(wanted);
-  const bool has_no_ipv6 =
-      descriptor_ < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL || errno == EPERM);
-  if (wanted.loopback_only || has_no_ipv6) descriptor_ = open_ipv4(wanted);
-  if (descriptor_ < 0) refuse(wanted.port, errno);
-  port_ = listening_port(descriptor_);
-}
-
-ListeningSocket ListeningSocket::adopt(int descriptor) {
-  ListeningSocket socket;
-  socket.descriptor_ = descriptor;
-  socket.port_ = listening_port(descriptor);
-  return socket;
-}
-
-ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), port_(std::exchange(other.port_, 0)) {}
-
-ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-ListeningSocket::~ListeningSocket() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-int ListeningSocket::release() { return std::exchange(descriptor_, -1); }
+ListeningSocket::ListeningSocket(const ListenOptions& wanted)
+    : descriptor_(open_port(wanted)), port_(listening_port(descriptor())) {}
 
 std::string ListeningSocket::address() const {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
-  if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+  if (::getsockname(descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
     return "127.0.0.1";
   const std::string text = numeric(reinterpret_cast<const sockaddr&>(address), length);
   const bool is_every_address = text.empty() || text == "0.0.0.0" || text == "::";

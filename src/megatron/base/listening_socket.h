@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -29,22 +30,14 @@ class ListeningSocket {
   /// Opens the port. Throws a UserError that names the port if it cannot be opened, a PortInUse if
   /// that is because of another process.
   explicit ListeningSocket(const ListenOptions& wanted);
-  /// Takes ownership of the descriptor of a listening socket.
-  static ListeningSocket adopt(int descriptor);
-  ListeningSocket(ListeningSocket&& other) noexcept;
-  ListeningSocket& operator=(ListeningSocket&& other) noexcept;
-  ~ListeningSocket();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.number(); }
   std::int64_t port() const { return port_; }
   /// Returns the numeric address at which this host reaches the socket.
   std::string address() const;
-  /// Returns the descriptor and gives up ownership of it.
-  int release();
 
  private:
-  ListeningSocket() = default;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::int64_t port_ = 0;
 };
 

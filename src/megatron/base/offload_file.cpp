@@ -115,12 +115,6 @@ void OffloadTransfer::wait() const {
   if (state_->error) throw UserError(*state_->error);
 }
 
-bool OffloadTransfer::is_done() const {
-  if (state_ == nullptr) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->phase == State::Phase::done;
-}
-
 bool OffloadTransfer::cancel() const {
   if (state_ == nullptr || !state_->begin()) return false;
   state_->finish(std::nullopt);
@@ -163,7 +157,6 @@ void OffloadFile::stop() noexcept {
   for (std::thread& thread : threads_) thread.join();
   for (const auto& transfer : queue_)  // threads that are stopped leave it as it is
     if (transfer->begin()) transfer->finish(std::nullopt);
-  close_files();
 }
 
 void OffloadFile::open_file() {
@@ -179,30 +172,24 @@ void OffloadFile::open_file() {
       reinterpret_cast<std::uintptr_t>(this);  // distinct among the threads of a process
   const std::filesystem::path path = options_.folder / (".offload-" + std::to_string(::getpid()) +
                                                         "-" + std::to_string(id) + ".tmp");
-  descriptor_ = calls_.open(path, O_EXCL);
-  if (descriptor_ < 0) {
+  descriptor_ = Descriptor(calls_.open(path, O_EXCL));
+  if (!descriptor_.is_open()) {
     const bool is_forbidden = errno == EACCES || errno == EPERM || errno == EROFS;
     throw UserError({"the offload folder " + options_.folder.string(),
                      "no file can be created in it: " + std::string(std::strerror(errno)),
                      is_forbidden ? "check the permissions, or choose another folder"
                                   : "name a folder on a local disk"});
   }
-  if (options_.allow_direct) memory_alignment_ = direct_memory_alignment(descriptor_);
-  if (options_.allow_direct && memory_alignment_ != 0) direct_ = calls_.open(path, O_DIRECT);
+  if (options_.allow_direct) memory_alignment_ = direct_memory_alignment(descriptor_.number());
+  if (options_.allow_direct && memory_alignment_ != 0)
+    direct_ = Descriptor(calls_.open(path, O_DIRECT));
   ::unlink(path.c_str());  // the descriptors keep the file until the process ends
-  is_in_memory_ = lies_in_memory(descriptor_);
-  if (direct_ < 0) return;
+  is_in_memory_ = lies_in_memory(descriptor_.number());
+  if (!is_direct()) return;
   const Buffer probe;
   std::memset(probe.data.get(), 0, kAlignment);
-  if (calls_.write(direct_, probe.data.get(), kAlignment, 0) < 0 && errno == EINVAL) {
-    ::close(direct_);  // a file system that opens with O_DIRECT and then refuses it
-    direct_ = -1;
-  }
-}
-
-void OffloadFile::close_files() noexcept {
-  if (direct_ >= 0) ::close(direct_);
-  ::close(descriptor_);
+  if (calls_.write(direct_.number(), probe.data.get(), kAlignment, 0) < 0 && errno == EINVAL)
+    direct_.close();  // a file system that opens with O_DIRECT and then refuses it
 }
 
 Extent OffloadFile::allocate(std::uint64_t bytes) {
@@ -215,17 +202,10 @@ void OffloadFile::free(const Extent& extent) {
   extents_.free(extent);
 }
 
-std::uint64_t OffloadFile::file_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return extents_.end();
-}
-
 std::uint64_t OffloadFile::bytes_in_use() const {
   const std::lock_guard lock(mutex_);
   return extents_.bytes_in_use();
 }
-
-std::uint64_t OffloadFile::workspace_bytes() const { return threads_.size() * kPieceBytes; }
 
 OffloadTransfer OffloadFile::write(std::span<const std::byte> bytes, const Extent& extent,
                                    std::shared_ptr<const void> owner) {
@@ -328,7 +308,7 @@ void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint
   const std::uint64_t first = offset;
   const std::size_t total = size;
   while (size > 0) {
-    const ssize_t written = calls_.write(is_direct() ? direct_ : descriptor_, data, size, offset);
+    const ssize_t written = calls_.write(file_descriptor(), data, size, offset);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) throw_file_error("write to the offload folder", options_.folder, errno);
     // A full disk may cut a write anywhere, and a direct one must continue at an aligned offset.
@@ -343,11 +323,11 @@ void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint
   // Pages that are not on the disk cannot be dropped from the page cache. What the disk refuses is
   // only known here; file systems that do not know the call keep their pages.
   if (::sync_file_range(
-          descriptor_, static_cast<off64_t>(first), static_cast<off64_t>(total),
+          descriptor_.number(), static_cast<off64_t>(first), static_cast<off64_t>(total),
           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
       (errno == EIO || errno == ENOSPC || errno == EDQUOT))
     throw_file_error("write to the offload folder", options_.folder, errno);
-  ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(total),
+  ::posix_fadvise(descriptor_.number(), static_cast<off_t>(first), static_cast<off_t>(total),
                   POSIX_FADV_DONTNEED);
 }
 
@@ -355,7 +335,7 @@ void OffloadFile::read_piece(std::byte* data, std::size_t size, std::uint64_t of
   const std::uint64_t first = offset;
   const std::size_t total = size;
   while (size > 0) {
-    const ssize_t count = calls_.read(is_direct() ? direct_ : descriptor_, data, size, offset);
+    const ssize_t count = calls_.read(file_descriptor(), data, size, offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw_file_error("read from the offload folder", options_.folder, errno);
     std::size_t moved = static_cast<std::size_t>(count);
@@ -366,7 +346,7 @@ void OffloadFile::read_piece(std::byte* data, std::size_t size, std::uint64_t of
     offset += moved;
   }
   if (!is_direct())
-    ::posix_fadvise(descriptor_, static_cast<off_t>(first), static_cast<off_t>(total),
+    ::posix_fadvise(descriptor_.number(), static_cast<off_t>(first), static_cast<off_t>(total),
                     POSIX_FADV_DONTNEED);
 }
 

@@ -26,6 +26,7 @@
 #include <thread>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/extent_allocator.h"
 
 namespace megatron {
@@ -49,8 +50,6 @@ class OffloadTransfer {
   /// Blocks until the transfer is complete. Throws a UserError that names the folder, the operation
   /// and a fix if it failed, each time it is called.
   void wait() const;
-  /// Returns whether wait() would return or throw at once.
-  bool is_done() const;
   /// Drops the transfer if it has not begun, which completes it, and returns whether it did.
   bool cancel() const;
 
@@ -100,34 +99,31 @@ class OffloadFile {
 
   const std::filesystem::path& folder() const { return options_.folder; }
   /// Returns whether transfers bypass the page cache.
-  bool is_direct() const { return direct_ >= 0; }
+  bool is_direct() const { return direct_.is_open(); }
   /// Returns whether the folder is itself in memory (tmpfs), so that nothing is gained.
   bool is_in_memory() const { return is_in_memory_; }
-  /// Returns the largest size that the file has had, in bytes.
-  std::uint64_t file_bytes() const;
   std::uint64_t bytes_in_use() const;
-  /// Returns how much memory the threads use to align data, in bytes.
-  std::uint64_t workspace_bytes() const;
 
  private:
   struct Buffer;
   void open_file();
   OffloadTransfer submit(std::shared_ptr<OffloadTransfer::State> state);
   void run_thread(Buffer& buffer);
-  /// Drops what has not begun, ends the threads and closes the files.
+  /// Drops what has not begun and ends the threads.
   void stop() noexcept;
   void run(OffloadTransfer::State& transfer, Buffer& buffer);
   void move_piece(OffloadTransfer::State& transfer, std::size_t begin, std::size_t size,
                   Buffer& buffer);
   void write_piece(const std::byte* data, std::size_t size, std::uint64_t offset);
   void read_piece(std::byte* data, std::size_t size, std::uint64_t offset);
-  void close_files() noexcept;
+  /// Returns the descriptor of transfers.
+  int file_descriptor() const { return is_direct() ? direct_.number() : descriptor_.number(); }
 
   const Options options_;
   OffloadFileCalls system_calls_;
   OffloadFileCalls& calls_;
-  int descriptor_ = -1, direct_ = -1;  ///< of the same file; direct_ −1: no O_DIRECT
-  std::size_t memory_alignment_ = 1;   ///< of the memory of a direct transfer
+  Descriptor descriptor_, direct_;    ///< of the same file; direct_ is not open: no O_DIRECT
+  std::size_t memory_alignment_ = 1;  ///< of the memory of a direct transfer
   bool is_in_memory_ = false;
 
   mutable std::mutex mutex_;

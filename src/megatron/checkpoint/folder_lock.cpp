@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,45 +30,34 @@ std::string holder_in(int descriptor) {
                    : "its holder left no name";
 }
 
-bool is_same_file(int descriptor, const fs::path& path) {
-  struct stat open {
-  }, named{};
-  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         open.st_ino == named.st_ino && open.st_dev == named.st_dev;
-}
-
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder) : path_(folder / kLockFile) {
   while (!acquire()) {
   }
   const std::string text = description_of_this_process();
-  if (::ftruncate(descriptor_, 0) != 0 || ::pwrite(descriptor_, text.data(), text.size(), 0) < 0)
+  if (::ftruncate(descriptor_.number(), 0) != 0 ||
+      ::pwrite(descriptor_.number(), text.data(), text.size(), 0) < 0)
     return;  // the lock is held even if the holder's name cannot be written
 }
 
 /// Returns false when the last holder removed the file between open() and flock().
 bool FolderLock::acquire() {
-  descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw_file_error("create lock", path_, errno);
-  const int result = ::flock(descriptor_, LOCK_EX | LOCK_NB), code = errno;
-  if (result != 0 && code == EWOULDBLOCK) {
-    const std::string holder = holder_in(descriptor_);
-    ::close(descriptor_);
-    throw UserError({"another run writes into " + path_.parent_path().string(), holder,
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!descriptor_.is_open()) throw_file_error("create lock", path_, errno);
+  const int result = ::flock(descriptor_.number(), LOCK_EX | LOCK_NB), code = errno;
+  if (result != 0 && code == EWOULDBLOCK)
+    throw UserError({"another run writes into " + path_.parent_path().string(),
+                     holder_in(descriptor_.number()),
                      "give each run its own folder, or end that process"});
-  }
   is_enforced_ = result == 0;
-  if (is_same_file(descriptor_, path_)) return true;
-  ::close(descriptor_);
-  return false;
+  return is_in_place();
 }
 
 FolderLock::~FolderLock() {
   if (is_enforced_ && is_in_place()) ::unlink(path_.c_str());
-  ::close(descriptor_);
 }
 
-bool FolderLock::is_in_place() const { return is_same_file(descriptor_, path_); }
+bool FolderLock::is_in_place() const { return is_named(descriptor_.number(), path_); }
 
 }  // namespace megatron

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <string>
 
+#include "megatron/base/descriptor.h"
+
 namespace megatron {
 
 inline constexpr const char* kLockFile = ".lock";
@@ -28,7 +30,7 @@ class FolderLock {
   bool acquire();
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   bool is_enforced_ = true;
 };
 

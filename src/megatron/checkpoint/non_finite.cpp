@@ -4,7 +4,6 @@
 #include <ATen/ops/isfinite.h>
 
 #include <cmath>
-#include <tuple>
 
 namespace megatron {
 namespace {

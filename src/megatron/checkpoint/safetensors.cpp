@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"

@@ -14,7 +14,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/machine.h"
-#include "megatron/checkpoint/folder_lock.h"
 
 namespace megatron {
 namespace {

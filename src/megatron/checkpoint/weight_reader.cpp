@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_slices.h"
-#include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/params/all_parameter_names.h"
 
 namespace megatron {

@@ -1,7 +1,6 @@
 #include "megatron/cli/chaos_watch.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 namespace megatron {

@@ -1,17 +1,13 @@
 // Implements `megatron dataset show|info|merge|plan`: prints training samples, describes .bin/.idx
 // pairs and merges several pairs into one.
-#include <algorithm>
-#include <charconv>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/dataset_plan.h"
-#include "megatron/cli/dataset_shards.h"
 #include "megatron/cli/dataset_show.h"
 #include "megatron/config/action_flags.h"
 #include "megatron/config/field_table.h"
@@ -87,13 +83,11 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         "with --sft also \"labels\" and \"cu_seqlens\", with --decode also \"text\", with "
         "--dataloader-type cyclic also the number of the \"sample\" in the split; with "
         "--dataset-type bert or t5, megatron-core's fields. info "
-        "PREFIX... prints documents, tokens and type. info SHARDS and show SHARDS print the keys "
-        "and fields of WebDataset's tar archives (\"images-{000..123}.tar\"). merge "
-        "PREFIX... --output-prefix P merges datasets, and merge --input FOLDER those of a folder. "
+        "PREFIX... prints documents, tokens and type. merge PREFIX... --output-prefix P merges "
+        "datasets, and merge --input FOLDER those of a folder. "
         "plan takes the flags of a run (megatron pretrain), --world-size N and --json, and prints "
         "the documents, tokens, samples and epochs that the run takes of each source.");
-    t.field("action", &Options::operands,
-            "show [SHARDS...], info PREFIX... or SHARDS..., merge PREFIX... or plan FLAGS...")
+    t.field("action", &Options::operands, "show, info PREFIX..., merge PREFIX... or plan FLAGS...")
         .positional()
         .value_name("WORD");
     t.group("Samples to show");
@@ -117,10 +111,6 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
         .choices({"train", "valid", "test"});
     t.field("start", &Options::start, "index of the first sample").at_least(0);
     t.field("count", &Options::count, "largest number of samples to print").at_least(0);
-    t.field("shuffle_window", &Options::shuffle_window,
-            "show SHARDS in the shuffled order of a run with --seed: whole shards, and then this "
-            "many neighboring samples; 0: in the order of the archives")
-        .between(0, 1e9);
     t.field("vocab_size", &Options::vocab_size,
             "size of the vocabulary of --mock-data and NullTokenizer; the last id ends documents")
         .at_least(1);
@@ -131,8 +121,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.include(&Options::masked, masked_table());
     t.group("Text of the samples");
     t.field("decode", &Options::decode,
-            "print the text of each sample too, with special tokens; requires tokenizer flags, but "
-            "not for SHARDS, whose fields txt, json and cls are printed");
+            "print the text of each sample too, with special tokens; requires tokenizer flags");
     t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::tokenizer, tokenizer_name_table());
     t.group("Merging");
@@ -149,29 +138,22 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
   return table;
 }
 
-constexpr std::string_view kShow = "show", kShowShards = "show SHARDS", kInfo = "info",
-                           kInfoShards = "info SHARDS", kMerge = "merge";
+constexpr std::string_view kShow = "show", kInfo = "info", kMerge = "merge";
 
 /// Says which actions use a flag, or the flags of a group that are not named themselves. `plan`
 /// has the flags of a run.
 std::span<const FlagActions> flag_uses() {
   static const std::vector<FlagActions> uses = {
-      {"start", {kShow, kShowShards}},
-      {"count", {kShow, kShowShards}},
-      {"seed", {kShow, kShowShards}},
-      {"shuffle_window", {kShowShards}},
       {"Samples to show", {kShow}},
       {"Samples of BERT and T5", {kShow}},
-      {"decode", {kShow, kShowShards}},
       {"Text of the samples", {kShow}},
       {"Tokenizer", {kShow}},
       {"Conversations", {kShow}},
       {"multimodal", {kInfo, kMerge}},
       {"Merging", {kMerge}},
-      {"data_cache_path", {kShow, kShowShards, kInfoShards}},
-      {"object_storage_cache_path", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
-      {"object_storage_cache_mib", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
-      {"object_storage_chunk_mib", {kShow, kShowShards, kInfo, kInfoShards, kMerge}},
+      {"object_storage_cache_path", {kShow, kInfo, kMerge}},
+      {"object_storage_cache_mib", {kShow, kInfo, kMerge}},
+      {"object_storage_chunk_mib", {kShow, kInfo, kMerge}},
       {"num_workers", {}},  // from here on: what changes no token of a sample
       {"reset_position_ids", {}},
       {"reset_attention_mask", {kShow}},  // it changes what is printed of packed documents
@@ -182,15 +164,6 @@ std::span<const FlagActions> flag_uses() {
       {"Fill in the middle", {kShow}},
       {"Supervised finetuning", {kShow}}};
   return uses;
-}
-
-/// Returns what the words ask for. Throws a UserError if the first one is no action.
-std::string_view chosen_action(const std::string& word, bool shards) {
-  if (word == "info") return shards ? kInfoShards : kInfo;
-  if (word == "merge") return kMerge;
-  if (word == "show") return shards ? kShowShards : kShow;
-  throw UserError({"the first word must be show, info, merge or plan",
-                   word.empty() ? "there is none" : word, "see megatron dataset --help"});
 }
 
 /// Throws all mistakes of flags that depend on another flag which is not given.
@@ -310,18 +283,12 @@ int run_dataset(std::span<const std::string> args) {
   const std::string word = options.operands.empty() ? "" : options.operands[0];
   const std::vector<std::string> prefixes(
       options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());
-  const bool shards = (word == "info" || word == "show") && are_shards(prefixes);
-  const std::string_view action = chosen_action(word, shards);
-  refuse_unused_flags(dataset_fields(), parsed, action, flag_uses());
-  if (action == kInfoShards) return describe_shards(prefixes, options);
-  if (action == kInfo) return info(prefixes, options);
-  if (action == kMerge) return merge(prefixes, options);
-  if (action == kShowShards) {
-    if (parsed.is_set("seed") && options.shuffle_window == 0)
-      throw UserError({"--seed has no effect without --shuffle-window", "",
-                       "leave it out, or add --shuffle-window N"});
-    return show_shards(prefixes, options);
-  }
+  if (word != kShow && word != kInfo && word != kMerge)
+    throw UserError({"the first word must be show, info, merge or plan",
+                     word.empty() ? "there is none" : word, "see megatron dataset --help"});
+  refuse_unused_flags(dataset_fields(), parsed, word, flag_uses());
+  if (word == kInfo) return info(prefixes, options);
+  if (word == kMerge) return merge(prefixes, options);
   check_flag_conditions(options, parsed);
   if (!prefixes.empty())
     throw UserError({"show: unexpected word " + prefixes[0], "", "give datasets with --data-path"});

@@ -32,7 +32,6 @@ struct DatasetCommandOptions {
   std::int64_t start = 0, count = 10, vocab_size = 50257;
   std::string input, output_prefix;
   bool multimodal = false, decode = false;
-  std::int64_t shuffle_window = 0;  ///< of the samples of shards
   SampleKind dataset_type = SampleKind::gpt;
   MaskedFlags masked;
   TokenizerConfig tokenizer;

@@ -26,7 +26,6 @@
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/launch_options.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/print_config.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"

@@ -48,14 +48,12 @@ RankLog::RankLog(fs::path path, bool starts_empty, OutputQueue& notes)
       descriptor_(::open(path_.c_str(),
                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (starts_empty ? O_TRUNC : 0),
                          0666)) {
-  if (descriptor_ < 0) throw_file_error("open", path_, errno);
+  if (!descriptor_.is_open()) throw_file_error("open", path_, errno);
 }
-
-RankLog::~RankLog() { ::close(descriptor_); }
 
 void RankLog::append(std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    const ssize_t written = ::write(descriptor_.number(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       if (!has_lost_text_)

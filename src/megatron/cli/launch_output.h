@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/descriptor.h"
+
 namespace megatron {
 
 /// A queue of text for a descriptor that may be full. If the reader closes it or a write fails,
@@ -37,16 +39,13 @@ class RankLog {
  public:
   /// Opens the file. Throws a UserError if it cannot be opened. `notes` must outlive the object.
   RankLog(std::filesystem::path path, bool starts_empty, OutputQueue& notes);
-  RankLog(const RankLog&) = delete;
-  RankLog& operator=(const RankLog&) = delete;
-  ~RankLog();
   /// Appends text. The first failure becomes a note; text is then lost, and the run continues.
   void append(std::string_view text);
 
  private:
   std::filesystem::path path_;
   OutputQueue& notes_;
-  int descriptor_;
+  Descriptor descriptor_;
   bool has_lost_text_ = false;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/terminal.h"

@@ -1,7 +1,6 @@
 #include "megatron/cli/plan_costs.h"
 
 #include <charconv>
-#include <cmath>
 #include <sstream>
 
 #include "megatron/base/error.h"

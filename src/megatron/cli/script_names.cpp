@@ -1,7 +1,6 @@
 #include "megatron/cli/script_names.h"
 
 #include <array>
-#include <utility>
 
 namespace megatron {
 namespace {

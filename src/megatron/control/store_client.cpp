@@ -5,7 +5,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -42,15 +41,9 @@ std::string printable(const std::string& bytes) {
 StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds timeout)
     : descriptor_(descriptor), address_(std::move(address)), timeout_(timeout) {
   const int on = 1;
-  ::setsockopt(descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  detect_silent_host(descriptor_);
+  ::setsockopt(descriptor_.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  detect_silent_host(descriptor_.number());
 }
-
-StoreClient::~StoreClient() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-int StoreClient::release() { return std::exchange(descriptor_, -1); }
 
 StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
   if (!is_handshake_done_) {
@@ -62,21 +55,21 @@ StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
     send_all(hello, timer);
     is_handshake_done_ = true;
   }
-  pollfd event{descriptor_, POLLIN, 0};
+  pollfd event{descriptor_.number(), POLLIN, 0};
   while (foreign_reply_.size() < sizeof kNonce) {
     if (::poll(&event, 1, static_cast<int>(limit.count())) != 1)
       return foreign_reply_.empty() ? HandshakeResult::silent : HandshakeResult::foreign;
     std::array<char, 256> buffer{};
     // Read only this answer; further bytes belong to the next call.
     const ssize_t count =
-        ::recv(descriptor_, buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
+        ::recv(descriptor_.number(), buffer.data(), sizeof kNonce - foreign_reply_.size(), 0);
     if (count <= 0)
       return foreign_reply_.empty() ? HandshakeResult::closed : HandshakeResult::foreign;
     foreign_reply_.append(buffer.data(), static_cast<std::size_t>(count));
   }
   if (std::memcmp(foreign_reply_.data(), kNonce, sizeof kNonce) == 0) return HandshakeResult::store;
   std::array<char, 256> rest{};
-  const ssize_t count = ::recv(descriptor_, rest.data(), rest.size(), 0);
+  const ssize_t count = ::recv(descriptor_.number(), rest.data(), rest.size(), 0);
   if (count > 0) foreign_reply_.append(rest.data(), static_cast<std::size_t>(count));
   foreign_reply_ = printable(foreign_reply_);
   return HandshakeResult::foreign;
@@ -103,7 +96,7 @@ void StoreClient::fail_connection(const std::string& text) {
 }
 
 void StoreClient::await_event(short event, SuspendAwareTimer& timer) {
-  pollfd state{descriptor_, event, 0};
+  pollfd state{descriptor_.number(), event, 0};
   while (::poll(&state, 1, static_cast<int>(kPollInterval.count())) <= 0) {
     const milliseconds timeout = timeout_;
     if (timer.elapsed() >= timeout) fail_connection(no_answer_text(timeout));
@@ -113,7 +106,7 @@ void StoreClient::await_event(short event, SuspendAwareTimer& timer) {
 void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t count =
-        ::send(descriptor_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+        ::send(descriptor_.number(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
     if (count >= 0) {
       done += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN) {
@@ -126,7 +119,8 @@ void StoreClient::send_all(const std::string& bytes, SuspendAwareTimer& timer) {
 
 void StoreClient::receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer) {
   for (std::size_t done = 0; done < bytes;) {
-    const ssize_t count = ::recv(descriptor_, static_cast<char*>(data) + done, bytes - done, 0);
+    const ssize_t count =
+        ::recv(descriptor_.number(), static_cast<char*>(data) + done, bytes - done, 0);
     if (count > 0) {
       done += static_cast<std::size_t>(count);
     } else if (count == 0) {
@@ -241,7 +235,8 @@ std::string StoreClient::local_address() const {
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   std::array<char, NI_MAXHOST> text{};
-  if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&own), &length) != 0) return "";
+  if (::getsockname(descriptor_.number(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
+    return "";
   if (::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
                     NI_NUMERICHOST) != 0)
     return "";

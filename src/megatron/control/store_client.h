@@ -10,8 +10,10 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/suspend_aware_timer.h"
 
 namespace megatron {
@@ -37,7 +39,6 @@ class StoreClient {
  public:
   /// Takes ownership of the connected, non-blocking socket. `timeout` limits every call.
   StoreClient(int descriptor, StoreAddress address, std::chrono::milliseconds timeout);
-  ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
@@ -64,7 +65,7 @@ class StoreClient {
   /// Sets the limit of every call, including a call under way.
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
   /// Returns the connected descriptor and gives up ownership of it. No call may follow.
-  int release();
+  Descriptor release() { return std::move(descriptor_); }
   /// Returns this host's numeric address towards the server.
   std::string local_address() const;
 
@@ -79,7 +80,7 @@ class StoreClient {
   void send_all(const std::string& bytes, SuspendAwareTimer& timer);
   void receive_all(void* data, std::size_t bytes, SuspendAwareTimer& timer);
 
-  int descriptor_;
+  Descriptor descriptor_;
   const StoreAddress address_;
   std::atomic<std::chrono::milliseconds> timeout_;
   std::timed_mutex mutex_;   // guards the connection and all members below

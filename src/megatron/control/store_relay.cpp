@@ -1,7 +1,6 @@
 #include "megatron/control/store_relay.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -25,16 +24,8 @@ StoreRelay::StoreRelay(ListeningSocket socket, std::string token, StoreClient& u
     : StoreListener(std::move(socket), std::move(token)),
       own_address_(upstream.local_address()),
       upstream_(upstream.release()) {
-  add_descriptor(upstream_);
+  add_descriptor(upstream_.number());
   forward(begin_request(StoreRequest::frames));
-}
-
-StoreRelay::~StoreRelay() {
-  if (upstream_ >= 0) ::close(upstream_);
-}
-
-void StoreRelay::set(const std::string& key, const std::string& value) {
-  forward(request_of(StoreRequest::set, {key, value}));
 }
 
 void StoreRelay::compare_set(const std::string& key, const std::string& expected,
@@ -188,23 +179,23 @@ void StoreRelay::forward(const std::string& request, const std::optional<Awaited
 
 void StoreRelay::send_upstream() {
   while (!out_.empty()) {
-    const ssize_t count = ::send(upstream_, out_.data(), out_.size(), MSG_NOSIGNAL);
+    const ssize_t count = ::send(upstream_.number(), out_.data(), out_.size(), MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;  // it cannot take more now, or is broken, which reading shows
     out_.erase(0, static_cast<std::size_t>(count));
   }
-  wait_for_writing(upstream_, !out_.empty());
+  wait_for_writing(upstream_.number(), !out_.empty());
 }
 
 void StoreRelay::on_ready(int descriptor) {
-  if (descriptor != upstream_) return;
+  if (descriptor != upstream_.number()) return;
   read_upstream();
   if (lost_reason_.empty() && !out_.empty()) send_upstream();
 }
 
 void StoreRelay::read_upstream() {
   std::array<char, 1 << 16> buffer;
-  const ssize_t count = ::recv(upstream_, buffer.data(), buffer.size(), 0);
+  const ssize_t count = ::recv(upstream_.number(), buffer.data(), buffer.size(), 0);
   if (count == 0) return lose("it has closed the connection");
   if (count < 0 && errno != EAGAIN && errno != EINTR) return lose(std::strerror(errno));
   if (count > 0) in_.append(buffer.data(), static_cast<std::size_t>(count));
@@ -247,7 +238,7 @@ void StoreRelay::take_answer(const std::string& answer) {
 
 void StoreRelay::lose(const std::string& reason) {
   lost_reason_ = reason;
-  remove_descriptor(upstream_);
+  remove_descriptor(upstream_.number());
   stop_accepting();
   drop_all();
 }

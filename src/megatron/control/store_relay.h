@@ -21,10 +21,8 @@ class StoreRelay final : public StoreListener {
  public:
   /// `upstream` is a client from connect_to_store(), whose connection the relay takes over.
   StoreRelay(ListeningSocket socket, std::string token, StoreClient& upstream);
-  ~StoreRelay() override;
 
   /// Calls for the process that owns the relay. They do not wait for the store.
-  void set(const std::string& key, const std::string& value);
   void compare_set(const std::string& key, const std::string& expected, const std::string& value);
   void append(const std::string& key, const std::string& text);
   /// Makes the store append `text` to the key when the connection of this relay ends.
@@ -77,7 +75,7 @@ class StoreRelay final : public StoreListener {
   void lose(const std::string& reason);
 
   std::string own_address_, lost_reason_;
-  int upstream_ = -1;
+  Descriptor upstream_;
   std::string in_, out_;
   std::deque<Awaited> awaited_;  ///< In the order of the requests.
   std::unordered_map<std::string, Watched> watched_;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/error.h"
 #include "megatron/control/store_service.h"
 
@@ -18,20 +19,19 @@ class StoreServer::Loop {
   Loop(ListeningSocket socket, std::string token)
       : service_(std::move(socket), std::move(token)),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    MEGATRON_CHECK(wake_ >= 0, "cannot make an eventfd for the run's store");
+    MEGATRON_CHECK(wake_.is_open(), "cannot make an eventfd for the run's store");
     thread_ = std::thread([this] { run(); });
   }
   ~Loop() {
     const std::uint64_t one = 1;
-    const ssize_t written = ::write(wake_, &one, sizeof one);
+    const ssize_t written = ::write(wake_.number(), &one, sizeof one);
     MEGATRON_CHECK(written == sizeof one, "cannot wake the thread of the run's store");
     thread_.join();
-    ::close(wake_);
   }
 
  private:
   void run() {
-    std::array<pollfd, 2> events{{{wake_, POLLIN, 0}, {service_.descriptor(), POLLIN, 0}}};
+    std::array<pollfd, 2> events{{{wake_.number(), POLLIN, 0}, {service_.descriptor(), POLLIN, 0}}};
     while (true) {
       if (::poll(events.data(), events.size(), -1) <= 0) continue;
       if (events[0].revents != 0) return;
@@ -40,7 +40,7 @@ class StoreServer::Loop {
   }
 
   StoreService service_;
-  int wake_;
+  Descriptor wake_;
   std::thread thread_;
 };
 

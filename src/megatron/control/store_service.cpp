@@ -3,7 +3,6 @@
 #include <charconv>
 #include <cstdint>
 #include <utility>
-#include <vector>
 
 namespace megatron {
 

@@ -1,7 +1,6 @@
 #include "megatron/datasets/blended_dataset.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <span>

@@ -1,7 +1,6 @@
 // What decides the ids that a text becomes, as a text: work that continues compares it.
 #pragma once
 
-#include <filesystem>
 #include <string>
 
 #include "megatron/base/files.h"

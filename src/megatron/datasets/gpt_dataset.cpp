@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
@@ -12,7 +11,9 @@ namespace megatron {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                        const GptDatasetOptions& options, std::vector<std::string>& warnings)
-    : source_(std::move(source)), part_(std::move(part)), options_(options) {
+    : SourceDataset(std::move(part), source->name()),
+      source_(std::move(source)),
+      options_(options) {
   check_order_options(options_);
   const IndexCacheEntry entry = cache_entry();
   if ((!part_.path && entry.folder.empty()) || options_.defer_index) {
@@ -158,11 +159,6 @@ GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
 Sample GptDataset::sample(std::int64_t index) const {
   Text text = read_text(index);
   return make_sample(std::move(text.ids), options_, text.document_begins);
-}
-
-std::string GptDataset::describe(std::int64_t index) const {
-  return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " +
-         std::to_string(index);
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {

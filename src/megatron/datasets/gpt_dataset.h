@@ -53,15 +53,12 @@ class GptDataset : public SourceDataset {
   std::int64_t size() const override { return size_; }
   Sample sample(std::int64_t index) const override;
   std::vector<std::int64_t> text(std::int64_t sample) const override;
-  std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
 
   const GptIndex& index() const;
-  const SourcePart& part() const override { return part_; }
   JsonText identifiers() const override;
   /// Returns the largest number of samples that megatron-core takes from so many epochs.
   std::int64_t samples_of_epochs(double epochs) const override;
-  std::filesystem::path index_file() const override { return index_path(part_); }
 
  private:
   /// Raw ids of a sample, and the indices at which its documents begin.
@@ -76,7 +73,6 @@ class GptDataset : public SourceDataset {
   bool is_valid_cache(const IndexArrays& arrays) const;
 
   std::shared_ptr<const TokenSource> source_;
-  SourcePart part_;
   GptDatasetOptions options_;
   std::int64_t size_ = 0;
   mutable Once index_once_;

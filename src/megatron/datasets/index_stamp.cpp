@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
-#include "megatron/base/error.h"
 #include "megatron/base/json_fwd.h"
 
 namespace megatron {

@@ -15,8 +15,8 @@ namespace megatron {
 MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
                              const MaskedDatasetOptions& options, Kind kind,
                              std::vector<std::string>& warnings)
-    : source_(std::move(source)),
-      part_(std::move(part)),
+    : SourceDataset(std::move(part), source.tokens->name()),
+      source_(std::move(source)),
       options_(options),
       kind_(std::move(kind)) {
   if (options_.sequence_length < kind_.added_tokens + 2)
@@ -126,11 +126,6 @@ Sample MaskedDataset::causal_sample(std::vector<std::int64_t> tokens,
   std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
   for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
   return sample;
-}
-
-std::string MaskedDataset::describe(std::int64_t index) const {
-  return "dataset " + source_.tokens->name() + ", " + std::string(split_name(part_.split)) +
-         " sample " + std::to_string(index);
 }
 
 std::vector<CorpusShare> MaskedDataset::shares(std::int64_t samples) const {

@@ -2,7 +2,6 @@
 // BERT and T5 have in common.
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,11 +44,8 @@ struct MaskedDatasetOptions {
 class MaskedDataset : public SourceDataset {
  public:
   std::int64_t size() const override { return sample_index_.shape()[0]; }
-  std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
-  const SourcePart& part() const override { return part_; }
   JsonText identifiers() const override;
-  std::filesystem::path index_file() const override { return index_path(part_); }
   const NpyArray& sample_index() const { return sample_index_; }
 
  protected:
@@ -83,7 +79,6 @@ class MaskedDataset : public SourceDataset {
   [[noreturn]] void throw_empty_part() const;
 
   SentenceSource source_;
-  SourcePart part_;
   MaskedDatasetOptions options_;
   Kind kind_;
   NpyArray sample_index_;

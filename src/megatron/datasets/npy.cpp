@@ -1,6 +1,5 @@
 #include "megatron/datasets/npy.h"
 
-#include <cctype>
 #include <charconv>
 #include <cstring>
 #include <string>

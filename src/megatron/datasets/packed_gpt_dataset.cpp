@@ -37,7 +37,10 @@ bool is_list(const NpyArray& array) { return array.shape().size() == 1; }
 PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                                    const GptDatasetOptions& options, PackingStrategy strategy,
                                    std::vector<std::string>& warnings)
-    : source_(std::move(source)), part_(std::move(part)), options_(options), strategy_(strategy) {
+    : SourceDataset(std::move(part), source->name()),
+      source_(std::move(source)),
+      options_(options),
+      strategy_(strategy) {
   MEGATRON_CHECK(options_.add_extra_token && !options_.fim, "packed documents hold their text");
   check_order_options(options_);
   options_.inter_document_masking = true;
@@ -166,11 +169,6 @@ Sample PackedGptDataset::sample(std::int64_t index) const {
 
 std::vector<std::int64_t> PackedGptDataset::text(std::int64_t index) const {
   return read_sequence(index).ids;
-}
-
-std::string PackedGptDataset::describe(std::int64_t index) const {
-  return "dataset " + source_->name() + ", " + std::string(split_name(part_.split)) + " sample " +
-         std::to_string(index);
 }
 
 std::vector<CorpusShare> PackedGptDataset::shares(std::int64_t samples) const {

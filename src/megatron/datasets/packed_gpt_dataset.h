@@ -30,11 +30,8 @@ class PackedGptDataset : public SourceDataset {
   Sample sample(std::int64_t index) const override;
   /// Returns sequence_length + 1 ids. The last one is padding unless a document continues there.
   std::vector<std::int64_t> text(std::int64_t index) const override;
-  std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
-  const SourcePart& part() const override { return part_; }
   JsonText identifiers() const override;
-  std::filesystem::path index_file() const override { return index_path(part_); }
 
  private:
   /// The ids of a sample, where its pieces begin, and the positions that have no label.
@@ -50,7 +47,6 @@ class PackedGptDataset : public SourceDataset {
   const NpyArray& order() const;
 
   std::shared_ptr<const TokenSource> source_;
-  SourcePart part_;
   GptDatasetOptions options_;
   PackingStrategy strategy_;
   PackedDocuments packed_;

@@ -33,8 +33,8 @@ std::uint64_t checksum_of_files(const std::vector<fs::path>& files) {
 SftDataset::SftDataset(std::shared_ptr<const ConversationFile> file, SourcePart part,
                        const SftDatasetOptions& options, std::shared_ptr<const PromptFormat> format,
                        std::vector<std::string>& warnings)
-    : file_(std::move(file)),
-      part_(std::move(part)),
+    : SourceDataset(std::move(part), file->path().string()),
+      file_(std::move(file)),
       options_(options),
       format_(std::move(format)) {
   if (options_.sequence_length < 1)

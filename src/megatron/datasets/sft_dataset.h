@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -53,7 +52,6 @@ class SftDataset : public SourceDataset {
   std::string describe(std::int64_t index) const override;
   /// Counts tokens and padding for every packing strategy. Tokens are 0 if not all were counted.
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
-  const SourcePart& part() const override { return part_; }
   JsonText identifiers() const override;
   std::filesystem::path index_file() const override { return file_->path(); }
 
@@ -80,7 +78,6 @@ class SftDataset : public SourceDataset {
   std::int64_t line(std::int64_t index) const;
 
   std::shared_ptr<const ConversationFile> file_;
-  SourcePart part_;
   SftDatasetOptions options_;
   std::shared_ptr<const PromptFormat> format_;
   ConversationLengths lengths_;  ///< empty with the strategy line

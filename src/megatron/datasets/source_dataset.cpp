@@ -10,6 +10,11 @@ std::int64_t whole_epochs(double epochs, std::int64_t count) {
   return static_cast<std::int64_t>(is_whole ? nearest : std::floor(product));
 }
 
+std::string SourceDataset::describe(std::int64_t index) const {
+  return "dataset " + name_ + ", " + std::string(split_name(part_.split)) + " sample " +
+         std::to_string(index);
+}
+
 std::int64_t SourceDataset::samples_of_epochs(double epochs) const {
   return whole_epochs(epochs, size());
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/base/json_text.h"
 #include "megatron/datasets/dataset.h"
@@ -53,14 +54,25 @@ SampleDescription sample_description(const std::string& class_name, const Source
 
 class SourceDataset : public Dataset {
  public:
-  virtual const SourcePart& part() const = 0;
+  /// `name` is the source's, for errors.
+  SourceDataset(SourcePart part, std::string name)
+      : part_(std::move(part)), name_(std::move(name)) {}
+
+  std::string describe(std::int64_t index) const override;
+  const SourcePart& part() const { return part_; }
   /// Returns what identifies the samples and their order, as megatron-core writes it to its cache.
   virtual JsonText identifiers() const = 0;
   /// Returns the number of samples of so many epochs, rounded down, of a part whose num_samples is
   /// nullopt.
   virtual std::int64_t samples_of_epochs(double epochs) const;
   /// Returns the file whose contents determine the number of samples.
-  virtual std::filesystem::path index_file() const = 0;
+  virtual std::filesystem::path index_file() const { return index_path(part_); }
+
+ protected:
+  const SourcePart part_;
+
+ private:
+  const std::string name_;
 };
 
 /// Returns `epochs` × `count` rounded down. A product that differs from an integer by rounding

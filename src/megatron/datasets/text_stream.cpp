@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -58,20 +59,16 @@ class PlainStream : public TextStream {
  public:
   PlainStream(const fs::path& path, const StopEvent* stop)
       : path_(path), stop_(path == kStandardInput ? stop : nullptr) {
-    descriptor_ = path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                                         : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    descriptor_ = Descriptor(path == kStandardInput ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                                    : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
-    if (descriptor_ >= 0 && ::fstat(descriptor_, &status) == 0 && S_ISDIR(status.st_mode)) {
-      ::close(descriptor_);
+    if (descriptor_.is_open() && ::fstat(descriptor_.number(), &status) == 0 &&
+        S_ISDIR(status.st_mode))
       throw UserError({"cannot read " + path.string(), "it is a folder",
                        "give its files, for example " + (path / "*.jsonl").string()});
-    }
-    if (descriptor_ < 0)
+    if (!descriptor_.is_open())
       throw UserError({"cannot open " + path.string(), std::strerror(errno), "check the path"});
   }
-  PlainStream(const PlainStream&) = delete;
-  PlainStream& operator=(const PlainStream&) = delete;
-  ~PlainStream() override { ::close(descriptor_); }
 
   /// Returns the first bytes without consuming them.
   std::string_view peek(std::size_t size) {
@@ -102,7 +99,8 @@ class PlainStream : public TextStream {
     const std::size_t ahead = std::min<std::uint64_t>(size, ahead_.size());
     ahead_.erase(0, ahead);
     bytes_read_ += size;
-    if (size > ahead && ::lseek(descriptor_, static_cast<off_t>(size - ahead), SEEK_CUR) < 0)
+    if (size > ahead &&
+        ::lseek(descriptor_.number(), static_cast<off_t>(size - ahead), SEEK_CUR) < 0)
       throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
   }
 
@@ -112,8 +110,8 @@ class PlainStream : public TextStream {
  private:
   std::size_t read_file(char* data, std::size_t size) {
     for (;;) {
-      if (stop_ != nullptr && !stop_->wait_readable(descriptor_)) return 0;
-      const ssize_t count = ::read(descriptor_, data, size);
+      if (stop_ != nullptr && !stop_->wait_readable(descriptor_.number())) return 0;
+      const ssize_t count = ::read(descriptor_.number(), data, size);
       if (count >= 0) return static_cast<std::size_t>(count);
       if (errno != EINTR)
         throw UserError({"cannot read " + path_.string(), std::strerror(errno), ""});
@@ -122,7 +120,7 @@ class PlainStream : public TextStream {
 
   fs::path path_;
   const StopEvent* stop_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::string ahead_;
   std::uint64_t bytes_read_ = 0;
 };

@@ -1,6 +1,5 @@
 #include "megatron/inference/load_model.h"
 
-#include <string>
 #include <utility>
 
 #include "megatron/base/error.h"

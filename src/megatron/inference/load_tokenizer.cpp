@@ -1,6 +1,5 @@
 #include "megatron/inference/load_tokenizer.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

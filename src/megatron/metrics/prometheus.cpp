@@ -7,7 +7,6 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
-#include "megatron/config/memory_config.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "megatron/base/json_text.h"
-#include "megatron/config/memory_config.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

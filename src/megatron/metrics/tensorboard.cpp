@@ -1,7 +1,6 @@
 #include "megatron/metrics/tensorboard.h"
 
 #include "megatron/config/logger_config.h"
-#include "megatron/config/memory_config.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {

@@ -6,7 +6,6 @@
 #include <ATen/ops/arange.h>
 
 #include <optional>
-#include <string_view>
 #include <utility>
 #include <vector>
 

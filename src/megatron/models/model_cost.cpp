@@ -92,26 +92,4 @@ double num_floating_point_operations(const ModelDimensions& dimensions, std::int
                                        tokens * static_cast<double>(sequence_length));
 }
 
-double num_floating_point_operations(const HybridDimensions& d, double num_tokens,
-                                     double num_squared_tokens) {
-  const ModelDimensions& m = d.model;
-  const double hidden = static_cast<double>(m.hidden_size), inner = 2 * hidden;
-  const double state = static_cast<double>(d.mamba_state_dim),
-               groups = static_cast<double>(d.mamba_num_groups);
-  const double heads = d.mamba_num_heads > 0 ? static_cast<double>(d.mamba_num_heads)
-                                             : inner / static_cast<double>(d.mamba_head_dim);
-  const double attention =
-      2 * num_tokens * m.attention_weights() + 2 * num_squared_tokens * projection_size(m);
-  const double mlp = 2 * num_tokens * m.mlp_weights(m.ffn_hidden_size);
-  const double moe = 2 * num_tokens * active_moe_weights(m);
-  const double mamba = 2 * num_tokens * hidden * (2 * inner + 2 * groups * state + heads) +
-                       7 * num_tokens * inner * state + 2 * num_tokens * inner * hidden;
-  const double logits = 2 * num_tokens * hidden * static_cast<double>(m.padded_vocab_size) *
-                        static_cast<double>(1 + m.num_mtp_layers);
-  return 3 * (static_cast<double>(d.num_attention_layers) * attention +
-              static_cast<double>(d.num_mlp_layers) * mlp +
-              static_cast<double>(d.num_moe_layers) * moe +
-              static_cast<double>(d.num_mamba_layers) * mamba + logits);
-}
-
 }  // namespace megatron

@@ -42,22 +42,10 @@ struct ModelDimensions {
 /// Returns the dimensions of a resolved configuration.
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size);
 
-/// A Mamba hybrid: the number of layers of each kind in its pattern, and Mamba's dimensions (inner
-/// width 2·hidden).
-struct HybridDimensions {
-  ModelDimensions model;  ///< num_layers and num_moe_layers are ignored
-  std::int64_t num_attention_layers = 0, num_mamba_layers = 0, num_mlp_layers = 0,
-               num_moe_layers = 0;
-  std::int64_t mamba_state_dim = 128, mamba_head_dim = 64, mamba_num_groups = 8;
-  std::int64_t mamba_num_heads = 0;  ///< 0 means 2·hidden / mamba_head_dim
-};
-
 /// Returns the forward and backward operations of one step over `num_tokens` tokens with Σ
 /// (sequence length)² = `num_squared_tokens`. A multiply-add counts 2, backward counts twice the
 /// forward, causal attention counts half, and full activation recomputation does not count.
 double num_floating_point_operations(const ModelDimensions& dimensions, double num_tokens,
-                                     double num_squared_tokens);
-double num_floating_point_operations(const HybridDimensions& dimensions, double num_tokens,
                                      double num_squared_tokens);
 /// Returns the operations of a step over `batch_size` sequences of `sequence_length` tokens.
 double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size,

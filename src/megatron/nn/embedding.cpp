@@ -2,7 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 
-#include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"

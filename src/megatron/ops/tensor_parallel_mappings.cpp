@@ -14,7 +14,6 @@ enum class Mapping {
   all_reduce,
   all_gather,
   reduce_scatter,
-  slice,
   gather_features,
   slice_features
 };
@@ -32,12 +31,6 @@ at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const c
       return all_gather(axis, x, what);
     case Mapping::reduce_scatter:
       return reduce_scatter(axis, x, what);
-    case Mapping::slice: {
-      MEGATRON_CHECK(x.size(0) % axis.size == 0, "a sequence of ", x.size(0),
-                     " cannot be split over ", axis.name, "=", axis.size);
-      const std::int64_t length = x.size(0) / axis.size;
-      return x.narrow(0, axis.rank * length, length).contiguous();
-    }
     case Mapping::gather_features: {
       const at::Tensor parts = all_gather(axis, x.reshape({1, -1, x.size(-1)}), what);
       auto shape = x.sizes().vec();
@@ -97,11 +90,6 @@ at::Tensor gather_from_sequence_parallel_region(const at::Tensor& x, const Axis&
 at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                       const char* what) {
   return apply_mapping(x, axis, what, Mapping::reduce_scatter, Mapping::all_gather);
-}
-
-at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
-                                               const char* what) {
-  return apply_mapping(x, axis, what, Mapping::slice, Mapping::all_gather);
 }
 
 std::vector<std::int64_t> sequence_slices(std::int64_t length, const Axis& axis) {

@@ -38,15 +38,11 @@ at::Tensor gather_from_sequence_parallel_region(const at::Tensor& x, const Axis&
 at::Tensor reduce_scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
                                                       const char* what);
 
-/// Returns this rank's slice of x [s, …], which is equal on every rank. Backward all-gathers the
-/// gradient.
-at::Tensor scatter_to_sequence_parallel_region(const at::Tensor& x, const Axis& axis,
-                                               const char* what);
-
 /// Returns the lengths of the ranks' slices of a sequence, as even as possible.
 std::vector<std::int64_t> sequence_slices(std::int64_t length, const Axis& axis);
 
-/// scatter_to_sequence_parallel_region() for a sequence of any length, in sequence_slices().
+/// Returns this rank's slice, of sequence_slices(), of x [s, …], which is equal on every rank.
+/// Backward all-gathers the gradient.
 at::Tensor scatter_replicated_sequence(const at::Tensor& x, const Axis& axis, const char* what);
 
 /// The reverse: gathers the slices of a sequence of `length`, to [length, …], which every rank uses

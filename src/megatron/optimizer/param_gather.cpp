@@ -1,7 +1,5 @@
 #include "megatron/optimizer/param_gather.h"
 
-#include <utility>
-
 namespace megatron {
 
 ParamGather::ParamGather(const ParamStore& store, const std::vector<at::Tensor>& main)

@@ -99,13 +99,6 @@ at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what) 
   return out;
 }
 
-PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
-  if (is_single_rank(axis, what)) return {in};
-  at::Tensor out = output_like(axis, in, what, axis.size, axis.size), packed = in.contiguous();
-  PendingWork work = axis.comm->start_all_to_all(out, packed, what);
-  return {std::move(out), std::move(work), std::move(packed)};
-}
-
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
                       const char* what) {
   if (is_single_rank(axis, what)) return in;

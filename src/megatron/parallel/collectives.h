@@ -49,7 +49,6 @@ at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in,
 /// Sends part i to rank i and receives part j from rank j: [size·n, …] → [size·n, …]. Collective
 /// over the axis.
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what);
-PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what);
 /// The uneven form: rows.in[i] rows go to rank i, and rows.out[j] rows come from rank j.
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
                       const char* what);

@@ -84,25 +84,6 @@ void Comm::check_rows(const CommCall& call) const {
 
 namespace {
 
-CommCall all_gather_call(const at::Tensor& out, const at::Tensor& in,
-                         const std::vector<std::int64_t>& rows, const char* what) {
-  return {.operation = CommOperation::all_gather,
-          .out = out,
-          .in = in,
-          .what = what,
-          .rows = {.out = rows}};
-}
-
-CommCall reduce_scatter_call(const at::Tensor& out, const at::Tensor& in,
-                             const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
-  return {.operation = CommOperation::reduce_scatter,
-          .out = out,
-          .in = in,
-          .what = what,
-          .reduce = op,
-          .rows = {.in = rows}};
-}
-
 CommCall all_to_all_call(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
                          const char* what) {
   return {.operation = CommOperation::all_to_all, .out = out, .in = in, .what = what, .rows = rows};
@@ -116,15 +97,6 @@ PendingWork Comm::start_all_reduce(const at::Tensor& tensor, const char* what, R
 PendingWork Comm::start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what) {
   return start(checked({CommOperation::all_gather, out, in, what}));
 }
-PendingWork Comm::start_all_gather(const at::Tensor& out, const at::Tensor& in,
-                                   const std::vector<std::int64_t>& rows, const char* what) {
-  return start(checked(all_gather_call(out, in, rows, what)));
-}
-PendingWork Comm::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
-                                       const std::vector<std::int64_t>& rows, const char* what,
-                                       ReduceOp op) {
-  return start(checked(reduce_scatter_call(out, in, rows, what, op)));
-}
 PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in,
                                    const RowCounts& rows, const char* what) {
   return start(checked(all_to_all_call(out, in, rows, what)));
@@ -135,13 +107,6 @@ PendingWork Comm::start_reduce_scatter(const at::Tensor& out, const at::Tensor& 
 }
 PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what) {
   return start(checked({CommOperation::all_to_all, out, in, what}));
-}
-PendingWork Comm::start_broadcast(const at::Tensor& tensor, std::int64_t root, const char* what) {
-  return start(checked({.operation = CommOperation::broadcast,
-                        .out = tensor,
-                        .in = tensor,
-                        .what = what,
-                        .peer = root}));
 }
 PendingWork Comm::start_send(const at::Tensor& tensor, std::int64_t to, const char* what) {
   return start(checked({.operation = CommOperation::send, .in = tensor, .what = what, .peer = to}));
@@ -166,11 +131,20 @@ void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const char* w
 }
 void Comm::all_gather(const at::Tensor& out, const at::Tensor& in,
                       const std::vector<std::int64_t>& rows, const char* what) {
-  run(checked(all_gather_call(out, in, rows, what)));
+  run(checked({.operation = CommOperation::all_gather,
+               .out = out,
+               .in = in,
+               .what = what,
+               .rows = {.out = rows}}));
 }
 void Comm::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                           const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
-  run(checked(reduce_scatter_call(out, in, rows, what, op)));
+  run(checked({.operation = CommOperation::reduce_scatter,
+               .out = out,
+               .in = in,
+               .what = what,
+               .reduce = op,
+               .rows = {.in = rows}}));
 }
 void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
                       const char* what) {

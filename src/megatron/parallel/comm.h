@@ -105,16 +105,9 @@ class Comm {
   /// Writes the inputs [n, …] in rank order to `out` [size·n, …]. `in` may be this rank's part of
   /// `out`.
   PendingWork start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
-  /// The uneven form: rank j contributes rows[j] rows. `rows` is equal on all ranks.
-  PendingWork start_all_gather(const at::Tensor& out, const at::Tensor& in,
-                               const std::vector<std::int64_t>& rows, const char* what);
   /// Writes this rank's part of the reduced inputs [size·n, …] to `out` [n, …]. `out` may be this
   /// rank's part of `in`.
   PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
-                                   ReduceOp op = ReduceOp::sum);
-  /// The uneven form: rank i receives rows[i] rows. `rows` is equal on all ranks.
-  PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
-                                   const std::vector<std::int64_t>& rows, const char* what,
                                    ReduceOp op = ReduceOp::sum);
   /// Sends part i of `in` to rank i and receives part j of `out` from rank j. Parts are equal and
   /// lie along dimension 0. `out` and `in` must not overlap.
@@ -124,7 +117,6 @@ class Comm {
   /// (on NCCL nothing is compared).
   PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
                                const char* what);
-  PendingWork start_broadcast(const at::Tensor& tensor, std::int64_t root, const char* what);
   /// May complete before the partner receives. A blocking send of a large tensor waits for the
   /// partner.
   PendingWork start_send(const at::Tensor& tensor, std::int64_t to, const char* what);
@@ -132,10 +124,12 @@ class Comm {
 
   void all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op = ReduceOp::sum);
   void all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
+  /// The uneven form: rank j contributes rows[j] rows. `rows` is equal on all ranks.
   void all_gather(const at::Tensor& out, const at::Tensor& in,
                   const std::vector<std::int64_t>& rows, const char* what);
   void reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                       ReduceOp op = ReduceOp::sum);
+  /// The uneven form: rank i receives rows[i] rows. `rows` is equal on all ranks.
   void reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                       const std::vector<std::int64_t>& rows, const char* what,
                       ReduceOp op = ReduceOp::sum);

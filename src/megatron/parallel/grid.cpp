@@ -113,18 +113,6 @@ std::int64_t Grid::coordinate(std::int64_t rank, std::string_view dims) const {
   return position;
 }
 
-std::int64_t Grid::rank_at(const std::vector<std::int64_t>& coordinates) const {
-  MEGATRON_CHECK(coordinates.size() == sizes_.size(), coordinates.size(),
-                 " coordinates for the grid ", joined(names_));
-  std::int64_t rank = rank_offset_;
-  for (std::size_t i = 0; i < sizes_.size(); ++i) {
-    MEGATRON_CHECK(coordinates[i] >= 0 && coordinates[i] < sizes_[i], names_[i], " ",
-                   coordinates[i], " of ", sizes_[i]);
-    rank += coordinates[i] * strides_[i];
-  }
-  return rank;
-}
-
 RankList Grid::group_from(std::int64_t first, const std::vector<bool>& mask) const {
   RankList ranks{first};
   for (std::size_t i = 0; i < mask.size(); ++i) {

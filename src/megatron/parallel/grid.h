@@ -37,8 +37,6 @@ class Grid {
   std::int64_t coordinate(std::int64_t rank, std::string_view dims) const;
   /// Returns every coordinate of `rank`, in the order of dim_names().
   std::vector<std::int64_t> coordinates(std::int64_t rank) const;
-  /// Returns the rank at these coordinates: the inverse of coordinates().
-  std::int64_t rank_at(const std::vector<std::int64_t>& coordinates) const;
   /// Returns the ranks that differ from `rank` in `dims` only, ascending and including `rank`.
   RankList group(std::int64_t rank, std::string_view dims) const;
   std::int64_t num_groups(std::string_view dims) const { return num_ranks_ / size(dims); }

@@ -88,17 +88,6 @@ std::string expert_dims(const std::vector<std::string_view>& names) {
   return dims;
 }
 
-GroupParts parts_of(const RankList& group, std::int64_t rank, std::int64_t part_size) {
-  const auto position = std::find(group.begin(), group.end(), rank) - group.begin();
-  GroupParts parts;
-  const auto begin = group.begin() + position / part_size * part_size;
-  parts.inner.assign(begin, begin + part_size);
-  for (auto i = static_cast<std::size_t>(position % part_size); i < group.size();
-       i += static_cast<std::size_t>(part_size))
-    parts.outer.push_back(group[i]);
-  return parts;
-}
-
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes, std::int64_t world_size)
@@ -153,25 +142,14 @@ GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
          detail::concatenate(num_instances, " does not divide the ", size, " ranks of ", axis),
          "use a divisor of the number of ranks"});
   }
-  return parts_of(ranks, rank, size / num_instances);
-}
-
-std::optional<GroupParts> Mesh::node_parts(std::int64_t rank, std::string_view axis,
-                                           std::int64_t ranks_per_node) const {
-  MEGATRON_CHECK(ranks_per_node >= 1, "ranks_per_node is ", ranks_per_node,
-                 ", but must be at least 1");
-  const RankList ranks = group(rank, axis);
-  const auto node_of = [&](std::int64_t member) { return member / ranks_per_node; };
-  const auto on_first = std::count_if(ranks.begin(), ranks.end(), [&](std::int64_t member) {
-    return node_of(member) == node_of(ranks[0]);
-  });
-  const auto part = static_cast<std::size_t>(on_first);
-  if (ranks.size() % part != 0) return std::nullopt;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const bool starts_part = i % part == 0;
-    if (i > 0 && starts_part == (node_of(ranks[i]) == node_of(ranks[i - 1]))) return std::nullopt;
-  }
-  return parts_of(ranks, rank, on_first);
+  const std::int64_t part_size = size / num_instances;
+  const auto position = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+  GroupParts parts;
+  const auto begin = ranks.begin() + position / part_size * part_size;
+  parts.inner.assign(begin, begin + part_size);
+  for (std::int64_t i = position % part_size; i < size; i += part_size)
+    parts.outer.push_back(ranks[static_cast<std::size_t>(i)]);
+  return parts;
 }
 
 RankList Mesh::embedding_group(std::int64_t rank) const {

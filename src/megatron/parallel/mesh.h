@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,10 +49,6 @@ class Mesh {
   /// distributed optimizer. Throws UserError when the parts would be unequal.
   GroupParts instance_parts(std::int64_t rank, std::string_view axis,
                             std::int64_t num_instances) const;
-  /// Splits the group by nodes of `ranks_per_node` consecutive ranks each. Returns nothing when the
-  /// nodes hold unequal parts.
-  std::optional<GroupParts> node_parts(std::int64_t rank, std::string_view axis,
-                                       std::int64_t ranks_per_node) const;
 
   /// Returns the ranks that hold the word embeddings in the pipeline of `rank`: its first and last
   /// stage.

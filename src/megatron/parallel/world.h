@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_command.h"

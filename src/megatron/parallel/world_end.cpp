@@ -4,7 +4,6 @@
 #include <string_view>
 #include <utility>
 
-#include "megatron/base/error.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"

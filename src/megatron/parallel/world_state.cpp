@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <set>
-#include <string_view>
 
 #include "megatron/base/error.h"
 #include "megatron/config/run_command.h"

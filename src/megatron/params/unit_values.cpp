@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 
 UnitValues::UnitValues(const std::vector<ParamBucket>& buckets, c10::Device device, BindValues bind,

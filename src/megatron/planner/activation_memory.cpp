@@ -181,11 +181,6 @@ double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
          static_cast<double>(layout.tensor_parallel);
 }
 
-double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                                  CpCommType exchange) {
-  return attention_parts(config, layout, exchange).attention();
-}
-
 double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
                             const ActivationLayout& layout) {
   return static_cast<double>(layout.tokens) * fc1_width(config, width) * layout.element_bytes /

@@ -43,16 +43,6 @@ ActivationLayout activation_layout(const Settings& settings, const Rank& rank);
 /// without sequence parallelism, and etp ranks process the same rows.
 double expert_rows(const MoeConfig& moe, const ActivationLayout& layout);
 
-/// Returns the bytes that attention and the norms of a layer keep: per token the inputs and results
-/// of both norms (4·h), the fused q, k, v, of which v stays a view, copies of q and k where rotary
-/// positions, query groups or their norms (input and result) make them, the result of attention,
-/// and in float32 the log-sum-exp of each head and the statistics of the norms. Over cp, `exchange`
-/// says what takes the place of q, k and v: with p2p nothing, with all_gather the keys and values
-/// of the whole sequence, with a2a and a2a+p2p the exchanged heads. In these three the result also
-/// exists in the order of its attention.
-double attention_activation_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                                  CpCommType exchange = CpCommType::p2p);
-
 /// Returns the bytes that a dense MLP with `width` hidden features keeps besides its input: the
 /// result of the first GEMM. Backward recomputes the activation function from it.
 double mlp_activation_bytes(const TransformerConfig& config, std::int64_t width,
@@ -83,7 +73,13 @@ struct LayerActivations {
   double expert_rows = 0;       ///< part of experts: the dispatched input
   double expert_fc1 = 0;        ///< part of experts: the result of the first GEMM
   double shared_experts = 0;
-  /// Returns what the attention block keeps, with both norms.
+  /// Returns what the attention block keeps, with both norms: per token the inputs and results of
+  /// the norms (4·h), the fused q, k, v, of which v stays a view, copies of q and k where rotary
+  /// positions, query groups or their norms (input and result) make them, the result of attention,
+  /// and in float32 the log-sum-exp of each head and the statistics of the norms. Over cp, the
+  /// layer's exchange says what takes the place of q, k and v: with p2p nothing, with all_gather
+  /// the keys and values of the whole sequence, with a2a and a2a+p2p the exchanged heads. In these
+  /// three the result also exists in the order of its attention.
   double attention() const {
     return input + attention_norm + statistics + qkv + core_attention + residual + mlp_norm;
   }

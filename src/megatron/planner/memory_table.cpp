@@ -14,6 +14,13 @@ namespace {
 constexpr double kMegabyte = 1024.0 * 1024.0;
 constexpr std::size_t kNameWidth = 48, kColumnWidth = 12;
 
+/// A part of the table: its name in the text, its key in JSON.
+struct MemoryRow {
+  const char* name;
+  const char* key;
+  double MemoryTable::*bytes;
+};
+
 constexpr std::array<MemoryRow, 10> kRows{{
     {"parameters", "parameters", &MemoryTable::parameters},
     {"main parameters", "main_parameters", &MemoryTable::main_parameters},
@@ -128,8 +135,6 @@ double MemoryTable::explained() const {
   for (const MemoryRow& row : kRows) sum += this->*row.bytes;
   return sum;
 }
-
-std::span<const MemoryRow> memory_rows() { return kRows; }
 
 std::string memory_text(std::span<const MemoryColumn> columns) {
   std::string text;

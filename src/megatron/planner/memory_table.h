@@ -52,15 +52,6 @@ struct MemoryTable {
   double model() const { return parameters + main_parameters + gradients + optimizer_state; }
 };
 
-/// A part of the table: its name in the text, its key in JSON.
-struct MemoryRow {
-  const char* name;
-  const char* key;
-  double MemoryTable::*bytes;
-};
-/// Returns the parts in the order of the table.
-std::span<const MemoryRow> memory_rows();
-
 /// One column of the text, such as {"rank 3, the largest", …}.
 struct MemoryColumn {
   std::string title;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/optimizer_config.h"

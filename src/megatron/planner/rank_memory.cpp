@@ -1,7 +1,6 @@
 #include "megatron/planner/rank_memory.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "megatron/config/memory_config.h"

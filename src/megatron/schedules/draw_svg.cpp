@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "megatron/base/format.h"
 #include "megatron/schedules/draw.h"

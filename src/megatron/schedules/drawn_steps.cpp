@@ -1,6 +1,5 @@
 #include "megatron/schedules/drawn_steps.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 

@@ -2,7 +2,6 @@
 #include "megatron/schedules/messages.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/schedules/message_routes.h"

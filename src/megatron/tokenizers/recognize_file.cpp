@@ -1,7 +1,6 @@
 #include "megatron/tokenizers/recognize_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <nlohmann/json.hpp>
 

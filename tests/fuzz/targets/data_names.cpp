@@ -1,6 +1,5 @@
-// Names of data. The input holds words separated by NUL bytes: the first is a pattern of shards and
-// the content of a file of --per-split-data-args-path, all are a list of weights and prefixes.
-#include <algorithm>
+// Names of data. The input holds words separated by NUL bytes: the first is the content of a file of
+// --per-split-data-args-path, all are a list of weights and prefixes.
 #include <vector>
 
 #include "fuzz/target.h"
@@ -8,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/blend.h"
-#include "megatron/datasets/webdataset/shard_names.h"
 
 namespace megatron::fuzz {
 
@@ -23,10 +21,6 @@ void parse_data_names(std::string_view input) {
       // Expected: the next reader has other requirements.
     }
   };
-  // Long lists of names are right, but slow.
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  if (words[0].size() < 40 && std::ranges::count_if(words[0], is_digit) < 6)
-    each([&] { expand_shard_names(words[0]); });
   DataConfig config;
   config.per_split_data_args_path = write_input("splits.json", words[0]);
   each([&] { data_sources(config); });

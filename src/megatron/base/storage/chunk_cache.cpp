@@ -23,18 +23,14 @@ constexpr std::uint64_t kMakerLocks = 64;
 constexpr auto kWaitForRoom = std::chrono::milliseconds(20);
 constexpr const char* kTemporary = ".tmp.";
 
-/// Opens the file of a chunk. Returns -1 if it is not there, or not of its size.
-int open_chunk(const fs::path& path, std::uint64_t size) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    if (errno == ENOENT) return -1;
-    throw_file_error("open", path, errno);
-  }
+/// Opens the file of a chunk. Returns no descriptor if it is not there, or not of its size.
+Descriptor open_chunk(const fs::path& path, std::uint64_t size) {
+  Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!descriptor.is_open() && errno != ENOENT) throw_file_error("open", path, errno);
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == size)
-    return descriptor;
-  ::close(descriptor);
-  return -1;
+  const bool has_size = descriptor.is_open() && ::fstat(descriptor.number(), &status) == 0 &&
+                        static_cast<std::uint64_t>(status.st_size) == size;
+  return has_size ? std::move(descriptor) : Descriptor();
 }
 
 /// A file in the folder, with what decides whether it may be removed.
@@ -46,12 +42,10 @@ struct Entry {
 
 /// Maps the memory of a file that posix_fallocate has given its size.
 void fill_file(const fs::path& path, std::uint64_t size, const ChunkCache::Fill& fill) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) throw_file_error("open", path, errno);
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  const int code = memory == MAP_FAILED ? errno : 0;
-  ::close(descriptor);
-  if (code != 0) throw_file_error("map", path, code);
+  const Descriptor descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!descriptor.is_open()) throw_file_error("open", path, errno);
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.number(), 0);
+  if (memory == MAP_FAILED) throw_file_error("map", path, errno);
   try {
     fill({static_cast<std::byte*>(memory), size});
   } catch (...) {
@@ -74,27 +68,21 @@ void ChunkCache::read(const CacheChunk& chunk, std::uint64_t offset, std::span<s
                       const Fill& fill) const {
   MEGATRON_CHECK(chunk.size <= max_bytes_, "a chunk of ", chunk.size, " bytes, the limit is ",
                  max_bytes_);
-  const int descriptor = open_or_make(chunk, fill);
-  ::futimens(descriptor, nullptr);  // Another user's files keep their time, and leave earlier.
-  try {
-    read_at(descriptor, folder_ / chunk.name, offset, bytes);
-  } catch (...) {
-    ::close(descriptor);
-    throw;
-  }
-  ::close(descriptor);
+  const Descriptor file = open_or_make(chunk, fill);
+  ::futimens(file.number(), nullptr);  // Another user's files keep their time, and leave earlier.
+  read_at(file.number(), folder_ / chunk.name, offset, bytes);
 }
 
-int ChunkCache::open_or_make(const CacheChunk& chunk, const Fill& fill) const {
+Descriptor ChunkCache::open_or_make(const CacheChunk& chunk, const Fill& fill) const {
   const fs::path path = folder_ / chunk.name;
-  if (const int descriptor = open_chunk(path, chunk.size); descriptor >= 0) return descriptor;
+  if (Descriptor file = open_chunk(path, chunk.size); file.is_open()) return file;
   // Those who need the same chunk share a lock, and whoever comes first makes it.
   const FileLock lock(folder_ / ("lock-" + std::to_string(checksum(chunk.name) % kMakerLocks)));
-  if (const int descriptor = open_chunk(path, chunk.size); descriptor >= 0) return descriptor;
+  if (Descriptor file = open_chunk(path, chunk.size); file.is_open()) return file;
   return make(chunk, fill);
 }
 
-int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
+Descriptor ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
   const fs::path path = folder_ / chunk.name;
   fs::path temporary;
   const FileLock reserved = reserve(chunk, temporary);
@@ -104,11 +92,9 @@ int ChunkCache::make(const CacheChunk& chunk, const Fill& fill) const {
     // Under the lock, so that no other process misses it under both names.
     const FileLock lock(folder_ / "lock");
     // Opened before others can see and remove it, so that it is read in any case.
-    const int descriptor = open_chunk(temporary, chunk.size);
-    if (descriptor >= 0 && ::rename(temporary.c_str(), path.c_str()) == 0) return descriptor;
-    const int code = descriptor < 0 ? EIO : errno;
-    if (descriptor >= 0) ::close(descriptor);
-    throw_file_error("rename to", path, code);
+    Descriptor file = open_chunk(temporary, chunk.size);
+    if (file.is_open() && ::rename(temporary.c_str(), path.c_str()) == 0) return file;
+    throw_file_error("rename to", path, file.is_open() ? errno : EIO);
   } catch (...) {
     fs::remove(temporary, ignored);
     throw;
@@ -127,10 +113,10 @@ FileLock ChunkCache::reserve(const CacheChunk& chunk, fs::path& temporary) const
       temporary = folder_ / (chunk.name + kTemporary + std::to_string(number++));
     } while (fs::exists(temporary, ignored));
     FileLock own(temporary);
-    const int descriptor = ::open(temporary.c_str(), O_RDWR | O_CLOEXEC);
-    int code = descriptor < 0 ? errno : 0;
-    if (code == 0) code = ::posix_fallocate(descriptor, 0, static_cast<off_t>(chunk.size));
-    if (descriptor >= 0) ::close(descriptor);
+    const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CLOEXEC));
+    const int code = file.is_open()
+                         ? ::posix_fallocate(file.number(), 0, static_cast<off_t>(chunk.size))
+                         : errno;
     if (code == 0) return own;
     fs::remove(temporary, ignored);
     throw_file_error("reserve " + std::to_string(chunk.size) + " bytes for", temporary, code);

@@ -34,8 +34,8 @@ class ChunkCache {
             const Fill& fill) const;
 
  private:
-  int open_or_make(const CacheChunk& chunk, const Fill& fill) const;
-  int make(const CacheChunk& chunk, const Fill& fill) const;
+  Descriptor open_or_make(const CacheChunk& chunk, const Fill& fill) const;
+  Descriptor make(const CacheChunk& chunk, const Fill& fill) const;
   FileLock reserve(const CacheChunk& chunk, fs::path& temporary) const;
   bool make_room(std::uint64_t bytes) const;
 

@@ -13,25 +13,20 @@ namespace megatron {
 
 LocalRangeReader::LocalRangeReader(fs::path path) : path_(std::move(path)) {
   // Without O_NONBLOCK, opening a named pipe would wait for its writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw_file_error("open", path_, errno);
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!descriptor_.is_open()) throw_file_error("open", path_, errno);
   struct stat status {};
-  const int failed = ::fstat(descriptor_, &status) != 0 ? errno : 0;
-  if (failed != 0 || !S_ISREG(status.st_mode)) {
-    ::close(descriptor_);
-    if (failed != 0) throw_file_error("read", path_, failed);
+  if (::fstat(descriptor_.number(), &status) != 0) throw_file_error("read", path_, errno);
+  if (!S_ISREG(status.st_mode))
     throw UserError({"cannot read " + path_.string(), "it is not a regular file",
                      "put the file itself there, not a folder, a pipe or a device"});
-  }
   size_ = static_cast<std::uint64_t>(status.st_size);
   version_ = std::to_string(size_) + "-" + std::to_string(status.st_mtim.tv_sec) + "." +
              std::to_string(status.st_mtim.tv_nsec);
 }
 
-LocalRangeReader::~LocalRangeReader() { ::close(descriptor_); }
-
 void LocalRangeReader::read(std::uint64_t offset, std::span<std::byte> bytes) const {
-  read_at(descriptor_, path_, offset, bytes);
+  read_at(descriptor_.number(), path_, offset, bytes);
 }
 
 void read_at(int descriptor, const fs::path& path, std::uint64_t offset,

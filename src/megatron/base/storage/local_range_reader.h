@@ -9,9 +9,6 @@ namespace megatron {
 class LocalRangeReader : public RangeReader {
  public:
   explicit LocalRangeReader(fs::path path);
-  LocalRangeReader(const LocalRangeReader&) = delete;
-  LocalRangeReader& operator=(const LocalRangeReader&) = delete;
-  ~LocalRangeReader() override;
 
   std::string name() const override { return path_.string(); }
   std::uint64_t size() const override { return size_; }
@@ -20,7 +17,7 @@ class LocalRangeReader : public RangeReader {
 
  private:
   fs::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::uint64_t size_ = 0;
   std::string version_;  ///< size and time of the last change
 };

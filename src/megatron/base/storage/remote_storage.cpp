@@ -99,16 +99,12 @@ std::unique_ptr<RangeReader> open_range_reader(const std::string& path,
   return std::make_unique<CachedRangeReader>(std::move(remote), options);
 }
 
-fs::path local_copy_path(const std::string& path, const StorageOptions& options) {
-  return is_remote_path(path) ? options.cache_path / locate_object(path).cache_name()
-                              : fs::path(path);
-}
-
 fs::path local_copy(const std::string& path, const StorageOptions& options) {
   if (!is_remote_path(path)) return path;
   check_options(path, options);
-  const HttpRangeReader remote(locate_object(path), options.retries);
-  const fs::path copy = local_copy_path(path, options);
+  const ObjectLocation object = locate_object(path);
+  const HttpRangeReader remote(object, options.retries);
+  const fs::path copy = options.cache_path / object.cache_name();
   const fs::path version_path = copy.string() + ".version";
   megatron::create_directories(copy.parent_path());
   const FileLock lock(copy.string() + ".lock");

@@ -28,7 +28,4 @@ std::unique_ptr<RangeReader> open_range_reader(const std::string& path,
 /// under its path without the scheme, unless the copy there has the same version.
 fs::path local_copy(const std::string& path, const StorageOptions& options);
 
-/// Returns where local_copy() puts a remote file.
-fs::path local_copy_path(const std::string& path, const StorageOptions& options);
-
 }  // namespace megatron

@@ -1,6 +1,5 @@
 #include "megatron/checkpoint/local/transfers.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 

@@ -13,7 +13,6 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/settings.h"
-#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
 #include "megatron/inference/input_lines.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
@@ -14,7 +13,6 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
-#include "megatron/planner/run_costs.h"
 
 namespace megatron {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iostream>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"

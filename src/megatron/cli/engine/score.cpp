@@ -10,7 +10,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"

@@ -1,6 +1,5 @@
 #include "megatron/metrics/report/routing_log.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace megatron {

@@ -16,11 +16,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <vector>
 
 #include "megatron/config/moe_config.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"

@@ -15,7 +15,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/moe_config.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/differentiable.h"

@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
 

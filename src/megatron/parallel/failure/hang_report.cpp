@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"

@@ -12,13 +12,9 @@ namespace megatron {
 ProcessWatch::ProcessWatch(std::int32_t process)
     : process_(process), handle_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {}
 
-ProcessWatch::~ProcessWatch() {
-  if (handle_ >= 0) ::close(handle_);
-}
-
 bool ProcessWatch::has_ended() const {
-  if (handle_ < 0) return ::kill(process_, 0) != 0 && errno == ESRCH;
-  pollfd state{.fd = handle_, .events = POLLIN, .revents = 0};
+  if (!handle_.is_open()) return ::kill(process_, 0) != 0 && errno == ESRCH;
+  pollfd state{.fd = handle_.number(), .events = POLLIN, .revents = 0};
   return ::poll(&state, 1, 0) > 0;
 }
 

@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <array>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
+#include "megatron/base/descriptor.h"
 #include "megatron/base/json.h"
 #include "megatron/base/machine.h"
 
@@ -55,16 +55,15 @@ std::string source_address_for(const std::string& address) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
-  const int descriptor = ::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Descriptor socket(::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   std::array<char, NI_MAXHOST> text{};
   const bool is_known =
-      descriptor >= 0 && ::connect(descriptor, list->ai_addr, list->ai_addrlen) == 0 &&
-      ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      socket.is_open() && ::connect(socket.number(), list->ai_addr, list->ai_addrlen) == 0 &&
+      ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
       ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
                     NI_NUMERICHOST) == 0;
-  if (descriptor >= 0) ::close(descriptor);
   return is_known ? text.data() : "";
 }
 

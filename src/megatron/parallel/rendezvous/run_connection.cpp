@@ -3,10 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
 #include "megatron/control/connect_to_store.h"

@@ -40,38 +40,35 @@ bool parse(const std::string& text, Handle& handle) {
                      &handle.token) == 3;
 }
 
-/// Opens a file. Returns −1 unless `path` is a regular file of that size, because a descriptor
-/// number from another namespace may lead to any file.
-int open_file(const std::string& path, std::size_t bytes) {
+/// Opens a file. Returns no descriptor unless `path` is a regular file of that size, because a
+/// descriptor number from another namespace may lead to any file.
+Descriptor open_file(const std::string& path, std::size_t bytes) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
       static_cast<std::size_t>(status.st_size) != bytes)
-    return -1;
-  return ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    return Descriptor();
+  return Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
 }
 
 }  // namespace
 
-SharedMemory::SharedMemory(std::byte* data, std::size_t bytes, int file, std::string handle)
-    : data_(data), bytes_(bytes), file_(file), handle_(std::move(handle)) {}
+SharedMemory::SharedMemory(std::byte* data, std::size_t bytes, Descriptor file, std::string handle)
+    : data_(data), bytes_(bytes), file_(std::move(file)), handle_(std::move(handle)) {}
 
-SharedMemory::~SharedMemory() {
-  ::munmap(data_, bytes_ + kTokenBytes);
-  if (file_ >= 0) ::close(file_);
-}
+SharedMemory::~SharedMemory() { ::munmap(data_, bytes_ + kTokenBytes); }
 
 std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
   std::byte* data = map(bytes + kTokenBytes, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
   MEGATRON_CHECK(data != nullptr, "cannot map ", bytes,
                  " bytes of shared memory: ", std::strerror(errno));
-  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, -1, ""));
+  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, Descriptor(), ""));
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   const std::size_t whole = bytes + kTokenBytes;
-  const int file = ::memfd_create(kSharedMemoryName.data(), MFD_CLOEXEC);
-  std::byte* data = file >= 0 && ::ftruncate(file, static_cast<off_t>(whole)) == 0
-                        ? map(whole, MAP_SHARED | MAP_NORESERVE, file)
+  Descriptor file(::memfd_create(kSharedMemoryName.data(), MFD_CLOEXEC));
+  std::byte* data = file.is_open() && ::ftruncate(file.number(), static_cast<off_t>(whole)) == 0
+                        ? map(whole, MAP_SHARED | MAP_NORESERVE, file.number())
                         : nullptr;
   if (data == nullptr) {
     const int reason = errno;
@@ -83,22 +80,21 @@ std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   }
   const std::uint64_t token = random_token();
   std::memcpy(data + bytes, &token, sizeof(token));
-  const std::string handle =
-      std::to_string(::getpid()) + " " + std::to_string(file) + " " + std::to_string(token);
-  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, file, handle));
+  const std::string handle = std::to_string(::getpid()) + " " + std::to_string(file.number()) +
+                             " " + std::to_string(token);
+  return std::shared_ptr<SharedMemory>(new SharedMemory(data, bytes, std::move(file), handle));
 }
 
 std::shared_ptr<SharedMemory> SharedMemory::open(const std::string& text, std::size_t bytes) {
   Handle handle{};
   if (!parse(text, handle)) return nullptr;
   const std::size_t whole = bytes + kTokenBytes;
-  const int file = open_file(
+  const Descriptor file = open_file(
       "/proc/" + std::to_string(handle.process) + "/fd/" + std::to_string(handle.file), whole);
-  if (file < 0) return nullptr;
-  std::byte* data = map(whole, MAP_SHARED | MAP_NORESERVE, file);
-  ::close(file);
+  if (!file.is_open()) return nullptr;
+  std::byte* data = map(whole, MAP_SHARED | MAP_NORESERVE, file.number());
   if (data == nullptr) return nullptr;
-  std::shared_ptr<SharedMemory> block(new SharedMemory(data, bytes, -1, text));
+  std::shared_ptr<SharedMemory> block(new SharedMemory(data, bytes, Descriptor(), text));
   return std::memcmp(data + bytes, &handle.token, sizeof(handle.token)) == 0 ? block : nullptr;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/descriptor.h"
+
 namespace megatron {
 
 /// The name of the memory between processes in /proc/self/maps.
@@ -31,10 +33,10 @@ class SharedMemory {
   const std::string& handle() const { return handle_; }
 
  private:
-  SharedMemory(std::byte* data, std::size_t bytes, int file, std::string handle);
+  SharedMemory(std::byte* data, std::size_t bytes, Descriptor file, std::string handle);
   std::byte* data_;
   std::size_t bytes_;
-  int file_;
+  Descriptor file_;
   std::string handle_;
 };
 

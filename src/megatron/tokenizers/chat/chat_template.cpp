@@ -1,7 +1,5 @@
 #include "megatron/tokenizers/chat/chat_template.h"
 
-#include <new>
-
 #include "megatron/base/error.h"
 #include "megatron/tokenizers/chat/evaluator.h"
 #include "megatron/tokenizers/chat/syntax.h"

@@ -1,6 +1,5 @@
 #include "megatron/tokenizers/chat/json_values.h"
 
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -1,12 +1,10 @@
 #include "megatron/tokenizers/chat/methods.h"
 
-#include <functional>
 #include <span>
 
 #include "megatron/tokenizers/chat/arguments.h"
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
-#include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/chat/text_methods.h"
 
 namespace megatron::chat {

@@ -1,11 +1,8 @@
 // Jinja's tests, such as `is defined`.
-#include <cmath>
 
 #include "megatron/tokenizers/chat/arguments.h"
 #include "megatron/tokenizers/chat/builtins.h"
 #include "megatron/tokenizers/chat/operators.h"
-#include "megatron/tokenizers/chat/printing.h"
-#include "megatron/tokenizers/chat/python_text.h"
 
 namespace megatron::chat {
 namespace {

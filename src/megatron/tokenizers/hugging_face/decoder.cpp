@@ -18,22 +18,6 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-/// A decoder that applies one function to the tokens.
-template <class Function>
-class FunctionDecoder : public Decoder {
- public:
-  explicit FunctionDecoder(Function function) : function_(std::move(function)) {}
-  Tokens apply(Tokens tokens) const override { return function_(std::move(tokens)); }
-
- private:
-  Function function_;
-};
-
-template <class Function>
-std::unique_ptr<Decoder> make_decoder_from(Function function) {
-  return std::make_unique<FunctionDecoder<Function>>(std::move(function));
-}
-
 Tokens decode_byte_level(const Tokens& tokens) {
   std::string bytes;
   for (const std::string& token : tokens) append_decoded_byte_level(bytes, token);
@@ -90,45 +74,43 @@ std::string character_of(const JsonCursor& component, const std::string& key) {
   return character;
 }
 
-std::unique_ptr<Decoder> make_strip(const JsonCursor& component) {
+Decoder make_strip(const JsonCursor& component) {
   const std::int64_t start = component["start"].integer(), stop = component["stop"].integer();
   if (start < 0 || stop < 0)
     throw UserError(
         {component.place() + ": fields 'start' and 'stop' must not be negative", "", ""});
-  return make_decoder_from(
-      [content = character_of(component, "content"), start, stop](Tokens tokens) {
-        for (std::string& token : tokens) {
-          for (std::int64_t i = 0; i < start && token.starts_with(content); ++i)
-            token.erase(0, content.size());
-          for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i)
-            token.resize(token.size() - content.size());
-        }
-        return tokens;
-      });
+  return [content = character_of(component, "content"), start, stop](Tokens tokens) {
+    for (std::string& token : tokens) {
+      for (std::int64_t i = 0; i < start && token.starts_with(content); ++i)
+        token.erase(0, content.size());
+      for (std::int64_t i = 0; i < stop && token.ends_with(content); ++i)
+        token.resize(token.size() - content.size());
+    }
+    return tokens;
+  };
 }
 
-std::unique_ptr<Decoder> make_metaspace(const JsonCursor& component) {
+Decoder make_metaspace(const JsonCursor& component) {
   bool prepended = bool_or(component, "add_prefix_space", true);
   if (component->contains("prepend_scheme"))
     prepended = component["prepend_scheme"].text() != "never";
-  return make_decoder_from(
-      [replacement = character_of(component, "replacement"), prepended](Tokens tokens) {
-        for (std::size_t i = 0; i < tokens.size(); ++i) {
-          std::string text;
-          for (std::size_t at = 0; at < tokens[i].size();) {
-            const std::size_t begin = at;
-            next_code_point(tokens[i], at);
-            const std::string character = tokens[i].substr(begin, at - begin);
-            if (character != replacement) {
-              text += character;
-            } else if (i > 0 || !prepended) {
-              text += ' ';
-            }
-          }
-          tokens[i] = std::move(text);
+  return [replacement = character_of(component, "replacement"), prepended](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      std::string text;
+      for (std::size_t at = 0; at < tokens[i].size();) {
+        const std::size_t begin = at;
+        next_code_point(tokens[i], at);
+        const std::string character = tokens[i].substr(begin, at - begin);
+        if (character != replacement) {
+          text += character;
+        } else if (i > 0 || !prepended) {
+          text += ' ';
         }
-        return tokens;
-      });
+      }
+      tokens[i] = std::move(text);
+    }
+    return tokens;
+  };
 }
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -147,9 +129,9 @@ void clean_up(std::string& text) {
   for (const auto& [from, to] : kRules) replace_all(text, from, to);
 }
 
-std::unique_ptr<Decoder> make_word_piece(const JsonCursor& component) {
-  return make_decoder_from([prefix = component["prefix"].text(),
-                            cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
+Decoder make_word_piece(const JsonCursor& component) {
+  return [prefix = component["prefix"].text(),
+          cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       std::string& token = tokens[i];
       if (i > 0 && token.starts_with(prefix)) {
@@ -160,21 +142,20 @@ std::unique_ptr<Decoder> make_word_piece(const JsonCursor& component) {
       if (cleanup) clean_up(token);
     }
     return tokens;
-  });
+  };
 }
 
-std::unique_ptr<Decoder> make_bpe(const JsonCursor& component) {
-  return make_decoder_from([suffix = component["suffix"].text()](Tokens tokens) {
+Decoder make_bpe(const JsonCursor& component) {
+  return [suffix = component["suffix"].text()](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       replace_all(tokens[i], suffix, i + 1 == tokens.size() ? "" : " ");
     return tokens;
-  });
+  };
 }
 
-std::unique_ptr<Decoder> make_ctc(const JsonCursor& component) {
-  return make_decoder_from([pad = component["pad_token"].text(),
-                            delimiter = component["word_delimiter_token"].text(),
-                            cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
+Decoder make_ctc(const JsonCursor& component) {
+  return [pad = component["pad_token"].text(), delimiter = component["word_delimiter_token"].text(),
+          cleanup = bool_or(component, "cleanup", true)](Tokens tokens) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     for (std::string& token : tokens) {
       replace_all(token, pad, "");
@@ -184,15 +165,15 @@ std::unique_ptr<Decoder> make_ctc(const JsonCursor& component) {
     }
     std::erase(tokens, "");
     return tokens;
-  });
+  };
 }
 
-std::unique_ptr<Decoder> make_replace(const JsonCursor& component) {
+Decoder make_replace(const JsonCursor& component) {
   std::shared_ptr<Normalizer> replace = make_normalizer(component);
-  return make_decoder_from([replace](Tokens tokens) {
+  return [replace](Tokens tokens) {
     for (std::string& token : tokens) token = replace->apply(std::move(token));
     return tokens;
-  });
+  };
 }
 
 std::size_t num_bytes(const Tokens& tokens) {
@@ -201,28 +182,28 @@ std::size_t num_bytes(const Tokens& tokens) {
   return size;
 }
 
-std::unique_ptr<Decoder> make_sequence(const JsonCursor& component) {
-  std::vector<std::shared_ptr<Decoder>> parts;
+Decoder make_sequence(const JsonCursor& component) {
+  std::vector<Decoder> parts;
   for (const JsonCursor& part : component["decoders"].elements())
-    if (std::shared_ptr<Decoder> made = make_decoder(part)) parts.push_back(std::move(made));
-  return make_decoder_from([parts](Tokens tokens) {
+    if (Decoder made = make_decoder(part)) parts.push_back(std::move(made));
+  return [parts](Tokens tokens) {
     const std::size_t original = num_bytes(tokens);
     for (const auto& part : parts) {
-      tokens = part->apply(std::move(tokens));
+      tokens = part(std::move(tokens));
       check_growth(original, num_bytes(tokens));
     }
     return tokens;
-  });
+  };
 }
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_decoder(const JsonCursor& component) {
+Decoder make_decoder(const JsonCursor& component) {
   if (component->is_null()) return nullptr;
   const std::string type = component_type(component);
-  if (type == "ByteLevel") return make_decoder_from(decode_byte_level);
-  if (type == "Fuse") return make_decoder_from(fuse);
-  if (type == "ByteFallback") return make_decoder_from(decode_byte_fallback);
+  if (type == "ByteLevel") return decode_byte_level;
+  if (type == "Fuse") return fuse;
+  if (type == "ByteFallback") return decode_byte_fallback;
   if (type == "Strip") return make_strip(component);
   if (type == "Metaspace") return make_metaspace(component);
   if (type == "Replace") return make_replace(component);

@@ -1,7 +1,7 @@
 // The "decoder" of tokenizer.json, which converts token strings to text.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,15 +9,10 @@
 
 namespace megatron::hugging_face {
 
-/// Immutable and thread-safe.
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-  /// Returns strings whose concatenation, after the last decoder, is the text.
-  virtual std::vector<std::string> apply(std::vector<std::string> tokens) const = 0;
-};
+/// Returns strings whose concatenation, after the last decoder, is the text. Thread-safe.
+using Decoder = std::function<std::vector<std::string>(std::vector<std::string> tokens)>;
 
-/// Returns null for a null component; tokens are then joined by spaces.
-std::unique_ptr<Decoder> make_decoder(const JsonCursor& component);
+/// Returns an empty function for a null component; tokens are then joined by spaces.
+Decoder make_decoder(const JsonCursor& component);
 
 }  // namespace megatron::hugging_face

@@ -55,7 +55,7 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson&& json,
   decoder_ = hugging_face::make_decoder(optional_at(root, "decoder"));
   if (decoder_) {
     std::string bytes;
-    for (const std::string& part : decoder_->apply({"<0x41>", "<0x42>"})) bytes += part;
+    for (const std::string& part : decoder_({"<0x41>", "<0x42>"})) bytes += part;
     decodes_bytes_together_ = bytes == "AB";
   }
   if (folder.empty()) return;
@@ -190,7 +190,7 @@ std::string HuggingFaceTokenizer::decode(std::span<const std::int32_t> ids,
       tokens.emplace_back(model_->vocabulary().token(id));
     }
   }
-  if (decoder_) tokens = decoder_->apply(std::move(tokens));
+  if (decoder_) tokens = decoder_(std::move(tokens));
   std::string text;
   for (std::size_t i = 0; i < tokens.size(); ++i)
     text += (i > 0 && !decoder_ ? " " : "") + tokens[i];

@@ -71,7 +71,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   std::unique_ptr<hugging_face::Model> model_;
   hugging_face::AddedTokens added_tokens_;
   hugging_face::PostProcessor post_processor_;
-  std::unique_ptr<hugging_face::Decoder> decoder_;
+  hugging_face::Decoder decoder_;
   hugging_face::SpecialTokenIds special_;
   std::int32_t id_limit_ = 0, unk_ = -1;
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>

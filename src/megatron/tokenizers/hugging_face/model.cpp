@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/hugging_face/bpe_model.h"
 #include "megatron/tokenizers/hugging_face/component.h"

@@ -82,35 +82,25 @@ class ByteLevel : public PreTokenizer {
   std::optional<WordSplitter> splitter_;
 };
 
-class Digits : public PreTokenizer {
+/// Splits at the characters that a function accepts.
+template <class Predicate>
+class CharacterSplit : public PreTokenizer {
  public:
-  explicit Digits(bool individual)
-      : behavior_(individual ? SplitBehavior::isolated : SplitBehavior::contiguous) {}
+  CharacterSplit(SplitBehavior behavior, Predicate is_match)
+      : behavior_(behavior), is_match_(std::move(is_match)) {}
   void apply(PreTokenizedString& words) const override {
-    split_at_characters(words, behavior_, is_numeric);
+    split_at_characters(words, behavior_, is_match_);
   }
 
  private:
   SplitBehavior behavior_;
+  Predicate is_match_;
 };
 
-class Punctuation : public PreTokenizer {
- public:
-  explicit Punctuation(SplitBehavior behavior) : behavior_(behavior) {}
-  void apply(PreTokenizedString& words) const override {
-    split_at_characters(words, behavior_, is_punctuation);
-  }
-
- private:
-  SplitBehavior behavior_;
-};
-
-class WhitespaceSplit : public PreTokenizer {
- public:
-  void apply(PreTokenizedString& words) const override {
-    split_at_characters(words, SplitBehavior::removed, is_white_space);
-  }
-};
+template <class Predicate>
+std::unique_ptr<PreTokenizer> split_at(SplitBehavior behavior, Predicate is_match) {
+  return std::make_unique<CharacterSplit<Predicate>>(behavior, std::move(is_match));
+}
 
 /// Splits at white space, which it drops, and makes every punctuation character a word.
 class BertPreTokenizer : public PreTokenizer {
@@ -133,18 +123,6 @@ class BertPreTokenizer : public PreTokenizer {
     }
     words.spans = std::move(spans);
   }
-};
-
-class CharDelimiterSplit : public PreTokenizer {
- public:
-  explicit CharDelimiterSplit(char32_t delimiter) : delimiter_(delimiter) {}
-  void apply(PreTokenizedString& words) const override {
-    split_at_characters(words, SplitBehavior::removed,
-                        [this](char32_t c) { return c == delimiter_; });
-  }
-
- private:
-  char32_t delimiter_;
 };
 
 /// Splits between scripts. A space or an unassigned character belongs to the script before it, and
@@ -332,17 +310,22 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonCursor& component) {
   if (type == "ByteLevel")
     return std::make_unique<ByteLevel>(component["add_prefix_space"].boolean(),
                                        bool_or(component, "use_regex", true), component.place());
-  if (type == "Digits") return std::make_unique<Digits>(component["individual_digits"].boolean());
+  if (type == "Digits")
+    return split_at(component["individual_digits"].boolean() ? SplitBehavior::isolated
+                                                             : SplitBehavior::contiguous,
+                    is_numeric);
   if (type == "Punctuation")
-    return std::make_unique<Punctuation>(
-        component->contains("behavior") ? split_behavior_of(component) : SplitBehavior::isolated);
+    return split_at(
+        component->contains("behavior") ? split_behavior_of(component) : SplitBehavior::isolated,
+        is_punctuation);
   if (type == "BertPreTokenizer") return std::make_unique<BertPreTokenizer>();
   if (type == "CharDelimiterSplit")
-    return std::make_unique<CharDelimiterSplit>(character_at(component, "delimiter"));
+    return split_at(SplitBehavior::removed, [delimiter = character_at(component, "delimiter")](
+                                                char32_t c) { return c == delimiter; });
   if (type == "UnicodeScripts") return std::make_unique<UnicodeScripts>();
   if (type == "FixedLength") return make_fixed_length(component);
   if (type == "Whitespace") return std::make_unique<Whitespace>();
-  if (type == "WhitespaceSplit") return std::make_unique<WhitespaceSplit>();
+  if (type == "WhitespaceSplit") return split_at(SplitBehavior::removed, is_white_space);
   if (type == "Metaspace") return make_metaspace(component);
   unsupported_component(type, component.place());
 }

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"

@@ -162,14 +162,6 @@ void SentencePieceTokenizer::encode_words(std::string_view text,
   });
 }
 
-/// Returns whether the cache can hold the word and all characters after its spaces are ASCII.
-/// Nearly all of these are one part.
-bool is_short_ascii(std::string_view word) {
-  if (word.size() > WordCache::kMostLongBytes) return false;
-  while (word.starts_with(kSpaceSymbol)) word.remove_prefix(kSpaceSymbol.size());
-  return std::ranges::all_of(word, [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
 /// Returns whether the word is likely to come again: sentences of scripts without spaces are not.
 bool is_worth_remembering(std::string_view word) {
   if (word.size() <= WordCache::kMostBytes) return true;

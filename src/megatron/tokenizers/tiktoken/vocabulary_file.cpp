@@ -9,7 +9,6 @@
 #include "megatron/base/files.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/base64.h"
-#include "megatron/tokenizers/patterns.h"
 #include "megatron/tokenizers/tiktoken/named_pattern.h"
 #include "megatron/tokenizers/vocabulary.h"
 

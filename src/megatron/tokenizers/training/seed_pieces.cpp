@@ -1,7 +1,6 @@
 #include "megatron/tokenizers/training/seed_pieces.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>

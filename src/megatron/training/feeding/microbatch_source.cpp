@@ -1,7 +1,5 @@
 #include "megatron/training/feeding/microbatch_source.h"
 
-#include <utility>
-
 namespace megatron {
 
 std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_microbatches) {

@@ -1,7 +1,6 @@
 #include "megatron/training/layout_check/layout_check.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <mutex>
 #include <ostream>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "megatron/base/monotonic_clock.h"
-#include "megatron/base/name_list.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/loop/setup.h"
 

@@ -2,7 +2,6 @@
 // hold at the boundaries of units and of the schedule's steps, without those of gathered weights.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <optional>
 #include <vector>

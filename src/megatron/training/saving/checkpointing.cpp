@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"

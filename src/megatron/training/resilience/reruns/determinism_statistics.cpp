@@ -1,7 +1,6 @@
 #include "megatron/training/resilience/reruns/determinism_statistics.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "megatron/base/format.h"

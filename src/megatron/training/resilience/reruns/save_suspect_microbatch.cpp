@@ -1,7 +1,5 @@
 #include "megatron/training/resilience/reruns/save_suspect_microbatch.h"
 
-#include <filesystem>
-
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"

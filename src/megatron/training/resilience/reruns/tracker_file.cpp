@@ -10,7 +10,6 @@
 #include <set>
 
 #include "megatron/base/error.h"
-#include "megatron/base/format.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/settings.h"
