@@ -59,6 +59,28 @@ TEST_F(TrainLoopTest, LossFallsAndLinesAreMegatrons) {
   EXPECT_THAT(outcome.log, HasSubstr("[after training is done] datetime: "));
 }
 
+/// Returns the loss of the validation line of `iteration`, as it is printed.
+std::string validation_loss(const std::string& log, int iteration) {
+  const std::string start =
+      " validation loss at iteration " + std::to_string(iteration) + " | lm loss value: ";
+  const std::size_t at = log.find(start);
+  return at == std::string::npos ? "none" : log.substr(at + start.size(), 12);
+}
+
+/// With a learning rate of 0 the evaluations at iterations 0 and 2 have the same weights, and they
+/// take the same samples.
+TEST_F(TrainLoopTest, EvaluatesBeforeTheFirstIteration) {
+  const auto fixed = run({"--eval-on-start", "--lr", "0", "--train-iters", "4"});
+  EXPECT_NEAR(std::stod(validation_loss(fixed.log, 0)), std::log(64), 0.2);
+  EXPECT_EQ(validation_loss(fixed.log, 0), validation_loss(fixed.log, 2));
+  EXPECT_NE(validation_loss(fixed.log, 2), validation_loss(fixed.log, 4));
+
+  const auto with = run({"--eval-on-start"}), without = run({});
+  EXPECT_EQ(validation_loss(without.log, 0), "none");
+  for (const int iteration : {2, 4})
+    EXPECT_EQ(validation_loss(with.log, iteration), validation_loss(without.log, iteration));
+}
+
 TEST_F(TrainLoopTest, LineComesAfterTheFirstIterationAndAtIntervals) {
   const auto outcome = run({"--log-interval", "3"});
   for (const char* shown : {"iteration        1/", "iteration        3/", "iteration        6/"})

@@ -35,7 +35,7 @@ struct TrainingConfig {
   bool decrease_batch_size_if_needed = false;
 
   bool skip_train = false;
-  bool full_validation = false, multiple_validation_sets = false;
+  bool full_validation = false, multiple_validation_sets = false, eval_on_start = false;
   std::vector<std::string> validation_set_names;
   std::optional<std::int64_t> eval_global_batch_size, eval_micro_batch_size, start_eval_at_iter;
 

@@ -48,6 +48,8 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
                return s.training->start_eval_at_iter && !s.training->eval_interval;
              },
              "without effect: there is no --eval-interval"});
+  t.field("eval_on_start", &Config::eval_on_start,
+          "also evaluate before the first iteration, on the samples of the first evaluation");
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,
           "number of samples per evaluation iteration; none: --global-batch-size")
       .between(1, kMaxSize);

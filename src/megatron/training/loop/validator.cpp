@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -55,7 +57,13 @@ bool Validator::is_due() const {
 }
 
 void Validator::evaluate_if_due() {
-  if (is_due()) evaluate_valid("iteration " + std::to_string(state_.progress.iteration));
+  TrainingProgress& progress = state_.progress;
+  const bool is_start = progress.iteration == 0 && plan_.settings.training->eval_on_start;
+  if (!is_start && !is_due()) return;
+  const std::int64_t consumed = progress.consumed_valid_samples;
+  evaluate_valid("iteration " + std::to_string(progress.iteration));
+  // So the evaluations of the run have the samples that they have without --eval-on-start.
+  if (is_start) progress.consumed_valid_samples = consumed;
 }
 
 void Validator::evaluate_at_end() {

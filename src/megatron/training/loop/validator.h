@@ -32,7 +32,8 @@ class Validator {
   Validator(const TrainingPlan& plan, TrainingState& state, const ValidationContext& context,
             std::function<bool()> stop);
 
-  /// Evaluates every validation set if an evaluation is due after the current iteration.
+  /// Evaluates every validation set if an evaluation is due after the current iteration, or before
+  /// the first.
   void evaluate_if_due();
   /// Evaluates every validation set and the test set at the end of a run.
   void evaluate_at_end();
