@@ -114,7 +114,7 @@ TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {
     EXPECT_THAT((std::vector{rows[0].calls, rows[1].calls, rows[2].calls, rows[3].calls}),
                 ElementsAre(1, 1, 3, 1));
     for (const CommCount& row : rows) EXPECT_GT(row.exposed_ms, 0.0);
-    EXPECT_TRUE(world.counters().rows().empty());
+    EXPECT_TRUE(world.counters().take().empty());
   });
 }
 

@@ -123,7 +123,7 @@ TEST(StragglerMonitor, TimesGoToRankZeroOnly) {
         set_up(run, out, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
     train(trainer, out);
     std::int64_t num_sent = 0, num_spread = 0;
-    for (const CommCount& row : communicators.counters().rows()) {
+    for (const CommCount& row : communicators.counters().take()) {
       if (row.operation == "send" && row.what == "text") num_sent += row.bytes;
       if (row.operation == "all_gather" && row.what == "step times") num_spread += row.bytes;
     }

@@ -45,10 +45,6 @@ std::string fix_for(int code) {
   }
 }
 
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 void write_all(FileSystem& files, int descriptor, const char* data, std::size_t size,
                const fs::path& path) {
   while (size > 0) {
@@ -83,6 +79,10 @@ void throw_file_error(const std::string& action, const fs::path& path, int code)
   const std::string got =
       std::strerror(code) + (name ? " (" + std::string(name) + ")" : std::string());
   throw UserError({"cannot " + action + " " + path.string(), got, fix_for(code)});
+}
+
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
 bool is_named(int descriptor, const fs::path& path) {

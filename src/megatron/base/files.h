@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 /// <path>: No space left on device (ENOSPC)", with a fix.
 [[noreturn]] void throw_file_error(const std::string& action, const fs::path& path, int code);
 
+/// Returns the folder of a path; "." if the path names none.
+fs::path parent_of(const fs::path& path);
+
 /// Returns whether `path` still names the open file.
 bool is_named(int descriptor, const fs::path& path);
 

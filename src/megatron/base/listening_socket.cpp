@@ -67,16 +67,23 @@ int open_ipv6(const ListenOptions& wanted) {
   return bind_to(AF_INET6, reinterpret_cast<const sockaddr*>(&address), sizeof address);
 }
 
-/// Opens the socket at the only address of a host name. Returns −1 if there is none to bind to.
-int open_address_of(const std::string& host, std::int64_t port) {
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+/// Returns null for a host that is unknown.
+AddressList addresses_of(const std::string& host, std::int64_t port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return {code == 0 ? found : nullptr, &::freeaddrinfo};
+}
+
+/// Opens the socket at the only address of a host name. Returns −1 if there is none to bind to.
+int open_address_of(const std::string& host, std::int64_t port) {
+  const AddressList list = addresses_of(host, port);
   errno = 0;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return -1;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
-  errno = 0;
-  if (list->ai_next != nullptr || is_loopback(numeric(*list->ai_addr, list->ai_addrlen).c_str()))
+  if (list == nullptr || list->ai_next != nullptr ||
+      is_loopback(numeric(*list->ai_addr, list->ai_addrlen).c_str()))
     return -1;
   return bind_to(list->ai_family, list->ai_addr, list->ai_addrlen);
 }
@@ -98,11 +105,7 @@ int open_port(const ListenOptions& wanted) {
 }  // namespace
 
 bool is_address_of_this_host(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), "0", &hints, &found) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  const AddressList list = addresses_of(host, 0);
   for (const addrinfo* one = list.get(); one; one = one->ai_next) {
     if (Descriptor(bind_to(one->ai_family, one->ai_addr, one->ai_addrlen)).is_open()) return true;
   }
@@ -112,12 +115,15 @@ bool is_address_of_this_host(const std::string& host) {
 ListeningSocket::ListeningSocket(const ListenOptions& wanted)
     : descriptor_(open_port(wanted)), port_(listening_port(descriptor())) {}
 
-std::string ListeningSocket::address() const {
+std::string local_address_of(int descriptor) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
-  if (::getsockname(descriptor(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    return "127.0.0.1";
-  const std::string text = numeric(reinterpret_cast<const sockaddr&>(address), length);
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
+  return numeric(reinterpret_cast<const sockaddr&>(address), length);
+}
+
+std::string ListeningSocket::address() const {
+  const std::string text = local_address_of(descriptor());
   const bool is_every_address = text.empty() || text == "0.0.0.0" || text == "::";
   return is_every_address ? "127.0.0.1" : text;
 }

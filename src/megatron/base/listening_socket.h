@@ -44,6 +44,9 @@ class ListeningSocket {
 /// Returns the TCP port that a descriptor listens on, or 0 if it is not a listening socket.
 std::int64_t listening_port(int descriptor);
 
+/// Returns the numeric address of a socket on this host, or "" if it has none.
+std::string local_address_of(int descriptor);
+
 /// Returns whether the name or numeric address is one of this host.
 bool is_address_of_this_host(const std::string& host);
 

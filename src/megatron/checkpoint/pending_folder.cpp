@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::uint64_t kSpareBytes = std::uint64_t{1} << 20;
 
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 /// "/a/b/" → "/a/b": the temporary folder must be a sibling of the final one.
 fs::path without_trailing_slash(const fs::path& path) {
   return path.has_filename() ? path : path.parent_path();

@@ -1,6 +1,5 @@
 #include "megatron/control/store_client.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 #include "megatron/base/process_state.h"
 #include "megatron/control/store_protocol.h"
@@ -231,16 +231,6 @@ bool StoreClient::delete_key(const std::string& key) {
   return Call(*this, request).number<std::int64_t>() > 0;
 }
 
-std::string StoreClient::local_address() const {
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  std::array<char, NI_MAXHOST> text{};
-  if (::getsockname(descriptor_.number(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
-    return "";
-  if (::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0)
-    return "";
-  return text.data();
-}
+std::string StoreClient::local_address() const { return local_address_of(descriptor_.number()); }
 
 }  // namespace megatron

@@ -1,7 +1,6 @@
 #include "megatron/control/store_listener.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -300,14 +299,8 @@ void StoreListener::serve_unauthenticated(StoreRequest request, RequestReader& r
 
 std::string StoreListener::address_for_others() const {
   for (const auto& [descriptor, client] : clients_) {
-    sockaddr_storage own{};
-    socklen_t length = sizeof own;
-    std::array<char, NI_MAXHOST> text{};
-    if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-        ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr,
-                      0, NI_NUMERICHOST) == 0 &&
-        !is_loopback(text.data()))
-      return text.data();
+    const std::string own = local_address_of(descriptor);
+    if (!own.empty() && !is_loopback(own.c_str())) return own;
   }
   return "";
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/large_array.h"
 #include "megatron/datasets/parallel_for.h"
 
 namespace megatron {

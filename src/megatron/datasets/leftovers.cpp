@@ -17,11 +17,10 @@ void remove_leftovers(const fs::path& folder,
 void remove_leftovers(const std::string& start) {
   const fs::path path(start);
   const std::string begin = path.filename().string() + ".";
-  remove_leftovers(path.has_parent_path() ? path.parent_path() : fs::path("."),
-                   [&](const std::string& name) {
-                     return name.size() > begin.size() && name.starts_with(begin) &&
-                            std::isdigit(static_cast<unsigned char>(name[begin.size()])) != 0;
-                   });
+  remove_leftovers(parent_of(path), [&](const std::string& name) {
+    return name.size() > begin.size() && name.starts_with(begin) &&
+           std::isdigit(static_cast<unsigned char>(name[begin.size()])) != 0;
+  });
 }
 
 }  // namespace megatron

@@ -80,39 +80,6 @@ std::int64_t load_value(const std::byte* data, std::int64_t i) {
 
 }  // namespace
 
-template <class Values>
-void NpyArray::take(Values values, std::int64_t columns, NpyType type) {
-  auto owned = std::make_shared<const Values>(std::move(values));
-  type_ = type;
-  size_ = static_cast<std::int64_t>(owned->size());
-  shape_ = columns == 0 ? std::vector<std::int64_t>{size_}
-                        : std::vector<std::int64_t>{size_ / columns, columns};
-  data_ = reinterpret_cast<const std::byte*>(owned->data());
-  owner_ = std::move(owned);
-}
-
-NpyArray::NpyArray(std::vector<std::int16_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::int16);
-}
-NpyArray::NpyArray(std::vector<std::int32_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::int32);
-}
-NpyArray::NpyArray(std::vector<std::int64_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::int64);
-}
-NpyArray::NpyArray(std::vector<std::uint32_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::uint32);
-}
-NpyArray::NpyArray(LargeArray<std::int32_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::int32);
-}
-NpyArray::NpyArray(LargeArray<std::int64_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::int64);
-}
-NpyArray::NpyArray(LargeArray<std::uint32_t> values, std::int64_t columns) {
-  take(std::move(values), columns, NpyType::uint32);
-}
-
 NpyArray NpyArray::load(const fs::path& path) {
   auto file = std::make_shared<const MappedFile>(path);
   const std::string_view bytes(reinterpret_cast<const char*>(file->data()), file->size());

@@ -6,29 +6,37 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/files.h"
-#include "megatron/datasets/large_array.h"
 
 namespace megatron {
 
 enum class NpyType { int16, int32, int64, uint32 };
+
+inline NpyType npy_type(const std::int16_t*) { return NpyType::int16; }
+inline NpyType npy_type(const std::int32_t*) { return NpyType::int32; }
+inline NpyType npy_type(const std::int64_t*) { return NpyType::int64; }
+inline NpyType npy_type(const std::uint32_t*) { return NpyType::uint32; }
 
 /// An immutable integer array of one or two dimensions, in memory or mapped from a file. Copies
 /// share the values.
 class NpyArray {
  public:
   NpyArray() = default;
-  /// Takes ownership of `values` as an array of `columns` columns (0: one-dimensional).
-  explicit NpyArray(std::vector<std::int16_t> values, std::int64_t columns = 0);
-  explicit NpyArray(std::vector<std::int32_t> values, std::int64_t columns = 0);
-  explicit NpyArray(std::vector<std::int64_t> values, std::int64_t columns = 0);
-  explicit NpyArray(std::vector<std::uint32_t> values, std::int64_t columns = 0);
-
-  explicit NpyArray(LargeArray<std::int32_t> values, std::int64_t columns = 0);
-  explicit NpyArray(LargeArray<std::int64_t> values, std::int64_t columns = 0);
-  explicit NpyArray(LargeArray<std::uint32_t> values, std::int64_t columns = 0);
+  /// Takes ownership of `values`, a vector or a LargeArray, as an array of `columns` columns (0:
+  /// one-dimensional).
+  template <class Values>
+  requires requires(const Values& values) { npy_type(values.data()); }
+  explicit NpyArray(Values values, std::int64_t columns = 0)
+      : type_(npy_type(values.data())), size_(static_cast<std::int64_t>(values.size())) {
+    if (columns == 0) shape_ = {size_};
+    if (columns != 0) shape_ = {size_ / columns, columns};
+    const auto owned = std::make_shared<const Values>(std::move(values));
+    data_ = reinterpret_cast<const std::byte*>(owned->data());
+    owner_ = owned;
+  }
 
   /// Maps a .npy file. A UserError names the file and the invalid field.
   static NpyArray load(const fs::path& path);
@@ -44,9 +52,6 @@ class NpyArray {
   std::int64_t at(std::int64_t i) const;
 
  private:
-  template <class Values>
-  void take(Values values, std::int64_t columns, NpyType type);
-
   NpyType type_ = NpyType::int32;
   std::vector<std::int64_t> shape_ = {0};
   std::int64_t size_ = 0;

@@ -21,13 +21,6 @@ std::string number(double value, int digits) {
   return text;
 }
 
-template <class Counts>
-std::vector<CommCount> values_of(const Counts& counts) {
-  std::vector<CommCount> rows;
-  for (const auto& [key, count] : counts) rows.push_back(count);
-  return rows;
-}
-
 }  // namespace
 
 CommCount& CommCounters::find_or_add(const std::string& axis, const std::string& operation,
@@ -60,18 +53,15 @@ void CommCounters::add(const CommCount& row) {
   count.exposed_ms += row.exposed_ms;
 }
 
-std::vector<CommCount> CommCounters::rows() const {
-  const std::lock_guard lock(mutex_);
-  return values_of(counts_);
-}
-
 std::vector<CommCount> CommCounters::take() {
   std::map<Key, CommCount> counts;
   {
     const std::lock_guard lock(mutex_);
     counts.swap(counts_);
   }
-  return values_of(counts);
+  std::vector<CommCount> rows;
+  for (const auto& [key, count] : counts) rows.push_back(count);
+  return rows;
 }
 
 std::string format_comm_table(const std::vector<CommCount>& rows, std::int64_t steps) {

@@ -32,9 +32,7 @@ class CommCounters {
                    double milliseconds);
   /// Adds to the row with the same axis, operation and name.
   void add(const CommCount& row);
-  /// Returns the rows sorted by axis, operation and name.
-  std::vector<CommCount> rows() const;
-  /// Returns the rows counted since the last take().
+  /// Returns the rows counted since the last take(), sorted by axis, operation and name.
   std::vector<CommCount> take();
   /// Returns the seconds of exposed time since the counters were made, which take() does not reset.
   double exposed_seconds() const { return static_cast<double>(exposed_ns_.load()) * 1e-9; }
@@ -45,7 +43,7 @@ class CommCounters {
   using Key = std::tuple<std::string, std::string, std::string>;
   CommCount& find_or_add(const std::string& axis, const std::string& operation,
                          const std::string& what);
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::map<Key, CommCount> counts_;
   std::atomic<std::int64_t> exposed_ns_ = 0;
   ActivityLog activities_;

@@ -17,11 +17,6 @@
 namespace megatron {
 namespace {
 
-bool is_forward(StepKind kind) {
-  return kind == StepKind::forward || kind == StepKind::send_forward ||
-         kind == StepKind::recv_forward;
-}
-
 /// Returns the largest number of forwards of a rank whose backward has not begun.
 std::int64_t most_in_flight(const std::vector<ScheduleStep>& steps) {
   std::int64_t now = 0, most = 0;

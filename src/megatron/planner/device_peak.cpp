@@ -58,11 +58,6 @@ const Gpu* find_gpu(std::string_view name) {
 
 using Clock = std::chrono::steady_clock;
 
-void synchronize(c10::Device device) {
-  if (!device.is_cpu())
-    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
 /// Returns the time in seconds of the fastest of several runs; runs until the time budget is used,
 /// at least twice.
 template <class Work>
@@ -81,6 +76,11 @@ double best_time(c10::Device device, double budget_s, Work work) {
 }
 
 }  // namespace
+
+void synchronize(c10::Device device) {
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
 
 std::optional<double> gpu_peak_flops(std::string_view name, c10::ScalarType dtype) {
   const Gpu* gpu = find_gpu(name);

@@ -10,6 +10,9 @@
 
 namespace megatron {
 
+/// Waits until a GPU has finished its work.
+void synchronize(c10::Device device);
+
 /// Returns the dense peak of a GPU in FLOP/s for GEMMs of `dtype`, from NVIDIA's data sheets
 /// without sparsity; float32 without TF32. `name` is the driver's name of the GPU ("NVIDIA H100
 /// 80GB HBM3"). Returns nullopt for a GPU or dtype that the table lacks.

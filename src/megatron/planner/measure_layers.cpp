@@ -3,16 +3,15 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "megatron/base/format.h"
 #include "megatron/base/median.h"
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
@@ -26,6 +25,7 @@
 #include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/planner/activation_memory.h"
+#include "megatron/planner/device_peak.h"
 
 namespace megatron {
 namespace {
@@ -65,26 +65,17 @@ Schedule parts_schedule(std::int64_t num_parts) {
   return schedule;
 }
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void synchronize(c10::Device device) {
-  if (!device.is_cpu())
-    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
 /// Records the time of every step of that schedule.
 class StepStopwatch : public StepListener {
  public:
   explicit StepStopwatch(c10::Device device) : device_(device) {}
   void begin(const ScheduleStep& /*step*/) override {
     synchronize(device_);
-    begin_s_ = now_s();
+    begin_s_ = monotonic_seconds();
   }
   void end(const ScheduleStep& step) override {
     synchronize(device_);
-    seconds_[{step.chunk, step.kind}].push_back(now_s() - begin_s_);
+    seconds_[{step.chunk, step.kind}].push_back(monotonic_seconds() - begin_s_);
   }
   double of(std::int32_t chunk, StepKind kind) const {
     const std::vector<double>& all = seconds_.at({chunk, kind});

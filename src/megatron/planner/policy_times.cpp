@@ -1,7 +1,6 @@
 #include "megatron/planner/policy_times.h"
 
 #include <ATen/ops/ones.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +13,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/planner/device_peak.h"
 
 namespace megatron {
 namespace {
@@ -57,8 +57,7 @@ OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
       // unwritten. A GPU's store drops it at once and copies later.
       for (const auto& tensor : memory)
         while (!tensor.expired()) std::this_thread::sleep_for(std::chrono::microseconds(50));
-      if (device.is_cuda())
-        c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+      synchronize(device);
     });
     read_s += seconds_of([&] {
       for (auto& one : stored) one->prefetch();

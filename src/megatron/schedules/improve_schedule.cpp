@@ -17,9 +17,6 @@ struct StepIndex {
   std::size_t rank = 0, index = 0;
 };
 
-bool is_backward(StepKind kind) {
-  return kind == StepKind::backward || kind == StepKind::backward_input;
-}
 bool has_weights(StepKind kind) {
   return kind == StepKind::backward || kind == StepKind::backward_weight;
 }

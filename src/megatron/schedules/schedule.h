@@ -26,6 +26,15 @@ enum class StepKind : std::uint8_t {
 const char* name_of(StepKind kind);
 /// Returns "forward", "backward", "input gradients", "weight gradients" or "message".
 const char* description_of(StepKind kind);
+/// Returns whether the step is a forward or one of its messages.
+inline bool is_forward(StepKind kind) {
+  return kind == StepKind::forward || kind == StepKind::send_forward ||
+         kind == StepKind::recv_forward;
+}
+/// Returns whether the step computes the gradients of activations.
+inline bool is_backward(StepKind kind) {
+  return kind == StepKind::backward || kind == StepKind::backward_input;
+}
 inline bool is_message(StepKind kind) { return kind >= StepKind::send_forward; }
 
 /// One step of a rank. A message has the `chunk` and `microbatch` of the forward or backward whose

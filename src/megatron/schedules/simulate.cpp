@@ -11,10 +11,6 @@ namespace {
 
 constexpr double kNotYet = -1;
 
-bool is_backward(StepKind kind) {
-  return kind == StepKind::backward || kind == StepKind::backward_input;
-}
-
 class Simulator {
  public:
   Simulator(const Schedule& schedule, const CostModel& costs)

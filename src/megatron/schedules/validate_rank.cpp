@@ -16,14 +16,6 @@ constexpr std::array kAllKinds = {StepKind::forward,        StepKind::backward,
 
 using Problem = std::optional<std::string>;
 
-bool belongs_to_forward(StepKind kind) {
-  return kind == StepKind::forward || kind == StepKind::send_forward ||
-         kind == StepKind::recv_forward;
-}
-bool is_backward(StepKind kind) {
-  return kind == StepKind::backward || kind == StepKind::backward_input;
-}
-
 class RankCheck {
  public:
   RankCheck(const Schedule& schedule, std::int64_t rank, bool with_backward)
@@ -95,7 +87,7 @@ class RankCheck {
     if (step.chunk < 0 || step.chunk >= schedule_.num_chunks) return "there is no such chunk";
     if (step.microbatch < 0 || step.microbatch >= schedule_.num_microbatches)
       return "there is no such microbatch";
-    if (!with_backward_ && !belongs_to_forward(step.kind)) return "an evaluation has no backward";
+    if (!with_backward_ && !is_forward(step.kind)) return "an evaluation has no backward";
     if (has(step.chunk, step.microbatch, step.kind)) return "it has already run";
     if (step.joins_next) {
       if (const char* wrong = wrong_with_pair(index)) return wrong;

@@ -65,7 +65,7 @@ fs::path model_file(const TokenizerConfig& config, std::string_view type) {
 fs::path tokenizer_folder(const TokenizerConfig& config) {
   fs::path file = config.tokenizer_model.empty() ? config.vocab_file : config.tokenizer_model;
   if (file.empty() || fs::is_directory(file)) return file;
-  return file.has_parent_path() ? file.parent_path() : ".";
+  return parent_of(file);
 }
 
 }  // namespace

@@ -245,6 +245,20 @@ bool is_word(char32_t c) {
          within(0x1F150, 0x1F169) || within(0x1F170, 0x1F189);
 }
 
+std::size_t end_of_leading_space(std::string_view text) {
+  std::size_t begin = 0;
+  for (std::size_t next = begin; begin < text.size(); begin = next)
+    if (!is_white_space(next_code_point(text, next))) break;
+  return begin;
+}
+
+std::size_t start_of_trailing_space(std::string_view text) {
+  std::size_t end = text.size();
+  for (std::size_t previous = end; end > 0; end = previous)
+    if (!is_white_space(previous_code_point(text, previous))) break;
+  return end;
+}
+
 bool is_bert_control(char32_t c) {
   return find_range(unicode_tables::bert_controls(), c) != nullptr;
 }

@@ -23,6 +23,11 @@ bool is_punctuation(char32_t c);     ///< categories P*, and every ASCII punctua
 bool is_combining_mark(char32_t c);  ///< categories M*
 bool is_word(char32_t c);            ///< \w of UTS #18: letters, marks, digits, connectors, joiners
 
+/// Returns the size of the white space at the beginning of a text.
+std::size_t end_of_leading_space(std::string_view text);
+/// Returns where the white space at the end of a text begins.
+std::size_t start_of_trailing_space(std::string_view text);
+
 /// Returns whether BertNormalizer's clean_text removes the character: controls and U+FFFD.
 bool is_bert_control(char32_t c);
 /// Returns whether BertNormalizer's strip_accents removes the character.

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/descriptor.h"
 #include "megatron/base/json.h"
+#include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 
 namespace megatron {
@@ -56,15 +56,9 @@ std::string source_address_for(const std::string& address) {
   if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
   const Descriptor socket(::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  std::array<char, NI_MAXHOST> text{};
-  const bool is_known =
-      socket.is_open() && ::connect(socket.number(), list->ai_addr, list->ai_addrlen) == 0 &&
-      ::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text.data(), text.size(), nullptr, 0,
-                    NI_NUMERICHOST) == 0;
-  return is_known ? text.data() : "";
+  const bool is_connected =
+      socket.is_open() && ::connect(socket.number(), list->ai_addr, list->ai_addrlen) == 0;
+  return is_connected ? local_address_of(socket.number()) : "";
 }
 
 RankRecord own_record(const SettingsText& settings, const std::string& address) {

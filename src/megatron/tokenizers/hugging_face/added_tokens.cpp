@@ -21,20 +21,6 @@ bool starts_with_word(std::string_view text) {
   return !text.empty() && is_word(next_code_point(text, position));
 }
 
-std::size_t start_of_trailing_space(std::string_view text) {
-  std::size_t end = text.size();
-  for (std::size_t previous = end; end > 0; end = previous)
-    if (!is_white_space(previous_code_point(text, previous))) break;
-  return end;
-}
-
-std::size_t end_of_leading_space(std::string_view text) {
-  std::size_t begin = 0;
-  for (std::size_t next = begin; begin < text.size(); begin = next)
-    if (!is_white_space(next_code_point(text, next))) break;
-  return begin;
-}
-
 }  // namespace
 
 AddedTokens::AddedTokens(const JsonCursor& list, const Vocabulary& vocabulary,

@@ -60,26 +60,16 @@ class Strip : public Normalizer {
  public:
   Strip(bool left, bool right) : left_(left), right_(right) {}
   std::string apply(std::string text) const override {
-    const std::size_t begin = left_ ? left_end(text) : 0;
-    std::size_t end = text.size();
-    for (std::size_t previous = end; right_ && end > begin; end = previous)
-      if (!is_white_space(previous_code_point(text, previous))) break;
-    return text.substr(begin, end - begin);
+    const std::size_t begin = left_ ? end_of_leading_space(text) : 0;
+    const std::size_t end = right_ ? start_of_trailing_space(text) : text.size();
+    return text.substr(begin, std::max(begin, end) - begin);
   }
   std::size_t count_start(std::string_view text, std::size_t count) const override {
     const std::string_view start = first_characters(text, count);
-    return count_characters(left_ ? start.substr(left_end(start)) : start);
+    return count_characters(left_ ? start.substr(end_of_leading_space(start)) : start);
   }
 
  private:
-  /// Returns where the text begins behind its white space.
-  static std::size_t left_end(std::string_view text) {
-    std::size_t begin = 0;
-    for (std::size_t next = begin; begin < text.size(); begin = next)
-      if (!is_white_space(next_code_point(text, next))) break;
-    return begin;
-  }
-
   bool left_, right_;
 };
 
