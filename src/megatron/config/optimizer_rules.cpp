@@ -22,41 +22,6 @@ bool has_effective_scale(S s) {
   const double scale = s.training->loss_scale.loss_scale.value_or(0);
   return scale > 0 && scale != 1;
 }
-Rules number_rules() {
-  return {
-      excludes(&Training::bf16, &Training::fp16,
-               {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
-      needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
-      excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
-      refuse({{has_effective_scale, &LossScale::loss_scale},
-              without(&Training::bf16),
-              without(&Training::fp16)},
-             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
-             {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"}),
-      at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
-  };
-}
-
-Rules optimizer_state_rules() {
-  const Condition small_states =
-      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype),
-           valued(&Optimizer::main_grads_dtype)});
-  return {
-      needs(small_states, &Optimizer::use_precision_aware_optimizer),
-      needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
-      excludes(is(&Optimizer::main_grads_dtype, "bf16"),
-               &Training::accumulate_allreduce_grads_in_fp32,
-               {.why = ": both set the type of the gradients"}),
-      refuse({&Optimizer::main_grads_error_feedback, without(&Optimizer::main_grads_dtype),
-              without(&Training::grad_reduce_in_bf16)},
-             "has no effect on fp32 gradients, which lose next to nothing",
-             {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"}),
-      refuse({valued(&Optimizer::main_params_dtype)},
-             "is not in this version: fp16 would lose small updates",
-             {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
-      tunes({&Optimizer::use_precision_aware_optimizer}, is(&Optimizer::optimizer, "adam")),
-  };
-}
 
 }  // namespace
 
@@ -83,7 +48,34 @@ const Rules& optimizer_settings_rules() {
 }
 
 const Rules& precision_rules() {
-  static const Rules rules = {number_rules(), optimizer_state_rules()};
+  static const Condition small_states =
+      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype),
+           valued(&Optimizer::main_grads_dtype)});
+  static const Rules rules = {
+      excludes(&Training::bf16, &Training::fp16,
+               {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
+      needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
+      excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
+      refuse({{has_effective_scale, &LossScale::loss_scale},
+              without(&Training::bf16),
+              without(&Training::fp16)},
+             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
+             {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"}),
+      at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
+      needs(small_states, &Optimizer::use_precision_aware_optimizer),
+      needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
+      excludes(is(&Optimizer::main_grads_dtype, "bf16"),
+               &Training::accumulate_allreduce_grads_in_fp32,
+               {.why = ": both set the type of the gradients"}),
+      refuse({&Optimizer::main_grads_error_feedback, without(&Optimizer::main_grads_dtype),
+              without(&Training::grad_reduce_in_bf16)},
+             "has no effect on fp32 gradients, which lose next to nothing",
+             {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"}),
+      refuse({valued(&Optimizer::main_params_dtype)},
+             "is not in this version: fp16 would lose small updates",
+             {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
+      tunes({&Optimizer::use_precision_aware_optimizer}, is(&Optimizer::optimizer, "adam")),
+  };
   return rules;
 }
 
