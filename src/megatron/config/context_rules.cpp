@@ -124,12 +124,11 @@ std::optional<Message> wrong_sequence(S s) {
                  {"use ", &Training::seq_length, " ", multiples_near(length, unit)}};
 }
 
-bool has_wrong_number_of_types(S s) {
-  const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
-  return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
-         types != s.model->num_layers;
-}
 std::int64_t num_types(S s) { return std::ssize(s.parallel->cp_comm_type); }
+bool has_wrong_number_of_types(S s) {
+  return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && num_types(s) != 1 &&
+         num_types(s) != s.model->num_layers;
+}
 
 /// Returns whether layers divide heads, which needs a number of ranks that is known beforehand.
 bool divides_heads(S s) {
