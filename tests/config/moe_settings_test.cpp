@@ -162,7 +162,7 @@ TEST(MoeSettings, PlacementNeedsRanksAndAnyOrderOfExperts) {
 
 TEST(MoeSettings, UpcyclingNeedsAModelAndAFolder) {
   expect_mistakes({
-      {{"--moe-use-upcycling"}, 1, "add --load DIR, the folder of the dense model"},
+      {{"--moe-use-upcycling"}, 1, "needs --load, the folder of the dense model"},
       {{"--moe-use-upcycling", "--load", "dense"}, 1, "add --save DIR"},
       {{"--moe-use-upcycling", "--load", "dense", "--save", "new", "--skip-train"},
        1,

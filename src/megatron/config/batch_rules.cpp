@@ -54,15 +54,19 @@ std::int64_t first_batch(S s) {
   return schedule ? schedule->at(0).global_batch_size : 0;
 }
 
-/// Returns a batch size that cannot be divided into microbatches; 0 if there is none. With --load
-/// it returns 0, because the checkpoint determines the first batch size.
-std::int64_t indivisible_size(S s) {
+/// Refuses a batch size that cannot be divided into microbatches, unless --load is given: the
+/// checkpoint determines the first batch size.
+std::optional<Message> wrong_size(S s) {
   const auto schedule = batches(s);
-  if (!schedule || schedule->is_constant() || !s.checkpoint->load.empty()) return 0;
-  return schedule->indivisible_size(0).value_or(0);
-}
-Setting growth_flag(S s) {
-  return has_ramp(s) ? &Training::rampup_batch_size : Setting(&Training::step_batch_size_schedule);
+  if (!schedule || schedule->is_constant() || !s.checkpoint->load.empty()) return std::nullopt;
+  const auto size = schedule->indivisible_size(0);
+  if (!size) return std::nullopt;
+  const Setting ramp = &Training::rampup_batch_size, steps = &Training::step_batch_size_schedule;
+  return Message{
+      has_ramp(s) ? ramp : steps,
+      {"a batch of ", *size, " is no multiple of ", with_value(&Training::micro_batch_size)},
+      "choose sizes that are",
+      {ramp, steps}};
 }
 
 bool has_too_small_first_batch(S s) {
@@ -116,12 +120,7 @@ Rules size_rules() {
             {value(&Training::micro_batch_size), " is more than the first batch of ", first_batch},
             "lower it to the first batch size",
             {&Training::global_batch_size, &Training::rampup_batch_size}}),
-      rule([](S s) { return indivisible_size(s) > 0; },
-           {growth_flag,
-            {"a batch of ", indivisible_size, " is no multiple of ",
-             with_value(&Training::micro_batch_size)},
-            "choose sizes that are",
-            {&Training::rampup_batch_size, &Training::step_batch_size_schedule}}),
+      Rules(wrong_size),
       Rules(wrong_evaluation),
       needs(&Training::validation_set_names, &Training::multiple_validation_sets),
   };
