@@ -101,7 +101,8 @@ TEST(BlendScheduleRules, StepsLieWithinTheRun) {
 TEST(BlendScheduleRules, WhatItExcludes) {
   EXPECT_THAT(mistake_of(mixed({"--blend-schedule", "0: 1 a 5: 0 b"})),
               HasSubstr("the weight of b must be above zero"));
-  EXPECT_THAT(mistake({"--blend-schedule", "0: 1 a"}), HasSubstr("has no sources to mix"));
+  EXPECT_THAT(mistake({"--blend-schedule", "0: 1 a"}),
+              HasSubstr("needs --data-path or --train-data-path, the sources to mix"));
   EXPECT_THAT(mistake_of(mixed(
                   {"--blend-schedule", "0: 1 a 5: 1 b", "--phase-transition-iterations", "5"})),
               HasSubstr("excludes --phase-transition-iterations"));

@@ -44,7 +44,7 @@ TEST(ActivationPlanRules, AMistakeNamesItsItem) {
 
 TEST(ActivationPlanRules, PlansAndOtherFlagsAreNotMixed) {
   const char *plan = "--activation-plan", *budget = "--memory-budget";
-  const std::string says = ": says what layers recompute and offload, and so do ";
+  const std::string says = ": says what layers recompute and offload, and excludes ";
   expect_all({
       {{plan, "full*2", budget, "1GB"},
        1,
@@ -53,16 +53,16 @@ TEST(ActivationPlanRules, PlansAndOtherFlagsAreNotMixed) {
       {{plan, "full*2", "--recompute-activations", "--recompute-num-layers", "1"},
        1,
        plan + says +
-           "--recompute-activations and --recompute-num-layers\n  fix: leave "
-           "--recompute-activations and --recompute-num-layers out"},
+           "--recompute-activations, --recompute-num-layers\n  fix: leave "
+           "--recompute-activations, --recompute-num-layers out"},
       {{plan, "full*2", "--cpu-offloading", "--offload-folder", "x"},
        1,
-       "--activation-plan: says what layers recompute and offload, and so does --cpu-offloading\n"
+       "--activation-plan: says what layers recompute and offload, and excludes --cpu-offloading\n"
        "  fix: leave --cpu-offloading out"},
       {{budget, "1GB", "--distribute-saved-activations", "--fine-grained-activation-offloading",
         "--offload-modules", "mlp", "--offload-folder", "x"},
        1,
-       budget + says + "--distribute-saved-activations and --fine-grained-activation-offloading"},
+       budget + says + "--distribute-saved-activations, --fine-grained-activation-offloading"},
       {{budget, "1GB", "--recompute-modules", "mlp", "--recompute-layers", "[1]*2",
         "--recompute-method", "block", "--distribute-saved-activations", "--moe-layer-recompute",
         "--num-experts", "2", "--recompute-granularity", "full", "--cpu-offloading-num-layers",
@@ -70,7 +70,7 @@ TEST(ActivationPlanRules, PlansAndOtherFlagsAreNotMixed) {
        1,
        budget + says +
            "--recompute-granularity full, --moe-layer-recompute, --recompute-modules, "
-           "--recompute-layers, --recompute-method, --distribute-saved-activations and "
+           "--recompute-layers, --recompute-method, --distribute-saved-activations, "
            "--cpu-offloading-num-layers"},
   });
 }
@@ -106,8 +106,8 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
   expect_all({
       {{granularity, "full", modules, "mlp"},
        1,
-       "--recompute-modules: names parts of layers, and --recompute-granularity full recomputes "
-       "whole layers\n  fix: leave --recompute-modules out, or write --recompute-granularity "
+       "--recompute-modules: excludes --recompute-granularity full, which recomputes whole "
+       "layers\n  fix: leave --recompute-modules out, or write --recompute-granularity "
        "selective"},
       {{modules, "mlp"},
        1,
@@ -118,8 +118,8 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
        "--recompute-activations: stands for --recompute-granularity selective, not full"},
       {{granularity, "full", "--recompute-num-layers", "3"},
        1,
-       "--recompute-num-layers 3: is more than the 2 layers of the model\n  fix: give at most the "
-       "layers of a pipeline stage"},
+       "--recompute-num-layers: 3 is above --num-layers 2\n  fix: give at most the layers of a "
+       "pipeline stage"},
       {{"--recompute-num-layers", "1"},
        1,
        "--recompute-num-layers: needs --recompute-granularity full\n  fix: add"},
@@ -129,8 +129,8 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
        "--recompute-granularity full, or leave --recompute-method out"},
       {{"--recompute-layers", "[1]*2"},
        1,
-       "--recompute-layers: needs --recompute-granularity\n  fix: add --recompute-granularity full "
-       "or selective"},
+       "--recompute-layers: needs --recompute-granularity full or selective\n  fix: add "
+       "--recompute-granularity full or selective, or leave --recompute-layers out"},
       {{granularity, "full", "--recompute-layers", "[1]*3"},
        1,
        "--recompute-layers: '[1]*3' does not list 0 or 1 for each of the 2 layers"},
@@ -154,7 +154,7 @@ TEST(RecomputeRules, SlicesNeedTensorParallelism) {
       {{slices}, 1, flag + "needs --recompute-granularity full\n  fix: add"},
       {full, 1, flag + "needs --tensor-model-parallel-size above 1\n  fix: leave"},
       {with({"--tensor-model-parallel-size", "2", "--sequence-parallel"}), 2,
-       flag + "has nothing to distribute: --sequence-parallel already keeps slices"},
+       flag + "has no effect with --sequence-parallel, which keeps slices"},
   });
   EXPECT_EQ(mistake(with({"--tensor-model-parallel-size", "2"}), 2), "no error");
 }
@@ -198,7 +198,7 @@ TEST(RecomputeRules, MistakesAreShownTogether) {
                                     "mla_up_proj", "moe", "--activation-plan", "full,ful"});
   EXPECT_THAT(
       text, AllOf(HasSubstr("4 problems"), HasSubstr("mla_up_proj, gdn_norm_out"),
-                  HasSubstr("and so do --recompute-granularity selective and --recompute-modules"),
+                  HasSubstr("and excludes --recompute-granularity selective, --recompute-modules"),
                   HasSubstr("item 2 of 'full,ful': 'ful' is not one of"),
                   HasSubstr("moe, moe_act and shared_experts need a model with experts")));
 }
@@ -246,8 +246,9 @@ TEST(OffloadRules, SomethingMustBeOffloaded) {
        "--no-cpu-offloading-activations: leaves --cpu-offloading nothing to offload"},
       {{"--cpu-offloading-num-layers", "3", "--offload-folder", "x"},
        1,
-       "--cpu-offloading-num-layers 3: is more than the 2 layers of the model\n  fix: give at most "
-       "the layers of a pipeline stage, or --cpu-offloading for all"},
+       "--cpu-offloading-num-layers: 3 is above --num-layers 2\n  fix: give at most the layers of "
+       "a "
+       "pipeline stage, or --cpu-offloading for all"},
   });
 }
 

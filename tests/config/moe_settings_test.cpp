@@ -162,7 +162,7 @@ TEST(MoeSettings, PlacementNeedsRanksAndAnyOrderOfExperts) {
 
 TEST(MoeSettings, UpcyclingNeedsAModelAndAFolder) {
   expect_mistakes({
-      {{"--moe-use-upcycling"}, 1, "add --load DIR, the folder of the dense model"},
+      {{"--moe-use-upcycling"}, 1, "needs --load, the folder of the dense model"},
       {{"--moe-use-upcycling", "--load", "dense"}, 1, "add --save DIR"},
       {{"--moe-use-upcycling", "--load", "dense", "--save", "new", "--skip-train"},
        1,
@@ -211,22 +211,20 @@ TEST(MoeRules, FlagsOfExpertsNeedExperts) {
       {{"--moe-ffn-hidden-size", "24"},
        1,
        "--moe-ffn-hidden-size: needs --num-experts, but every MLP of the model is dense\n  fix: "
-       "add "
-       "--num-experts N, or leave it out"},
+       "add --num-experts N, or leave --moe-ffn-hidden-size out"},
       {{"--moe-shared-expert-intermediate-size", "24", "--moe-router-topk", "4"},
        1,
-       "--moe-shared-expert-intermediate-size, --moe-router-topk: need --num-experts"},
+       "--moe-shared-expert-intermediate-size, --moe-router-topk: needs --num-experts"},
       {{"--moe-aux-loss-coeff", "1e-2"}, 1, "--moe-aux-loss-coeff: needs --num-experts"},
       {{"--moe-layer-freq", "2"}, 1, "--moe-layer-freq: needs --num-experts"},
       {{"--expert-model-parallel-size", "2"},
        2,
-       "--expert-model-parallel-size: 2 needs experts, but every MLP of the model is dense\n  fix: "
-       "add --num-experts N, a multiple of 2, or leave --expert-model-parallel-size out"},
+       "--expert-model-parallel-size 2: needs --num-experts, but every MLP of the model is dense\n"
+       "  fix: add --num-experts N, or leave --expert-model-parallel-size 2 out"},
       {{"--expert-tensor-parallel-size", "2", "--tensor-model-parallel-size", "2"},
        2,
-       "--expert-tensor-parallel-size: 2 needs experts, but every MLP of the model is dense\n  "
-       "fix: "
-       "add --num-experts N, or leave --expert-tensor-parallel-size out"},
+       "--expert-tensor-parallel-size 2: needs --num-experts, but every MLP of the model is dense\n"
+       "  fix: add --num-experts N, or leave --expert-tensor-parallel-size 2 out"},
   });
   EXPECT_EQ(mistake({"--moe-router-topk", "2", "--moe-layer-freq", "1", "--moe-aux-loss-coeff", "0",
                      "--expert-tensor-parallel-size", "1"}),
@@ -242,9 +240,10 @@ TEST(MoeRules, ExpertParallelismDivides) {
        "--expert-model-parallel-size 2, or --num-experts 6 or 9"},
       {{"--moe-ffn-hidden-size", "33", "--tensor-model-parallel-size", "2"},
        2,
-       "--moe-ffn-hidden-size: 33 is no multiple of --expert-tensor-parallel-size 2, which is that "
-       "of --tensor-model-parallel-size\n  fix: use --expert-tensor-parallel-size 1, or "
-       "--moe-ffn-hidden-size 32 or 34"},
+       "--moe-ffn-hidden-size: 33 is no multiple of --tensor-model-parallel-size 2, by which "
+       "experts "
+       "are divided without --expert-tensor-parallel-size\n  fix: use --tensor-model-parallel-size "
+       "1, or --moe-ffn-hidden-size 32 or 34"},
       {{"--moe-ffn-hidden-size", "32", "--expert-tensor-parallel-size", "3"},
        3,
        "--moe-ffn-hidden-size: 32 is no multiple of --expert-tensor-parallel-size 3\n  fix: use "
@@ -312,7 +311,7 @@ TEST(MoeRules, TopkFitsTheExperts) {
        "or change --num-experts"},
       {{topk, "1"},
        1,
-       "--moe-router-topk: 1 makes the softmax over the selected expert always 1, so that the "
+       "--moe-router-topk 1: makes the softmax over the selected expert always 1, so that the "
        "router gets no gradient\n  fix: add --moe-router-pre-softmax"},
       {{"--moe-router-enable-expert-bias"},
        1,
@@ -342,7 +341,7 @@ TEST(MoeRules, GroupsDivideTheExperts) {
       {{kept, "2"}, 1, "--moe-router-group-topk: needs --moe-router-num-groups"},
       {{groups, "2", kept, "4", topk, "4"},
        1,
-       "--moe-router-group-topk: 4 is more than --moe-router-num-groups 2"},
+       "--moe-router-group-topk: 4 is above --moe-router-num-groups 2"},
       {{groups, "4", kept, "2", topk, "3"},
        1,
        "--moe-router-topk: 3 is no multiple of --moe-router-group-topk 2\n  fix: use "

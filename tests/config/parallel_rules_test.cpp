@@ -24,7 +24,9 @@ TEST(ParallelRules, FlagsAskForEachOther) {
        "--tp-comm-overlap: needs --sequence-parallel"},
       {{"--overlap-param-gather"},
        2,
-       "--overlap-param-gather: needs --use-distributed-optimizer and --overlap-grad-reduce"},
+       "2 problems\n  1. --overlap-param-gather: needs --use-distributed-optimizer\n     fix: add "
+       "--use-distributed-optimizer, or leave --overlap-param-gather out\n  2. "
+       "--overlap-param-gather: needs --overlap-grad-reduce\n"},
       {{"--overlap-param-gather", "--overlap-grad-reduce"},
        2,
        "--overlap-param-gather: needs --use-distributed-optimizer\n"},
@@ -90,7 +92,9 @@ TEST(ParallelRules, TheArchitectureMustBeDivisible) {
        3,
        "--seq-length: 32 is no multiple of --tensor-model-parallel-size 3, as --sequence-parallel "
        "needs"},
-      {{tp, "3", "--sequence-parallel"}, 3, "use --seq-length 33"},
+      {{tp, "3", "--sequence-parallel"},
+       3,
+       "fix: use --tensor-model-parallel-size 2, or --seq-length 30 or 33"},
       {{tp, "1000000000"},
        1,
        "--num-attention-heads: 6 is no multiple of --tensor-model-parallel-size 1000000000\n     "
@@ -146,7 +150,8 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
        "whose product is --context-parallel-size 4, given none"},
       {{"--context-parallel-size", "4", "--hierarchical-context-parallel-sizes", "2", "2"},
        4,
-       "--hierarchical-context-parallel-sizes: has an effect only with --cp-comm-type a2a+p2p"},
+       "--hierarchical-context-parallel-sizes: has no effect without --cp-comm-type a2a+p2p and "
+       "several ranks of --context-parallel-size"},
       {{"--context-parallel-size", "6", "--seq-length", "48", "--cp-comm-type", "a2a", "a2a+p2p",
         "--hierarchical-context-parallel-sizes", "2", "3", "--group-query-attention",
         "--num-query-groups", "3"},
@@ -187,8 +192,8 @@ TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
   expect_all({
       {{"--hybrid-context-parallel"},
        2,
-       "--hybrid-context-parallel: needs the number of tokens that a rank can hold\n     fix: add "
-       "--max-seqlen-per-dp-cp-rank"},
+       "--hybrid-context-parallel: needs --max-seqlen-per-dp-cp-rank, the number of tokens that a "
+       "rank can hold\n     fix: add --max-seqlen-per-dp-cp-rank N, or leave"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --dataloader-inter-document-masking"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --calculate-per-token-loss"},
       {{"--max-seqlen-per-dp-cp-rank", "8"},

@@ -47,9 +47,9 @@ TEST(PipelineRules, ThereMustBeAPipeline) {
        "--pipeline-schedule, --decoder-first-pipeline-num-layers, "
        "--pipeline-model-parallel-layout, --pipeline-split measured, "
        "--pipeline-activation-limit: there is no pipeline, --pipeline-model-parallel-size is 1\n   "
-       "  fix: add --pipeline-model-parallel-size N above "
-       "1, "
-       "or leave them out"},
+       "  fix: add --pipeline-model-parallel-size N above 1, or leave --pipeline-schedule, "
+       "--decoder-first-pipeline-num-layers, --pipeline-model-parallel-layout, --pipeline-split "
+       "measured, --pipeline-activation-limit out"},
   });
   EXPECT_EQ(mistake({kChunks, "1", "--account-for-loss-in-pipeline-split"}), "no error");
 }
@@ -64,7 +64,8 @@ TEST(PipelineRules, FlagsExcludeEachOther) {
        "--pipeline-model-parallel-layout: defines all stages, and excludes "
        "--num-virtual-stages-per-pipeline-rank, "
        "--decoder-first-pipeline-num-layers, --account-for-loss-in-pipeline-split\n  fix: leave "
-       "them out"},
+       "--num-virtual-stages-per-pipeline-rank, --decoder-first-pipeline-num-layers, "
+       "--account-for-loss-in-pipeline-split out"},
       {{kFirst, "2", "--account-for-embedding-in-pipeline-split"},
        2,
        "--decoder-first-pipeline-num-layers: excludes --account-for-embedding-in-pipeline-split"},

@@ -7,9 +7,7 @@ namespace megatron {
 namespace {
 
 TEST(FimRules, FlagsAskForEachOther) {
-  const std::string only =
-      ": has an effect only with --fim-data\n  fix: add --fim-data, or leave "
-      "it out";
+  const std::string only = ": has no effect without --fim-data\n  fix: add --fim-data, or leave ";
   expect_all({
       {{"--fim-rate", "0.9"}, 1, "--fim-rate" + only},
       {{"--fim-spm-rate", "0.9"}, 1, "--fim-spm-rate" + only},
@@ -19,19 +17,22 @@ TEST(FimRules, FlagsAskForEachOther) {
       {{"--fim-suffix-token", "x"}, 1, "--fim-suffix-token" + only},
       {{"--fim-pad-token", "x"}, 1, "--fim-pad-token" + only},
       {{"--fim-eod-token", "x"}, 1, "--fim-eod-token" + only},
-      {{"--fim-split-sample", "x", "--fim-fragment-rate", "0.5"}, 1, "--fim-split-sample" + only},
+      {{"--fim-split-sample", "x", "--fim-fragment-rate", "0.5"},
+       1,
+       "2 problems\n  1. --fim-split-sample: has no effect without --fim-data\n     fix: add "
+       "--fim-data, or leave --fim-split-sample out\n  2. --fim-fragment-rate: has no effect "},
       {{"--fim-data", "--fim-split-sample", "<file>"},
        1,
-       "--fim-split-sample: needs the share of fragments to reorder\n  fix: add "
-       "--fim-fragment-rate X"},
+       "--fim-split-sample: needs --fim-fragment-rate, the share of fragments to reorder\n  fix: "
+       "add --fim-fragment-rate X, or leave --fim-split-sample out"},
       {{"--fim-data", "--fim-fragment-rate", "0.5"},
        1,
        "--fim-fragment-rate: has no effect without --fim-split-sample"},
-      {{"--fim-data", "--sft"}, 1, "--fim-data: does not go with the conversations of --sft"},
+      {{"--fim-data", "--sft"}, 1, "--fim-data: excludes --sft, whose samples are conversations"},
       {{"--fim-data", "--dataloader-inter-document-masking"},
        1,
-       "--dataloader-inter-document-masking: needs the lengths of documents, which --fim-data "
-       "changes\n  fix: use --reset-attention-mask and --reset-position-ids"},
+       "--dataloader-inter-document-masking: excludes --fim-data, which changes the lengths of "
+       "documents\n  fix: use --reset-attention-mask and --reset-position-ids"},
   });
   EXPECT_EQ(mistake({"--fim-data", "--reset-attention-mask", "--fim-split-sample", "<file>",
                      "--fim-fragment-rate", "0.5"}),
@@ -51,8 +52,8 @@ TEST(DocumentPackingRules, DocumentsKeepApart) {
        "--sft-packing-strategy"},
       {{strategy, "bfd", "--fim-data"},
        1,
-       "--document-packing-strategy bfd: needs the lengths of documents, which --fim-data changes\n"
-       "  fix: leave one of them out"},
+       "--document-packing-strategy bfd: excludes --fim-data, which changes the lengths of "
+       "documents\n  fix: give one of the two"},
   });
   EXPECT_EQ(mistake({strategy, "bfd_split", "--dataloader-inter-document-masking"}), "no error");
 }

@@ -220,11 +220,10 @@ TEST(RunSettings, WrongGatesAreRefused) {
         << activation;
   }
   EXPECT_THAT(mistake({"--geglu", "--num-experts", "4", clamp, "7"}),
-              HasSubstr(clamp + ": needs --quick-geglu, or --swiglu with experts"));
-  EXPECT_THAT(mistake({"--swiglu", clamp, "7"}),
-              HasSubstr("needs experts with --swiglu, but every MLP of the model is dense"));
+              HasSubstr(clamp + ": needs --quick-geglu, or --swiglu with layers of experts"));
+  EXPECT_THAT(mistake({"--swiglu", clamp, "7"}), HasSubstr("or --swiglu with layers of experts"));
   EXPECT_THAT(mistake({"--swiglu", clamp, "7", "--num-experts", "4", "--moe-layer-freq", "[0]*2"}),
-              HasSubstr("needs experts with --swiglu"));
+              HasSubstr("or --swiglu with layers of experts"));
   EXPECT_THAT(mistake({"--quick-geglu", clamp, "0"}), HasSubstr("must be above 0, got 0"));
   EXPECT_THAT(mistake({"--quick-geglu", clamp, "inf"}), HasSubstr(clamp));
   for (const Args& good : {Args{"--swiglu", clamp, "None", offset, "0"}, Args{offset, "0.0"},
@@ -316,10 +315,11 @@ TEST(Rules, EachNamesValuesAndFix) {
        "--ffn-hidden-size: its default, 8/3 of --hidden-size rounded down to a multiple of 64, is "
        "0 with 16"},
       {{"--group-query-attention", "--num-query-groups", "3"},
-       "--num-query-groups: 3 does not divide --num-attention-heads 4"},
+       "--num-attention-heads: 4 is no multiple of --num-query-groups 3\n  fix: use "
+       "--num-query-groups 2, or --num-attention-heads 3 or 6"},
       {{"--global-batch-size", "5"},
        "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use "
-       "--global-batch-size 4"},
+       "--micro-batch-size 1, or --global-batch-size 4 or 6"},
       {{"--max-position-embeddings", "16"},
        "--max-position-embeddings: 16 is less than --seq-length 32"},
       {{"--rampup-batch-size", "2", "2"}, "--rampup-batch-size: takes three numbers, got 2"},
@@ -366,11 +366,11 @@ TEST(Rules, EachNamesValuesAndFix) {
        "--replication: copies local checkpoints, and the run saves none"},
       {{"--save", "x", "--replication-jump", "2"}, "--replication-jump: needs --replication"},
       {{"--save", "x", "--replication-factor", "3"}, "--replication-factor: needs --replication"},
-      {{"--finetune"}, "--finetune: needs the weights to start from"},
+      {{"--finetune"}, "--finetune: needs --load, the weights to start from"},
       {{"--profile", "--save", "x", "--profile-step-start", "3"},
-       "--profile-step-end: 12 is beyond --train-iters 10"},
+       "--profile-step-end: 12 is above --train-iters 10"},
       {{"--trace", "x", "--profile-step-start", "3"},
-       "--profile-step-end: 12 is beyond --train-iters 10"},
+       "--profile-step-end: 12 is above --train-iters 10"},
       {{"--profile", "--save", "x", "--profile-step-start", "3", "--profile-step-end", "3"},
        "--profile-step-end: 3 is not above --profile-step-start 3"},
       {{"--profile", "--profile-step-start", "3", "--profile-step-end", "5"},
@@ -384,10 +384,12 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--lr-warmup-init", "1"}, "--lr-warmup-init: 1 is above --lr 0.001"},
       {{"--lr-warmup-iters", "10"}, "--lr-warmup-iters: 10 leaves nothing of the decay's 10"},
       {{"--lr-warmup-iters", "5", "--lr-warmup-fraction", "0.1"}, "--lr-warmup-fraction: excludes"},
-      {{"--lr-decay-samples", "5"}, "excludes schedules in samples"},
+      {{"--lr-decay-samples", "5"}, "--train-iters: excludes --lr-decay-samples"},
       {{"--lr-decay-style", "WSD"}, "needs the length of its decay phase"},
-      {{"--weight-decay-incr-style", "cosine"}, "needs both ends"},
-      {{"--start-weight-decay", "0"}, "have no effect on a constant weight decay"},
+      {{"--weight-decay-incr-style", "cosine"},
+       "--weight-decay-incr-style cosine: needs --start-weight-decay"},
+      {{"--start-weight-decay", "0"},
+       "--start-weight-decay: has no effect without --weight-decay-incr-style"},
       {{"--override-opt-param-scheduler", "--use-checkpoint-opt-param-scheduler"},
        "give one of the two"},
       {{"--data-path", "a", "--mock-data"}, "data: comes from more than one place"},
@@ -396,7 +398,8 @@ TEST(Rules, EachNamesValuesAndFix) {
        "leave the step out, or train for longer"},
       {{"--data-path", "a", "--train-epochs", "1"}, "--train-epochs: excludes --train-iters 10"},
       {{"--split", "0,0,0"}, "--split: '0,0,0' is not"},
-      {{"--tokenizer-type", "GPT2BPETokenizer"}, "needs --vocab-file and --merge-file"},
+      {{"--tokenizer-type", "GPT2BPETokenizer"},
+       "--tokenizer-type GPT2BPETokenizer: needs --merge-file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer"}, "needs --tokenizer-model"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: has no effect without --decoupled-lr"},
       {{"--log-straggler", "--straggler-minmax-count", "0"},
@@ -420,12 +423,9 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--fp16", "--min-loss-scale", "8", "--initial-loss-scale", "4"},
        "--min-loss-scale: 8 is above --initial-loss-scale 4"},
       {{"--loss-scale-window", "0"}, "--loss-scale-window: must be at least 1, got 0"},
-      {{"--exp-avg-dtype", "bf16"},
-       "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32: states below fp32 need "
-       "--use-precision-aware-optimizer"},
+      {{"--exp-avg-dtype", "bf16"}, "--exp-avg-dtype bf16: needs --use-precision-aware-optimizer"},
       {{"--exp-avg-sq-dtype", "fp8"},
-       "--exp-avg-dtype fp32 --exp-avg-sq-dtype fp8: states below fp32 need "
-       "--use-precision-aware-optimizer"},
+       "--exp-avg-sq-dtype fp8: needs --use-precision-aware-optimizer"},
       {{"--main-grads-error-feedback"},
        "--main-grads-error-feedback: has no effect on fp32 gradients"},
       {{"--optimizer-offload-fraction", "0.5"},
@@ -441,7 +441,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--bf16", "--main-grads-dtype", "bf16"},
        "--main-grads-dtype bf16: needs --use-precision-aware-optimizer"},
       {{"--use-precision-aware-optimizer", "--optimizer", "sgd"},
-       "has no effect with --optimizer sgd"},
+       "has no effect without --optimizer adam"},
       {{"--hidden-dropout", "1"}, "--hidden-dropout: must be below 1, got 1"},
       {{"--eval-interval", "0"}, "--eval-interval: must be at least 1, got 0"},
       {{"--seed", "0"}, "--seed: must be at least 1"},

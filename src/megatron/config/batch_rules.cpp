@@ -54,15 +54,19 @@ std::int64_t first_batch(S s) {
   return schedule ? schedule->at(0).global_batch_size : 0;
 }
 
-/// Returns a batch size that cannot be divided into microbatches; 0 if there is none. With --load
-/// it returns 0, because the checkpoint determines the first batch size.
-std::int64_t indivisible_size(S s) {
+/// Refuses a batch size that cannot be divided into microbatches, unless --load is given: the
+/// checkpoint determines the first batch size.
+std::optional<Message> wrong_size(S s) {
   const auto schedule = batches(s);
-  if (!schedule || schedule->is_constant() || !s.checkpoint->load.empty()) return 0;
-  return schedule->indivisible_size(0).value_or(0);
-}
-Setting growth_flag(S s) {
-  return has_ramp(s) ? &Training::rampup_batch_size : Setting(&Training::step_batch_size_schedule);
+  if (!schedule || schedule->is_constant() || !s.checkpoint->load.empty()) return std::nullopt;
+  const auto size = schedule->indivisible_size(0);
+  if (!size) return std::nullopt;
+  const Setting ramp = &Training::rampup_batch_size, steps = &Training::step_batch_size_schedule;
+  return Message{
+      has_ramp(s) ? ramp : steps,
+      {"a batch of ", *size, " is no multiple of ", with_value(&Training::micro_batch_size)},
+      "choose sizes that are",
+      {ramp, steps}};
 }
 
 bool has_too_small_first_batch(S s) {
@@ -90,20 +94,18 @@ std::vector<Setting> length_settings() {
           &Training::micro_batch_size};
 }
 
-std::int64_t evaluated_micro_batch(S s) {
-  return s.training->eval_micro_batch_size.value_or(s.training->micro_batch_size);
-}
-std::int64_t evaluated_batch(S s) {
-  return s.training->eval_global_batch_size.value_or(global_batch_size(s));
-}
-std::int64_t whole_evaluated_batch(S s) {
-  const std::int64_t micro = evaluated_micro_batch(s);
-  return std::max<std::int64_t>(1, evaluated_batch(s) / micro) * micro;
-}
-bool has_indivisible_evaluation(S s) {
-  const bool given = s.training->eval_global_batch_size || s.training->eval_micro_batch_size;
-  const std::int64_t micro = evaluated_micro_batch(s);
-  return given && !has_steps(s) && micro > 0 && evaluated_batch(s) % micro != 0;
+std::optional<Message> wrong_evaluation(S s) {
+  const TrainingConfig& t = *s.training;
+  const std::int64_t micro = t.eval_micro_batch_size.value_or(t.micro_batch_size),
+                     global = t.eval_global_batch_size.value_or(global_batch_size(s));
+  const bool given = t.eval_global_batch_size || t.eval_micro_batch_size;
+  if (!given || has_steps(s) || micro < 1 || global % micro == 0) return std::nullopt;
+  return Message{&Training::eval_global_batch_size,
+                 {global, " is no multiple of the micro batch size of evaluation, ", micro},
+                 {"use ", &Training::eval_global_batch_size, " ",
+                  std::max<std::int64_t>(1, global / micro) * micro, ", or another ",
+                  &Training::eval_micro_batch_size},
+                 {&Training::global_batch_size, &Training::micro_batch_size}};
 }
 
 Rules size_rules() {
@@ -118,19 +120,8 @@ Rules size_rules() {
             {value(&Training::micro_batch_size), " is more than the first batch of ", first_batch},
             "lower it to the first batch size",
             {&Training::global_batch_size, &Training::rampup_batch_size}}),
-      rule([](S s) { return indivisible_size(s) > 0; },
-           {growth_flag,
-            {"a batch of ", indivisible_size, " is no multiple of ",
-             with_value(&Training::micro_batch_size)},
-            "choose sizes that are",
-            {&Training::rampup_batch_size, &Training::step_batch_size_schedule}}),
-      rule(has_indivisible_evaluation,
-           {&Training::eval_global_batch_size,
-            {evaluated_batch, " is no multiple of the micro batch size of evaluation, ",
-             evaluated_micro_batch},
-            {"use ", &Training::eval_global_batch_size, " ", whole_evaluated_batch, ", or another ",
-             &Training::eval_micro_batch_size},
-            {&Training::global_batch_size, &Training::micro_batch_size}}),
+      Rules(wrong_size),
+      Rules(wrong_evaluation),
       needs(&Training::validation_set_names, &Training::multiple_validation_sets),
   };
 }
@@ -214,18 +205,16 @@ Rules phase_transition_rules() {
   };
 }
 
+bool has_late_step(S s) {
+  return !blend_schedule_mistake(*s.data) && last_blend_step(s) >= iterations_of_run(s);
+}
+
 }  // namespace
 
 const Rules& blend_schedule_rules() {
   static const Condition has_sources = {[](S s) { return has_paths(*s.data); },
                                         {&Data::data_path, " or ", &Data::train_data_path},
                                         {&Data::data_args_path, &Data::per_split_data_args_path}};
-  static const Condition is_late = {[](S s) {
-                                      return !blend_schedule_mistake(*s.data) &&
-                                             last_blend_step(s) >= iterations_of_run(s);
-                                    },
-                                    {},
-                                    length_settings()};
   static const Rules rules = {
       reported([](S s) { return blend_schedule_mistake(*s.data); }, {&Data::blend_schedule}),
       needs(&Data::blend_schedule, has_sources, {.why = ", the sources to mix"}),
@@ -233,7 +222,7 @@ const Rules& blend_schedule_rules() {
                {.why = ": a phase has a data set of its own"}),
       excludes(&Data::blend_schedule, &Training::decrease_batch_size_if_needed,
                {.why = ": the samples before a step must not depend on the number of ranks"}),
-      refuse({&Data::blend_schedule, is_late},
+      refuse({&Data::blend_schedule, {has_late_step, {}, length_settings()}},
              {"iteration ", last_blend_step, " is not before the end of training at iteration ",
               iterations_of_run},
              "leave the step out, or train for longer"),

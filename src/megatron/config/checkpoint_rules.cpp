@@ -63,15 +63,10 @@ Rules saving_rules() {
 Rules upcycling_rules() {
   const Condition upcycling = &Moe::use_upcycling;
   return {
-      needs(upcycling, &Checkpoint::load,
-            {.fix = {"add ", to_add(&Checkpoint::load), ", the folder of the dense model"}}),
-      when(
-          &Checkpoint::load,
-          {needs(upcycling, &Checkpoint::save,
-                 {.fix = {"add ", to_add(&Checkpoint::save),
-                          ", a new folder for the model with experts"}}),
-           needs(upcycling, &Moe::num_experts,
-                 {.fix = {"add ", to_add(&Moe::num_experts), ", the number of experts to make"}})}),
+      needs(upcycling, &Checkpoint::load, {.why = ", the folder of the dense model"}),
+      when(&Checkpoint::load, {needs(upcycling, &Checkpoint::save,
+                                     {.why = ", a new folder for the model with experts"}),
+                               needs(upcycling, &Moe::num_experts)}),
       excludes(upcycling, &Training::skip_train, {.why = ", which writes nothing"}),
       needs(&Moe::upcycling_granularity, upcycling),
   };

@@ -65,81 +65,70 @@ std::vector<HeadDivision> head_divisions(S s) {
   return all;
 }
 
-/// Returns the first exchange among whose ranks the heads cannot be divided.
-std::optional<HeadDivision> indivisible_heads(S s) {
-  for (const HeadDivision& one : head_divisions(s))
-    if (heads(s) % one.ranks != 0) return one;
+/// Refuses an exchange among whose ranks the heads cannot be divided.
+std::optional<Message> wrong_heads(S s) {
+  for (const HeadDivision& one : head_divisions(s)) {
+    if (heads(s) % one.ranks == 0) continue;
+    const std::int64_t fewer = std::gcd(one.ranks, heads(s));
+    Words fix = {"use ", &Parallel::cp_comm_type, " p2p"};
+    if (one.is_whole_cp)
+      fix = fix + Words{", or ", &Parallel::context_parallel_size, " ",
+                        largest_divisor(heads(s), one.ranks)};
+    else if (fewer > 1)
+      fix = fix + Words{", or divide heads among ", fewer};
+    return Message{one.flag(),
+                   {"divides attention heads, but the ", heads(s),
+                    " heads of a rank are no multiple of ", one.ranks_flag, " ", one.ranks},
+                   fix,
+                   {&Parallel::context_parallel_size, &Model::num_attention_heads,
+                    &Parallel::tensor_model_parallel_size}};
+  }
   return std::nullopt;
 }
 
-/// Returns the first exchange among whose ranks the heads can be divided, but not the groups.
-std::optional<HeadDivision> indivisible_groups(S s) {
+/// Refuses an exchange among whose ranks the heads can be divided, but not the groups.
+std::optional<Message> wrong_groups(S s) {
   for (const HeadDivision& one : head_divisions(s))
     if (heads(s) % one.ranks == 0 && groups(s) % one.ranks != 0 && one.ranks % groups(s) != 0)
-      return one;
+      return Message{one.flag(),
+                     {"divides query groups, but of the ", groups(s), " groups of a rank and ",
+                      one.ranks_flag, " ", one.ranks, " neither divides the other"},
+                     {"use ", &Parallel::cp_comm_type, " p2p"},
+                     {&Parallel::context_parallel_size, &Model::num_query_groups,
+                      &Model::num_attention_heads, &Parallel::tensor_model_parallel_size}};
   return std::nullopt;
 }
 
-Message heads_message(S s) {
-  const HeadDivision division = *indivisible_heads(s);
-  const std::int64_t fewer = std::gcd(division.ranks, heads(s));
-  Words fix = {"use ", &Parallel::cp_comm_type, " p2p"};
-  if (division.is_whole_cp)
-    fix = fix + Words{", or ", &Parallel::context_parallel_size, " ",
-                      largest_divisor(heads(s), division.ranks)};
-  else if (fewer > 1)
-    fix = fix + Words{", or divide heads among ", fewer};
-  return {division.flag(),
-          {"divides attention heads, but the ", heads(s), " heads of a rank are no multiple of ",
-           division.ranks_flag, " ", division.ranks},
-          fix,
-          {&Parallel::context_parallel_size, &Model::num_attention_heads,
-           &Parallel::tensor_model_parallel_size}};
-}
-
-Message groups_message(S s) {
-  const HeadDivision division = *indivisible_groups(s);
-  return {division.flag(),
-          {"divides query groups, but of the ", groups(s), " groups of a rank and ",
-           division.ranks_flag, " ", division.ranks, " neither divides the other"},
-          {"use ", &Parallel::cp_comm_type, " p2p"},
-          {&Parallel::context_parallel_size, &Model::num_query_groups, &Model::num_attention_heads,
-           &Parallel::tensor_model_parallel_size}};
-}
-
-Message levels_message(S s) {
+std::optional<Message> wrong_levels(S s) {
+  if (!uses(s, CpCommType::a2a_p2p) || has_levels(s)) return std::nullopt;
   const std::string fit = levels_of(cp(s));
-  return {{&Parallel::cp_comm_type, " a2a+p2p"},
-          {"needs two ", &Parallel::hierarchical_context_parallel_sizes, " whose product is ",
-           with_value(&Parallel::context_parallel_size), ", given ",
-           value(&Parallel::hierarchical_context_parallel_sizes)},
-          fit.empty() ? Words{"use ", &Parallel::cp_comm_type, " p2p, or a ",
-                              &Parallel::context_parallel_size, " that is a product"}
-                      : Words{"use ", &Parallel::hierarchical_context_parallel_sizes, " ", fit}};
+  return Message{{&Parallel::cp_comm_type, " a2a+p2p"},
+                 {"needs two ", &Parallel::hierarchical_context_parallel_sizes,
+                  " whose product is ", with_value(&Parallel::context_parallel_size), ", given ",
+                  value(&Parallel::hierarchical_context_parallel_sizes)},
+                 fit.empty()
+                     ? Words{"use ", &Parallel::cp_comm_type, " p2p, or a ",
+                             &Parallel::context_parallel_size, " that is a product"}
+                     : Words{"use ", &Parallel::hierarchical_context_parallel_sizes, " ", fit}};
 }
 
-bool has_indivisible_sequence(S s) {
-  return cp(s) > 1 && !s.parallel->hybrid_context_parallel && s.training->seq_length > 0 &&
-         s.training->seq_length % sequence_unit(s) != 0;
-}
-
-Message sequence_message(S s) {
-  const std::int64_t unit = sequence_unit(s);
+std::optional<Message> wrong_sequence(S s) {
+  const std::int64_t length = s.training->seq_length, unit = sequence_unit(s);
+  if (cp(s) == 1 || s.parallel->hybrid_context_parallel || length % unit == 0) return std::nullopt;
   const Words slice = {", of which ", &Parallel::sequence_parallel, " gives each rank of ",
                        &Parallel::tensor_model_parallel_size, " a slice"};
-  return {&Training::seq_length,
-          Words{value(&Training::seq_length), " is no multiple of ", unit, ": each rank of ",
-                with_value(&Parallel::context_parallel_size), " holds two equal chunks"} +
-              (unit > 2 * cp(s) ? slice : Words()),
-          {"use ", &Training::seq_length, " ", multiples_near(s.training->seq_length, unit)}};
+  return Message{&Training::seq_length,
+                 Words{length, " is no multiple of ", unit, ": each rank of ",
+                       with_value(&Parallel::context_parallel_size), " holds two equal chunks"} +
+                     (unit > 2 * cp(s) ? slice : Words()),
+                 {"use ", &Training::seq_length, " ", multiples_near(length, unit)}};
 }
 
-bool has_wrong_number_of_types(S s) {
-  const std::int64_t types = std::ssize(s.parallel->cp_comm_type);
-  return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && types != 1 &&
-         types != s.model->num_layers;
-}
 std::int64_t num_types(S s) { return std::ssize(s.parallel->cp_comm_type); }
+bool has_wrong_number_of_types(S s) {
+  return (cp(s) > 1 || s.parallel->hybrid_context_parallel) && num_types(s) != 1 &&
+         num_types(s) != s.model->num_layers;
+}
 
 /// Returns whether layers divide heads, which needs a number of ranks that is known beforehand.
 bool divides_heads(S s) {
@@ -156,8 +145,8 @@ const Rules& context_rules() {
       {&Parallel::cp_comm_type, " a2a+p2p and several ranks of ",
        &Parallel::context_parallel_size}};
   static const Rules rules = {
-      rule(has_indivisible_sequence, sequence_message),
-      rule([](S s) { return uses(s, CpCommType::a2a_p2p) && !has_levels(s); }, levels_message),
+      Rules(wrong_sequence),
+      Rules(wrong_levels),
       tunes({&Parallel::hierarchical_context_parallel_sizes}, has_two_levels),
   };
   return rules;
@@ -171,8 +160,8 @@ const Rules& context_sharding_rules() {
            {"names ", num_types, " types, ", &Model::num_layers, " is ", value(&Model::num_layers)},
            "give one for all layers, or one for each",
            {&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel}}),
-      rule([](S s) { return indivisible_heads(s).has_value(); }, heads_message),
-      rule([](S s) { return indivisible_groups(s).has_value(); }, groups_message),
+      Rules(wrong_heads),
+      Rules(wrong_groups),
       excludes(
           &Parallel::hybrid_context_parallel, &Moe::num_experts,
           {.why =

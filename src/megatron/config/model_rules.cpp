@@ -137,7 +137,9 @@ Rules gate_rules() {
   const std::vector<Setting> reads = {&Model::activation, &Model::gated_linear_unit,
                                       &Moe::num_experts, &Moe::layer_freq, &Model::num_layers};
   const Condition clamped_gates = {
-      can_clamp, {&Legacy::quick_geglu, ", or ", &Legacy::swiglu, " with experts"}, reads};
+      can_clamp,
+      {&Legacy::quick_geglu, ", or ", &Legacy::swiglu, " with layers of experts"},
+      reads};
   return {
       needs(&Model::activation_func_clamp_value, clamped_gates),
       needs(valued(&Model::glu_linear_offset), {is_quick_gated, &Legacy::quick_geglu, reads}),

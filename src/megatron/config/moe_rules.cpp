@@ -94,10 +94,8 @@ Rules layer_rules() {
   };
 }
 
+bool has_scales(const std::string& dtype) { return dtype != "fp32" && dtype != "bf16"; }
 bool has_scaled_states(S s) {
-  const auto has_scales = [](const std::string& dtype) {
-    return dtype != "fp32" && dtype != "bf16";
-  };
   return has_scales(s.optimizer->exp_avg_dtype) || has_scales(s.optimizer->exp_avg_sq_dtype);
 }
 

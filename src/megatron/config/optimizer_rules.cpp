@@ -1,8 +1,9 @@
-// Rules on the optimizer and on the offload of its state.
+// Rules on the optimizer, on its state, and on data types and loss scaling.
 #include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 
 namespace megatron {
@@ -13,6 +14,13 @@ using namespace rules;
 bool divides_shared_embedding(S s) {
   return s.parallel->use_distributed_optimizer && s.parallel->pipeline_model_parallel_size > 1 &&
          !s.model->untie_embeddings_and_output_weights;
+}
+
+constexpr const char* kBf16Gradients = ": only bfloat16 weights may have bfloat16 gradients";
+
+bool has_effective_scale(S s) {
+  const double scale = s.training->loss_scale.loss_scale.value_or(0);
+  return scale > 0 && scale != 1;
 }
 
 }  // namespace
@@ -35,6 +43,38 @@ const Rules& optimizer_settings_rules() {
               " divides an embedding that pipeline stages share"},
              {"add ", &Model::untie_embeddings_and_output_weights, ", or leave ",
               &Parallel::use_distributed_optimizer, " out"}),
+  };
+  return rules;
+}
+
+const Rules& precision_rules() {
+  static const Condition small_states =
+      any({valued(&Optimizer::exp_avg_dtype), valued(&Optimizer::exp_avg_sq_dtype),
+           valued(&Optimizer::main_grads_dtype)});
+  static const Rules rules = {
+      excludes(&Training::bf16, &Training::fp16,
+               {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
+      needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
+      excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
+      refuse({{has_effective_scale, &LossScale::loss_scale},
+              without(&Training::bf16),
+              without(&Training::fp16)},
+             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
+             {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"}),
+      at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
+      needs(small_states, &Optimizer::use_precision_aware_optimizer),
+      needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
+      excludes(is(&Optimizer::main_grads_dtype, "bf16"),
+               &Training::accumulate_allreduce_grads_in_fp32,
+               {.why = ": both set the type of the gradients"}),
+      refuse({&Optimizer::main_grads_error_feedback, without(&Optimizer::main_grads_dtype),
+              without(&Training::grad_reduce_in_bf16)},
+             "has no effect on fp32 gradients, which lose next to nothing",
+             {"add ", &Optimizer::main_grads_dtype, " bf16, or leave it out"}),
+      refuse({valued(&Optimizer::main_params_dtype)},
+             "is not in this version: fp16 would lose small updates",
+             {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
+      tunes({&Optimizer::use_precision_aware_optimizer}, is(&Optimizer::optimizer, "adam")),
   };
   return rules;
 }

@@ -14,6 +14,7 @@ using namespace rules;
 bool uses_window(S s) {
   return s.logger->profile || (!s.logger->trace.empty() && has_profile_window(*s.logger));
 }
+
 }  // namespace
 
 bool has_profile_window(const LoggerConfig& logger) {

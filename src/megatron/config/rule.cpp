@@ -203,10 +203,6 @@ Rules rule(const Condition& is_broken, Message message) {
   });
 }
 
-Rules rule(const Condition& is_broken, Message (*message)(S)) {
-  return when(is_broken, Rules([=](S s) { return std::optional(message(s)); }));
-}
-
 Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads) {
   return Rules([mistake, reads = std::move(reads)](S s) -> std::optional<Message> {
     const auto parts = mistake(s);

@@ -151,6 +151,7 @@ Condition without(const Condition& condition);
 /// Holds if one of them does. Its words are of those that hold: "--a, --b".
 Condition any(const std::vector<Condition>& conditions);
 
+/// Returns what is wrong, or nothing.
 using Check = std::function<std::optional<Message>(S)>;
 
 /// A list of rules. The forms below return one, and {needs(…), excludes(…)} joins several.
@@ -193,7 +194,6 @@ Rules required(const Setting& setting, const std::string& meaning);
 Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix);
 /// Refuses settings for which `is_broken` holds.
 Rules rule(const Condition& is_broken, Message message);
-Rules rule(const Condition& is_broken, Message (*message)(S));
 /// Refuses settings for which `mistake` finds one, unless one of `reads` could not be read.
 Rules reported(std::optional<UserError::Parts> (*mistake)(S), std::vector<Setting> reads);
 /// Limits rules to settings for which `applies` holds.
@@ -233,12 +233,11 @@ const Rules& memory_rules();
 const Rules& offload_rules();
 /// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
 const Rules& recomputed_module_rules();
-/// Rules on the optimizer and on the offload of its state (optimizer_rules.cpp).
+/// Rules on the optimizer and the offload of its state, and on data types (optimizer_rules.cpp).
 const Rules& optimizer_settings_rules();
+const Rules& precision_rules();
 /// Rules on section timeouts and result validation (resilience_rules.cpp).
 const Rules& resilience_rules();
-/// Rules on data types and loss scaling (precision_rules.cpp).
-const Rules& precision_rules();
 /// Rules on profiles, traces and stragglers (profile_rules.cpp).
 const Rules& profile_rules();
 /// Rules between the pipeline flags, and that the layers fit the pipeline (pipeline_rules.cpp).

@@ -99,13 +99,13 @@ Rules learning_rate_rules() {
 }
 
 Rules weight_decay_rules() {
-  const Condition increases = {
-      [](S s) { return s.scheduler->weight_decay_incr_style != WeightDecayIncrStyle::constant; },
-      {&Scheduler::weight_decay_incr_style, " linear or cosine"}};
   return {
       needs(valued(&Scheduler::weight_decay_incr_style), &Scheduler::start_weight_decay),
       needs(valued(&Scheduler::weight_decay_incr_style), &Scheduler::end_weight_decay),
-      tunes({&Scheduler::start_weight_decay, &Scheduler::end_weight_decay}, increases),
+      tunes({&Scheduler::start_weight_decay, &Scheduler::end_weight_decay},
+            &Scheduler::weight_decay_incr_style,
+            {.fix = {"add ", &Scheduler::weight_decay_incr_style, " linear or cosine, or use ",
+                     &Optimizer::weight_decay, " alone"}}),
       excludes(&Scheduler::override_opt_param_scheduler,
                &Scheduler::use_checkpoint_opt_param_scheduler),
   };
