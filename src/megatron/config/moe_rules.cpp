@@ -8,7 +8,6 @@
 #include "megatron/config/rule.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/config/transformer_enums.h"
 
 namespace megatron {
 namespace {

@@ -1,6 +1,5 @@
 // Rules on what samples are made of: fill-in-the-middle, packed documents and conversations.
 #include "megatron/config/data_config.h"
-#include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/tokenizer_config.h"
 
