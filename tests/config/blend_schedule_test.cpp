@@ -122,7 +122,7 @@ TEST(TrainEpochsRules, AreTheLengthOfARun) {
       {{"--train-iters", "0", "--train-samples", "40", "--train-epochs", "1"},
        1,
        "--train-epochs: excludes --train-samples 40"},
-      {{"--train-iters", "0"}, 1, "--train-epochs N"},
+      {{"--train-iters", "0"}, 1, "--train-epochs X"},
       {{"--train-iters", "0", "--train-epochs", "0"}, 1, "must be above 0"},
       {{"--train-iters", "0", "--train-epochs", "-1"}, 1, "must be above 0"},
       {{"--train-iters", "0", "--train-epochs", "nan"}, 1, "--train-epochs"},
