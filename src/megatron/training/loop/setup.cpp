@@ -70,8 +70,8 @@ std::unique_ptr<SectionWatch> watch_sections(const Settings& settings, const Ran
   sections->begin_setup();
   if (!sections->is_enabled()) return sections;
   out << "section timeouts: " << sections->limits().text() << std::endl;
-  if (!sections->file_trouble().empty())
-    warnings.add("the section timeouts are calculated anew: " + sections->file_trouble(), out);
+  if (!sections->file_problem().empty())
+    warnings.add("the section timeouts are calculated anew: " + sections->file_problem(), out);
   if (!sections->limits().has_any() && !settings.fault_tolerance->calc_ft_timeouts)
     warnings.add(
         "--enable-ft-package has no timeout to apply: give --ft-rank-section-timeouts or "
@@ -132,7 +132,7 @@ Trainer set_up(const RunConfig& run, std::ostream& out, const RankContext& world
   std::unique_ptr<SectionWatch> sections = watch_sections(given, world, warnings, out);
   const HostMemory memory_before_model = given.logger->log_memory ? host_memory() : HostMemory{};
   auto [plan, tokenizer] = resolve_run(run, here, warnings, out);
-  if (plan.source && !plan.source->is_local) sections->note_loaded();
+  if (plan.source && !plan.source->is_local) sections->record_load();
   SaveFolders folders =
       open_save_folders(*plan.settings.checkpoint, plan.source, plan.rank, warnings, out);
   skip_rejected_iterations(plan.settings, plan.rank, out);

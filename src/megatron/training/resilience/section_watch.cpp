@@ -27,7 +27,7 @@ SectionWatch::SectionWatch(SectionWatchOptions options)
       read_calculated_limits(section_limits_path(options_.save), limits_);
   } catch (const UserError& error) {
     limits_ = SectionLimits::from(options_.config);
-    file_trouble_ = error.what();
+    file_problem_ = error.what();
   }
   open_.push_back({.section = kOutOfSection, .is_measured = false});
 }

@@ -77,8 +77,8 @@ class SectionWatch {
   /// discarded, and so is what was measured. Returns whether there were such limits.
   bool set_load(const StepLoad& load);
   /// Records that the state came from a checkpoint, whose reading is a part of setup.
-  void note_loaded() { is_loaded_ = true; }
-  void note_saved() { ++num_saves_; }
+  void record_load() { is_loaded_ = true; }
+  void record_save() { ++num_saves_; }
 
   /// With --calc-ft-timeouts, calculates the limits anew from the longest sections of all ranks;
   /// rank 0 writes them to ft_state.json. Returns the limits as text, else "". Collective over
@@ -89,7 +89,7 @@ class SectionWatch {
   const SectionLimits& limits() const { return limits_; }
   /// Returns why ft_state.json could not be read, in which case its limits are calculated anew; or
   /// "".
-  const std::string& file_trouble() const { return file_trouble_; }
+  const std::string& file_problem() const { return file_problem_; }
 
  private:
   /// A section that is open, or the time outside of all.
@@ -114,7 +114,7 @@ class SectionWatch {
   bool is_enabled_ = false;
   SectionWatchOptions options_;
   SectionLimits limits_;
-  std::string file_trouble_;
+  std::string file_problem_;
   std::vector<Open> open_;  ///< from the outermost to the innermost; the first is out of section
   PerSection<double> longest_s_ = {};
   std::int64_t num_steps_ = 0, num_evaluation_steps_ = 0, num_saves_ = 0;

@@ -117,7 +117,7 @@ void CheckpointSaver::save() {
     const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
     save_persistent(iteration);
   }
-  context_.sections.note_saved();
+  context_.sections.record_save();
   calculate_section_timeouts(/*is_at_end=*/false);
 }
 
