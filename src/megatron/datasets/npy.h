@@ -28,7 +28,6 @@ class NpyArray {
   /// Takes ownership of `values`, a vector or a LargeArray, as an array of `columns` columns (0:
   /// one-dimensional).
   template <class Values>
-  requires requires(const Values& values) { npy_type(values.data()); }
   explicit NpyArray(Values values, std::int64_t columns = 0)
       : type_(npy_type(values.data())), size_(static_cast<std::int64_t>(values.size())) {
     if (columns == 0) shape_ = {size_};
