@@ -102,12 +102,11 @@ Rules position_rules() {
            s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
   };
   return {
-      refuse(
-          {{forbids_learned_positions, &Legacy::no_position_embedding},
-           is(&Model::position_embedding_type, "learned_absolute")},
-          "requires no learned positions, but the model has them",
-          {"add ", &Model::position_embedding_type,
-           " rope, or none for a model without any positions"}),
+      refuse({{forbids_learned_positions, &Legacy::no_position_embedding},
+              is(&Model::position_embedding_type, "learned_absolute")},
+             "requires no learned positions, but the model has them",
+             {"add ", &Model::position_embedding_type,
+              " rope, or none for a model without any positions"}),
       rule(has_odd_rotation,
            {&Model::rotary_percent,
             {value(&Model::rotary_percent), " of ", value(&Model::kv_channels),

@@ -1,5 +1,5 @@
-// Names of data. The input holds words separated by NUL bytes: the first is the content of a file of
-// --per-split-data-args-path, all are a list of weights and prefixes.
+// Names of data. The input holds words separated by NUL bytes: the first is the content of a file
+// of --per-split-data-args-path, all are a list of weights and prefixes.
 #include <vector>
 
 #include "fuzz/target.h"
