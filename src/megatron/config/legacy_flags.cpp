@@ -90,7 +90,7 @@ void add_positions(FieldTable<Settings>& t) {
       "Megatron-LM)");
   add_switch(
       t, "no_position_embedding", &LegacyFlags::no_position_embedding,
-      [](const Settings&) { return false; },
+      [](const Settings& s) { return s.legacy->no_position_embedding; },
       "require a model without learned positions (deprecated in Megatron-LM)")
       .hidden();
   add_switch(

@@ -92,9 +92,6 @@ bool has_odd_rotation(S s) {
          (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0);
 }
 
-/// The setting itself shows false always, since the position embedding replaces it in dumps.
-bool forbids_learned_positions(S s) { return s.legacy->no_position_embedding; }
-
 Rules position_rules() {
   const auto is_scaled = [](S s) { return s.model->rope_scaling_type != RopeScaling::none; };
   const auto is_reversed = [](S s) {
@@ -102,11 +99,11 @@ Rules position_rules() {
            s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
   };
   return {
-      refuse({{forbids_learned_positions, &Legacy::no_position_embedding},
-              is(&Model::position_embedding_type, "learned_absolute")},
-             "requires no learned positions, but the model has them",
-             {"add ", &Model::position_embedding_type,
-              " rope, or none for a model without any positions"}),
+      refuse(
+          {&Legacy::no_position_embedding, is(&Model::position_embedding_type, "learned_absolute")},
+          "requires no learned positions, but the model has them",
+          {"add ", &Model::position_embedding_type,
+           " rope, or none for a model without any positions"}),
       rule(has_odd_rotation,
            {&Model::rotary_percent,
             {value(&Model::rotary_percent), " of ", value(&Model::kv_channels),
