@@ -2,13 +2,14 @@
 # Times training steps against PyTorch on the same shapes, in one run (bench/suite/main.py). With
 # `ranks` as the first argument it times one rank and two (ranks.py); with `startup`, how long ranks
 # take to start (startup.py); with `context`, long sequences over ranks (bench/context); with
-# `memory`, memory against its prediction (bench/memory); with `small-memory`, FSDP and recomputation
-# against PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`, tokenizers and
-# their trainers against the packages (bench/tokenizers); with `tokenizer-start`, the start of large
-# vocabularies; with `sample-index`, the sample order of a large corpus against megatron-core's
-# helpers (bench/sample_index); with `preprocess-data`, that command against Megatron-LM's script;
-# with `loader`, the loader of training data against mock data (bench/loader); with `control-plane`,
-# how long 10,000 simulated ranks take to meet and to learn of a death (bench/control_plane).
+# `memory`, memory against its prediction (bench/memory); with `small-memory`, FSDP and
+# recomputation against PyTorch's (small_memory.py); with `tokenizers` and `tokenizer-training`,
+# tokenizers and their trainers against the packages (bench/tokenizers); with `tokenizer-start`, the
+# start of large vocabularies; with `sample-index`, the sample order of a large corpus against
+# megatron-core's helpers (bench/sample_index); with `preprocess-data`, that command against
+# Megatron-LM's script; with `loader`, the loader of training data against mock data (bench/loader);
+# with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
+# (bench/control_plane).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."

@@ -115,6 +115,7 @@ class Tidy:
         self.folder = arguments.cache
         self.folder.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + arguments.seconds
+        self.finds: list[str] = []
         self.common = hashlib.sha256(pathlib.Path(__file__).read_bytes())
         versions = [output_of(arguments.program, "--version"), output_of("c++", "--version")]
         if shutil.which("dpkg-query"):
@@ -153,6 +154,7 @@ class Tidy:
         if done.returncode:
             sys.stdout.write(done.stdout.rstrip() + "\n")
             sys.stdout.flush()
+            self.finds += re.findall(r"^\S+ (?:error|warning): .*$", done.stdout, re.MULTILINE)
             return False
         names = self.sources.closure(source)
         if names is not None and self.sources.is_unchanged(names):
@@ -204,6 +206,9 @@ def main() -> int:
         within = f"{arguments.seconds:g} s (LINT_SECONDS)"
         print(f"\n!! lint: {len(left_out)} sources were not checked within {within}:\n")
         print("  " + "\n  ".join(left_out))
+    if False in results:
+        finds = sorted(set(tidy.finds))
+        print("\nlint: what clang-tidy found, once more:\n  " + "\n  ".join(finds))
     return 1 if False in results else 0
 
 

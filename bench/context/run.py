@@ -1,5 +1,6 @@
 """Measures context parallelism with the real program: memory of a rank against the planner's
-formula, time per token with four ranks against one, and the share of a step that waits for the ring.
+formula, time per token with four ranks against one, and the share of a step that waits for the
+ring.
 
 Each case trains a GPT of one layer on mock data. Four ranks of one thread each share every sequence
 (cp 4). In turns with them, one rank with four threads does the same work alone (cp 1). CPU time,

@@ -66,7 +66,7 @@ std::shared_ptr<SharedMemory> SharedMemory::for_threads(std::size_t bytes) {
 
 std::shared_ptr<SharedMemory> SharedMemory::for_processes(std::size_t bytes) {
   const std::size_t whole = bytes + kTokenBytes;
-  Descriptor file(::memfd_create(kSharedMemoryName.data(), MFD_CLOEXEC));
+  Descriptor file(::memfd_create(kSharedMemoryName, MFD_CLOEXEC));
   std::byte* data = file.is_open() && ::ftruncate(file.number(), static_cast<off_t>(whole)) == 0
                         ? map(whole, MAP_SHARED | MAP_NORESERVE, file.number())
                         : nullptr;

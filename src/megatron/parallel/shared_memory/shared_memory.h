@@ -6,14 +6,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "megatron/base/descriptor.h"
 
 namespace megatron {
 
 /// The name of the memory between processes in /proc/self/maps.
-inline constexpr std::string_view kSharedMemoryName = "megatron-ranks";
+inline constexpr const char* kSharedMemoryName = "megatron-ranks";
 
 class SharedMemory {
  public:
