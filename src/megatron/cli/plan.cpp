@@ -18,6 +18,7 @@
 #include "megatron/config/field_table.h"
 #include "megatron/config/layout_plan_fields.h"
 #include "megatron/config/memory_plan_fields.h"
+#include "megatron/config/mesh_sizes.h"
 #include "megatron/config/model_families.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
@@ -50,11 +51,11 @@ struct PlanOptions {
       data_parallel_size;
   std::vector<std::string> stage_times{"1,1,1"};
   double message_time = 0, joined_time_share = 1;
-  std::int64_t world_size = 0, max_layouts = 20;
+  std::int64_t world_size = 0, gpus_per_host = kGpusPerHost, max_layouts = 20;
   bool show_context = false, memory = false;
   double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
          link_latency_us = kLinkLatencyUs;
-  std::optional<double> memory_limit_gib;
+  double memory_limit_gib = kMemoryLimitGib;
   std::optional<double> pipeline_activation_limit;
   std::string model = "gpt";
   Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
@@ -343,8 +344,9 @@ int run_plan(std::span<const std::string> args) {
     return run_plan_context(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
-    refuse_beside(args, "--memory",
-                  {"--show-schedule", "--compare", "--memory-limit-gib", "--max-layouts"});
+    refuse_beside(
+        args, "--memory",
+        {"--show-schedule", "--compare", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"});
     return run_plan_memory_frontend(args);
   }
   if (wants_layouts && !wants_schedule && !wants_help) return run_plan_layouts_frontend(args);
@@ -355,7 +357,8 @@ int run_plan(std::span<const std::string> args) {
                      "add --world-size N for the layouts of a model over N ranks, "
                      "--show-schedule to draw a pipeline schedule, --show-context to draw context "
                      "parallelism, or --memory for where the memory of a run goes"});
-  for (const char* flag : {"--world-size", "--memory-limit-gib", "--max-layouts"}) {
+  for (const char* flag :
+       {"--world-size", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"}) {
     if (is_given(args, flag))
       throw UserError({std::string(flag) + " excludes --show-schedule", "",
                        "use --pipeline-model-parallel-size for the ranks of a schedule"});

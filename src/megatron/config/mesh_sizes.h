@@ -11,6 +11,9 @@ namespace megatron {
 
 struct ParallelConfig;
 
+/// The ranks of a host, unless a flag says otherwise.
+inline constexpr std::int64_t kGpusPerHost = 8;
+
 /// The number of ranks along each axis of the mesh. The remaining factor of the world size is data
 /// parallel.
 struct MeshSizes {

@@ -4,7 +4,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/cp_comm_type.h"
-#include "megatron/config/layout_plan_fields.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/memory_plan_fields.h"

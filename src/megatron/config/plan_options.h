@@ -7,6 +7,7 @@
 #include <string>
 
 #include "megatron/config/command_line.h"
+#include "megatron/config/layout_plan_fields.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/settings.h"
 
@@ -14,8 +15,8 @@ namespace megatron {
 
 /// What `plan --world-size` was asked for: layouts of the run's model over these ranks.
 struct LayoutPlanOptions {
-  std::int64_t world_size = 0, max_layouts = 20;
-  std::optional<double> memory_limit_gib;
+  std::int64_t world_size = 0, gpus_per_host = kGpusPerHost, max_layouts = 20;
+  double memory_limit_gib = kMemoryLimitGib;
   bool json = false;
   std::string model = "gpt";
   Settings run;

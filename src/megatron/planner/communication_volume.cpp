@@ -1,10 +1,12 @@
 #include "megatron/planner/communication_volume.h"
 
 #include <algorithm>
+#include <map>
 
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -51,6 +53,17 @@ double dispatch_bytes(const TransformerConfig& config, std::int64_t expert_paral
   return tokens * static_cast<double>(moe.router_topk) * row_bytes * ((ep - 1) / ep + etp - 1);
 }
 
+double share_between_hosts(const RankList& group, std::int64_t gpus_per_host, bool all_to_all) {
+  std::map<std::int64_t, double> hosts;  // the number of ranks on each
+  for (const std::int64_t rank : group) hosts[rank / gpus_per_host] += 1;
+  if (hosts.size() < 2) return 0;
+  const double ranks = static_cast<double>(group.size());
+  if (!all_to_all) return static_cast<double>(hosts.size()) / ranks;
+  double pairs = 0;  // on one host
+  for (const auto& [host, count] : hosts) pairs += count * (count - 1);
+  return 1 - pairs / (ranks * (ranks - 1));
+}
+
 CommunicationVolume activation_volume(const Settings& settings, const ActivationLayout& layout,
                                       const std::vector<std::int64_t>& layers,
                                       std::int64_t num_microbatches) {
@@ -73,7 +86,9 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
   CommunicationVolume volume;
   volume.tensor = microbatches * 2 * num_blocks * 2 * (tp - 1) / tp * hidden_bytes;
   if (settings.parallel->pipeline_model_parallel_size > 1)
-    volume.pipeline = microbatches * 2 * stage_bytes;
+    volume.pipeline =
+        microbatches * 2 * stage_bytes *
+        static_cast<double>(num_pipeline_chunks(*settings.parallel, model.num_layers));
   for (const std::int64_t layer : layers)
     volume.context +=
         microbatches * context_bytes(model, layout.context_options.comm_type_of(layer), layout);

@@ -1,7 +1,12 @@
 #include "megatron/planner/plan_layouts.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <span>
 
+#include "megatron/base/format.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/optimizer_config.h"
@@ -19,6 +24,9 @@
 
 namespace megatron {
 namespace {
+
+/// The longest sequences that published layouts leave whole where memory suffices.
+constexpr std::int64_t kShortSequence = 32768;
 
 /// Returns the divisors of `number` and the powers of two, up to `limit`, ascending.
 std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
@@ -43,13 +51,13 @@ double sharded_bytes(const Settings& settings, double weights, std::int64_t num_
                                              : microbatches * of_gradients + of_weights;
 }
 
-/// Returns the bytes of gradients and weights that a rank sends over the ranks that hold the same
+/// Adds the bytes of gradients and weights that a rank sends over the ranks that hold the same
 /// weights: a ring all-reduce of the gradients, or with the distributed optimizer a reduce-scatter
 /// of them and an all-gather of the weights.
-double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layout) {
+void add_data_parallel_bytes(const Settings& settings, LayoutCandidate& layout) {
   const RankMemory& memory = layout.memory;
   const double weights = memory.num_dense_weights + memory.num_expert_weights;
-  if (weights == 0) return 0;
+  if (weights == 0) return;
   const auto share = [](std::int64_t ranks) {
     return static_cast<double>(ranks - 1) / static_cast<double>(ranks);
   };
@@ -58,11 +66,34 @@ double data_parallel_bytes(const Settings& settings, const LayoutCandidate& layo
           ? sharded_bytes(settings, weights, layout.num_microbatches)
           : memory.gradients + (settings.parallel->use_distributed_optimizer ? memory.parameters
                                                                              : memory.gradients);
-  return sent *
-         (memory.num_dense_weights * share(layout.data_parallel * layout.sizes.cp) +
-          memory.num_expert_weights * share(layout.expert_data_parallel)) /
-         weights;
+  layout.communication.data =
+      sent * (memory.num_dense_weights * share(layout.data_parallel * layout.sizes.cp)) / weights;
+  layout.communication.expert_data =
+      sent * (memory.num_expert_weights * share(layout.expert_data_parallel)) / weights;
 }
+
+/// Returns the bytes that leave the host of a rank, on average over the groups of rank 0.
+double bytes_between_hosts(const CommunicationVolume& sent, const Settings& settings,
+                           const Mesh& mesh, std::int64_t gpus_per_host) {
+  const auto share = [&](const char* axis, bool all_to_all = false) {
+    return share_between_hosts(mesh.group(0, axis), gpus_per_host, all_to_all);
+  };
+  const bool divides_heads = settings.parallel->cp_comm_type.front() == CpCommType::a2a,
+             dispatches =
+                 settings.model->moe.token_dispatcher_type != TokenDispatcherType::allgather;
+  return sent.tensor * share("tp") + sent.context * share("cp", divides_heads) +
+         sent.pipeline * share("pp") + sent.expert * share("etp-ep", dispatches) +
+         sent.data * share("dp-cp") + sent.expert_data * share("edp");
+}
+
+/// What decides between layouts that fit, most important first. Between hosts it is the number of
+/// powers of four above the least.
+using LayoutOrder = std::array<double, 4>;
+
+/// Why a layout comes after the best, by the first number in which it differs.
+constexpr std::array<const char*, 5> kReasons{"short sequences need no cp", "more off-host",
+                                              "larger bubble", "more in-host",
+                                              "fits, little off-host, small bubble"};
 
 }  // namespace
 
@@ -102,11 +133,16 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
                            sizes_for(settings.model->num_layers, world)),
               eps = choose(&Parallel::expert_model_parallel_size, given.ep,
                            experts > 0 ? sizes_for(experts, world) : Sizes{1});
+  const auto is_considered = [&](std::int64_t tp, std::int64_t cp) {
+    return tp * cp == tps.front() * cps.front() || world <= request.gpus_per_host ||
+           request.gpus_per_host % (tp * cp) == 0;
+  };
   std::vector<MeshSizes> all;
   for (const std::int64_t tp : tps) {
     const Sizes etps = choose(&Parallel::expert_tensor_parallel_size, given.expert_tp(),
                               experts > 0 && tp > 1 ? Sizes{1, tp} : Sizes{tp});
     for (const std::int64_t cp : cps) {
+      if (!is_considered(tp, cp)) continue;
       for (const std::int64_t pp : pps) {
         for (const std::int64_t ep : eps) {
           for (const std::int64_t etp : etps) {
@@ -144,7 +180,7 @@ std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world
 }
 
 LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
-                                std::int64_t world_size) {
+                                std::int64_t world_size, std::int64_t gpus_per_host) {
   const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
   const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
   LayoutCandidate candidate{.sizes = mesh.sizes(),
@@ -154,6 +190,9 @@ LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& fam
                             .num_microbatches = first_num_microbatches(settings, world_size),
                             .memory = {},
                             .communication = {}};
+  const auto waits = static_cast<double>(layout.num_ranks - 1);
+  candidate.bubble =
+      waits / (static_cast<double>(layout.num_chunks * candidate.num_microbatches) + waits);
   for (const Rank& rank : pipeline_ranks(settings, world_size)) {
     const RankMemory memory =
         predict_rank_memory(settings, family, rank, layout, candidate.num_microbatches);
@@ -163,7 +202,9 @@ LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& fam
         activation_volume(settings, activation_layout(settings, rank),
                           layers_of(layout, rank.pp.rank), candidate.num_microbatches);
   }
-  candidate.communication.data = data_parallel_bytes(settings, candidate);
+  add_data_parallel_bytes(settings, candidate);
+  candidate.communication.between_hosts =
+      bytes_between_hosts(candidate.communication, settings, mesh, gpus_per_host);
   return candidate;
 }
 
@@ -176,7 +217,9 @@ std::vector<LayoutCandidate> search_layouts(const Settings& settings, const Mode
     if (problems.empty()) {
       const Settings chosen = settings_with(settings, sizes, request.world_size);
       problems = check_layout(chosen, request.world_size);
-      if (problems.empty()) layouts.push_back(evaluate_layout(chosen, family, request.world_size));
+      if (problems.empty())
+        layouts.push_back(
+            evaluate_layout(chosen, family, request.world_size, request.gpus_per_host));
     }
     if (first_problems.empty()) first_problems = std::move(problems);
   }
@@ -186,16 +229,32 @@ std::vector<LayoutCandidate> search_layouts(const Settings& settings, const Mode
   return layouts;
 }
 
-std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit) {
-  const auto fits = [&](const LayoutCandidate& layout) {
+std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit,
+                         std::int64_t seq_length) {
+  constexpr double kGibibyte = 1 << 30;
+  const auto rest = std::ranges::stable_partition(layouts, [&](const LayoutCandidate& layout) {
     return layout.memory.total() <= memory_limit;
+  });
+  const std::span<LayoutCandidate> fitting(layouts.begin(), rest.begin());
+  double least = std::numeric_limits<double>::max();
+  for (const LayoutCandidate& layout : fitting)
+    least = std::min(least, layout.communication.between_hosts);
+  const auto order = [&](const LayoutCandidate& layout) {
+    const double sent = layout.communication.between_hosts;
+    return LayoutOrder{seq_length > kShortSequence ? 1 : static_cast<double>(layout.sizes.cp),
+                       sent <= least ? 0 : std::floor(std::log2(sent / least) / 2), layout.bubble,
+                       layout.communication.inside_host()};
   };
-  const auto rest = std::ranges::stable_partition(layouts, fits);
-  std::stable_sort(layouts.begin(), rest.begin(),
-                   [](const LayoutCandidate& a, const LayoutCandidate& b) {
-                     return a.communication.total() < b.communication.total();
-                   });
-  return static_cast<std::size_t>(rest.begin() - layouts.begin());
+  std::ranges::stable_sort(fitting, {}, order);
+  for (LayoutCandidate& layout : fitting) {
+    const LayoutOrder own = order(layout), best = order(fitting.front());
+    const auto first = std::ranges::mismatch(own, best).in1 - own.begin();
+    layout.why = kReasons[static_cast<std::size_t>(first)];
+  }
+  for (LayoutCandidate& layout : rest)
+    layout.why =
+        format("above the limit by %.3g GiB", (layout.memory.total() - memory_limit) / kGibibyte);
+  return fitting.size();
 }
 
 }  // namespace megatron

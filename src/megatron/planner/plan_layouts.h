@@ -1,6 +1,6 @@
 // Searches the ways to divide a run over a number of ranks: which sizes of tensor, context,
-// pipeline and expert parallelism fit the model, how much memory a rank needs, and how much it
-// sends.
+// pipeline and expert parallelism fit the model, how much memory a rank needs, how much it sends
+// inside and between hosts, and how long it waits for other stages.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,15 @@ struct LayoutCandidate {
   std::int64_t num_microbatches = 1;
   RankMemory memory;                  ///< of the pipeline rank that needs most
   CommunicationVolume communication;  ///< bytes that this rank sends per step
+  /// Idle part of a step in 1F1B or interleaved 1F1B, with stages that take equally long: with p
+  /// ranks, v chunks and m microbatches (p − 1) ÷ (v·m + p − 1) (Narayanan et al. 2021, arXiv
+  /// 2104.04473, section 2.2).
+  double bubble = 0;
+  std::string why = {};  ///< its place among all: of rank_layouts()
 };
 
 struct LayoutRequest {
-  std::int64_t world_size = 1;
+  std::int64_t world_size = 1, gpus_per_host = kGpusPerHost;
   /// Names of the fields of parallelism whose values in the settings are kept. The search varies
   /// the others: tensor_model_parallel_size, context_parallel_size, pipeline_model_parallel_size
   /// and, for models with experts, expert_model_parallel_size and expert_tensor_parallel_size.
@@ -44,7 +49,7 @@ Problems check_layout(const Settings& settings, std::int64_t world_size);
 
 /// Returns the sizes that a search considers, valid or not: powers of two and the divisors of the
 /// number of layers (pipeline) or experts, and for cp the divisors of half the sequence, up to the
-/// world size.
+/// world size. The ranks of tp × cp stay within a host, as far as one of the two is free.
 std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request);
 
 /// Returns the ranks of the first pipeline, without communicators. `settings` must pass
@@ -56,15 +61,20 @@ std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world
 
 /// Returns the memory and communication of one layout. `settings` must pass check_layout().
 LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
-                                std::int64_t world_size);
+                                std::int64_t world_size, std::int64_t gpus_per_host = kGpusPerHost);
 
 /// Returns the valid layouts, least memory first. UserError with the problems of the given sizes if
 /// there is none. `settings` must be valid on one rank but for the sizes.
 std::vector<LayoutCandidate> search_layouts(const Settings& settings, const ModelFamily& family,
                                             const LayoutRequest& request);
 
-/// Moves the layouts that need at most `memory_limit` bytes to the front, those that send least
-/// first; the others follow, least memory first. Returns the number of those that fit.
-std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit);
+/// Sorts layouts as one would choose them, and says why. First come those that need at most
+/// `memory_limit` bytes, without cp if sequences of `seq_length` tokens are short for it (32,768 or
+/// fewer), then those that send least between hosts, have the smallest bubble, and send least
+/// inside hosts. Amounts between hosts count as equal up to 4, 16, … times the least: gradients and
+/// weights are sent while layers compute, but a bubble is lost. Layouts that do not fit keep their
+/// order. Returns the number of those that fit.
+std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_limit,
+                         std::int64_t seq_length);
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
 // Implements `megatron plan --world-size N`: searches layouts of a model over ranks and prints the
-// memory of a rank by part.
+// memory of a rank by part, what it sends and why a layout stands where it does.
 #include <algorithm>
 #include <iostream>
 
@@ -11,6 +11,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
 
@@ -20,7 +21,7 @@ namespace {
 constexpr double kGibibyte = 1 << 30;
 
 LayoutRequest layout_request(const LayoutPlanOptions& options) {
-  LayoutRequest request{.world_size = options.world_size};
+  LayoutRequest request{.world_size = options.world_size, .gpus_per_host = options.gpus_per_host};
   for (const auto& [name, origin] : options.parsed.origins) request.fixed.insert(name);
   return request;
 }
@@ -53,26 +54,24 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
   const RankMemory& memory = layout.memory;
   for (const double bytes :
        {memory.parameters, memory.gradients, memory.main_parameters + memory.optimizer_state,
-        memory.activations, memory.buffers, memory.total(), layout.communication.total()})
+        memory.activations, memory.buffers, memory.total(), layout.communication.inside_host(),
+        layout.communication.between_hosts})
     text += format(" %11.3f", bytes / kGibibyte);
-  return text;
+  return text + format(" %8.1f  %s\n", 100 * layout.bubble, layout.why.c_str());
 }
 
-std::string table_text(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
+std::string table_text(const std::vector<LayoutCandidate>& layouts,
                        const LayoutPlanOptions& options) {
   const bool has_experts = options.run.model->moe.num_experts > 0;
   std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
-  for (const char* name :
-       {"parameters", "gradients", "optimizer", "activations", "buffers", "total GiB", "sent GiB"})
+  for (const char* name : {"parameters", "gradients", "optimizer", "activations", "buffers",
+                           "total GiB", "in-host", "off-host"})
     text += format(" %11s", name);
-  text += "\n";
+  text += " bubble %  why\n";
   const auto count =
       std::min<std::size_t>(layouts.size(), static_cast<std::size_t>(options.max_layouts));
-  for (std::size_t i = 0; i < count; ++i) {
-    text += row(layouts[i], has_experts) +
-            (options.memory_limit_gib && i >= num_fitting ? "  above the limit\n" : "\n");
-  }
+  for (std::size_t i = 0; i < count; ++i) text += row(layouts[i], has_experts);
   if (count < layouts.size())
     text += "and " + std::to_string(layouts.size() - count) + " more (--max-layouts)\n";
   return text;
@@ -84,7 +83,9 @@ JsonText layout_json(const LayoutCandidate& layout, bool has_experts) {
                 {"pipeline_model_parallel_size", layout.sizes.pp},
                 {"data_parallel_size", layout.data_parallel},
                 {"sequence_parallel", layout.sequence_parallel},
-                {"num_microbatches", layout.num_microbatches}};
+                {"num_microbatches", layout.num_microbatches},
+                {"bubble", layout.bubble},
+                {"why", layout.why}};
   if (has_experts) {
     json["expert_model_parallel_size"] = layout.sizes.ep;
     json["expert_tensor_parallel_size"] = layout.sizes.expert_tp();
@@ -99,9 +100,14 @@ JsonText layout_json(const LayoutCandidate& layout, bool has_experts) {
                           {"buffers", memory.buffers},
                           {"total", memory.total()}};
   const CommunicationVolume& sent = layout.communication;
-  json["sent_bytes"] = {{"tensor", sent.tensor},     {"context", sent.context},
-                        {"pipeline", sent.pipeline}, {"expert", sent.expert},
-                        {"data", sent.data},         {"total", sent.total()}};
+  json["sent_bytes"] = {{"tensor", sent.tensor},
+                        {"context", sent.context},
+                        {"pipeline", sent.pipeline},
+                        {"expert", sent.expert},
+                        {"data", sent.data + sent.expert_data},
+                        {"total", sent.total()},
+                        {"inside_host", sent.inside_host()},
+                        {"between_hosts", sent.between_hosts}};
   return json;
 }
 
@@ -110,12 +116,11 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
   JsonText list = JsonText::array();
   for (const LayoutCandidate& layout : layouts)
     list.push_back(layout_json(layout, options.run.model->moe.num_experts > 0));
-  JsonText json{{"world_size", options.world_size}};
-  if (options.memory_limit_gib) {
-    json["memory_limit_bytes"] = *options.memory_limit_gib * kGibibyte;
-    json["num_fitting"] = num_fitting;
-  }
-  json["layouts"] = std::move(list);
+  const JsonText json{{"world_size", options.world_size},
+                      {"gpus_per_host", options.gpus_per_host},
+                      {"memory_limit_bytes", options.memory_limit_gib * kGibibyte},
+                      {"num_fitting", num_fitting},
+                      {"layouts", std::move(list)}};
   return json.dump() + "\n";
 }
 
@@ -129,11 +134,14 @@ int run_plan_layouts(std::span<const std::string> args) {
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =
       search_layouts(options.run, find_model_family(options.model), request);
-  const std::size_t num_fitting = options.memory_limit_gib
-                                      ? rank_layouts(layouts, *options.memory_limit_gib * kGibibyte)
-                                      : layouts.size();
+  const std::size_t num_fitting =
+      rank_layouts(layouts, options.memory_limit_gib * kGibibyte, options.run.training->seq_length);
+  if (num_fitting == 0)
+    std::cerr
+        << "note: no layout fits --memory-limit-gib; --recompute-granularity full needs less, "
+           "and a larger --gpus-per-host allows more ranks of tp and cp\n";
   std::cout << (options.json ? layouts_json(layouts, num_fitting, options)
-                             : table_text(layouts, num_fitting, options));
+                             : table_text(layouts, options));
   return 0;
 }
 
