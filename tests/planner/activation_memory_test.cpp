@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
@@ -209,6 +211,23 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   ActivationLayout whole = layout;
   whole.sequence_parallel = false;
   EXPECT_EQ(activation_volume(settings, whole, {0, 1}, 3).tensor, 3 * 4.5 * 2 * hidden);
+  settings.parallel->num_virtual_stages_per_pipeline_rank = 2;
+  EXPECT_EQ(activation_volume(settings, layout, {0, 1}, 3).pipeline, 2 * volume.pipeline)
+      << "each chunk sends its rows";
+}
+
+// Of 16 ranks on 2 hosts of 8, 2 links of the ring connect hosts, and 8 of each rank's 15 peers are
+// on the other host.
+TEST(ShareBetweenHosts, OfRingsAndOfAllPairs) {
+  RankList all(16);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_DOUBLE_EQ(share_between_hosts(all, 8, false), 2.0 / 16);
+  EXPECT_DOUBLE_EQ(share_between_hosts(all, 8, true), 8.0 / 15);
+  EXPECT_EQ(share_between_hosts(all, 16, false), 0);
+  EXPECT_EQ(share_between_hosts(all, 1, false), 1);
+  EXPECT_DOUBLE_EQ(share_between_hosts({0, 4, 8, 12}, 8, true), 2.0 / 3);
+  EXPECT_EQ(share_between_hosts({0, 8}, 8, false), 1);
+  EXPECT_EQ(share_between_hosts({3}, 8, true), 0);
 }
 
 }  // namespace

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/config/parallel_config.h"
@@ -73,6 +76,21 @@ TEST(SearchLayouts, FindsTheValidOnesLeastMemoryFirst) {
     EXPECT_EQ(layout.num_microbatches, 8 / layout.data_parallel);
 }
 
+TEST(ConsideredSizes, KeepTensorAndContextParallelismWithinAHost) {
+  Settings settings = run_settings();
+  LayoutRequest request{
+      .world_size = 8, .gpus_per_host = 2, .fixed = {"pipeline_model_parallel_size"}};
+  EXPECT_THAT(names(considered_sizes(settings, request)),
+              testing::ElementsAre("tp1pp1ep1etp1", "tp1cp2pp1ep1etp1", "tp2pp1ep1etp2"));
+  settings.parallel->tensor_model_parallel_size = 4;
+  request.fixed.insert("tensor_model_parallel_size");
+  EXPECT_THAT(names(considered_sizes(settings, request)), testing::ElementsAre("tp4pp1ep1etp4"))
+      << "a size that is given stays";
+  settings.parallel->context_parallel_size = 2;
+  request.fixed.insert("context_parallel_size");
+  EXPECT_THAT(names(considered_sizes(settings, request)), testing::ElementsAre("tp4cp2pp1ep1etp4"));
+}
+
 // A sequence of 12 over 8 ranks: 2, 3 and 6 ranks can hold two equal chunks each.
 TEST(ConsideredSizes, OfContextParallelismDivideTheSequence) {
   Settings settings = run_settings();
@@ -120,18 +138,131 @@ TEST(EvaluateLayout, CountsWhatDataParallelRanksSend) {
             0.75 * (sharded.memory.gradients + sharded.memory.parameters));
 }
 
-TEST(RankLayouts, PutsThoseThatFitFirst) {
-  const auto layout = [](double bytes, double sent) {
+// Each stage has one layer and takes 4 microbatches of 8 tokens of 12 float32 numbers: 384 bytes.
+// Attention and MLP all-reduce them in both passes over the 2 ranks of tp, 0 and 1, which sends
+// 2·1/2 of them each time; a message goes to the other stage, rank 4, and one comes back. The
+// all-reduce of gradients over the 2 ranks of dp, 0 and 2, sends 2·1/2 of them. One of 5 slots of a
+// stage is idle.
+TEST(EvaluateLayout, CountsWhatLeavesTheHost) {
+  const Settings settings = settings_with(run_settings(), {.tp = 2, .pp = 2}, 8);
+  for (const std::int64_t gpus_per_host : {1, 2, 4, 8}) {
+    const LayoutCandidate layout =
+        evaluate_layout(settings, find_model_family("gpt"), 8, gpus_per_host);
+    const double tensor = 4 * 2 * 2 * 384, pipeline = 4 * 2 * 384, data = layout.memory.gradients;
+    EXPECT_EQ(layout.communication.between_hosts, (gpus_per_host < 2 ? tensor : 0) +
+                                                      (gpus_per_host < 4 ? data : 0) +
+                                                      (gpus_per_host < 8 ? pipeline : 0));
+    EXPECT_EQ(layout.communication.total(), tensor + pipeline + data);
+    EXPECT_DOUBLE_EQ(layout.bubble, 1.0 / 5);
+  }
+}
+
+// As `plan --show-schedule` simulates: two ranks with two chunks each are idle in 1 of 9 slots.
+TEST(EvaluateLayout, HasTheBubbleOfItsChunks) {
+  Settings settings = run_settings();
+  settings.model->num_layers = 4;
+  settings.parallel->num_virtual_stages_per_pipeline_rank = 2;
+  const Settings chosen = settings_with(settings, {.pp = 2}, 4);
+  EXPECT_DOUBLE_EQ(evaluate_layout(chosen, find_model_family("gpt"), 4).bubble, 1.0 / 9);
+}
+
+TEST(RankLayouts, PutsThoseThatFitFirstAndSaysWhy) {
+  constexpr double kGibibyte = 1 << 30;
+  const auto layout = [&](double memory, double between, double bubble, double inside,
+                          std::int64_t cp = 1) {
     LayoutCandidate candidate;
-    candidate.memory.parameters = bytes;
-    candidate.communication.data = sent;
+    candidate.sizes.cp = cp;
+    candidate.memory.parameters = memory * kGibibyte;
+    candidate.communication.data = inside + between;
+    candidate.communication.between_hosts = between;
+    candidate.bubble = bubble;
     return candidate;
   };
-  std::vector<LayoutCandidate> layouts{layout(1, 30), layout(2, 10), layout(3, 20), layout(4, 0)};
-  EXPECT_EQ(rank_layouts(layouts, 3), 3u);
-  std::vector<double> bytes;
-  for (const LayoutCandidate& candidate : layouts) bytes.push_back(candidate.memory.parameters);
-  EXPECT_THAT(bytes, testing::ElementsAre(2, 3, 1, 4));
+  const std::vector<LayoutCandidate> layouts{layout(4, 1, 0, 1),       layout(1, 40, 0, 1),
+                                             layout(1.5, 10, 0.2, 1),  layout(2, 39, 0.1, 9),
+                                             layout(2.5, 10, 0, 1, 2), layout(3, 10, 0.1, 8)};
+  const auto ranked = [&](std::int64_t seq_length) {
+    std::vector<LayoutCandidate> sorted = layouts;
+    EXPECT_EQ(rank_layouts(sorted, 3 * kGibibyte, seq_length), 5u);
+    std::vector<std::pair<double, std::string>> memory;
+    for (const LayoutCandidate& candidate : sorted)
+      memory.emplace_back(candidate.memory.parameters / kGibibyte, candidate.why);
+    return memory;
+  };
+  const auto row = [](double memory, const char* why) {
+    return std::pair<double, std::string>(memory, why);
+  };
+  EXPECT_THAT(ranked(32768),
+              testing::ElementsAre(row(3, "fits, little off-host, small bubble"),
+                                   row(2, "more in-host"), row(1.5, "larger bubble"),
+                                   row(1, "more off-host"), row(2.5, "short sequences need no cp"),
+                                   row(4, "above the limit by 1 GiB")));
+  EXPECT_THAT(
+      ranked(32769),
+      testing::ElementsAre(row(2.5, "fits, little off-host, small bubble"), row(3, "larger bubble"),
+                           row(2, "larger bubble"), row(1.5, "larger bubble"),
+                           row(1, "more off-host"), row(4, "above the limit by 1 GiB")));
+}
+
+Settings published(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn,
+                   std::int64_t vocabulary) {
+  Settings settings;
+  settings.model->num_layers = layers;
+  settings.model->hidden_size = hidden;
+  settings.model->num_attention_heads = heads;
+  settings.model->kv_channels = hidden / heads;
+  settings.model->ffn_hidden_size = ffn;
+  settings.model->vocab_size = vocabulary;
+  settings.training->micro_batch_size = 1;
+  settings.training->bf16 = true;
+  settings.parallel->sequence_parallel = true;
+  return settings;
+}
+
+/// The shapes of Llama 3 (arXiv 2407.21783, table 3).
+Settings llama3(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn) {
+  Settings settings = published(layers, hidden, heads, ffn, 128256);
+  make_llama(*settings.model);
+  settings.model->num_query_groups = 8;
+  settings.parallel->use_distributed_optimizer = true;
+  return settings;
+}
+
+/// Returns the first layout over hosts of 8 GPUs with 80 GB.
+LayoutCandidate first_choice(Settings settings, std::int64_t world_size, std::int64_t seq_length,
+                             std::int64_t global_batch_size) {
+  settings.training->seq_length = seq_length;
+  settings.training->global_batch_size = global_batch_size;
+  std::vector<LayoutCandidate> layouts =
+      search_layouts(settings, find_model_family("gpt"), {.world_size = world_size});
+  EXPECT_GT(rank_layouts(layouts, 72.0 * (1 << 30), seq_length), 0u);
+  return layouts.front();
+}
+
+// The sizes that guides for Megatron name by the number of weights: 1 to 10 billion tp 1 or 2; 10
+// to 100 billion tp 4 to 8 and pp 1 to 4; more tp 8 and pp 8 or more; over 32k tokens cp.
+TEST(RankLayouts, FollowsPublishedGuides) {
+  const Settings llama_8b = llama3(32, 4096, 32, 14336);
+  const MeshSizes small = first_choice(llama_8b, 64, 8192, 512).sizes;
+  EXPECT_LE(small.tp, 2);
+  EXPECT_EQ(small.pp * small.cp, 1);
+  for (const std::int64_t world_size : {64, 128}) {
+    const MeshSizes medium =
+        first_choice(llama3(80, 8192, 64, 28672), world_size, 4096, 4 * world_size).sizes;
+    EXPECT_TRUE(medium.tp == 4 || medium.tp == 8) << medium.tp;
+    EXPECT_LE(medium.pp, 4);
+    EXPECT_EQ(medium.cp, 1);
+  }
+  // With 128 layers in place of 126, which stages can divide.
+  const MeshSizes large = first_choice(llama3(128, 16384, 128, 53248), 1024, 8192, 2048).sizes;
+  EXPECT_EQ(large.tp, 8);
+  EXPECT_GE(large.pp, 8);
+  // GPT-3, whose optimizer state was not sharded.
+  const MeshSizes gpt3 =
+      first_choice(published(96, 12288, 96, 49152, 51200), 512, 2048, 1536).sizes;
+  EXPECT_EQ(gpt3.tp, 8);
+  EXPECT_GE(gpt3.pp, 8);
+  EXPECT_GT(first_choice(llama_8b, 64, 65536, 64).sizes.cp, 1);
 }
 
 }  // namespace
