@@ -78,11 +78,10 @@ double bytes_between_hosts(const CommunicationVolume& sent, const Settings& sett
   const auto share = [&](const char* axis, bool all_to_all = false) {
     return share_between_hosts(mesh.group(0, axis), gpus_per_host, all_to_all);
   };
-  const bool divides_heads = settings.parallel->cp_comm_type.front() == CpCommType::a2a,
-             dispatches =
-                 settings.model->moe.token_dispatcher_type != TokenDispatcherType::allgather;
-  return sent.tensor * share("tp") + sent.context * share("cp", divides_heads) +
-         sent.pipeline * share("pp") + sent.expert * share("etp-ep", dispatches) +
+  const bool by_heads = settings.parallel->cp_comm_type.front() == CpCommType::a2a,
+             by_rows = settings.model->moe.token_dispatcher_type != TokenDispatcherType::allgather;
+  return sent.tensor * share("tp") + sent.context * share("cp", by_heads) +
+         sent.pipeline * share("pp") + sent.expert * share("etp-ep", by_rows) +
          sent.data * share("dp-cp") + sent.expert_data * share("edp");
 }
 
