@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The text of the examples: a quarter of the King James Bible (Debian's bible-kjv), each chapter a
-# document, as out/examples/bible_text_document.{bin,idx}.
+# document, as out/examples/bible_text_document.{bin,idx}; and for examples/sft.yaml a tokenizer and
+# the verses of the gospels as answers, out/examples/{tokenizer/,verses.jsonl}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/${BUILD_DIR:-build}/bin:$PATH
@@ -16,3 +17,10 @@ bible -f 'gen1:1-1sam31:13' |
     { print; last = chapter }' >out/examples/bible.txt
 megatron preprocess-data --input out/examples/bible.txt --text-documents paragraph \
   --output-prefix out/examples/bible --tokenizer-type ByteTokenizer --append-eod
+
+megatron tokenizer train --vocab-size 320 --output out/examples/tokenizer \
+  --special-tokens '<|endoftext|>,<unk>,<SPECIAL_10>,<SPECIAL_11>,<SPECIAL_12>,<SPECIAL_233>' \
+  out/examples/bible.txt
+turns='{"messages":[{"role":"user","content":"\1"},{"role":"assistant","content":"\2"}]}'
+bible -f 'mat1:1-joh21:25' |
+  sed -n 's/["\\]/\\&/g; s/^\([^ ]*\) \(..*\)$/'"$turns"'/p' >out/examples/verses.jsonl

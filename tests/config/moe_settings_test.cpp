@@ -313,6 +313,9 @@ TEST(MoeRules, TopkFitsTheExperts) {
        1,
        "--moe-router-topk 1: makes the softmax over the selected expert always 1, so that the "
        "router gets no gradient\n  fix: add --moe-router-pre-softmax"},
+      {{topk, "1", "--moe-use-upcycling", "--load", "dense", "--save", "new"},
+       1,
+       "router gets no gradient"},
       {{"--moe-router-enable-expert-bias"},
        1,
        "--moe-router-enable-expert-bias: excludes --moe-router-score-function softmax"},
@@ -324,6 +327,7 @@ TEST(MoeRules, TopkFitsTheExperts) {
        std::vector<Args>{{topk, "8"},
                          {topk, "1", "--moe-router-pre-softmax"},
                          {topk, "1", score, "sigmoid", "--export-moe-apply-probs-on-input"},
+                         {topk, "1", "--load", "trained"},
                          {topk, "1", "--moe-router-load-balancing-type", "sinkhorn"},
                          {"--moe-router-enable-expert-bias", score, "sigmoid"},
                          {"--moe-router-enable-expert-bias", score, "sqrtsoftplus"}})
@@ -473,6 +477,8 @@ TEST(MoeRules, HoldForArchitecturesFromFiles) {
     return problems.empty() ? "none" : problems.list().front().what + problems.list().front().got;
   };
   EXPECT_EQ(problem([](MoeConfig&) {}), "none");
+  // A trained router computes without a gradient.
+  EXPECT_EQ(problem([](MoeConfig& moe) { moe.router_topk = 1; }), "none");
   EXPECT_THAT(problem([](MoeConfig& moe) { moe.router_topk = 0; }),
               HasSubstr("0 is not between 1"));
   EXPECT_THAT(problem([](MoeConfig& moe) { moe.aux_loss_coeff = {-1}; }), HasSubstr("is negative"));

@@ -206,6 +206,7 @@ INSTANTIATE_TEST_SUITE_P(Workers, LoaderTest, ::testing::Values(0, 1, 3));
 TEST(DocumentIds, NumberTheDocumentsOfARow) {
   const Batch batch = make_batch(CountingDataset(3), {{0, 1}, {0, 1}}, 0);
   EXPECT_THAT(document_ids(batch), ElementsAre(0, 0, 1, 0, 0, 1));
+  EXPECT_EQ(batch.documents[0][0].num_tokens, 2);
 }
 
 }  // namespace

@@ -71,6 +71,7 @@ TEST_F(PackedGptDatasetTest, PacksWholeDocuments) {
   EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 0, 1, 0, 0));
   EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 0, 1, 2));
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 3));
+  EXPECT_THAT(sample.padding, ElementsAre(5));
 }
 
 TEST_F(PackedGptDatasetTest, DividesLongDocumentsAndKeepsTheLabelAtTheCut) {
@@ -80,6 +81,7 @@ TEST_F(PackedGptDatasetTest, DividesLongDocumentsAndKeepsTheLabelAtTheCut) {
   const std::int64_t whole = dataset.text(0)[0] == 100 ? 0 : 1;
   EXPECT_THAT(dataset.text(whole), ElementsAre(100, 101, 102, 103, 104, 105, 106));
   EXPECT_THAT(dataset.sample(whole).loss_mask, ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_TRUE(dataset.sample(whole).padding.empty());
   const Sample rest = dataset.sample(1 - whole);
   EXPECT_THAT(rest.tokens, ElementsAre(106, 107, 200, 201, 202, 0));
   EXPECT_THAT(rest.loss_mask, ElementsAre(1, 0, 1, 1, 0, 0));

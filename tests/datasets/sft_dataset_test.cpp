@@ -96,6 +96,19 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
   EXPECT_GT(refused, 0);
 }
 
+/// Conversations of 2 and 3 tokens that are filled up to multiples of 4, and the rest of the row.
+TEST_F(SftDatasets, NameThePositionsOfPadding) {
+  const std::string content =
+      R"({"messages":[{"role":"system","content":""},{"role":"user","content":"<SPECIAL_10>"},)"
+      R"({"role":"assistant","content":"<unk>"},)"
+      R"({"role":"system","content":"<SPECIAL_10>"},{"role":"user","content":"<SPECIAL_11>"},)"
+      R"({"role":"assistant","content":"<SPECIAL_12>"}]})";
+  const Sample sample = open(content, {.sequence_length = 10, .row_multiple = 4}).sample(0);
+  EXPECT_THAT(sample.document_starts, ElementsAre(0, 4));
+  EXPECT_THAT(sample.padding, ElementsAre(2, 3, 7, 8, 9));
+  EXPECT_THAT(open(content, {.sequence_length = 5}).sample(0).padding, testing::IsEmpty());
+}
+
 TEST_F(SftDatasets, KeepTheOrderOfTheFileOverManyEpochs) {
   std::string content;
   for (const char* text : {"a", "b", "c"})

@@ -13,6 +13,8 @@
 #include "layouts/expert_layout.h"
 #include "layouts/layout_run.h"
 #include "layouts/short_documents.h"
+#include "megatron/datasets/indexed_dataset_builder.h"
+#include "support/temporary_folder.h"
 
 namespace megatron::layouts {
 namespace {
@@ -151,6 +153,81 @@ TEST(ExpertLayouts, ExpertsOfTwoMicrobatchesTrainAsOneRankDoes) {
     const ExpertLayout layout{.ep = 2, .replicas = 3, .dispatcher = dispatcher, .drops = padded};
     SCOPED_TRACE(layout.text());
     expect_same_step(train_layout(layout, options, more), expected);
+  }
+}
+
+/// Documents of 24 tokens in sequences of `length`, one in each, which the rest pads.
+TrainingResult train_padded(std::int64_t length, const Flags& router, const ExpertLayout& layout) {
+  static const TemporaryFolder folder;
+  static const std::string corpus = [] {
+    IndexedDatasetBuilder builder((folder / "equal").string(), TokenDtype::int32);
+    for (std::int32_t document = 0; document < 32; ++document) {
+      std::vector<std::int32_t> tokens;
+      for (std::int32_t i = 0; i < 24; ++i) tokens.push_back((document * 31 + i * i) % 60);
+      builder.add_document(tokens, std::vector<std::int32_t>{24});
+    }
+    builder.finalize();
+    return (folder / "equal").string();
+  }();
+  Flags flags = common_flags();
+  std::erase(flags, "--mock-data");
+  const Flags data{"--data-path",
+                   corpus,
+                   "--split",
+                   "100,0,0",
+                   "--dataloader-inter-document-masking",
+                   "--document-packing-strategy",
+                   "bfd",
+                   "--seq-length",
+                   std::to_string(length),
+                   "--micro-batch-size",
+                   "2",
+                   "--global-batch-size",
+                   "16",
+                   "--attention-dropout",
+                   "0"};
+  for (const Flags& part : {data, one_sgd_step(), router, layout.flags()})
+    flags.insert(flags.end(), part.begin(), part.end());
+  return train_in_layout(flags, layout.world_size(), {.dtype = at::kDouble});
+}
+
+/// Routers that count: all kinds of losses, biases and drops.
+std::vector<Flags> counting_routers() {
+  const Flags experts{"--num-experts",         "8", "--moe-router-topk", "2",
+                      "--moe-ffn-hidden-size", "16"};
+  std::vector<Flags> routers;
+  for (const Flags& own :
+       {Flags{"--moe-router-load-balancing-type", "aux_loss", "seq_aux_loss", "global_aux_loss",
+              "--moe-aux-loss-coeff", "0.1", "0.2", "0.3", "--moe-z-loss-coeff", "0.01",
+              "--moe-expert-capacity-factor", "0.8", "--recompute-granularity", "full",
+              "--recompute-method", "uniform", "--recompute-num-layers", "1"},
+        Flags{"--moe-router-load-balancing-type", "sinkhorn", "--moe-aux-loss-coeff", "0"},
+        Flags{"--moe-router-load-balancing-type", "none", "--moe-aux-loss-coeff", "0",
+              "--moe-router-score-function", "sigmoid", "--moe-router-enable-expert-bias",
+              "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
+              "--moe-token-drop-policy", "position", "--moe-input-jitter-eps", "0.01",
+              "--calculate-per-token-loss"}}) {
+    routers.push_back(llama(experts));
+    routers.back().insert(routers.back().end(), own.begin(), own.end());
+  }
+  return routers;
+}
+
+/// Sequences of 32 positions that hold 24 tokens train as those of 24 do, in any layout. The global
+/// loss has the shares of one data-parallel rank, so none has two.
+TEST(ExpertLayouts, PaddingTrainsNoRouter) {
+  constexpr std::int64_t kTokens = 24, kPadded = 32;
+  for (const Flags& router : counting_routers()) {
+    SCOPED_TRACE(testing::PrintToString(router));
+    const TrainingResult expected = train_padded(kTokens, router, {});
+    for (const ExpertLayout& layout :
+         {ExpertLayout{}, ExpertLayout{.ep = 2, .tensor = TensorParallelism::plain},
+          ExpertLayout{.tensor = TensorParallelism::sequence, .pipeline = 1},
+          ExpertLayout{.ep = 2, .cp = 2},
+          ExpertLayout{.tensor = TensorParallelism::sequence, .pipeline = 3, .cp = 2}}) {
+      SCOPED_TRACE(layout.text());
+      expect_same_step(train_padded(kPadded, router, layout), expected);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/logsumexp.h>
@@ -352,6 +353,79 @@ TEST(MoeLayer, PackedSequencesAreBalancedApart) {
   compare_gradient(loss, weight->value(), dw, weight->name(), {});
 }
 
+/// Padding takes no part in the losses of packed documents.
+TEST(MoeLayer, PaddedSequencesAreBalancedByTheirTokens) {
+  TransformerConfig config = small_config();
+  config.moe.router_load_balancing_type = {LoadBalancing::aux_loss, LoadBalancing::seq_aux_loss};
+  config.moe.aux_loss_coeff = {0.5, 0.8};
+  config.moe.z_loss_coeff = 0.1;
+  Block block(config);
+  ForwardContext context = PackedDocuments().context();
+  context.lengths = {2, 1, 7};
+  const RowPositions& rows = context.row_positions;
+  context.row_positions.padding =
+      (rows.each >= at::tensor({2, 1, 7}, at::kLong).index_select(0, rows.sequences)).unsqueeze(1);
+  const at::Tensor x = input().detach().view({15, 1, kHidden});
+  block.layer.forward(x, context);
+
+  const at::Tensor logits = at::matmul(x.view({15, kHidden}), block.value("router.weight").t());
+  double of_sequences = 0;
+  std::vector<at::Tensor> tokens;
+  for (const auto& [first, count] : {std::pair{0, 2}, {4, 1}, {5, 7}}) {
+    tokens.push_back(logits.narrow(0, first, count));
+    of_sequences += balance_by_definition(at::softmax(tokens.back(), -1), 2) * count / 10;
+  }
+  const at::Tensor all = at::cat(tokens);
+  const at::Tensor statistics = block.layer.router().statistics().sums;
+  EXPECT_EQ(statistics.narrow(0, 0, 6).sum().item<double>(), 2 * 10);
+  const double* sums = statistics.const_data_ptr<double>() + 6;
+  EXPECT_EQ(sums[RoutingStatistics::tokens], 10);
+  EXPECT_EQ(sums[RoutingStatistics::dropped], 0);
+  EXPECT_NEAR(sums[RoutingStatistics::seq_aux_loss], of_sequences, 1e-13);
+  EXPECT_NEAR(sums[RoutingStatistics::aux_loss], balance_by_definition(at::softmax(all, -1), 2),
+              1e-13);
+  EXPECT_NEAR(sums[RoutingStatistics::z_loss],
+              at::logsumexp(all, -1).square().mean().item<double>(), 1e-13);
+}
+
+/// Rows of padding behind the tokens of each sample change no output, gradient or statistic.
+TEST(MoeLayer, PaddingChangesNothing) {
+  constexpr std::int64_t kTokens = 3;
+  const auto variants = training_variants();
+  for (std::size_t i = 0; i < variants.size(); ++i) {
+    SCOPED_TRACE("variant " + std::to_string(i));
+    TransformerConfig config = small_config();
+    variants[i](config);
+    Block block(config);
+    /// Runs the layer on samples of `length` tokens in `rows`.
+    const auto run = [&](const at::Tensor& rows, std::int64_t length) {
+      ForwardContext context = training_context();
+      if (length < rows.size(0)) {
+        context.lengths.assign(kSamples, length);
+        context.row_positions.padding =
+            (at::arange(rows.size(0)).unsqueeze(1) >= length).expand({rows.size(0), kSamples});
+      }
+      block.layer.router().begin_step();
+      block.store.zero_gradients();
+      const at::Tensor x = rows.clone().requires_grad_();
+      const at::Tensor y = block.layer.forward(x, context).narrow(0, 0, kTokens);
+      weighted_sum(y).backward();
+      block.store.finalize_gradients();
+      std::vector<at::Tensor> results{block.layer.router().statistics().sums, y.detach(),
+                                      x.grad().narrow(0, 0, kTokens)};
+      for (const Parameter* parameter : block.store.parameters())
+        if (parameter->is_trained()) results.push_back(parameter->grad().clone());
+      return results;
+    };
+    const at::Tensor rows = input().detach();
+    const std::vector<at::Tensor> expected = run(rows.narrow(0, 0, kTokens), kTokens),
+                                  actual = run(rows, kTokens);
+    for (std::size_t k = 0; k < expected.size(); ++k)
+      EXPECT_LE(difference(actual[k], expected[k]), 1e-13) << "result " << k;
+    EXPECT_EQ(run(rows, 0)[0].abs().sum().item<double>(), 0) << "padding alone";
+  }
+}
+
 /// An expert without a token has a gradient of zero, not none.
 TEST(MoeLayer, AnExpertWithoutTokensHasAZeroGradient) {
   Block block(small_config());
@@ -388,7 +462,7 @@ TEST(MoeLayer, SinkhornEnds) {
   TransformerConfig config = small_config();
   config.moe.router_load_balancing_type = {LoadBalancing::sinkhorn};
   Block block(config);
-  const RoutingSpan span{.batch = 1, .num_positions = 64, .tokens_of_ranks = {64}};
+  const RoutingSpan span{.batch = 1, .num_positions = 64, .tokens_of_ranks = {64}, .lengths = {64}};
   at::Tensor logits = random_input({64, 6}).detach();
   logits.select(1, 2).sub_(10);
   const at::Tensor scores = sinkhorn_scores({config.moe, block.rank, span}, logits);
@@ -400,7 +474,7 @@ TEST(MoeLayer, DropsTheLowestProbabilities) {
   config.num_experts = 2;
   config.router_topk = 1;
   const Rank rank;
-  const RoutingSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}};
+  const RoutingSpan span{.batch = 1, .num_positions = 5, .tokens_of_ranks = {5}, .lengths = {5}};
   const auto kept = [&](TokenDropPolicy policy,
                         const at::Tensor& probs = at::tensor({0.1, 0.9, 0.5, 0.9, 0.9})) {
     config.token_drop_policy = policy;

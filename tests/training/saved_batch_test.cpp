@@ -80,12 +80,14 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
                                       : tensor.view({1, 8});
     b.microbatch.sample_ordinals = at::tensor({40, 41, 42}, at::kLong);
     b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2};
+    b.microbatch.lengths = {3, 1, 2};
   };
   pack(batch);
   save_batch(path_, batch);
   const SavedBatch back = load_batch(path_);
   ASSERT_TRUE(back.microbatch.packed.has_value());
   EXPECT_EQ(back.microbatch.packed->cu_seqlens, batch.microbatch.packed->cu_seqlens);
+  EXPECT_EQ(back.microbatch.lengths, batch.microbatch.lengths);
   EXPECT_FALSE(back.microbatch.has("cu_seqlens"));
   for (const std::vector<std::int64_t>& wrong :
        std::vector<std::vector<std::int64_t>>{{0, 3, 8, 4}, {0, 3, 4, 7}, {1, 3, 4, 8}, {8}})
@@ -97,6 +99,11 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
   EXPECT_THAT(message([&](SavedBatch& b) {
                 pack(b);
                 b.microbatch.sample_ordinals = at::tensor({40, 41}, at::kLong);
+              }),
+              testing::HasSubstr("one integer per sample or packed sequence"));
+  EXPECT_THAT(message([&](SavedBatch& b) {
+                pack(b);
+                b.microbatch.lengths.pop_back();
               }),
               testing::HasSubstr("one integer per sample or packed sequence"));
 }

@@ -1,6 +1,7 @@
 // Rules on the router of a mixture of experts: top-k, groups and load balancing.
 #include <algorithm>
 
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/transformer_config.h"
@@ -44,11 +45,6 @@ Rules topk_rules() {
            {&Moe::router_topk,
             {value(&Moe::router_topk), " is not between 1 and ", with_value(&Moe::num_experts)},
             {"use ", &Moe::router_topk, " ", possible_topk, " or change ", &Moe::num_experts}}),
-      refuse(
-          {is(&Moe::router_topk, "1"), without(&Moe::router_pre_softmax), plain_softmax()},
-          "makes the softmax over the selected expert always 1, so that the router gets no "
-          "gradient",
-          {"add ", &Moe::router_pre_softmax, ", or use ", &Moe::router_score_function, " sigmoid"}),
       excludes(&Moe::router_enable_expert_bias, plain_softmax(),
                {.fix = {"use ", &Moe::router_score_function, " sigmoid or sqrtsoftplus"}}),
       needs(&Moe::apply_probs_on_input, is(&Moe::router_topk, "1"),
@@ -144,6 +140,16 @@ Rules balance_rules() {
 }
 
 }  // namespace
+
+const Rules& new_router_rules() {
+  const auto is_new = [](S s) { return s.checkpoint->load.empty() || moe(s).use_upcycling; };
+  static const Rules rules = refuse(
+      {is(&Moe::router_topk, "1"), without(&Moe::router_pre_softmax), plain_softmax(),
+       &Moe::num_experts, is_new},
+      "makes the softmax over the selected expert always 1, so that the router gets no gradient",
+      {"add ", &Moe::router_pre_softmax, ", or use ", &Moe::router_score_function, " sigmoid"});
+  return rules;
+}
 
 const Rules& router_rules() {
   static const Rules rules =

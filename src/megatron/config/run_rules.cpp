@@ -154,6 +154,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                               document_attention_rules(),
                               parallel_rules(),
                               pipeline_rules(),
+                              new_router_rules(),
                               optimizer_settings_rules(),
                               memory_rules(),
                               resilience_rules(),

@@ -21,6 +21,19 @@ void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size,
                    "", "use the tokenizer that made the dataset, or raise --vocab-size"});
 }
 
+std::vector<BatchDocument> documents_of(const Sample& sample) {
+  const std::vector<std::int64_t>&starts = sample.document_starts, &padding = sample.padding;
+  std::vector<BatchDocument> documents;
+  for (std::size_t i = 0; i < starts.size(); ++i) {
+    const std::int64_t begin = starts[i],
+                       end = i + 1 < starts.size() ? starts[i + 1] : std::ssize(sample.tokens),
+                       padded = std::ranges::lower_bound(padding, end) -
+                                std::ranges::lower_bound(padding, begin);
+    documents.push_back({begin, end - begin, end - begin - padded});
+  }
+  return documents;
+}
+
 }  // namespace
 
 Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t vocab_size) {
@@ -30,7 +43,7 @@ Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t voca
     to.insert(to.end(), from.begin(), from.end());
   };
   for (const std::int64_t index : indices.samples) {
-    Sample sample = dataset.sample(index);
+    const Sample sample = dataset.sample(index);
     if (vocab_size > 0) {
       check_ids(sample.tokens, vocab_size, dataset, index);
       check_ids(sample.labels, vocab_size, dataset, index);
@@ -40,7 +53,8 @@ Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t voca
     append(batch.labels, sample.labels);
     append(batch.position_ids, sample.position_ids);
     append(batch.loss_mask, sample.loss_mask);
-    batch.document_starts.push_back(std::move(sample.document_starts));
+    batch.documents.push_back(documents_of(sample));
+    batch.padding.push_back(std::ssize(sample.padding));
   }
   batch.indices = std::move(indices);
   return batch;
@@ -49,12 +63,10 @@ Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t voca
 std::vector<std::int32_t> document_ids(const Batch& batch) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(batch.rows * batch.sequence_length), 0);
   auto row_begin = ids.begin();
-  for (const auto& starts : batch.document_starts) {
-    for (std::size_t document = 0; document < starts.size(); ++document) {
-      const std::int64_t end =
-          document + 1 < starts.size() ? starts[document + 1] : batch.sequence_length;
-      std::fill(row_begin + starts[document], row_begin + end, static_cast<std::int32_t>(document));
-    }
+  for (const auto& documents : batch.documents) {
+    std::int32_t number = 0;
+    for (const BatchDocument& document : documents)
+      std::fill_n(row_begin + document.begin, document.length, number++);
     row_begin += batch.sequence_length;
   }
   return ids;

@@ -15,14 +15,20 @@
 
 namespace megatron {
 
+/// A document of a row, with the padding behind its tokens.
+struct BatchDocument {
+  std::int64_t begin = 0, length = 0;
+  std::int64_t num_tokens = 0;  ///< without padding
+};
+
 /// The samples of one microbatch. The matrices are [rows, sequence_length], row-major.
 struct Batch {
   std::int64_t rows = 0, sequence_length = 0;
   std::vector<std::int64_t> tokens, labels, position_ids;
   std::vector<float> loss_mask;
-  std::vector<std::vector<std::int64_t>> document_starts;  ///< per row; {0} unless attention is
-                                                           ///< reset at documents
-  BatchIndices indices;  ///< sample numbers and ordinals of the rows
+  std::vector<std::vector<BatchDocument>> documents;  ///< per row; one without document_starts
+  std::vector<std::int64_t> padding;                  ///< per row: positions that hold padding
+  BatchIndices indices;                               ///< sample numbers and ordinals of the rows
 };
 
 struct DataLoaderOptions {

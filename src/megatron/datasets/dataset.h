@@ -7,8 +7,8 @@
 
 namespace megatron {
 
-/// One sequence for a causal language model. Every vector except `document_starts` has
-/// sequence_length elements.
+/// One sequence for a causal language model. Every vector except the last two has sequence_length
+/// elements.
 struct Sample {
   std::vector<std::int64_t> tokens;
   std::vector<std::int64_t> labels;           ///< the token that follows each token
@@ -19,6 +19,8 @@ struct Sample {
   std::vector<std::int64_t> document_starts;  ///< positions at which attention restarts, first 0;
                                               ///< only 0 without reset_attention_mask and
                                               ///< inter_document_masking
+  std::vector<std::int64_t> padding = {};     ///< positions behind the tokens of a document that
+                                              ///< hold padding, ascending
 };
 
 /// A part of a sample for other models than causal ones, by megatron-core's name.

@@ -153,12 +153,12 @@ GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
     const auto text = std::span(ids).first(static_cast<std::size_t>(filled));
     std::ranges::copy(options_.fim->apply(text, random), text.begin());
   }
-  return {std::move(ids), std::move(document_begins)};
+  return {std::move(ids), std::move(document_begins), filled};
 }
 
 Sample GptDataset::sample(std::int64_t index) const {
   Text text = read_text(index);
-  return make_sample(std::move(text.ids), options_, text.document_begins);
+  return make_sample(std::move(text.ids), options_, text.document_begins, text.num_ids);
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
@@ -216,7 +216,7 @@ IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& p
 }
 
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
-                   const std::vector<std::int64_t>& document_begins) {
+                   const std::vector<std::int64_t>& document_begins, std::int64_t num_tokens) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
   if (!options.add_extra_token) text.push_back(options.pad);
   MEGATRON_CHECK(text.size() == length + 1, "a sample has ", text.size(), " ids, not ", length + 1);
@@ -238,7 +238,9 @@ Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& opti
       sample.document_starts.push_back(position);
     sample.position_ids[i] = position - start;
     after_eod = sample.tokens[i] == options.eod;
-    if ((after_eod && options.eod_mask_loss) || sample.labels[i] == options.pad)
+    if (position >= num_tokens) sample.padding.push_back(position);
+    if (position >= num_tokens || (after_eod && options.eod_mask_loss) ||
+        sample.labels[i] == options.pad)
       sample.loss_mask[i] = 0.0f;
   }
   std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});

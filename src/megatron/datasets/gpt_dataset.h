@@ -2,6 +2,7 @@
 // seed gives the same samples in the same order.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,9 +62,10 @@ class GptDataset : public SourceDataset {
   std::int64_t samples_of_epochs(double epochs) const override;
 
  private:
-  /// Raw ids of a sample, and the indices at which its documents begin.
+  /// Raw ids of a sample, the indices at which its documents begin, and the number of true ids.
   struct Text {
     std::vector<std::int64_t> ids, document_begins;
+    std::int64_t num_ids = 0;
   };
   Text read_text(std::int64_t sample) const;
   IndexCacheEntry cache_entry() const;
@@ -93,8 +95,9 @@ IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& p
 
 /// Splits raw ids into tokens and labels, and derives masks and positions. `document_begins` are
 /// the indices in `text` at which documents of the data begin, ascending; only
-/// inter_document_masking reads them.
+/// inter_document_masking reads them. Padding, which has no loss, follows `num_tokens` tokens.
 Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
-                   const std::vector<std::int64_t>& document_begins = {});
+                   const std::vector<std::int64_t>& document_begins = {},
+                   std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace megatron

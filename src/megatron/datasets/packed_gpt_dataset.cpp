@@ -154,14 +154,14 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
     filled += tokens;
     if (next == 0) result.without_label.push_back(filled - 1);
   }
-  for (std::int64_t position = filled; position < capacity; ++position)
-    result.without_label.push_back(position);
+  result.num_tokens = filled;
   return result;
 }
 
 Sample PackedGptDataset::sample(std::int64_t index) const {
   Sequence sequence = read_sequence(index);
-  Sample sample = make_sample(std::move(sequence.ids), options_, sequence.begins);
+  Sample sample =
+      make_sample(std::move(sequence.ids), options_, sequence.begins, sequence.num_tokens);
   for (const std::int64_t position : sequence.without_label)
     sample.loss_mask[static_cast<std::size_t>(position)] = 0;
   return sample;

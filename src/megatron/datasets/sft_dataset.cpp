@@ -116,7 +116,10 @@ void SftDataset::pad_to(std::size_t length, Packed& packed) const {
   packed.tokens.resize(length, format_->pad());
   packed.targets.resize(length, format_->pad());
   std::int64_t position = packed.positions.empty() ? 0 : packed.positions.back() + 1;
-  while (packed.positions.size() < length) packed.positions.push_back(position++);
+  while (packed.positions.size() < length) {
+    packed.padding.push_back(static_cast<std::int64_t>(packed.positions.size()));
+    packed.positions.push_back(position++);
+  }
 }
 
 PromptFormat::Tokens SftDataset::read_piece(const ConversationPiece& piece) const {
@@ -196,6 +199,8 @@ Sample SftDataset::sample(std::int64_t index) const {
   sample.tokens = std::move(packed.tokens);
   sample.position_ids = std::move(packed.positions);
   sample.document_starts = std::move(packed.starts);
+  std::erase_if(packed.padding, [&](auto at) { return at >= options_.sequence_length; });
+  sample.padding = std::move(packed.padding);
   return sample;
 }
 

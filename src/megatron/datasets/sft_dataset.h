@@ -56,9 +56,9 @@ class SftDataset : public SourceDataset {
   std::filesystem::path index_file() const override { return file_->path(); }
 
  private:
-  /// sequence_length + 1 elements of each, and where conversations begin.
+  /// sequence_length + 1 elements of each, where conversations begin and what holds padding.
   struct Packed {
-    std::vector<std::int64_t> tokens, targets, positions, starts;
+    std::vector<std::int64_t> tokens, targets, positions, starts, padding;
   };
   Packed pack(std::int64_t index) const;
   bool append(const PromptFormat::Tokens& tokens, Packed& packed) const;

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 
 #include <optional>
 #include <utility>
@@ -119,6 +120,7 @@ class GptModel : public LanguageModel {
       context.cp = &cp;
       context.placement = std::move(placement);
     }
+    if (config_.moe.num_experts > 0) context.lengths = microbatch.lengths;
     context.sequence_parallel = rank_.sequence_parallel;
     context.recomputes_all_layers = microbatch.recomputes_all_layers;
     if (microbatch.has("aux_loss_gradient"))
@@ -190,21 +192,30 @@ class GptModel : public LanguageModel {
     return {.min_elements = smallest_offloaded_,
             .shared = {context.rotary_cos, context.rotary_sin, context.document_ids,
                        context.sample_ordinals, context.row_positions.each,
-                       context.row_positions.sequences, context.row_positions.ordinals}};
+                       context.row_positions.sequences, context.row_positions.ordinals,
+                       context.row_positions.padding}};
   }
 
   /// Sets the place of this rank's hidden rows among the `rows` rows of the microbatch.
   void place_rows(std::int64_t rows, ForwardContext& context) const {
     context.row_positions = {.first = context.q_start};
+    RowsInSequences places;
     if (context.placement != nullptr) {
       const auto& runs = context.placement->runs_of[static_cast<std::size_t>(context.cp->rank)];
-      const RowsInSequences own = rows_in_sequences(runs, *context.placement);
-      context.row_positions.each = own.positions.to(rank_.device);
+      places = rows_in_sequences(runs, *context.placement);
+      context.row_positions.each = places.positions.to(rank_.device);
       if (context.placement->is_packed() && context.training) {
-        context.row_positions.sequences = own.sequences.to(rank_.device);
+        context.row_positions.sequences = places.sequences.to(rank_.device);
         context.row_positions.ordinals =
             context.sample_ordinals.index_select(0, context.row_positions.sequences);
       }
+    }
+    if (!context.lengths.empty()) {
+      const bool is_packed = context.placement != nullptr && context.placement->is_packed();
+      at::Tensor lengths = at::tensor(context.lengths, at::kLong);
+      if (is_packed) lengths = lengths.index_select(0, places.sequences).unsqueeze(1);
+      if (!places.positions.defined()) places.positions = at::arange(rows, at::kLong);
+      context.row_positions.padding = (places.positions.unsqueeze(1) >= lengths).to(rank_.device);
     }
     if (!context.sequence_parallel) return;
     MEGATRON_CHECK(rows % rank_.tp.size == 0, "a sequence of ", rows,

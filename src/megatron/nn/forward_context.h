@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "megatron/config/offload_plan.h"
 #include "megatron/nn/unit_hooks.h"
@@ -35,7 +36,8 @@ struct ForwardContext {
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
   std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch
   RowPositions row_positions;      ///< of this rank's hidden rows
-  UnitHooks* hooks = nullptr;      ///< called around every unit; may be null
+  std::vector<std::int64_t> lengths;  ///< Microbatch::lengths, for experts; empty: no padding
+  UnitHooks* hooks = nullptr;         ///< called around every unit; may be null
   /// The scalar gradient that the auxiliary losses of this microbatch receive; undefined outside
   /// training.
   at::Tensor aux_loss_gradient;

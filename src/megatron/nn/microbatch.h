@@ -54,6 +54,9 @@ struct Microbatch {
   at::Tensor sample_ordinals;
   /// Set when sequences of different lengths lie one after another in one row (b = 1).
   std::optional<PackedSequences> packed = {};
+  /// Tokens of each sample or packed sequence over all ranks that share it, without the padding
+  /// behind them. Empty: nothing is padding.
+  std::vector<std::int64_t> lengths = {};
   bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
 
   /// Throws InternalError when the tensor is absent.

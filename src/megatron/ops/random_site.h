@@ -18,6 +18,8 @@ struct RowPositions {
   at::Tensor ordinals = {};
   /// Packed sequences: int64 [s], the index of each row's sequence in the microbatch.
   at::Tensor sequences = {};
+  /// bool [s, 1 or b]: rows of samples that hold padding; undefined: none.
+  at::Tensor padding = {};
 
   /// Returns the positions of `count` rows from row `begin` on.
   RowPositions slice(std::int64_t begin, std::int64_t count) const {
@@ -25,6 +27,7 @@ struct RowPositions {
     if (each.defined()) part.each = each.narrow(0, begin, count);
     if (ordinals.defined()) part.ordinals = ordinals.narrow(0, begin, count);
     if (sequences.defined()) part.sequences = sequences.narrow(0, begin, count);
+    if (padding.defined()) part.padding = padding.narrow(0, begin, count);
     return part;
   }
 };

@@ -5,7 +5,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -37,19 +36,6 @@ at::Tensor sum_scores(const at::Tensor& scores, const TokenSamples& samples) {
   if (!samples.of_token.defined()) return rows.view({-1, samples.count, rows.size(1)}).sum(0);
   return at::zeros({samples.count, rows.size(1)}, rows.options())
       .index_add_(0, samples.of_token, rows);
-}
-
-/// Returns the number of tokens of each sample over all ranks, float64 [samples, 1].
-at::Tensor sample_lengths(const RoutingSpan& span, const TokenSamples& samples,
-                          const at::TensorOptions& options) {
-  if (!samples.of_token.defined()) {
-    const double length = static_cast<double>(span.total()) / static_cast<double>(samples.count);
-    return at::full({samples.count, 1}, length, options);
-  }
-  std::vector<double> lengths;
-  for (std::int64_t sample = 0; sample < samples.count; ++sample)
-    lengths.push_back(static_cast<double>(rows_of_sequence(*span.placement, sample).count));
-  return at::tensor(lengths, options).unsqueeze(1);
 }
 
 /// A loss Σ c·scores, with c = factor · counts.
@@ -108,17 +94,15 @@ at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
 }  // namespace
 
 at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts,
-                         const TokenSamples& samples, bool kept_only) {
+                         const TokenSamples& samples) {
   const at::Tensor chosen = at::where(experts < 0, -1 - experts, experts).to(at::kLong);
   const at::Tensor sample =
       samples.of_token.defined()
           ? samples.of_token
           : at::arange(experts.size(0), chosen.options()).remainder(samples.count);
   const at::Tensor row = sample.unsqueeze(1) * num_experts;
-  const at::Tensor weights = kept_only
-                                 ? (experts >= 0).to(at::kDouble).flatten()
-                                 : at::ones({experts.numel()}, chosen.options().dtype(at::kDouble));
-  return at::bincount((chosen + row).flatten(), weights, samples.count * num_experts)
+  return at::bincount((chosen + row).flatten(), (experts >= 0).to(at::kDouble).flatten(),
+                      samples.count * num_experts)
       .to(at::kDouble)
       .view({samples.count, num_experts});
 }
@@ -128,7 +112,7 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
   const auto& [logits, routed, counted, scale] = arguments;
   const MoeConfig& config = input.config;
   const std::int64_t experts = config.num_experts;
-  const double tokens = static_cast<double>(input.span.total()),
+  const double total = static_cast<double>(input.span.total()), tokens = std::max(total, 1.0),
                k = static_cast<double>(config.router_topk), e = static_cast<double>(experts);
   const double aux = config.coefficient(LoadBalancing::aux_loss),
                seq = config.coefficient(LoadBalancing::seq_aux_loss),
@@ -144,8 +128,7 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
   };
   if (aux != 0 || seq != 0 || global != 0) {
     const TokenSamples samples = seq != 0 ? input.span.samples() : TokenSamples{};
-    const at::Tensor counts =
-        over_microbatch(input, count_choices(counted, experts, samples, false));
+    const at::Tensor counts = over_microbatch(input, count_choices(counted, experts, samples));
     const at::Tensor score_sums = sum_scores(routed.scores, samples);
     const at::Tensor all_counts = counts.sum(0, true), all_scores = score_sums.sum(0, true);
     if (aux != 0) {
@@ -154,17 +137,18 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
       add(term.weights * aux);
     }
     if (seq != 0) {
-      const at::Tensor lengths = sample_lengths(input.span, samples, options);
+      const at::Tensor lengths = at::tensor(input.span.lengths, options).clamp_min(1).unsqueeze(1);
       const BalanceTerm term = balance_term(counts / lengths, score_sums, e / (k * tokens));
       values[1] = term.value;
       add(term.weights * seq);
     }
     if (global != 0) {
       at::Tensor batch_counts =
-          at::cat({all_counts.view({-1}), at::zeros({1}, options).add_(tokens)});
+          at::cat({all_counts.view({-1}), at::zeros({1}, options).add_(total)});
       all_reduce_(input.rank.dp, batch_counts, "router statistics of the batch");
       global_counts = global_counts.defined() ? global_counts + batch_counts : batch_counts;
-      const at::Tensor shares = global_counts.narrow(0, 0, experts) / global_counts[experts];
+      const at::Tensor shares =
+          global_counts.narrow(0, 0, experts) / global_counts[experts].clamp_min(1);
       const BalanceTerm term = balance_term(shares.view({1, -1}), all_scores, e / (k * tokens));
       values[2] = term.value;
       add(term.weights * global);
@@ -172,7 +156,8 @@ RouterLosses router_losses(const BalancingInput& input, const RouterLossArgument
     losses.gradients.dscores = rows_of_tokens(weights, samples) * scale.to(options);
   }
   if (z != 0) {
-    values[3] = at::logsumexp(logits, -1).to(at::kDouble).square().sum() / tokens;
+    const at::Tensor lse = at::logsumexp(logits, -1, /*keepdim=*/true).to(at::kDouble);
+    values[3] = input.span.without_padding(lse).square().sum() / tokens;
     losses.gradients.dlse2 = scale.to(options) * (z / tokens);
   }
   losses.values = at::stack(values);
@@ -183,12 +168,14 @@ at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits
   constexpr double kTolerance = 1e-4, kEpsilon = 1e-8;
   // An expert whose logits are some units below the others' needs 10⁵ iterations.
   constexpr int kMostIterations = 1000;
-  const at::Tensor cost = all_rows(input, logits.to(at::kFloat)).exp();
+  const at::Tensor own_cost = input.span.without_padding(logits.to(at::kFloat).exp()),
+                   cost = all_rows(input, own_cost);
+  const double tokens = static_cast<double>(std::max<std::int64_t>(input.span.total(), 1));
   at::Tensor d0 = at::ones({cost.size(0)}, cost.options()),
              d1 = at::ones({cost.size(1)}, cost.options()), last = d1;
   double error = 1e9;
   for (int i = 0; i < kMostIterations && error > kTolerance; ++i) {
-    d0 = ((d1 * cost).sum(1) + kEpsilon).reciprocal() / static_cast<double>(cost.size(0));
+    d0 = ((d1 * cost).sum(1) + kEpsilon).reciprocal() / tokens;
     d1 = ((d0.unsqueeze(1) * cost).sum(0) + kEpsilon).reciprocal() /
          static_cast<double>(cost.size(1));
     error = (last - d1).abs().mean().item<double>();  // NaN ends the loop
@@ -212,7 +199,7 @@ void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed) {
   std::vector<std::vector<std::int64_t>> choices(
       static_cast<std::size_t>(input.config.num_experts));
   for (std::int64_t i = 0; i < experts.numel(); ++i)
-    choices[static_cast<std::size_t>(expert[i])].push_back(i);
+    if (expert[i] >= 0) choices[static_cast<std::size_t>(expert[i])].push_back(i);
   for (std::vector<std::int64_t>& of_expert : choices) {
     if (of_expert.size() <= capacity) continue;
     if (input.config.token_drop_policy == TokenDropPolicy::probs)

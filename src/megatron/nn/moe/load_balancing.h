@@ -1,7 +1,7 @@
 // Keeps the load of experts even: auxiliary losses (Shazeer et al. 2017; Fedus et al. 2021;
 // DeepSeek-V2, section 2.1.3), the z-loss (Zoph et al. 2022), Sinkhorn routing (Clark et al. 2022)
-// and the capacity of experts. All of it counts over the tokens of the whole microbatch, so no
-// result depends on how the tokens are distributed over ranks.
+// and the capacity of experts. All of it counts over the tokens of the whole microbatch without
+// padding, so no result depends on how the tokens are distributed over ranks and padded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -67,9 +67,9 @@ void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed);
 /// Returns an expert's capacity for `tokens` tokens.
 std::int64_t expert_capacity(const MoeConfig& config, std::int64_t tokens);
 
-/// Returns the number of choices of each expert in each sample, [samples, E] float64. With
-/// `kept_only`, dropped choices do not count.
+/// Returns the number of choices of each expert in each sample that were not dropped, [samples, E]
+/// float64.
 at::Tensor count_choices(const at::Tensor& experts, std::int64_t num_experts,
-                         const TokenSamples& samples, bool kept_only);
+                         const TokenSamples& samples);
 
 }  // namespace megatron

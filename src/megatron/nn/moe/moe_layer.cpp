@@ -33,19 +33,25 @@ RoutingSpan routing_span(const at::Tensor& input_sbh, const ForwardContext& cont
   const std::vector<std::int64_t> positions =
       splits ? sequence_slices(input_sbh.size(0), tp)
              : std::vector<std::int64_t>(static_cast<std::size_t>(tp.size), input_sbh.size(0));
+  const std::int64_t own = positions[static_cast<std::size_t>(tp.rank)];
+  const auto first = std::accumulate(positions.begin(), positions.begin() + (splits ? tp.rank : 0),
+                                     std::int64_t{0});
   RoutingSpan span{.batch = input_sbh.size(1),
-                   .num_positions = positions[static_cast<std::size_t>(tp.rank)],
+                   .num_positions = own,
                    .tokens_of_ranks = {},
-                   .positions = context.row_positions,
-                   .placement = context.placement.get()};
+                   .positions = context.row_positions.slice(first, own),
+                   .placement = context.placement.get(),
+                   .lengths = context.lengths};
+  if (span.positions.padding.defined()) span.padding = span.positions.padding.reshape({-1, 1});
   for (std::int64_t cp_rank = 0; cp_rank < rank.cp.size; ++cp_rank) {
     for (const std::int64_t count : positions) span.tokens_of_ranks.push_back(count * span.batch);
   }
-  if (splits) {
-    const auto first =
-        std::accumulate(positions.begin(), positions.begin() + tp.rank, std::int64_t{0});
-    span.positions = context.row_positions.slice(first, span.num_positions);
-  }
+  const TokenSamples samples = span.samples();
+  for (std::int64_t i = std::ssize(span.lengths); i < samples.count; ++i)
+    span.lengths.push_back(samples.of_token.defined()
+                               ? rows_of_sequence(*span.placement, i).count
+                               : span.first_token_of(std::ssize(span.tokens_of_ranks)) /
+                                     samples.count);
   return span;
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sign.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
@@ -79,6 +80,11 @@ at::Tensor entropy_sum(const at::Tensor& scores) {
 /// Returns whether a pass counts what the router does and has auxiliary losses.
 bool has_aux_losses(const ForwardContext& context) {
   return context.training && context.aux_loss_gradient.defined();
+}
+
+/// Returns the choices, with those of padding dropped.
+at::Tensor drop_padding(const at::Tensor& experts, const RoutingSpan& span) {
+  return span.padding.defined() ? at::where(span.padding, -1 - experts, experts) : experts;
 }
 
 ParameterSpec replicated(Shape shape, Init init, const Rank& rank, bool no_decay = false) {
@@ -180,7 +186,11 @@ RoutedTokens Router::choose(const at::Tensor& logits, const RoutingSpan& span,
   if (expert_bias_ != nullptr) options.bias = expert_bias_->value();
   if (uses_sinkhorn(config_) && context.training)
     options.choice = sinkhorn_scores({config_, rank_, span}, logits);
-  return route(logits, rule_, options);
+  RoutedTokens routed = route(logits, rule_, options);
+  routed.experts = drop_padding(routed.experts, span);
+  routed.probs = span.without_padding(routed.probs);
+  if (options.with_scores) routed.scores = span.without_padding(routed.scores);
+  return routed;
 }
 
 Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& span,
@@ -197,7 +207,7 @@ Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& spa
     if (has_balancing_loss(config_) && counts_other_choices(rule_, expert_bias_)) {
       RoutingRule plain = rule_;
       plain.num_groups = plain.group_topk = 1;
-      counted = route(logits, plain, {}).experts;
+      counted = drop_padding(route(logits, plain, {}).experts, span);
     }
     losses = router_losses(input,
                            {.logits = logits,
@@ -210,13 +220,13 @@ Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& spa
   if (config_.expert_capacity_factor) drop_beyond_capacity(input, decision.routed);
   if (trains && !context.is_second_run()) {
     global_counts_ = global_counts;
-    const at::Tensor& experts = decision.routed.experts;
-    const at::Tensor load = count_choices(experts, config_.num_experts, {}, true).view({-1});
-    const at::Tensor sums = at::cat(
-        {load,
-         at::stack({(experts < 0).sum().to(at::kDouble), entropy_sum(decision.routed.scores),
-                    load.new_full({}, static_cast<double>(span.num_tokens()))}),
-         losses.values});
+    const at::Tensor load =
+        count_choices(decision.routed.experts, config_.num_experts, {}).view({-1});
+    at::Tensor tokens = load.new_full({}, static_cast<double>(span.num_tokens()));
+    if (span.padding.defined()) tokens = tokens - span.padding.sum();
+    const at::Tensor dropped = tokens * config_.router_topk - load.sum(),
+                     entropy = entropy_sum(decision.routed.scores),
+                     sums = at::cat({load, at::stack({dropped, entropy, tokens}), losses.values});
     statistics_.sums = statistics_.sums.defined() ? statistics_.sums + sums : sums;
   }
   return decision;
@@ -232,12 +242,12 @@ RoutedTokens Router::forward(const at::Tensor& input, const RoutingSpan& span,
     Decision decision = decide(logits, span, context);
     Recorded recorded{.outputs = {decision.routed.probs, decision.routed.experts},
                       .saved = {rows, logits, decision.routed.experts, decision.losses.dscores,
-                                decision.losses.dlse2},
+                                decision.losses.dlse2, span.padding},
                       .backward = {}};
     recorded.backward = [this](BackwardPass& pass) -> Tensors {
-      const at::Tensor dlogits =
-          route_backward(pass.gradients[0], pass.saved[1], pass.saved[2], rule_,
-                         {.dscores = pass.saved[3], .dlse2 = pass.saved[4]});
+      at::Tensor dlogits = route_backward(pass.gradients[0], pass.saved[1], pass.saved[2], rule_,
+                                          {.dscores = pass.saved[3], .dlse2 = pass.saved[4]});
+      if (pass.saved[5].defined()) dlogits.masked_fill_(pass.saved[5], 0);
       return {gate_backward(dlogits, pass.saved[0])};
     };
     return recorded;

@@ -28,10 +28,19 @@ struct RoutingSpan {
   std::vector<std::int64_t> tokens_of_ranks;     ///< tokens of each rank of tp-cp
   RowPositions positions = {};                   ///< of this rank's tokens, for random numbers
   const SequencePlacement* placement = nullptr;  ///< ForwardContext::placement
+  std::vector<std::int64_t> lengths = {};        ///< of all samples or sequences, no padding
+  /// bool [tokens of this rank, 1]: those that no expert computes and nothing counts. Optional.
+  at::Tensor padding = {};
 
   std::int64_t num_tokens() const { return num_positions * batch; }
-  /// Returns the tokens of the whole microbatch.
-  std::int64_t total() const { return first_token_of(std::ssize(tokens_of_ranks)); }
+  /// Returns the tokens of the whole microbatch without padding.
+  std::int64_t total() const {
+    return std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  }
+  /// Returns the tokens' rows [tokens of this rank, n] with zeros for padding.
+  at::Tensor without_padding(const at::Tensor& rows) const {
+    return padding.defined() ? rows.masked_fill(padding, 0) : rows;
+  }
   /// Returns the number of tokens of the ranks of tp-cp before `rank`.
   std::int64_t first_token_of(std::int64_t rank) const {
     return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.begin() + rank,

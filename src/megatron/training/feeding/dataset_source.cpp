@@ -44,12 +44,13 @@ void pack_documents(const Batch& batch, Microbatch& microbatch) {
   PackedSequences packed{.cu_seqlens = {}, .num_samples = batch.rows};
   std::vector<std::int64_t> ordinals;
   for (std::int64_t row = 0; row < batch.rows; ++row) {
-    const auto& starts = batch.document_starts[static_cast<std::size_t>(row)];
     const std::int64_t sample =
         batch.indices.ordinals[static_cast<std::size_t>(row)] - batch.indices.first_ordinal;
-    for (std::size_t document = 0; document < starts.size(); ++document) {
-      packed.cu_seqlens.push_back(row * batch.sequence_length + starts[document]);
-      ordinals.push_back(packed_ordinal(sample, static_cast<std::int64_t>(document)));
+    std::int64_t number = 0;
+    for (const BatchDocument& document : batch.documents[static_cast<std::size_t>(row)]) {
+      packed.cu_seqlens.push_back(row * batch.sequence_length + document.begin);
+      microbatch.lengths.push_back(document.num_tokens);
+      ordinals.push_back(packed_ordinal(sample, number++));
     }
   }
   packed.cu_seqlens.push_back(batch.rows * batch.sequence_length);
@@ -66,10 +67,15 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
       options.packs_documents ? matrix(batch, batch.position_ids, at::kLong) : positions(batch);
   result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
   result.sample_ordinals = sample_ordinals(batch.indices);
-  if (options.packs_documents)
+  if (options.packs_documents) {
     pack_documents(batch, result);
-  else if (options.document_masks)
-    result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
+  } else {
+    if (options.document_masks)
+      result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
+    for (const std::int64_t padding : batch.padding)
+      result.lengths.push_back(batch.sequence_length - padding);
+  }
+  if (std::ranges::count(batch.padding, 0) == batch.rows) result.lengths.clear();
   return result;
 }
 

@@ -29,14 +29,13 @@ std::vector<DocumentPart> documents_of(const std::vector<Batch>& samples) {
   std::vector<DocumentPart> documents;
   for (std::size_t sample = 0; sample < samples.size(); ++sample) {
     const Batch& batch = samples[sample];
-    const std::vector<std::int64_t>& starts = batch.document_starts.front();
-    for (std::size_t i = 0; i < starts.size(); ++i) {
-      const std::int64_t end = i + 1 < starts.size() ? starts[i + 1] : batch.sequence_length;
-      const auto mask = batch.loss_mask.begin();
-      if (std::all_of(mask + starts[i], mask + end, [](float counts) { return counts == 0; }))
+    const std::vector<BatchDocument>& parts = batch.documents.front();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto mask = batch.loss_mask.begin() + parts[i].begin;
+      if (std::all_of(mask, mask + parts[i].length, [](float counts) { return counts == 0; }))
         continue;
       documents.push_back(
-          {sample, starts[i], end - starts[i],
+          {sample, parts[i].begin, parts[i].length,
            packed_ordinal(static_cast<std::int64_t>(sample), static_cast<std::int64_t>(i))});
     }
   }

@@ -60,6 +60,7 @@ class DeviceCopier {
     for (const auto& [name, tensor] : host.tensors) result.tensors[name] = sent(tensor);
     if (host.sample_ordinals.defined()) result.sample_ordinals = sent(host.sample_ordinals);
     result.packed = host.packed;
+    result.lengths = host.lengths;
     return result;
   }
 

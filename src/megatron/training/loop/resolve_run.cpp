@@ -141,13 +141,20 @@ void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnin
                out);
 }
 
-/// Warns of flags of the router that Megatron-LM ignores too.
+/// Warns of flags of the router that Megatron-LM ignores too, and of one that cannot learn.
 void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::ostream& out) {
   if (moe.num_experts == 0) return;
   if (moe.router_pre_softmax && moe.router_score_function != RouterScore::softmax)
     warnings.add(
         "--moe-router-pre-softmax has no effect: it belongs to --moe-router-score-function "
         "softmax",
+        out);
+  if (moe.router_topk == 1 && !moe.router_pre_softmax &&
+      moe.router_score_function == RouterScore::softmax &&
+      moe.router_load_balancing_type != std::vector{LoadBalancing::sinkhorn})
+    warnings.add(
+        "the softmax over one selected expert is always 1: the loaded model's routers learn from "
+        "auxiliary losses alone",
         out);
   if (moe.router_topk_scaling_factor == 0)
     warnings.add("--moe-router-topk-scaling-factor 0 has no effect: probabilities are not scaled",

@@ -23,6 +23,7 @@ namespace {
 constexpr const char* kFormat = "megatron-batch";
 constexpr const char* kOrdinals = "sample_ordinals";
 constexpr const char* kPacking = "cu_seqlens";  ///< of packed sequences
+constexpr const char* kLengths = "lengths";     ///< of padded ones
 
 SafetensorsDtype stored_type(at::ScalarType type) {
   if (type == at::kLong) return SafetensorsDtype::I64;
@@ -79,13 +80,12 @@ at::Tensor read_tensor(const SafetensorsFile& file, const StoredTensor& stored) 
                    "give a batch_iter_….safetensors file that `megatron pretrain` wrote"});
 }
 
-/// Returns packed sequences from their begins. How many samples they come from does not matter to a
-/// replay.
-PackedSequences read_packing(const at::Tensor& begins, const std::string& source) {
-  if (begins.dim() != 1 || begins.scalar_type() != at::kLong)
-    broken(source, std::string("tensor '") + kPacking + "' must be a row of integers");
-  const auto* first = begins.const_data_ptr<std::int64_t>();
-  return {.cu_seqlens = {first, first + begins.numel()}};
+std::vector<std::int64_t> read_numbers(const SafetensorsFile& file, const StoredTensor& stored) {
+  const at::Tensor numbers = read_tensor(file, stored);
+  if (numbers.dim() != 1 || numbers.scalar_type() != at::kLong)
+    broken(file.path().string(), "tensor '" + stored.name + "' must be a row of integers");
+  const auto* first = numbers.const_data_ptr<std::int64_t>();
+  return {first, first + numbers.numel()};
 }
 
 /// Checks that packed sequences cover one row of `length` tokens.
@@ -130,8 +130,10 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
   const std::int64_t sequences = packed ? packed->num_sequences() : tensors.at("tokens").size(0);
   if (!batch.microbatch.sample_ordinals.defined() ||
       batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
-      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{sequences})
-    broken(source, "tensor 'sample_ordinals' must be one integer per sample or packed sequence");
+      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{sequences} ||
+      (!batch.microbatch.lengths.empty() && std::ssize(batch.microbatch.lengths) != sequences))
+    broken(source,
+           "'sample_ordinals' and 'lengths' hold one integer per sample or packed sequence");
   for (const char* name : {"tokens", "labels"})
     check_ids(tensors.at(name), name, batch.model.vocab_size, source);
   const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
@@ -155,6 +157,8 @@ void save_batch(const std::filesystem::path& path, const SavedBatch& batch) {
   tensors[kOrdinals] = contiguous_cpu(batch.microbatch.sample_ordinals);
   if (batch.microbatch.packed)
     tensors[kPacking] = at::tensor(batch.microbatch.packed->cu_seqlens, at::kLong);
+  if (!batch.microbatch.lengths.empty())
+    tensors[kLengths] = at::tensor(batch.microbatch.lengths, at::kLong);
   std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors)
     headers.push_back(
@@ -180,7 +184,9 @@ SavedBatch load_batch(const std::filesystem::path& path) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);
     else if (stored.name == kPacking)
-      batch.microbatch.packed = read_packing(read_tensor(file, stored), source);
+      batch.microbatch.packed = PackedSequences{read_numbers(file, stored)};
+    else if (stored.name == kLengths)
+      batch.microbatch.lengths = read_numbers(file, stored);
     else
       batch.microbatch.tensors[stored.name] = read_tensor(file, stored);
   }
