@@ -86,14 +86,39 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
     EXPECT_EQ(sample.tokens, json["tokens"].get<Ids>()) << line;
     EXPECT_EQ(sample.position_ids, json["position_ids"].get<Ids>()) << line;
     Ids labels = sample.labels, boundaries = sample.document_starts;
-    for (std::size_t i = 0; i < labels.size(); ++i)
-      if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
+    for (std::size_t i = 0; i < labels.size(); ++i)  // Megatron masks <unk> in texts too
+      if (sample.loss_mask[i] == 0 || labels[i] == json["pad"].get<std::int64_t>())
+        labels[i] = kIgnoredLabel;
     boundaries.push_back(static_cast<std::int64_t>(labels.size()));
     EXPECT_EQ(labels, json["labels"].get<Ids>()) << line;
     EXPECT_EQ(boundaries, json["cu_seqlens"].get<Ids>()) << line;
   }
   EXPECT_EQ(count, 128);
   EXPECT_GT(refused, 0);
+}
+
+// The values follow from the definition: each token has the next one as its label, the end token of
+// an answer too, except the last token and padding.
+TEST_F(SftDatasets, TrainOnTheEndTokenWhereItIsThePadding) {
+  folder_.write("chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
+  for (const char* config :
+       {R"({"eos_token":"<unk>","pad_token":"<unk>"})", R"({"eos_token":"<unk>"})"}) {
+    folder_.write("tokenizer_config.json", config);
+    tokenizers_["gpt2"] = test::with_tokens("gpt2", {"<SPECIAL_10>", "<unk>"}, folder_);
+    const std::int64_t question = tokenizer("gpt2")->find("<SPECIAL_10>"),
+                       end = tokenizer("gpt2")->find("<unk>"),
+                       letter = tokenizer("gpt2")->find("a");
+    const std::string turns = R"({"role":"user","content":"<SPECIAL_10>"},)"
+                              R"({"role":"assistant","content":"a<unk>"})";
+    const std::string line = "{\"messages\":[" + turns + ',' + turns + "]}\n";
+    for (const PackingStrategy packing : kPackingStrategies) {
+      const Sample sample =
+          open(line, {.sequence_length = 8, .packing = packing}, "default").sample(0);
+      EXPECT_EQ(sample.tokens, (Ids{question, letter, end, question, letter, end, end, end}));
+      EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
+      EXPECT_EQ(sample.labels, (Ids{letter, end, question, letter, end, 0, 0, 0}));
+    }
+  }
 }
 
 TEST_F(SftDatasets, KeepTheOrderOfTheFileOverManyEpochs) {

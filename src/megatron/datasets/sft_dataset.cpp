@@ -114,7 +114,7 @@ std::int64_t SftDataset::line(std::int64_t index) const {
 
 void SftDataset::pad_to(std::size_t length, Packed& packed) const {
   packed.tokens.resize(length, format_->pad());
-  packed.targets.resize(length, format_->pad());
+  packed.targets.resize(length, kIgnoredLabel);
   std::int64_t position = packed.positions.empty() ? 0 : packed.positions.back() + 1;
   while (packed.positions.size() < length) packed.positions.push_back(position++);
 }
@@ -187,7 +187,7 @@ Sample SftDataset::sample(std::int64_t index) const {
   Sample sample;
   sample.labels.assign(packed.targets.begin() + 1, packed.targets.end());
   for (std::int64_t& label : sample.labels) {
-    const bool has_loss = label != format_->pad() && label != kIgnoredLabel;
+    const bool has_loss = label != kIgnoredLabel;
     sample.loss_mask.push_back(has_loss ? 1.0f : 0.0f);
     if (!has_loss) label = 0;
   }
