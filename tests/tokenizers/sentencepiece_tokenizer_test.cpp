@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/protobuf.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
@@ -176,6 +177,60 @@ TEST(SentencePiece, UnigramFollowsTheDefinitionWhereRoundingDecides) {
     if (alone != expected) ++depends_on_place;
   }
   EXPECT_GT(depends_on_place, 0u) << "the test has no word whose pieces depend on its place";
+}
+
+/// Returns a normalizer_spec that changes nothing but spaces to ▁.
+std::string plain_normalizer() {
+  return ProtobufWriter()
+      .add_bytes(3, ProtobufWriter().add_integer(3, 0).add_integer(4, 0).bytes())
+      .bytes();
+}
+
+std::string with_marks(std::string text) {
+  for (std::size_t at = 0; (at = text.find(' ', at)) != std::string::npos;)
+    text.replace(at, 1, "▁");
+  return text;
+}
+
+// Since version 0.2.2 the package scores a user-defined piece of n bytes 0.1 (n − 1).
+TEST(SentencePiece, UnigramTakesTheLongestUserDefinedPieces) {
+  std::vector<PieceOf> pieces = {{"<unk>", 0, 2},   {"▁", -0.2F},   {"a", -3},
+                                 {"▁a", -2.6F},     {"▁▁", 0, 4},   {"▁▁▁▁", 0, 4},
+                                 {"▁▁▁▁▁▁▁", 0, 4}, {"▁▁▁a", -2.5F}};
+  const TemporaryFolder folder;
+  const auto tokenizer = testing::open(
+      {.tokenizer_model = folder.write("m.model", model_of(pieces, 1) + plain_normalizer())});
+  EXPECT_EQ(tokenizer->encode("    a"), (std::vector<std::int32_t>{5, 2}));
+  for (PieceOf& piece : pieces)
+    if (piece.type == 4)
+      piece.score =
+          static_cast<float>(0.1 * static_cast<double>(std::string_view(piece.text).size() - 1));
+  std::mt19937 random(6);
+  for (int turn = 0; turn < 500; ++turn) {
+    std::string text;
+    for (std::size_t left = 1 + random() % 40; left > 0; --left) text += "    a"[random() % 5];
+    EXPECT_EQ(tokenizer->encode(text), best_by_definition(pieces, with_marks(text))) << text;
+  }
+}
+
+// The package divides words before every space, and looks words up among ordinary pieces only.
+TEST(SentencePiece, WordsAreNeitherUserDefinedPiecesNorBytes) {
+  std::vector<PieceOf> pieces = {{"<unk>", 0, 2}, {"▁"}, {"▁a"}, {"▁▁", 0, 4}, {"▁▁▁a", 0, 4}};
+  const TemporaryFolder folder;
+  const auto words = testing::open(
+      {.tokenizer_model = folder.write("w.model", model_of(pieces, 3) + plain_normalizer())});
+  EXPECT_EQ(words->encode("   a"), (std::vector<std::int32_t>{1, 1, 2}));
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.push_back(format("<0x%02X>", byte));
+  for (const std::string& byte : bytes) pieces.push_back({byte.c_str(), 0, 6});
+  const std::string fallback =
+      ProtobufWriter().add_bytes(2, ProtobufWriter().add_integer(35, 1).bytes()).bytes();
+  const auto with_bytes =
+      testing::open({.tokenizer_model = folder.write(
+                         "b.model", model_of(pieces, 3) + fallback + plain_normalizer())});
+  std::vector<std::int32_t> spelled;
+  for (const char c : std::string("<0x41>")) spelled.push_back(5 + c);
+  EXPECT_EQ(with_bytes->encode("<0x41>"), spelled);
 }
 
 // The ids of the package for long texts, whose sums are large.
