@@ -15,6 +15,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/datasets/data_report.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -246,12 +247,30 @@ TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
   EXPECT_EQ(share.packings[1].sequences, built.size());
   EXPECT_EQ(share.packings[1].tokens, share.tokens);
   EXPECT_EQ(share.packings[1].padding, 64 * built.size() - share.tokens);
+  EXPECT_EQ(share.conversations, 20);
+  EXPECT_EQ(share.unlabeled, 0);
 
   options.packing = PackingStrategy::line;
   options.report_lines = 5;
   const CorpusShare estimate = open(content, options).shares(1)[0];
   EXPECT_EQ(estimate.packings[0].documents, 5);
+  EXPECT_EQ(estimate.conversations, 5);
   EXPECT_EQ(estimate.tokens, 0);
+}
+
+TEST_F(SftDatasets, CountConversationsWithoutALoss) {
+  const std::string asks = R"({"messages":[{"role":"user","content":"a"},)"
+                           R"({"role":"system","content":""},{"role":"user","content":"b"}]})"
+                           "\n";
+  SftDatasetOptions options{.sequence_length = 64};
+  for (const PackingStrategy packing : kPackingStrategies) {
+    options.packing = packing;
+    const CorpusShare share = open(asks + chat_line(1) + chat_line(2), options).shares(1)[0];
+    EXPECT_EQ(share.conversations, 4);
+    EXPECT_EQ(share.unlabeled, 2);
+    EXPECT_THAT(data_table({{"train", share}}),
+                HasSubstr("c.jsonl (train) have no answer: no token has a loss"));
+  }
 }
 
 TEST_F(SftDatasets, SampleOfBlanksHasNoLoss) {
@@ -274,6 +293,8 @@ TEST_F(SftDatasets, NameBrokenConversations) {
   EXPECT_THAT(refusal(R"([{"role":"user","content":"x"},{"role":"assistant","content":""}])"),
               HasSubstr("message 2 of a conversation is an empty answer"));
   EXPECT_THAT(refusal("["), HasSubstr("c.jsonl:2"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":"a\udcb2b"}])"),
+              HasSubstr("c.jsonl:2: half of a surrogate pair"));
   EXPECT_THAT(message_of([&] { open("\x1f\x8b\x08", {.sequence_length = 8}); }),
               HasSubstr("is compressed"));
   EXPECT_THAT(message_of([&] { open("", {.sequence_length = 8}); }),
