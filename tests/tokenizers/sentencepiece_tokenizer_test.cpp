@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <string_view>
 
@@ -122,7 +123,8 @@ TEST(SentencePiece, BpeFollowsTheDefinition) {
 }
 
 /// Finds the ids of the best sum, which is rounded to single precision at every piece, over the
-/// whole text. The first of equal sums wins.
+/// whole text. The first of equal sums wins. Beyond 100000, sums begin at 0 again, as in version
+/// 0.2.3 of the package.
 std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
                                              const std::string& text) {
   struct End {
@@ -130,7 +132,9 @@ std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
     std::size_t id = 0, begin = 0;
   };
   std::vector<End> ends(text.size() + 1);
-  for (std::size_t at = 0; at < text.size(); ++at)
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (const float sum = ends[at].sum; ends[at].id > 0 && std::abs(sum) > 1e5F)
+      for (std::size_t i = at; i < ends.size(); ++i) ends[i].sum -= sum;
     for (std::size_t id = 1; id < pieces.size() && (at == 0 || ends[at].id > 0); ++id) {
       const std::string_view piece = pieces[id].text;
       if (text.compare(at, piece.size(), piece) != 0) continue;
@@ -138,6 +142,7 @@ std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
       const float sum = pieces[id].score + ends[at].sum;
       if (end.id == 0 || sum > end.sum) end = {sum, id, at};
     }
+  }
   std::vector<std::int32_t> ids;
   for (std::size_t at = text.size(); at > 0; at = ends[at].begin)
     ids.push_back(static_cast<std::int32_t>(ends[at].id));
