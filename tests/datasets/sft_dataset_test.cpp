@@ -15,6 +15,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/datasets/data_report.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -86,8 +87,9 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
     EXPECT_EQ(sample.tokens, json["tokens"].get<Ids>()) << line;
     EXPECT_EQ(sample.position_ids, json["position_ids"].get<Ids>()) << line;
     Ids labels = sample.labels, boundaries = sample.document_starts;
-    for (std::size_t i = 0; i < labels.size(); ++i)
-      if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
+    for (std::size_t i = 0; i < labels.size(); ++i)  // Megatron masks <unk> in texts too
+      if (sample.loss_mask[i] == 0 || labels[i] == json["pad"].get<std::int64_t>())
+        labels[i] = kIgnoredLabel;
     boundaries.push_back(static_cast<std::int64_t>(labels.size()));
     EXPECT_EQ(labels, json["labels"].get<Ids>()) << line;
     EXPECT_EQ(boundaries, json["cu_seqlens"].get<Ids>()) << line;
@@ -107,6 +109,30 @@ TEST_F(SftDatasets, NameThePositionsOfPadding) {
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 4));
   EXPECT_THAT(sample.padding, ElementsAre(2, 3, 7, 8, 9));
   EXPECT_THAT(open(content, {.sequence_length = 5}).sample(0).padding, testing::IsEmpty());
+}
+
+// The values follow from the definition: each token has the next one as its label, the end token of
+// an answer too, except the last token and padding.
+TEST_F(SftDatasets, TrainOnTheEndTokenWhereItIsThePadding) {
+  folder_.write("chat_template.jinja", "{% for m in messages %}{{ m['content'] }}{% endfor %}");
+  for (const char* config :
+       {R"({"eos_token":"<unk>","pad_token":"<unk>"})", R"({"eos_token":"<unk>"})"}) {
+    folder_.write("tokenizer_config.json", config);
+    tokenizers_["gpt2"] = test::with_tokens("gpt2", {"<SPECIAL_10>", "<unk>"}, folder_);
+    const std::int64_t question = tokenizer("gpt2")->find("<SPECIAL_10>"),
+                       end = tokenizer("gpt2")->find("<unk>"),
+                       letter = tokenizer("gpt2")->find("a");
+    const std::string turns = R"({"role":"user","content":"<SPECIAL_10>"},)"
+                              R"({"role":"assistant","content":"a<unk>"})";
+    const std::string line = "{\"messages\":[" + turns + ',' + turns + "]}\n";
+    for (const PackingStrategy packing : kPackingStrategies) {
+      const Sample sample =
+          open(line, {.sequence_length = 8, .packing = packing}, "default").sample(0);
+      EXPECT_EQ(sample.tokens, (Ids{question, letter, end, question, letter, end, end, end}));
+      EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
+      EXPECT_EQ(sample.labels, (Ids{letter, end, question, letter, end, 0, 0, 0}));
+    }
+  }
 }
 
 TEST_F(SftDatasets, KeepTheOrderOfTheFileOverManyEpochs) {
@@ -234,12 +260,30 @@ TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
   EXPECT_EQ(share.packings[1].sequences, built.size());
   EXPECT_EQ(share.packings[1].tokens, share.tokens);
   EXPECT_EQ(share.packings[1].padding, 64 * built.size() - share.tokens);
+  EXPECT_EQ(share.conversations, 20);
+  EXPECT_EQ(share.unlabeled, 0);
 
   options.packing = PackingStrategy::line;
   options.report_lines = 5;
   const CorpusShare estimate = open(content, options).shares(1)[0];
   EXPECT_EQ(estimate.packings[0].documents, 5);
+  EXPECT_EQ(estimate.conversations, 5);
   EXPECT_EQ(estimate.tokens, 0);
+}
+
+TEST_F(SftDatasets, CountConversationsWithoutALoss) {
+  const std::string asks = R"({"messages":[{"role":"user","content":"a"},)"
+                           R"({"role":"system","content":""},{"role":"user","content":"b"}]})"
+                           "\n";
+  SftDatasetOptions options{.sequence_length = 64};
+  for (const PackingStrategy packing : kPackingStrategies) {
+    options.packing = packing;
+    const CorpusShare share = open(asks + chat_line(1) + chat_line(2), options).shares(1)[0];
+    EXPECT_EQ(share.conversations, 4);
+    EXPECT_EQ(share.unlabeled, 2);
+    EXPECT_THAT(data_table({{"train", share}}),
+                HasSubstr("c.jsonl (train) have no answer: no token has a loss"));
+  }
 }
 
 TEST_F(SftDatasets, SampleOfBlanksHasNoLoss) {
@@ -262,6 +306,8 @@ TEST_F(SftDatasets, NameBrokenConversations) {
   EXPECT_THAT(refusal(R"([{"role":"user","content":"x"},{"role":"assistant","content":""}])"),
               HasSubstr("message 2 of a conversation is an empty answer"));
   EXPECT_THAT(refusal("["), HasSubstr("c.jsonl:2"));
+  EXPECT_THAT(refusal(R"([{"role":"user","content":"a\udcb2b"}])"),
+              HasSubstr("c.jsonl:2: half of a surrogate pair"));
   EXPECT_THAT(message_of([&] { open("\x1f\x8b\x08", {.sequence_length = 8}); }),
               HasSubstr("is compressed"));
   EXPECT_THAT(message_of([&] { open("", {.sequence_length = 8}); }),

@@ -44,6 +44,8 @@ TEST_F(PromptFile, MistakesNameFileAndLine) {
   EXPECT_THAT(message("blank.txt", "\n\n"), HasSubstr("contains no prompt"));
   EXPECT_THAT(message("wrong.jsonl", "{\"text\": \"1\"}\n{\"prompt\": \"1\"}\n"),
               HasSubstr("wrong.jsonl, line 2"));
+  EXPECT_THAT(message("half.jsonl", "{\"text\": \"a\\udcb2b\"}\n"),
+              HasSubstr("half.jsonl, line 1: half of a surrogate pair"));
   EXPECT_THAT(message_of([&] { read_prompts(folder_ / "nowhere.txt", notes_); }),
               HasSubstr("cannot open " + (folder_ / "nowhere.txt").string()));
 }

@@ -159,6 +159,7 @@ TEST(ChatTemplate, ReadsJsonAsPythonDoes) {
   EXPECT_EQ(refusal("[1, 99999999999999999999]"),
             "in.json: an integer is beyond 64 bits: 99999999999999999999");
   EXPECT_EQ(refusal("[1,"), "in.json: not valid JSON at byte 4");
+  EXPECT_THAT(refusal(R"(["\udcb2"])"), HasSubstr("half of a surrogate pair"));
   EXPECT_EQ(refusal("[1e999]"), "in.json: a number is out of range");
   EXPECT_THAT(refusal(std::string(200, '[')), HasSubstr("nested deeper than"));
 }

@@ -101,6 +101,16 @@ TEST(AddedTokens, TakeTheSpaceOnTheSidesTheyName) {
   EXPECT_EQ(tokenizer.encode("a  <n>  b"), (Ids{1, 0, 0, 5, 0, 0, 2}));
   EXPECT_EQ(tokenizer.encode("a <r>  <r> <l>b"), (Ids{1, 0, 4, 4, 3, 2}));
   EXPECT_EQ(tokenizer.encode("a<r>  <l>b"), (Ids{1, 4, 3, 2}));
+  // The package leaves a token out whose space the token before has taken, unless it does not look
+  // for space before it.
+  for (const bool lstrip : {false, true}) {
+    const auto tab =
+        characters({{" ", 0}, {"a", 1}, {"b", 2}},
+                   {{"added_tokens",
+                     {added_token(3, "<r>", false, true), added_token(4, "\t", lstrip, true)}}});
+    EXPECT_EQ(tab.encode("a<r> \t b"), lstrip ? (Ids{1, 3, 2}) : (Ids{1, 3, 4, 2}));
+    EXPECT_EQ(tab.encode("a \t b"), lstrip ? (Ids{1, 4, 2}) : (Ids{1, 0, 4, 2}));
+  }
 }
 
 /// Runs `encode` or `decode` and returns the message of its error.
@@ -231,6 +241,28 @@ TEST(Metaspace, DoesNotMarkAFirstWordBehindRemovedText) {
   const Json words = {{"type", "Sequence"},
                       {"pretokenizers", {{{"type", "WhitespaceSplit"}}, metaspace}}};
   EXPECT_EQ(characters(vocab, {{"pre_tokenizer", words}}).encode(" a b"), (Ids{1, 2}));
+}
+
+// The package gives every character that a normalizer or ByteLevel makes of one its place.
+TEST(Metaspace, MarksEveryWordOfTheFirstCharacter) {
+  const Json metaspace = {
+      {"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", true}};
+  const Json letters = {{"type", "FixedLength"}, {"length", 1}};
+  const auto of_parts = [&](const Json& vocab, const Json& parts, const Json& normalizer) {
+    return characters(vocab, {{"normalizer", normalizer},
+                              {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", parts}}}});
+  };
+  const auto compatible =
+      of_parts({{"▁", 0}, {"f", 1}, {"i", 2}}, {letters, metaspace}, {{"type", "NFKC"}});
+  EXPECT_EQ(compatible.encode("\ufb01f"), (Ids{0, 1, 0, 2, 1}));
+  EXPECT_EQ(compatible.encode("fif"), (Ids{0, 1, 2, 1}));
+  const Json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", true},
+                           {"trim_offsets", false},
+                           {"use_regex", false}};
+  const auto bytes = of_parts({{"▁", 0}, {"Ġ", 1}, {"Ã", 2}, {"©", 3}, {"a", 4}},
+                              {byte_level, letters, metaspace}, nullptr);
+  EXPECT_EQ(bytes.encode("\u00e9a"), (Ids{0, 1, 0, 2, 0, 3, 4}));
 }
 
 TEST(ByteFallback, DecodesEachRunOfBytesByItself) {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <string_view>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/protobuf.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
@@ -121,7 +123,8 @@ TEST(SentencePiece, BpeFollowsTheDefinition) {
 }
 
 /// Finds the ids of the best sum, which is rounded to single precision at every piece, over the
-/// whole text. The first of equal sums wins.
+/// whole text. The first of equal sums wins. Beyond 100000, sums begin at 0 again, as in version
+/// 0.2.3 of the package.
 std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
                                              const std::string& text) {
   struct End {
@@ -129,7 +132,9 @@ std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
     std::size_t id = 0, begin = 0;
   };
   std::vector<End> ends(text.size() + 1);
-  for (std::size_t at = 0; at < text.size(); ++at)
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (const float sum = ends[at].sum; ends[at].id > 0 && std::abs(sum) > 1e5F)
+      for (std::size_t i = at; i < ends.size(); ++i) ends[i].sum -= sum;
     for (std::size_t id = 1; id < pieces.size() && (at == 0 || ends[at].id > 0); ++id) {
       const std::string_view piece = pieces[id].text;
       if (text.compare(at, piece.size(), piece) != 0) continue;
@@ -137,6 +142,7 @@ std::vector<std::int32_t> best_by_definition(const std::vector<PieceOf>& pieces,
       const float sum = pieces[id].score + ends[at].sum;
       if (end.id == 0 || sum > end.sum) end = {sum, id, at};
     }
+  }
   std::vector<std::int32_t> ids;
   for (std::size_t at = text.size(); at > 0; at = ends[at].begin)
     ids.push_back(static_cast<std::int32_t>(ends[at].id));
@@ -176,6 +182,60 @@ TEST(SentencePiece, UnigramFollowsTheDefinitionWhereRoundingDecides) {
     if (alone != expected) ++depends_on_place;
   }
   EXPECT_GT(depends_on_place, 0u) << "the test has no word whose pieces depend on its place";
+}
+
+/// Returns a normalizer_spec that changes nothing but spaces to ▁.
+std::string plain_normalizer() {
+  return ProtobufWriter()
+      .add_bytes(3, ProtobufWriter().add_integer(3, 0).add_integer(4, 0).bytes())
+      .bytes();
+}
+
+std::string with_marks(std::string text) {
+  for (std::size_t at = 0; (at = text.find(' ', at)) != std::string::npos;)
+    text.replace(at, 1, "▁");
+  return text;
+}
+
+// Since version 0.2.2 the package scores a user-defined piece of n bytes 0.1 (n − 1).
+TEST(SentencePiece, UnigramTakesTheLongestUserDefinedPieces) {
+  std::vector<PieceOf> pieces = {{"<unk>", 0, 2},   {"▁", -0.2F},   {"a", -3},
+                                 {"▁a", -2.6F},     {"▁▁", 0, 4},   {"▁▁▁▁", 0, 4},
+                                 {"▁▁▁▁▁▁▁", 0, 4}, {"▁▁▁a", -2.5F}};
+  const TemporaryFolder folder;
+  const auto tokenizer = testing::open(
+      {.tokenizer_model = folder.write("m.model", model_of(pieces, 1) + plain_normalizer())});
+  EXPECT_EQ(tokenizer->encode("    a"), (std::vector<std::int32_t>{5, 2}));
+  for (PieceOf& piece : pieces)
+    if (piece.type == 4)
+      piece.score =
+          static_cast<float>(0.1 * static_cast<double>(std::string_view(piece.text).size() - 1));
+  std::mt19937 random(6);
+  for (int turn = 0; turn < 500; ++turn) {
+    std::string text;
+    for (std::size_t left = 1 + random() % 40; left > 0; --left) text += "    a"[random() % 5];
+    EXPECT_EQ(tokenizer->encode(text), best_by_definition(pieces, with_marks(text))) << text;
+  }
+}
+
+// The package divides words before every space, and looks words up among ordinary pieces only.
+TEST(SentencePiece, WordsAreNeitherUserDefinedPiecesNorBytes) {
+  std::vector<PieceOf> pieces = {{"<unk>", 0, 2}, {"▁"}, {"▁a"}, {"▁▁", 0, 4}, {"▁▁▁a", 0, 4}};
+  const TemporaryFolder folder;
+  const auto words = testing::open(
+      {.tokenizer_model = folder.write("w.model", model_of(pieces, 3) + plain_normalizer())});
+  EXPECT_EQ(words->encode("   a"), (std::vector<std::int32_t>{1, 1, 2}));
+  std::vector<std::string> bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.push_back(format("<0x%02X>", byte));
+  for (const std::string& byte : bytes) pieces.push_back({byte.c_str(), 0, 6});
+  const std::string fallback =
+      ProtobufWriter().add_bytes(2, ProtobufWriter().add_integer(35, 1).bytes()).bytes();
+  const auto with_bytes =
+      testing::open({.tokenizer_model = folder.write(
+                         "b.model", model_of(pieces, 3) + fallback + plain_normalizer())});
+  std::vector<std::int32_t> spelled;
+  for (const char c : std::string("<0x41>")) spelled.push_back(5 + c);
+  EXPECT_EQ(with_bytes->encode("<0x41>"), spelled);
 }
 
 // The ids of the package for long texts, whose sums are large.

@@ -49,6 +49,10 @@ void limit_depth(std::string_view text, const std::string& source) {
   }
 }
 
+bool is_half_surrogate(const std::exception& error) {
+  return std::string_view(error.what()).find("invalid string: surrogate") != std::string_view::npos;
+}
+
 Json parse(std::string_view text, const std::string& source,
            const Json::parser_callback_t& callback) {
   limit_depth(text, source);
@@ -57,13 +61,20 @@ Json parse(std::string_view text, const std::string& source,
   } catch (const Json::exception& error) {
     const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
     throw UserError(
-        {source + ": not valid JSON" +
+        {source + ": " + json_fault(error) +
              at_place(text, syntax != nullptr && syntax->byte > 0 ? syntax->byte - 1 : 0),
-         text.empty() ? "the file is empty" : "", "check that the file is whole"});
+         text.empty() ? "the file is empty" : "",
+         is_half_surrogate(error) ? "remove the escape, or write both halves"
+                                  : "check that the file is whole"});
   }
 }
 
 }  // namespace
+
+const char* json_fault(const std::exception& error) {
+  return is_half_surrogate(error) ? "half of a surrogate pair, which is no character,"
+                                  : "not valid JSON";
+}
 
 Json parse_json(std::string_view text, const std::string& source) {
   return parse(text, source, nullptr);

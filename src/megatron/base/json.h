@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -13,6 +14,10 @@
 #include "megatron/base/json_fwd.h"
 
 namespace megatron {
+
+/// Returns what the error of a parser says: "not valid JSON", or that an escape is half of a
+/// surrogate pair, which Python reads though it is no character.
+const char* json_fault(const std::exception& error);
 
 /// Parses `text`. Throws a UserError that names `source`, the line (if there are several) and the
 /// column on a syntax error or if values are nested more than 200 deep.

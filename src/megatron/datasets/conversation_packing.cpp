@@ -1,6 +1,7 @@
 #include "megatron/datasets/conversation_packing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -30,22 +31,31 @@ void for_each_conversation(const ConversationLengths& lengths, const Visit& visi
 ConversationLengths count_tokens(const ConversationFile& file, std::span<const std::int64_t> lines,
                                  const PromptFormat& format) {
   constexpr std::size_t kBlock = 64;
-  std::vector<std::vector<std::int32_t>> counts(lines.size());
+  struct Count {
+    std::ptrdiff_t tokens, labels;
+  };
+  std::vector<std::vector<Count>> counts(lines.size());
   parallel_for((lines.size() + kBlock - 1) / kBlock, [&](std::size_t block) {
     for (std::size_t i = block * kBlock; i < std::min(lines.size(), (block + 1) * kBlock); ++i) {
       const std::string where = file.describe(lines[i]);
-      for (const Conversation& conversation : split_conversations(file.messages(lines[i])))
-        counts[i].push_back(
-            static_cast<std::int32_t>(format.tokenize(conversation, where).ids.size()));
+      for (const Conversation& conversation : split_conversations(file.messages(lines[i]))) {
+        const auto targets = format.tokenize(conversation, where).targets;
+        counts[i].push_back({std::ssize(targets),
+                             std::ssize(targets) - std::ranges::count(targets, kIgnoredLabel)});
+      }
     }
   });
   std::vector<std::int64_t> line_begins{0};
-  std::vector<std::int32_t> lengths;
-  for (const std::vector<std::int32_t>& line : counts) {
-    lengths.insert(lengths.end(), line.begin(), line.end());
+  std::vector<std::int32_t> lengths, labels;
+  for (const std::vector<Count>& line : counts) {
+    for (const Count& count : line) {
+      lengths.push_back(static_cast<std::int32_t>(count.tokens));
+      labels.push_back(static_cast<std::int32_t>(count.labels));
+    }
     line_begins.push_back(static_cast<std::int64_t>(lengths.size()));
   }
-  return {NpyArray(std::move(line_begins)), NpyArray(std::move(lengths))};
+  return {NpyArray(std::move(line_begins)), NpyArray(std::move(lengths)),
+          NpyArray(std::move(labels))};
 }
 
 PackedConversations pack_conversations(const ConversationLengths& lengths, PackingStrategy strategy,

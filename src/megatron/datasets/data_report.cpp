@@ -102,6 +102,18 @@ std::string packing_table(const std::vector<SplitShare>& shares) {
   return rows.size() > 1 ? aligned(rows, 3) : "";
 }
 
+/// Returns a warning for each source with conversations of which no token has a loss.
+std::string label_warnings(const std::vector<SplitShare>& shares) {
+  std::string text;
+  for (const auto& [split, corpus] : shares) {
+    if (corpus.unlabeled > 0)
+      text += "WARNING: " + percentage(corpus.unlabeled, corpus.conversations) +
+              " of the conversations of " + corpus.name + " (" + split +
+              ") have no answer: no token has a loss\n";
+  }
+  return text;
+}
+
 /// Returns a table of what each mixture of --blend-schedule takes, or "" without a schedule. "so
 /// far" counts the epochs up to the end of the mixture.
 std::string phases_table(const std::vector<SplitShare>& shares) {
@@ -179,7 +191,7 @@ std::string data_table(const std::vector<SplitShare>& shares, DataColumns column
   if (columns == DataColumns::brief) {
     for (Row& row : rows) row.erase(row.begin() + kDocuments);
   }
-  return aligned(rows, 2) + phases_table(shares) + packing_table(shares);
+  return aligned(rows, 2) + phases_table(shares) + packing_table(shares) + label_warnings(shares);
 }
 
 JsonText data_json(const std::vector<SplitShare>& shares) {
@@ -193,6 +205,7 @@ JsonText data_json(const std::vector<SplitShare>& shares) {
                    {"samples", corpus.samples},
                    {"epochs", corpus.epochs}};
     if (!corpus.phases.empty()) share["mixtures"] = phases_json(corpus);
+    if (corpus.unlabeled > 0) share["conversations_without_loss"] = corpus.unlabeled;
     if (!corpus.packings.empty()) share["packing"] = packing_json(corpus.packings);
     list.push_back(std::move(share));
   }

@@ -30,16 +30,16 @@ enum class DataColumns { brief, with_documents };
 
 /// Returns a table with a title line and one line per source, or "" when `shares` is empty. Sources
 /// that are packed add a table of the padding and the truncated tokens of each packing strategy,
-/// and --blend-schedule adds one of what each mixture takes.
+/// conversations without a loss a warning, and --blend-schedule a table of what each mixture takes.
 std::string data_table(const std::vector<SplitShare>& shares,
                        DataColumns columns = DataColumns::brief);
 
 /// Returns [{"split": …, "source": …, "weight": …, "documents": …, "tokens": …, "samples": …,
 /// "epochs": …}, …]. Tokens that are unknown are null. Sources that are packed have "packing":
 /// [{"strategy": …, "used": …, "documents": …, "sequences": …, "tokens": …, "padding": …,
-/// "truncated": …}, …]. With --blend-schedule, training sources have "mixtures":
-/// [{"first_iteration": …, "last_iteration": …, "weight": …, "samples": …, "tokens": …,
-/// "epochs": …, "epochs_so_far": …}, …].
+/// "truncated": …}, …], and "conversations_without_loss" if there are any. With --blend-schedule,
+/// training sources have "mixtures": [{"first_iteration": …, "last_iteration": …, "weight": …,
+/// "samples": …, "tokens": …, "epochs": …, "epochs_so_far": …}, …].
 JsonText data_json(const std::vector<SplitShare>& shares);
 
 }  // namespace megatron

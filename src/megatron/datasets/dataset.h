@@ -58,6 +58,8 @@ struct CorpusShare {
   std::int64_t tokens = 0;                  ///< tokens of the corpus in this split; 0: unknown
   std::int64_t samples = 0;                 ///< samples from this corpus
   double epochs = 0;                        ///< number of passes over `tokens`
+  std::int64_t conversations = 0;           ///< conversations whose tokens were counted
+  std::int64_t unlabeled = 0;               ///< those of which no token has a loss
   std::vector<PackingShare> packings = {};  ///< of sequences that are packed, otherwise empty
   std::vector<PhaseShare> phases = {};      ///< of --blend-schedule, otherwise empty
 };

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/base/json_fwd.h"
+#include "megatron/base/json.h"
 #include "megatron/datasets/text_chunks.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -121,7 +121,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
     error = parse_line();
   }
   if (error) {
-    parse_with_nlohmann(line, source, simdjson::error_message(error));
+    parse_with_nlohmann(line, source);
     return texts_;
   }
   simdjson::dom::object object;
@@ -152,10 +152,9 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
 }
 
 /// Slow path for JSON that simdjson rejects: deep nesting.
-void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source,
-                                         const std::string& reason) {
+void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) refuse("not valid JSON: " + reason, source, "fix or remove the line");
+  if (object.is_discarded()) parse_json(line, source);  // names what is wrong, and the column
   if (!object.is_object()) refuse("expected a JSON object", source);
   std::vector<bool> found(keys_.size(), false);
   for (std::size_t i = 0; i < keys_.size(); ++i) {

@@ -24,8 +24,7 @@ class JsonLineParser {
   bool had_invalid_utf8() const { return had_invalid_utf8_; }
 
  private:
-  void parse_with_nlohmann(std::string_view line, const std::string& source,
-                           const std::string& reason);
+  void parse_with_nlohmann(std::string_view line, const std::string& source);
   [[noreturn]] void refuse(const std::string& what, const std::string& source,
                            const std::string& fix = "") const;
   void require_all(const std::vector<bool>& found, const std::string& source) const;

@@ -80,7 +80,7 @@ IndexCacheEntry SftDataset::cache_entry() const {
           .class_name = "SFTDataset",
           .split = std::string(split_name(part_.split)),
           .description = python_json_dumps(key),
-          .array_names = {"line_begins", "conversation_lengths"},
+          .array_names = {"line_begins", "conversation_lengths", "conversation_labels"},
           .sources = {.files = files, .checksum = [files] { return checksum_of_files(files); }}};
 }
 
@@ -91,13 +91,15 @@ ConversationLengths SftDataset::load_lengths(std::vector<std::string>& warnings)
         std::vector<std::int64_t> lines(static_cast<std::size_t>(num_lines()));
         std::iota(lines.begin(), lines.end(), part_.begin);
         const ConversationLengths lengths = count_tokens(*file_, lines, *format_);
-        return IndexArrays{lengths.line_begins, lengths.lengths};
+        return IndexArrays{lengths.line_begins, lengths.lengths, lengths.labels};
       },
       [&](const IndexArrays& loaded) {
-        return loaded[0].size() == num_lines() + 1 && loaded[0].at(num_lines()) == loaded[1].size();
+        return loaded[0].size() == num_lines() + 1 &&
+               loaded[0].at(num_lines()) == loaded[1].size() &&
+               loaded[1].size() == loaded[2].size();
       },
       warnings);
-  return {arrays[0], arrays[1]};
+  return {arrays[0], arrays[1], arrays[2]};
 }
 
 std::int64_t SftDataset::samples_per_epoch() const {
@@ -114,7 +116,7 @@ std::int64_t SftDataset::line(std::int64_t index) const {
 
 void SftDataset::pad_to(std::size_t length, Packed& packed) const {
   packed.tokens.resize(length, format_->pad());
-  packed.targets.resize(length, format_->pad());
+  packed.targets.resize(length, kIgnoredLabel);
   std::int64_t position = packed.positions.empty() ? 0 : packed.positions.back() + 1;
   while (packed.positions.size() < length) {
     packed.padding.push_back(static_cast<std::int64_t>(packed.positions.size()));
@@ -190,7 +192,7 @@ Sample SftDataset::sample(std::int64_t index) const {
   Sample sample;
   sample.labels.assign(packed.targets.begin() + 1, packed.targets.end());
   for (std::int64_t& label : sample.labels) {
-    const bool has_loss = label != format_->pad() && label != kIgnoredLabel;
+    const bool has_loss = label != kIgnoredLabel;
     sample.loss_mask.push_back(has_loss ? 1.0f : 0.0f);
     if (!has_loss) label = 0;
   }
@@ -228,6 +230,9 @@ std::vector<CorpusShare> SftDataset::shares(std::int64_t samples) const {
     share.packings.push_back(packing_share(lengths, strategy, layout()));
     share.packings.back().is_used = strategy == options_.packing;
   }
+  share.conversations = lengths.labels.size();
+  for (std::int64_t i = 0; i < share.conversations; ++i)
+    share.unlabeled += lengths.labels.at(i) == 0 ? 1 : 0;
   if (is_whole) share.tokens = share.packings[0].tokens + share.packings[0].truncated;
   share.epochs = static_cast<double>(samples) / static_cast<double>(samples_per_epoch());
   return {share};

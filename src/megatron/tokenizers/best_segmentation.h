@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,11 +30,13 @@ class BestSegmentation {
   /// in the order of the text. A piece of the trie has score_of(id). Where no piece is one
   /// character long, unknown(character) returns the id of that character, whose score is
   /// `unknown_score`. Of equal sums the one with the longer last part wins. The sums begin with
-  /// `before`; returns that of the whole text. Memory does not grow with the text where pieces end
-  /// together, such as at its spaces.
+  /// `before`; returns that of the whole text. At a place whose sum exceeds `limit`, it is
+  /// subtracted from all, so that they begin at 0 again. Memory does not grow with the text where
+  /// pieces end together, such as at its spaces.
   template <class ScoreOf, class Unknown, class Found>
   Score run(const CharacterTrie& trie, std::string_view text, const ScoreOf& score_of,
-            Score unknown_score, const Unknown& unknown, const Found& found, Score before = 0);
+            Score unknown_score, const Unknown& unknown, const Found& found, Score before = 0,
+            Score limit = std::numeric_limits<Score>::infinity());
 
  private:
   static constexpr std::size_t kWindow = std::size_t{1} << 14;
@@ -90,7 +94,8 @@ template <class Score>
 template <class ScoreOf, class Unknown, class Found>
 Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view text,
                                    const ScoreOf& score_of, Score unknown_score,
-                                   const Unknown& unknown, const Found& found, Score before) {
+                                   const Unknown& unknown, const Found& found, Score before,
+                                   Score limit) {
   codes_.clear();
   codes_.reserve(std::min(text.size(), kWindow));
   places_.reserve(std::min(text.size(), kWindow) + 1);
@@ -109,6 +114,8 @@ Score BestSegmentation<Score>::run(const CharacterTrie& trie, std::string_view t
       forget_before(at);
       reach = at = 0;
     }
+    if (const Score sum = places_[at].score; std::abs(sum) > limit)
+      for (std::size_t place = at; place <= reach; ++place) places_[place].score -= sum;
     const Score here = places_[at].score;
     bool has_single = false;
     const auto offer = [&](std::size_t length, std::int32_t id, Score sum) {

@@ -75,6 +75,12 @@ std::size_t count_characters(std::string_view text) {
          static_cast<std::size_t>(std::count_if(text.begin(), text.end(), is_continuation_byte));
 }
 
+std::string_view first_characters(std::string_view text, std::size_t count) {
+  std::size_t end = 0;
+  for (; count > 0 && end < text.size(); --count) next_code_point(text, end);
+  return text.substr(0, end);
+}
+
 std::vector<std::size_t> character_starts(std::string_view text) {
   std::vector<std::size_t> starts;
   for (std::size_t i = 0; i < text.size(); ++i)

@@ -53,6 +53,8 @@ inline char32_t previous_code_point(std::string_view text, std::size_t& end) {
 
 /// Returns the number of characters of valid UTF-8.
 std::size_t count_characters(std::string_view text);
+/// Returns the first `count` characters of valid UTF-8.
+std::string_view first_characters(std::string_view text, std::size_t count);
 /// Returns where each character of valid UTF-8 begins, and the size of the text.
 std::vector<std::size_t> character_starts(std::string_view text);
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/json.h"
 #include "megatron/tokenizers/chat/operators.h"
 #include "megatron/tokenizers/chat/printing.h"
 #include "megatron/tokenizers/utf8.h"
@@ -51,8 +52,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
     const bool is_range = dynamic_cast<const nlohmann::detail::out_of_range*>(&error) != nullptr;
-    refuse(is_range ? ": a number is out of range"
-                    : ": not valid JSON at byte " + std::to_string(position),
+    refuse(is_range
+               ? ": a number is out of range"
+               : std::string(": ") + json_fault(error) + " at byte " + std::to_string(position),
            "");
   }
   Value take() { return std::move(root_); }

@@ -103,6 +103,7 @@ std::vector<AddedTokens::Segment> AddedTokens::split(std::string_view text,
     if (token.lstrip)
       span.begin = std::max(start_of_trailing_space(text.substr(0, span.begin)), done);
     if (token.rstrip) span.end += end_of_leading_space(text.substr(span.end));
+    if (span.begin >= span.end) continue;  // white space that the token before has taken
     if (done < span.begin) stretches.push_back({{done, span.begin}, -1});
     stretches.push_back({span, id});
     done = span.end;

@@ -103,42 +103,43 @@ std::vector<std::int32_t> HuggingFaceTokenizer::encode_fragment(std::string_view
   return ids;
 }
 
-/// Returns whether the normalized text begins with what was the first character of the text.
-/// Normalizes as little of it as is needed.
-bool HuggingFaceTokenizer::keeps_start(std::string_view text) const {
+/// Returns how many characters at the start of the normalized text come from the first character of
+/// the text. Normalizes as little of it as is needed.
+std::size_t HuggingFaceTokenizer::count_start(std::string_view text) const {
   constexpr std::size_t kFirstSize = 256, kEnough = 64;
   for (std::size_t size = kFirstSize;; size *= 4) {
     const std::string_view part = utf8_prefix(text, size);
-    const std::size_t normalized_size = normalizer_->apply(std::string(part)).size();
-    if (normalized_size >= kEnough || part.size() == text.size())
-      return normalized_size == 0 || normalizer_->count_start(part, 1) > 0;
+    if (part.size() == text.size() || normalizer_->apply(std::string(part)).size() >= kEnough)
+      return normalizer_->count_start(part, 1);
   }
 }
 
 void HuggingFaceTokenizer::encode_plain(std::string_view text, bool starts_document,
                                         std::vector<std::int32_t>& ids) const {
   std::string normalized;
+  std::size_t count = starts_document ? 1 : 0;
   if (normalizer_) {
     if (starts_document && pre_tokenizer_ && pre_tokenizer_->reads_start())
-      starts_document = keeps_start(text);
+      count = count_start(text);
     normalized = normalizer_->apply(std::string(text));
     text = normalized;
   }
+  const std::size_t start = first_characters(text, count).size();
   for (const auto& [span, id] : added_tokens_.split_normalized(text)) {
     if (id >= 0) {
       ids.push_back(id);
     } else {
       encode_words(text.substr(span.begin, span.end - span.begin),
-                   starts_document && span.begin == 0, ids);
+                   std::min(start, span.end) - std::min(start, span.begin), ids);
     }
   }
 }
 
-void HuggingFaceTokenizer::encode_words(std::string_view text, bool starts_document,
+void HuggingFaceTokenizer::encode_words(std::string_view text, std::size_t start,
                                         std::vector<std::int32_t>& ids) const {
   if (!pre_tokenizer_) return model_->encode(text, ids);
   if (byte_level_words_ != nullptr) return encode_byte_level(text, ids);
-  hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, starts_document};
+  hugging_face::PreTokenizedString words{std::string(text), {{0, text.size()}}, start};
   pre_tokenizer_->apply(words);
   WordCache& cache = WordCache::of_thread(cache_owner_);
   for (const Span& span : words.spans)

@@ -59,11 +59,10 @@ class HuggingFaceTokenizer : public Tokenizer {
   void begin_with_bos(const std::string& what);
 
  private:
-  bool keeps_start(std::string_view text) const;
+  std::size_t count_start(std::string_view text) const;
   void encode_plain(std::string_view text, bool starts_document,
                     std::vector<std::int32_t>& ids) const;
-  void encode_words(std::string_view text, bool starts_document,
-                    std::vector<std::int32_t>& ids) const;
+  void encode_words(std::string_view text, std::size_t start, std::vector<std::int32_t>& ids) const;
   void encode_byte_level(std::string_view text, std::vector<std::int32_t>& ids) const;
 
   std::unique_ptr<hugging_face::Normalizer> normalizer_;

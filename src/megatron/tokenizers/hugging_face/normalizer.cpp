@@ -16,13 +16,6 @@
 namespace megatron::hugging_face {
 namespace {
 
-/// Returns the first `count` characters of valid UTF-8.
-std::string_view first_characters(std::string_view text, std::size_t count) {
-  std::size_t end = 0;
-  for (; count > 0 && end < text.size(); --count) next_code_point(text, end);
-  return text.substr(0, end);
-}
-
 /// A normalizer of a function without state.
 template <class Apply>
 class FunctionNormalizer : public Normalizer {

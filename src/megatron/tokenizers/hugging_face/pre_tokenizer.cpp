@@ -19,15 +19,22 @@ namespace {
 /// Rewrites every word by `append(out, word)` and updates its span.
 template <class Append>
 void rewrite_words(PreTokenizedString& words, Append append) {
-  if (!words.spans.empty() && words.spans.front().begin > 0) words.starts_document = false;
   std::string text;
   text.reserve(words.text.size() + words.text.size() / 2);
+  std::size_t start = 0;
   for (Span& span : words.spans) {
     const std::size_t begin = text.size();
-    append(text, std::string_view(words.text).substr(span.begin, span.end - span.begin));
+    const auto word = std::string_view(words.text).substr(span.begin, span.end - span.begin);
+    if (span.begin < words.start) {
+      append(text, word.substr(0, words.start - span.begin));
+      start = text.size();
+      text.resize(begin);
+    }
+    append(text, word);
     span = {begin, text.size()};
   }
   words.text = std::move(text);
+  words.start = start;
 }
 
 class Split : public PreTokenizer {
@@ -203,11 +210,10 @@ class Metaspace : public PreTokenizer {
   }
   bool reads_start() const override { return prepend_ == Prepend::first; }
   void apply(PreTokenizedString& words) const override {
-    bool at_start =
-        words.starts_document && (words.spans.empty() || words.spans.front().begin == 0);
     const auto wants_prefix = [&](std::string_view word) {
-      const bool wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && at_start);
-      at_start = false;
+      const bool wanted =
+          prepend_ == Prepend::always ||
+          (prepend_ == Prepend::first && word.data() < words.text.data() + words.start);
       return wanted && !word.starts_with(' ') && !word.starts_with(replacement_);
     };
     rewrite_words(words, [&](std::string& out, std::string_view word) {

@@ -15,8 +15,8 @@ namespace megatron::hugging_face {
 /// A text and its words in order. Text between the words is dropped.
 struct PreTokenizedString {
   std::string text;
-  std::vector<Span> spans;       ///< the words; none is empty
-  bool starts_document = false;  ///< true when `text` begins the original text
+  std::vector<Span> spans;  ///< the words; none is empty
+  std::size_t start = 0;    ///< bytes of `text` that come from the original text's first character
 };
 
 /// Immutable and thread-safe.
@@ -25,7 +25,7 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Splits or rewrites every word.
   virtual void apply(PreTokenizedString& words) const = 0;
-  /// Returns whether apply() reads PreTokenizedString::starts_document.
+  /// Returns whether apply() reads PreTokenizedString::start.
   virtual bool reads_start() const { return false; }
   /// Returns the splitter when apply() only splits a text with it, leaving nothing out, and then
   /// writes every byte as a character of the byte alphabet; otherwise null.

@@ -205,21 +205,16 @@ void SentencePieceTokenizer::encode_unigram_words(std::string_view text,
 void SentencePieceTokenizer::encode_normalized(std::string_view text,
                                                std::vector<EncodedPiece>& out) const {
   if (bpe_) return bpe_->encode(text, out);
-  if (unigram_) {
-    sentencepiece::UnigramModel::Search search;
-    unigram_->encode(text, search, [&](const EncodedPiece& piece) { out.push_back(piece); });
-    return;
-  }
-  const bool by_word = model_.type == ModelType::word;
+  bool is_symbol = false;
   for (std::size_t at = 0; at < text.size();) {
-    bool is_symbol = false;
-    std::size_t length = pieces_.prefix_length(text.substr(at), is_symbol);
-    // sentencepiece divides words before spaces, also if its models put spaces behind words.
-    if (by_word) length = std::min(text.find(kSpaceSymbol, at + length), text.size()) - at;
+    // Words begin at spaces, also if models put spaces behind words or have pieces of several.
+    const std::size_t length = model_.type == ModelType::word
+                                   ? std::min(text.find(kSpaceSymbol, at + 1), text.size()) - at
+                                   : pieces_.prefix_length(text.substr(at), is_symbol);
     const std::string_view piece = text.substr(at, length);
-    const std::int32_t id = pieces_.id_of(piece);
-    // A word that reads like a control piece is none.
-    out.push_back({piece, pieces_.type(id) == PieceType::control ? pieces_.unk_id() : id});
+    // A word that reads like a control or byte piece is none.
+    const std::int32_t id = pieces_.find(piece);
+    out.push_back({piece, id < 0 || pieces_.is_unused(id) ? pieces_.unk_id() : id});
     at += length;
   }
 }

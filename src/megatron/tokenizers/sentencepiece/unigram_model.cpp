@@ -13,17 +13,20 @@
 namespace megatron::sentencepiece {
 namespace {
 
-constexpr float kUnknownPenalty = 10, kSymbolPenalty = 0.1F;
+constexpr float kUnknownPenalty = 10;
+
+/// Returns the score of a user-defined piece, since version 0.2.2 of the package: above those of
+/// other pieces, and higher for one long piece than for several short ones.
+float score_of_symbol(std::string_view text) {
+  return static_cast<float>(0.1 * static_cast<double>(text.size() - 1));
+}
 
 }  // namespace
 
 UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : pieces_(pieces) {
-  float min_score = FLT_MAX, max_score = FLT_MIN;
-  for (const Piece& piece : model.pieces) {
-    if (piece.type != PieceType::normal) continue;
-    min_score = std::min(min_score, piece.score);
-    max_score = std::max(max_score, piece.score);
-  }
+  float min_score = FLT_MAX;
+  for (const Piece& piece : model.pieces)
+    if (piece.type == PieceType::normal) min_score = std::min(min_score, piece.score);
   unk_score_ = min_score - kUnknownPenalty;
   trie_.reserve(model.pieces.size());
   scores_.resize(model.pieces.size());
@@ -32,9 +35,7 @@ UnigramModel::UnigramModel(const ModelFile& model, const Pieces& pieces) : piece
     const auto id = static_cast<std::int32_t>(i);
     if (!pieces.is_segmentable(id) || pieces.is_unused(id)) continue;
     trie_.add(piece.text, id);
-    scores_[i] = piece.type == PieceType::user_defined
-                     ? static_cast<float>(piece.text.size()) * max_score - kSymbolPenalty
-                     : piece.score;
+    scores_[i] = piece.type == PieceType::user_defined ? score_of_symbol(piece.text) : piece.score;
   }
   trie_.finish();
   output_scores_ = scores_;

@@ -32,7 +32,7 @@ class UnigramModel {
         [&](const TextPart& part) {
           found(EncodedPiece{text.substr(part.begin, part.end - part.begin), part.id});
         },
-        before);
+        before, kLimit);
   }
 
   /// Calls found(piece) with the pieces of a short `word` whatever is before it, if is_certain()
@@ -43,7 +43,7 @@ class UnigramModel {
   bool is_certain(float margin, std::size_t bytes, float before) const {
     const auto count = static_cast<float>(bytes);
     const float largest_sum = std::abs(before) + count * largest_score_;
-    return margin > kRoundings * count * largest_sum;
+    return largest_sum <= kLimit && margin > kRoundings * count * largest_sum;
   }
   /// Returns the score of an id of the output. That of an unknown character whose bytes are written
   /// is the score of its first byte; the others have 0.
@@ -55,6 +55,9 @@ class UnigramModel {
   /// Every sum is rounded by at most 2^-24 of the largest one. Two segmentations of n characters
   /// have at most 2 n sums. A little is added for the rounding of this bound itself.
   static constexpr float kRoundings = 2.05F / (1 << 24);
+
+  /// Version 0.2.3 of the package begins larger sums at 0 again.
+  static constexpr float kLimit = 100'000;
 
   const Pieces& pieces_;
   CharacterTrie trie_;
