@@ -281,22 +281,20 @@ void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
              : kind.default_key_value_heads.value_or(model.num_attention_heads);
   model.num_query_groups =
       config.size("num_key_value_heads", ConfigReader::kWidest, default_groups);
-  if (model.num_attention_heads % model.num_query_groups != 0) {
-    config.unsupported("num_key_value_heads",
-                       std::to_string(model.num_attention_heads) +
-                           " num_attention_heads must be a multiple of it, here " +
-                           std::to_string(model.num_query_groups));
-  }
+  if (model.num_attention_heads % model.num_query_groups != 0)
+    config.unsupported("num_key_value_heads", "num_attention_heads must be a multiple of it, here " +
+                                                  std::to_string(model.num_query_groups));
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
   model.kv_channels = config.has("head_dim") ? config.size("head_dim")
                       : kind.default_head_dim && !config.contains_key("head_dim")
                           ? *kind.default_head_dim
                           : even_head_dim(config, "hidden_size", "num_attention_heads");
-  if (model.kv_channels % 2 != 0) {
+  if (model.kv_channels == model.hidden_size / model.num_attention_heads)
+    even_head_dim(config, "hidden_size", "num_attention_heads");
+  if (model.kv_channels % 2 != 0)
     config.unsupported(config.has("head_dim") ? "head_dim" : "hidden_size",
-                       "rotary positions need an even number of channels in each head, here " +
+                       "rotary positions need heads of an even size, here " +
                            std::to_string(model.kv_channels));
-  }
 }
 
 HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
@@ -350,8 +348,7 @@ HfConfig read_gpt2(const ConfigReader& config) {
   model.kv_channels = even_head_dim(config, hidden, heads);
   model.hidden_size = config.integer(hidden);
   model.num_attention_heads = model.num_query_groups = config.integer(heads);
-  if (config.has("n_inner"))  // else four times the hidden size
-    model.ffn_hidden_size = config.size("n_inner");
+  if (config.has("n_inner")) model.ffn_hidden_size = config.size("n_inner");  // else 4 × hidden
   model.max_position_embeddings =
       config.size(spelled(config, "n_positions", "max_position_embeddings"), kMaxSize);
   model.vocab_size = config.size("vocab_size", kMaxSize);
