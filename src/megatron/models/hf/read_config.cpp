@@ -282,8 +282,9 @@ void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
   model.num_query_groups =
       config.size("num_key_value_heads", ConfigReader::kWidest, default_groups);
   if (model.num_attention_heads % model.num_query_groups != 0)
-    config.unsupported("num_key_value_heads", "num_attention_heads must be a multiple of it, here " +
-                                                  std::to_string(model.num_query_groups));
+    config.unsupported("num_key_value_heads",
+                       "num_attention_heads must be a multiple of it, here " +
+                           std::to_string(model.num_query_groups));
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
   model.kv_channels = config.has("head_dim") ? config.size("head_dim")
                       : kind.default_head_dim && !config.contains_key("head_dim")
@@ -292,9 +293,9 @@ void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
   if (model.kv_channels == model.hidden_size / model.num_attention_heads)
     even_head_dim(config, "hidden_size", "num_attention_heads");
   if (model.kv_channels % 2 != 0)
-    config.unsupported(config.has("head_dim") ? "head_dim" : "hidden_size",
-                       "rotary positions need heads of an even size, here " +
-                           std::to_string(model.kv_channels));
+    config.unsupported(
+        config.has("head_dim") ? "head_dim" : "hidden_size",
+        "rotary positions need heads of an even size, here " + std::to_string(model.kv_channels));
 }
 
 HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
