@@ -43,6 +43,21 @@ TEST(Convert, GoesToHuggingFaceAndBack) {
       {"not empty"});
 }
 
+// A family without a hidden dropout has 0 also in a checkpoint that is converted from its folder.
+TEST(Convert, TakesTheDropoutsOfTheFamily) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  EXPECT_EQ(find_checkpoint(root / "run")->model.hidden_dropout, 0.1);
+  convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"});
+  convert_checkpoint({.load = root / "hf", .save = root / "back", .format = "megatron"});
+  const auto folder = find_checkpoint(root / "hf"), back = find_checkpoint(root / "back");
+  EXPECT_EQ(folder->model.hidden_dropout, 0);
+  EXPECT_EQ(folder->model.attention_dropout, 0.1);  // config.json has it
+  EXPECT_EQ(folder->given_training_fields.at("hidden_dropout"), "the family has none");
+  EXPECT_EQ(back->model.hidden_dropout, 0);
+  EXPECT_EQ(back->given_training_fields.at("hidden_dropout"), "checkpoint");
+}
+
 TEST(Convert, ChangesTheType) {
   const TemporaryFolder root;
   save_checkpoint(root / "run", TinyRun(1).request(5));
@@ -170,6 +185,27 @@ TEST(Convert, AnotherTokenizerTakesTheIdsOfTheFirst) {
       {.load = root / "hf", .save = root / "other", .format = "hf", .tokenizer = {other}});
   expect_tiny_tokenizer(root / "other");
   EXPECT_FALSE(fs::exists(root / "other/generation_config.json"));
+}
+
+// In transformers, null says that there is no such token.
+TEST(Convert, NullIdsStayNull) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"});
+  for (const auto& [name, text] : tiny_tokenizer()) write_file(root / "hf" / name, text);
+  Json config = read_json(root / "hf/config.json");
+  config["bos_token_id"] = config["eos_token_id"] = nullptr;
+  config.erase("pad_token_id");
+  write_file(root / "hf/config.json", config.dump());
+  convert_checkpoint({.load = root / "hf", .save = root / "ours", .format = "megatron"});
+  for (const char* load : {"hf", "ours"}) {
+    const fs::path save = root / (std::string(load) + " again");
+    convert_checkpoint({.load = root / load, .save = save, .format = "hf"});
+    const Json written = read_json(save / "config.json");
+    EXPECT_TRUE(written.at("bos_token_id").is_null()) << load;
+    EXPECT_TRUE(written.at("eos_token_id").is_null()) << load;
+    EXPECT_EQ(written.at("pad_token_id"), 4) << load;  // no field: the tokenizer's
+  }
 }
 
 TEST(Convert, FlagsChangeTheTokenizer) {

@@ -106,9 +106,54 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_EQ(config.model.softmax_scale, 1.0);
   EXPECT_TRUE(config.model.add_bias_linear);
   EXPECT_FALSE(config.model.untie_embeddings_and_output_weights);
-  EXPECT_TRUE(config.given_training_fields.contains("hidden_dropout"));
+  EXPECT_EQ(config.given_training_fields.at("hidden_dropout"), "config.json");
+  EXPECT_EQ(config.given_training_fields.at("attention_dropout"), "the family's default");
+  EXPECT_EQ(config.model.attention_dropout, 0.1);  // GPT2Config's
   EXPECT_TRUE(config.notes.empty());
   EXPECT_EQ(parse_hf_config(gpt2({{"embd_pdrop", 0.0}}), "c").notes.size(), 1u);
+}
+
+// No configuration class but GPT2Config has a dropout of the residual branches; all have 0 for
+// attention_dropout.
+TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
+  for (const std::string_view family : kHfModelTypes) {
+    if (family == "gpt2") continue;
+    const HfConfig config = parse_hf_config(
+        llama({{"model_type", std::string(family)}, {"moe_intermediate_size", 32}}), "c");
+    EXPECT_EQ(config.model.hidden_dropout, 0) << family;
+    EXPECT_EQ(config.model.attention_dropout, 0) << family;
+    EXPECT_EQ(config.given_training_fields.at("hidden_dropout"), kFamilyHasNone);
+  }
+}
+
+// The fields that transformers 5 calls unrecognized, by rope_type.
+TEST(HfConfig, NotesUnknownRotaryFields) {
+  const auto notes = [](const Json& rope) {
+    return parse_hf_config(llama({{"rope_scaling", rope}}), "c").notes;
+  };
+  Json rope = {{"rope_type", "llama3"},   {"type", "llama3"},
+               {"factor", 8.0},           {"low_freq_factor", 1.0},
+               {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64},
+               {"rope_theta", 1e4}};
+  EXPECT_TRUE(notes(rope).empty());
+  rope["beta_fast"] = 32;
+  rope["mscal"] = 1.0;
+  ASSERT_EQ(notes(rope).size(), 1u);
+  EXPECT_EQ(notes(rope)[0],
+            "c: field 'rope_scaling': fields that rope_type 'llama3' does not have are ignored: "
+            "beta_fast, mscal");
+  EXPECT_EQ(notes({{"type", "linear"}, {"factor", 2.0}}).size(), 0u);
+  EXPECT_EQ(notes({{"type", "default"}, {"factor", 2.0}}).size(), 1u);
+  EXPECT_TRUE(notes({{"type", "yarn"},
+                     {"factor", 2.0},
+                     {"original_max_position_embeddings", 64},
+                     {"attention_factor", 1.1},
+                     {"beta_fast", 32},
+                     {"beta_slow", 1},
+                     {"mscale", 1.0},
+                     {"mscale_all_dim", 1.0},
+                     {"truncate", true}})
+                  .empty());
 }
 
 TEST(HfConfig, ReadsSlidingWindows) {
@@ -139,15 +184,28 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {Json::array(), {"config.json"}},
       {without_layers, {"num_hidden_layers", "missing"}},
       {llama({{"num_hidden_layers", "3"}}), {"num_hidden_layers", "integer"}},
-      {llama({{"num_hidden_layers", 0}}), {"num_layers"}},
+      {llama({{"num_hidden_layers", 0}}), {"num_hidden_layers", "1 and 10000"}},
       {llama({{"num_hidden_layers", 1e12}}), {"num_hidden_layers"}},
       {llama({{"model_type", "qwen3"}, {"num_hidden_layers", std::int64_t{1} << 60}}),
-       {"num_layers"}},
-      {gpt2({{"n_embd", std::int64_t{1} << 62}}), {"hidden_size"}},
+       {"num_hidden_layers"}},
+      {gpt2({{"n_embd", std::int64_t{1} << 62}}), {"n_embd"}},
+      {gpt2({{"n_inner", 0}}), {"n_inner"}},
+      {llama({{"intermediate_size", 0}}), {"intermediate_size"}},
+      {llama({{"max_position_embeddings", std::int64_t{1} << 40}}), {"max_position_embeddings"}},
+      {llama({{"vocab_size", 0}}), {"vocab_size"}},
       {llama({{"hidden_size", -64}}), {"hidden_size"}},
       {llama({{"hidden_size", 66}}), {"hidden_size", "multiple"}},
-      {llama({{"num_key_value_heads", 3}}), {"num_query_groups", "4 heads, 3 groups"}},
-      {llama({{"head_dim", 15}}), {"config.json", "15"}},
+      {llama({{"num_key_value_heads", 3}}), {"num_key_value_heads", "3", "a multiple of it"}},
+      {llama({{"head_dim", 15}}), {"head_dim", "15", "even"}},
+      {llama({{"hidden_size", 60}}), {"hidden_size", "60", "even size, here 15"}},
+      {llama({{"model_type", "qwen3"}, {"hidden_size", 66}, {"head_dim", 16}}),
+       {"hidden_size", "multiple", "66 and 4"}},
+      {llama({{"rope_scaling",
+               {{"rope_type", "llama3"},
+                {"factor", 8.0},
+                {"low_freq_factor", 4.0},
+                {"high_freq_factor", 4.0}}}}),
+       {"rope_scaling", "high_freq_factor", "above low_freq_factor"}},
       {llama({{"hidden_act", "mish"}}), {"hidden_act", "mish"}},
       {llama({{"rms_norm_eps", 0}}), {"rms_norm_eps"}},
       {llama({{"rope_theta", "x"}}), {"rope_theta"}},
@@ -162,19 +220,25 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {llama({{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor"}},
       {llama({{"attention_bias", true}}), {"attention_bias"}},
       {llama({{"quantization_config", {{"bits", 4}}}}), {"quantization_config"}},
-      {llama({{"attention_dropout", 1.5}}), {"dropout"}},
+      {llama({{"attention_dropout", 1.5}}), {"attention_dropout", "below 1"}},
+      {gpt2({{"resid_pdrop", -0.5}}), {"resid_pdrop"}},
       {llama({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}), {"layer_types"}},
       {llama({{"model_type", "mistral"}, {"sliding_window", 0}}), {"sliding_window"}},
       {gpt2({{"activation_function", "tanh"}}), {"activation_function", "tanh"}},
       {gpt2({{"add_cross_attention", true}}), {"add_cross_attention"}},
       {gpt2({{"scale_attn_by_inverse_layer_idx", true}}), {"scale_attn_by_inverse_layer_idx"}},
-      {gpt2({{"n_positions", 0}}), {"max_position_embeddings"}},
+      {gpt2({{"n_positions", 0}}), {"n_positions"}},
       {gpt2({{"n_head", 0}}), {"n_head"}},
   };
   for (const Case& broken : cases) {
     std::vector<std::string> words = broken.words;
     words.push_back("config.json");
     expect_user_error([&] { model_of(broken.json); }, words, broken.json.dump());
+    try {
+      model_of(broken.json);
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find("--"), std::string::npos) << error.what();
+    }
   }
 }
 
@@ -215,6 +279,7 @@ TEST(HfConfig, KeepsTheKeysOfTheOriginal) {
   const Json original =
       llama({{"torch_dtype", "bfloat16"}, {"my_own_key", {1, 2}}, {"eos_token_id", 2}});
   TransformerConfig model = model_of(original);
+  model.hidden_dropout = 0.1;  // of the run; no field of the family says so
   Json same = make_hf_config(model, "llama", "float32", &original);
   EXPECT_EQ(same.at("torch_dtype"), "float32");
   same["torch_dtype"] = "bfloat16";

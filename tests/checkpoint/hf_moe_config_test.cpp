@@ -46,8 +46,8 @@ TEST(HfMoeConfig, ReadsMixtral) {
   EXPECT_EQ(moe.router_score_function, RouterScore::softmax);
   EXPECT_EQ(moe.coefficient(LoadBalancing::aux_loss), 0.25);
   EXPECT_EQ(moe.input_jitter_eps, 0.125);
-  EXPECT_TRUE(config.given_training_fields.contains("moe_aux_loss_coeff"));
-  EXPECT_TRUE(config.given_training_fields.contains("moe_input_jitter_eps"));
+  EXPECT_EQ(config.given_training_fields.at("moe_aux_loss_coeff"), "config.json");
+  EXPECT_EQ(config.given_training_fields.at("moe_input_jitter_eps"), "config.json");
   EXPECT_FALSE(config.model.add_qkv_bias || config.model.qk_layernorm);
 }
 
@@ -210,6 +210,7 @@ TEST(HfMoeConfig, NamesTheFieldThatIsNotSupported) {
       {with_experts("mixtral", {{"num_experts_per_tok", 0}}), {"num_experts_per_tok"}},
       {with_experts("mixtral", {{"layer_types", {"full_attention"}}}), {"layer_types"}},
       {with_experts("mixtral", {{"router_jitter_noise", -0.5}}), {"router_jitter_noise"}},
+      {with_experts("mixtral", {{"router_jitter_noise", 1}}), {"router_jitter_noise", "below 1"}},
       {with_experts("qwen2_moe", {{"num_experts", "6"}}), {"num_experts", "integer"}},
       {with_experts("qwen2_moe", {{"moe_intermediate_size", 0}}), {"moe_intermediate_size"}},
       {with_experts("qwen2_moe", {{"shared_expert_intermediate_size", 0}}),
@@ -301,8 +302,8 @@ TEST(HfMoeConfig, RefusesWhatAFamilyCannotExpress) {
 // A name that is no training member would be ignored.
 TEST(HfMoeConfig, GivesTrainingMembers) {
   for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe"}) {
-    for (const std::string& name :
-         parse_hf_config(with_experts(family), "c").given_training_fields) {
+    const HfConfig config = parse_hf_config(with_experts(family), "c");
+    for (const auto& [name, origin] : config.given_training_fields) {
       EXPECT_TRUE(training_members().set().find_name(name)) << name;
     }
   }

@@ -13,11 +13,12 @@
 namespace megatron {
 namespace {
 
-CheckpointSource source_of(const TransformerConfig& model, std::set<std::string> knobs = {}) {
+CheckpointSource source_of(const TransformerConfig& model,
+                           const std::vector<std::string>& knobs = {}) {
   CheckpointSource source;
   source.folder = "ckpt";
   source.model = model;
-  source.given_training_fields = std::move(knobs);
+  for (const std::string& name : knobs) source.given_training_fields[name] = "config.json";
   return source;
 }
 
@@ -40,6 +41,20 @@ TEST(MergeArchitecture, TakesTheCheckpointsAndTheFlagsKnobs) {
   EXPECT_EQ(merged.attention_dropout, 0);
   EXPECT_EQ(merged.hidden_dropout, 0.1);
   EXPECT_EQ(merged.init_method_std, 0.25);
+}
+
+TEST(MergeArchitecture, TellsWhereTheKnobsComeFrom) {
+  TransformerConfig there = tiny_llama(), flags;
+  there.hidden_dropout = 0;
+  there.attention_dropout = 0.25;
+  flags.init_method_std = 0.5;
+  CheckpointSource source =
+      source_of(there, {"attention_dropout", "init_method_std", "moe_input_jitter_eps"});
+  source.given_training_fields["hidden_dropout"] = "the family has none";
+  const ParseResult parsed = given({"init_method_std"});
+  EXPECT_EQ(training_origins(source, merge_architecture(source, flags, parsed), parsed),
+            "attention_dropout 0.25 (config.json), hidden_dropout 0 (the family has none), "
+            "init_method_std 0.5 (--init_method_std), moe_input_jitter_eps none (config.json)");
 }
 
 TEST(MergeArchitecture, AcceptsFlagsThatAgree) {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save_file, save_model
 from transformers import (
     AutoModelForCausalLM,
     GPT2Config,
@@ -94,6 +94,15 @@ def drop_transformer_prefix(directory):
     )
 
 
+def save_with_safetensors(directory):
+    """Writes the weights as `safetensors.torch.save_model` does.
+    A tied pair is there once, under the name that sorts first: lm_head.weight."""
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+    once = Path(directory) / "once.safetensors"  # the model may be a view of the other file
+    save_model(model, str(once), metadata={"format": "pt"})
+    once.replace(Path(directory) / "model.safetensors")
+
+
 def variants():
     llama, qwen3 = dict(COMMON, vocab_size=131), dict(
         COMMON, vocab_size=131, num_key_value_heads=2, head_dim=24
@@ -113,6 +122,14 @@ def variants():
         "gpt2 own ffn size, erf gelu, untied",
         GPT2Config(**gpt2, n_inner=96, activation_function="gelu", tie_word_embeddings=False),
     )
+    yield Variant("gpt2 by save_model", GPT2Config(**gpt2), edits=[save_with_safetensors])
+    for kind, tied in {
+        "llama": LlamaConfig(**llama, tie_word_embeddings=True),
+        "qwen2": Qwen2Config(**llama, num_key_value_heads=4, tie_word_embeddings=True),
+        "qwen3": Qwen3Config(**qwen3, tie_word_embeddings=True),
+        "mistral": MistralConfig(**llama, num_key_value_heads=4, tie_word_embeddings=True),
+    }.items():
+        yield Variant(f"{kind} tied by save_model", tied, edits=[save_with_safetensors])
     yield Variant("llama mha", LlamaConfig(**llama))
     yield Variant("llama mha sharded", LlamaConfig(**llama), shard_size="60KB")
     yield Variant(

@@ -185,7 +185,7 @@ def check_variant(report, variant, work):
     directory = work / "hf"
     model = hf_models.save(variant, directory)
     published = directory
-    if variant.stacked:
+    if variant.stacked or hf_models.save_with_safetensors in variant.edits:
         published = work / "published"
         hf_models.published_tensors(model, published)
     samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
@@ -199,6 +199,29 @@ def check_variant(report, variant, work):
         check_greedy(report, variant.name, directory, model)
     if variant.name in ("gpt2", "qwen3", "mixtral", "qwen2_moe"):
         check_refusals(report, variant.name, directory, work)
+
+
+def check_dropout(report, work):
+    """Training from a folder whose family has no dropout has none without any flag."""
+    for variant in [*hf_models.variants(), *hf_models.expert_variants()]:
+        if variant.name not in ("llama mha", "qwen3", "mixtral"):
+            continue
+        folder = work / variant.name
+        model = hf_models.save(variant, folder / "hf")
+        samples = corpus.make(
+            folder, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH
+        )
+        flags = "--finetune --train-iters 1 --micro-batch-size 2 --optimizer sgd --lr 1e-3".split()
+        output = program.pretrain(
+            samples,
+            ["--load", folder / "hf", "--global-batch-size", samples.num_samples, *flags],
+            dropout=(),
+        )
+        report.close(
+            f"{variant.name}, loss without flags of dropout",
+            program.log_values(output, "lm loss"),
+            [hf_models.loss_and_gradients(model, samples.rows)[0]],
+        )
 
 
 def check_half_precision(report, work):
@@ -369,6 +392,8 @@ def main():
         if not wanted or variant.name in wanted:
             with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
                 check_variant(report, variant, Path(work))
+    with tempfile.TemporaryDirectory() as work, report.guard("dropout of the family"):
+        check_dropout(report, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("llama bfloat16"):
         check_half_precision(report, Path(work))
     with tempfile.TemporaryDirectory() as work, report.guard("tokenizer.json"):

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 MEGATRON = os.environ.get(
     "MEGATRON", str(Path(__file__).resolve().parents[2] / "build/bin/megatron")
 )
+NO_DROPOUT = ("--hidden-dropout", 0, "--attention-dropout", 0)
 SGD_LEARNING_RATE = 2.0**14  # a power of two so large that W − W' keeps the gradient's 24 bits
 
 
@@ -79,7 +80,7 @@ def convert(load, save, kind):
     return Path(save)
 
 
-def pretrain(corpus, extra, timeout=120, ranks=1):
+def pretrain(corpus, extra, timeout=120, ranks=1, dropout=NO_DROPOUT):
     """Runs `pretrain gpt` on a corpus.Corpus on that many processes and returns its stdout.
     The run is deterministic in everything that touches the mathematics."""
     arguments = [
@@ -95,10 +96,7 @@ def pretrain(corpus, extra, timeout=120, ranks=1):
         corpus.seq_length,
         "--seed",
         corpus.seed,
-        "--hidden-dropout",
-        0,
-        "--attention-dropout",
-        0,
+        *dropout,
         "--eval-iters",
         0,
         "--log-interval",

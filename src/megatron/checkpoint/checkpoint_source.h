@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -38,9 +38,10 @@ struct CheckpointSource {
   /// that a rank needs.
   bool is_local = false;
   TransformerConfig model = {};  ///< resolved architecture from the manifest or config.json
-  std::set<std::string> given_training_fields = {};  ///< training members (dropout, init std) that
-                                                     ///< the source sets; see merge_architecture
-  std::vector<std::string> notes = {};               ///< remarks to print on stderr
+  /// Training members (dropout, init std) that the source sets, and from where; see
+  /// merge_architecture().
+  std::map<std::string, std::string> given_training_fields = {};
+  std::vector<std::string> notes = {};  ///< remarks to print on stderr
   at::ScalarType weight_type = at::kFloat;
   std::string model_type = {};          ///< Hugging Face model_type of the weights; "" when unknown
   AuxiliaryFiles auxiliary_files = {};  ///< config.json, tokenizer.json, … for later exports

@@ -150,7 +150,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
         {"--load " + request.load.string() + ": there is no checkpoint", "", "check the path"});
   require_empty_folder(request.save);
   choose_tokenizer(request.tokenizer, *source);
-  ConvertResult conversion{.folder = request.save, .notes = {}};
+  ConvertResult conversion{.folder = request.save, .notes = source->notes};
   const auto stored = open_weights(*source);
   FiniteCheckReader reader(*stored, request.dtype, request.allow_non_finite);
   if (request.format == "megatron") {

@@ -18,10 +18,10 @@
 namespace megatron {
 namespace {
 
-std::set<std::string> all_training_fields() {
-  std::set<std::string> names;
-  for (const Field& field : training_members().set().fields) names.insert(field.name);
-  return names;
+std::map<std::string, std::string> all_training_fields() {
+  std::map<std::string, std::string> origins;
+  for (const Field& field : training_members().set().fields) origins[field.name] = "checkpoint";
+  return origins;
 }
 
 at::ScalarType first_weight_type(const Manifest& manifest, const std::string& place) {

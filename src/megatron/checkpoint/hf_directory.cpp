@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/hf_directory.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -15,6 +16,27 @@ namespace {
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
+
+std::vector<std::string> safetensors_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".safetensors")
+      names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Throws the UserError of a folder without model.safetensors and without an index.
+[[noreturn]] void refuse_without_weights(const fs::path& folder) {
+  const std::vector<std::string> files = safetensors_in(folder);
+  throw UserError(
+      {folder.string() + ": no " + kSingleFile + " and no " + kIndexFile + " beside config.json",
+       files.empty() ? "" : "it holds " + name_list(files),
+       files.empty() ? "save the model as safetensors (model.save_pretrained does)"
+                     : std::string("download ") + kIndexFile +
+                           R"(, or make it: {"metadata": {}, "weight_map": {"TENSOR": ")" +
+                           files.front() + R"(", ...}} names the file of every tensor)"});
+}
 
 /// Throws a UserError that names the index and the shards it lists which do not exist.
 void require_shards(const fs::path& folder, const std::set<std::string>& names) {
@@ -63,15 +85,15 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
   const fs::path config = folder / "config.json";
   config_ = parse_hf_config(read_json(config), config.string());
   if (fs::exists(folder / kSingleFile)) {
+    if (fs::exists(folder / kIndexFile) && safetensors_in(folder).size() > 1) {
+      config_.notes.push_back((folder / kSingleFile).string() +
+                              " is read, as transformers does, and not the files that " +
+                              kIndexFile + " names; remove it if it does not belong there");
+    }
     open(kSingleFile);
     return;
   }
-  if (!fs::exists(folder / kIndexFile)) {
-    throw UserError(
-        {folder.string() +
-             ": no model.safetensors and no model.safetensors.index.json beside config.json",
-         "", "save the model as safetensors (model.save_pretrained does)"});
-  }
+  if (!fs::exists(folder / kIndexFile)) refuse_without_weights(folder);
   const auto index = read_index(folder / kIndexFile);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index) names.insert(file);

@@ -7,6 +7,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_transforms.h"
@@ -55,24 +56,40 @@ HfReader::HfReader(const std::filesystem::path& folder, std::vector<WeightInfo> 
 }
 
 void HfReader::link() {
-  std::vector<std::string> names, missing;
+  std::vector<std::string> names, missing, misshapen;
   for (const WeightInfo& info : weights_) names.push_back(info.name);
+  const auto& tensors = directory_.tensors();
+  const std::string embedding = hf_embedding_name(config().model_type),
+                    output_layer(kHfOutputLayer);
+  // safetensors.torch.save_model() writes tied tensors once, under the name that sorts first.
+  const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
+                                     !tensors.contains(embedding) && tensors.contains(output_layer);
   for (WeightMapping& link : map_weights(config().model_type, names, model_.moe.num_experts)) {
-    if (directory_.tensors().contains(link.stacked))
-      link = {.ours = link.ours, .theirs = {link.stacked}};
+    if (tensors.contains(link.stacked)) link = {.ours = link.ours, .theirs = {link.stacked}};
+    if (has_only_output_layer && link.theirs.front() == embedding) link.theirs = {output_layer};
     links_.emplace(link.ours, std::move(link));
   }
-  for (WeightInfo& info : weights_) link_weight(info, missing);
-  require_no_names(directory_.folder().string() + ": tensors that config.json asks for are missing",
-                   missing,
-                   "check that config.json belongs to these weights, and download the folder again "
-                   "if a file of it is missing");
-  check_unused();
+  for (WeightInfo& info : weights_) link_weight(info, missing, misshapen);
+  Problems problems;
+  const auto add = [&](const std::string& what, const std::vector<std::string>& found,
+                       const std::string& fix) {
+    if (!found.empty())
+      problems.add({directory_.folder().string() + ": tensors that " + what,
+                    std::to_string(found.size()) + name_lines(found), fix});
+  };
+  const std::string belongs = "check that config.json belongs to these weights";
+  add("config.json asks for are missing", missing,
+      belongs + ", and download the folder again if a file of it is missing");
+  add("have other shapes than config.json says", misshapen, belongs);
+  add("model_type '" + config().model_type + "' does not use", unused(),
+      "check model_type in config.json; merge adapters and undo quantisation first");
+  problems.throw_if_any();
 }
 
 /// Finds the tensors of a parameter and checks their shapes. The parameter takes their type, or
 /// float32 when they differ in it.
-void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing) {
+void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing,
+                           std::vector<std::string>& misshapen) {
   const WeightMapping& link = links_.at(info.name);
   const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
   MEGATRON_CHECK(shapes.size() == link.theirs.size(), info.name, " is made of ", shapes.size(),
@@ -87,9 +104,8 @@ void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing) 
     }
     const StoredTensor& tensor = *found->second.tensor;
     if (tensor.shape != shapes[i]) {
-      throw UserError({place_of(found->second) + " has a shape that differs from config.json",
-                       shape_text(tensor.shape) + ", expected " + shape_text(shapes[i]),
-                       "check that config.json belongs to these weights"});
+      misshapen.push_back(place_of(found->second) + ": " + shape_text(tensor.shape) +
+                          ", expected " + shape_text(shapes[i]));
     }
     const at::ScalarType own = to_scalar_type(tensor.type, place_of(found->second));
     type = type.value_or(own) == own ? own : at::kFloat;
@@ -97,8 +113,8 @@ void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing) 
   info.type = type.value_or(info.type);
 }
 
-void HfReader::check_unused() const {
-  std::vector<std::string> unused;
+std::vector<std::string> HfReader::unused() const {
+  std::vector<std::string> names;
   for (const auto& [name, entry] : directory_.tensors()) {
     if (used_.contains(name) || is_hf_buffer(config().model_type, name)) continue;
     if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
@@ -107,12 +123,9 @@ void HfReader::check_unused() const {
           {place_of(entry) + " differs from the embedding although config.json ties them", "",
            "set tie_word_embeddings to false in config.json"});
     }
-    unused.push_back(entry.tensor->name);
+    names.push_back(entry.tensor->name);
   }
-  require_no_names(directory_.folder().string() + ": tensors that model_type '" +
-                       config().model_type + "' does not use",
-                   unused,
-                   "check model_type in config.json; merge adapters and undo quantisation first");
+  return names;
 }
 
 bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {

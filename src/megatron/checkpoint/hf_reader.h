@@ -29,9 +29,10 @@ class HfReader : public WeightReader {
 
  private:
   void link();
-  void link_weight(WeightInfo& info, std::vector<std::string>& missing);
+  void link_weight(WeightInfo& info, std::vector<std::string>& missing,
+                   std::vector<std::string>& misshapen);
   void copy_experts(const WeightMapping& link, const TensorSlice& slice, at::Tensor destination);
-  void check_unused() const;
+  std::vector<std::string> unused() const;
   at::Tensor view(const std::string& their_name) const;
   bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
 

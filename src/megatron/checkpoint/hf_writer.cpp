@@ -45,15 +45,14 @@ at::ScalarType common_type(const WeightReader& reader) {
   return weights.front().type;
 }
 
-/// Writes the ids of special tokens to `config`: those of the source's config.json, even if it is
-/// of another family, else the tokenizer's.
+/// Writes the ids of special tokens to `config`: those of the source's config.json, null too, even
+/// if it is of another family, else the tokenizer's.
 void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
   const std::pair<const char*, std::optional<std::int64_t>> keys[] = {
       {"bos_token_id", ids.bos}, {"eos_token_id", ids.eos}, {"pad_token_id", ids.pad}};
   for (const auto& [key, id] : keys) {
-    const auto found = original.is_object() ? original.find(key) : original.end();
-    if (original.is_object() && found != original.end() && !found->is_null()) {
-      config[key] = *found;
+    if (original.contains(key)) {
+      config[key] = original.at(key);
     } else if (id) {
       config[key] = *id;
     }

@@ -19,7 +19,7 @@ struct HfExport {
   std::string model_type = {};               ///< "": the first family that can hold the model
   std::optional<at::ScalarType> dtype = {};  ///< nullopt keeps the stored type
   AuxiliaryFiles auxiliary_files = {};       ///< its config.json provides keys that we do not write
-  TokenIds ids = {};  ///< the tokenizer's ids, used where the source's config.json has none
+  TokenIds ids = {};  ///< the tokenizer's ids, used where the source's config.json has no field
   std::uint64_t max_shard_bytes = 5'000'000'000;  ///< per file
 };
 

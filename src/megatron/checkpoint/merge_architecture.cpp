@@ -180,6 +180,18 @@ TransformerConfig merge_architecture(const CheckpointSource& source, const Trans
   return merged;
 }
 
+std::string training_origins(const CheckpointSource& source, const TransformerConfig& merged,
+                             const ParseResult& parsed) {
+  std::string text;
+  for (const auto& [member, origin] : source.given_training_fields) {
+    const Field& field = *training_members().set().find_name(member);
+    const std::string where = given_by(member, parsed);
+    text += (text.empty() ? "" : ", ") + member + ' ' + join_values(field.get(&merged)) + " (" +
+            (where.empty() ? origin : where) + ')';
+  }
+  return text;
+}
+
 std::string rotary_differences(const TransformerConfig& checkpoint,
                                const TransformerConfig& merged) {
   std::string text;

@@ -21,11 +21,16 @@ struct MergeOptions {
 /// - Shapes and the forward function come from the source. One UserError lists all given flags that
 ///   contradict them.
 /// - Training members come from the flag if given, else from the source if it sets them, else from
-///   Megatron's default.
+///   Megatron's default. A dropout that a Hugging Face family does not have is 0 in the source.
 /// - Without learned positions, a given --max-position-embeddings wins.
 /// - Rotary frequencies are part of the forward function unless `options` say otherwise.
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
                                      const ParseResult& parsed, const MergeOptions& options = {});
+
+/// Returns "attention_dropout 0.1 (--attention-dropout), hidden_dropout 0 (the family has none),
+/// …": the training members that the source sets, as merged, and where each comes from.
+std::string training_origins(const CheckpointSource& source, const TransformerConfig& merged,
+                             const ParseResult& parsed);
 
 /// Returns "rope_scaling_type none there and llama3 now, …", the rotary frequencies in which
 /// `merged` differs from the checkpoint's architecture; "" when they are equal.

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/name_list.h"
 
 namespace megatron {
 
@@ -17,13 +18,19 @@ ConfigReader::ConfigReader(const Json& object, std::string source)
 bool ConfigReader::contains_key(const std::string& key) const { return object_->contains(key); }
 
 const Json* ConfigReader::find(const std::string& key) const {
+  read_.insert(key);
   const auto found = object_->find(key);
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-std::int64_t ConfigReader::integer(const std::string& key) const { return object_[key].integer(); }
+JsonCursor ConfigReader::at(const std::string& key) const {
+  read_.insert(key);
+  return object_[key];
+}
 
-double ConfigReader::number(const std::string& key) const { return object_[key].number(); }
+std::int64_t ConfigReader::integer(const std::string& key) const { return at(key).integer(); }
+
+double ConfigReader::number(const std::string& key) const { return at(key).number(); }
 
 bool ConfigReader::boolean(const std::string& key, bool default_value) const {
   return has(key) ? object_[key].boolean() : default_value;
@@ -31,6 +38,27 @@ bool ConfigReader::boolean(const std::string& key, bool default_value) const {
 
 std::string ConfigReader::text(const std::string& key, const std::string& default_value) const {
   return has(key) ? object_[key].text() : default_value;
+}
+
+std::int64_t ConfigReader::size(const std::string& key, std::int64_t most,
+                                std::optional<std::int64_t> default_value) const {
+  const std::int64_t value = default_value ? integer(key, *default_value) : integer(key);
+  if (value < 1 || value > most)
+    unsupported(key, "it must be between 1 and " + std::to_string(most));
+  return value;
+}
+
+double ConfigReader::fraction(const std::string& key, double default_value) const {
+  const double value = number(key, default_value);
+  if (!(value >= 0 && value < 1)) unsupported(key, "it must be at least 0 and below 1");
+  return value;
+}
+
+std::string ConfigReader::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_->items())
+    if (!read_.contains(name)) names.push_back(name);
+  return name_list(names);
 }
 
 ConfigReader ConfigReader::section(const std::string& key) const {

@@ -1,9 +1,10 @@
 // Typed access to a config.json. Absent and null are equivalent, and every error names the file and
-// the field.
+// the field. Readers remember which fields were asked for.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "megatron/base/json.h"
@@ -13,6 +14,8 @@ namespace megatron {
 /// Reads the fields of one JSON object.
 class ConfigReader {
  public:
+  static constexpr std::int64_t kWidest = std::int64_t{1} << 24;  ///< of layers and heads
+
   ConfigReader(const Json& object, std::string source);
 
   std::string source() const { return object_.place(); }
@@ -37,14 +40,29 @@ class ConfigReader {
   std::optional<double> optional_number(const std::string& key) const {
     return has(key) ? std::optional(number(key)) : std::nullopt;
   }
+  /// Returns a size, which must be between 1 and `most`.
+  std::int64_t size(const std::string& key, std::int64_t most = kWidest,
+                    std::optional<std::int64_t> default_value = {}) const;
+  /// Returns a number, which must be at least 0 and below 1.
+  double fraction(const std::string& key, double default_value) const;
   /// Returns the object below `key`, or an empty one when it is absent.
   ConfigReader section(const std::string& key) const;
+
+  /// Returns where the value of a field that has a default comes from, for the log.
+  std::string origin(const std::string& key) const {
+    return has(key) ? "config.json" : "the family's default";
+  }
+  /// Returns the fields that nobody asked for: "a, b"; "" when there are none.
+  std::string unread() const;
 
   /// Throws UserError: the field's value is not supported. `fix` names the supported values.
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
+  JsonCursor at(const std::string& key) const;
+
   JsonCursor object_;
+  mutable std::set<std::string> read_;  ///< the fields that were asked for
 };
 
 }  // namespace megatron

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <array>
-#include <set>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +14,15 @@
 
 namespace megatron {
 
+/// The origin of a training member that a family does not have: it is 0, and exports leave it out.
+inline constexpr const char* kFamilyHasNone = "the family has none";
+
 /// The contents of a config.json.
 struct HfConfig {
   TransformerConfig model = {};
   std::string model_type = {};
-  /// Training members (dropout, init std) that the family's config.json defines.
-  std::set<std::string> given_training_fields = {};
+  /// Training members (dropout, init std) that the family sets, and from where, for the log.
+  std::map<std::string, std::string> given_training_fields = {};
   std::vector<std::string> notes = {};  ///< remarks for the user
 };
 

@@ -47,22 +47,15 @@ constexpr std::array kFamilies{
               .default_aux_coefficient = 0.01},
 };
 
-std::int64_t checked_size(const ConfigReader& config, const std::string& key, std::int64_t value,
-                          std::int64_t most) {
-  if (value < 1 || value > most)
-    config.unsupported(key, "it must be between 1 and " + std::to_string(most));
-  return value;
-}
-
 std::int64_t read_num_experts(const ConfigReader& config, const MoeFamily& family) {
   constexpr std::int64_t kMost = 100'000;
   const std::string own(family.experts_key), other(family.other_experts_key);
   const bool has_other = !other.empty() && config.has(other);
   const std::string& key = has_other && !config.has(own) ? other : own;
-  const std::int64_t count = config.integer(key, family.default_experts);
+  const std::int64_t count = config.size(key, kMost, family.default_experts);
   if (has_other && config.integer(other) != count)
     config.unsupported(other, own + " says " + std::to_string(count));
-  return checked_size(config, key, count, kMost);
+  return count;
 }
 
 /// Returns 1 for each layer with experts, else 0.
@@ -100,11 +93,11 @@ void read_training(const ConfigReader& config, const MoeFamily& family, HfConfig
   moe.router_load_balancing_type = {LoadBalancing::aux_loss};
   moe.aux_loss_coeff = {
       at_least_zero(config, "router_aux_loss_coef", family.default_aux_coefficient)};
-  result.given_training_fields.insert("moe_aux_loss_coeff");
+  result.given_training_fields["moe_aux_loss_coeff"] = config.origin("router_aux_loss_coef");
   if (!family.reads_jitter) return;
-  const double jitter = at_least_zero(config, "router_jitter_noise", 0);
+  const double jitter = config.fraction("router_jitter_noise", 0);
   if (jitter > 0) moe.input_jitter_eps = jitter;
-  result.given_training_fields.insert("moe_input_jitter_eps");
+  result.given_training_fields["moe_input_jitter_eps"] = config.origin("router_jitter_noise");
 }
 
 }  // namespace
@@ -115,22 +108,15 @@ const MoeFamily* find_moe_family(std::string_view model_type) {
 }
 
 void read_moe(const ConfigReader& config, const MoeFamily& family, HfConfig& result) {
-  constexpr std::int64_t kWide = std::int64_t{1} << 24;
   MoeConfig& moe = result.model.moe;
   moe.num_experts = read_num_experts(config, family);
-  moe.router_topk =
-      checked_size(config, "num_experts_per_tok",
-                   config.integer("num_experts_per_tok", family.default_topk), moe.num_experts);
-  const std::string width(family.width_key);
+  moe.router_topk = config.size("num_experts_per_tok", moe.num_experts, family.default_topk);
   moe.ffn_hidden_size =
-      checked_size(config, width,
-                   family.default_width > 0 ? config.integer(width, family.default_width)
-                                            : config.integer(width),
-                   kWide);
+      config.size(std::string(family.width_key), ConfigReader::kWidest,
+                  family.default_width > 0 ? std::optional(family.default_width) : std::nullopt);
   if (family.default_shared_width > 0) {
-    const std::string shared = "shared_expert_intermediate_size";
-    moe.shared_expert_intermediate_size =
-        checked_size(config, shared, config.integer(shared, family.default_shared_width), kWide);
+    moe.shared_expert_intermediate_size = config.size(
+        "shared_expert_intermediate_size", ConfigReader::kWidest, family.default_shared_width);
     moe.shared_expert_gate = true;
   }
   if (family.chooses_layers) {

@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/size_limits.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
@@ -18,6 +19,8 @@
 
 namespace megatron {
 namespace {
+
+constexpr std::int64_t kMostLayers = 10'000;
 
 /// The differences between the configuration classes of the llama kind.
 struct LlamaVariant {
@@ -126,7 +129,7 @@ void read_yarn(const ConfigReader& rope, TransformerConfig& model) {
 
 void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope,
                        TransformerConfig& model) {
-  const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
+  const char* type_key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.text(type_key, "default");
   if (type == "default") return;
   const auto scaling = find_rope_scaling(type);
@@ -150,11 +153,14 @@ void read_rope_scaling(const ConfigReader& config, const ConfigReader& rope,
     model.rope_low_freq_factor = positive(rope, "low_freq_factor", rope.number("low_freq_factor"));
     model.rope_high_freq_factor =
         positive(rope, "high_freq_factor", rope.number("high_freq_factor"));
+    if (model.rope_high_freq_factor <= model.rope_low_freq_factor)
+      rope.unsupported("high_freq_factor", "it must be above low_freq_factor");
   }
   if (*scaling == RopeScaling::yarn) read_yarn(rope, model);
 }
 
-void read_rope(const ConfigReader& config, double default_theta, TransformerConfig& model) {
+void read_rope(const ConfigReader& config, double default_theta, HfConfig& result) {
+  TransformerConfig& model = result.model;
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
@@ -168,6 +174,11 @@ void read_rope(const ConfigReader& config, double default_theta, TransformerConf
   if (partial.number("partial_rotary_factor", 1) != 1)
     partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
   read_rope_scaling(config, rope, model);
+  if (const std::string unknown = rope.unread(); !unknown.empty()) {
+    result.notes.push_back(rope.source() + ": fields that rope_type '" +
+                           std::string(rope_scaling_name(model.rope_scaling_type)) +
+                           "' does not have are ignored: " + unknown);
+  }
 }
 
 void set_window(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {
@@ -246,8 +257,8 @@ void read_biases(const ConfigReader& config, const LlamaVariant& kind, Transform
 
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads) {
-  const std::int64_t width = config.integer(hidden), count = config.integer(heads);
-  if (count < 1 || width < 1 || width % count != 0) {
+  const std::int64_t width = config.size(hidden), count = config.size(heads);
+  if (width % count != 0) {
     throw UserError(
         {config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
          std::to_string(width) + " and " + std::to_string(count), ""});
@@ -257,33 +268,46 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
 
 void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
                       TransformerConfig& model) {
-  model.num_layers = config.integer("num_hidden_layers");
-  model.hidden_size = config.integer("hidden_size");
-  model.num_attention_heads = config.integer("num_attention_heads");
-  model.ffn_hidden_size = config.integer("intermediate_size");
-  model.max_position_embeddings = config.integer("max_position_embeddings");
-  model.vocab_size = config.integer("vocab_size");
+  model.num_layers = config.size("num_hidden_layers", kMostLayers);
+  model.hidden_size = config.size("hidden_size");
+  model.num_attention_heads = config.size("num_attention_heads");
+  model.ffn_hidden_size = config.size("intermediate_size");
+  model.max_position_embeddings = config.size("max_position_embeddings", kMaxSize);
+  model.vocab_size = config.size("vocab_size", kMaxSize);
   const bool nulled =
       config.contains_key("num_key_value_heads") && !config.has("num_key_value_heads");
   const std::int64_t default_groups =
       nulled ? model.num_attention_heads
              : kind.default_key_value_heads.value_or(model.num_attention_heads);
-  model.num_query_groups = config.integer("num_key_value_heads", default_groups);
+  model.num_query_groups =
+      config.size("num_key_value_heads", ConfigReader::kWidest, default_groups);
+  if (model.num_attention_heads % model.num_query_groups != 0)
+    config.unsupported("num_key_value_heads",
+                       "num_attention_heads must be a multiple of it, here " +
+                           std::to_string(model.num_query_groups));
   model.group_query_attention = model.num_query_groups != model.num_attention_heads;
-  model.kv_channels = config.has("head_dim") ? config.integer("head_dim")
+  model.kv_channels = config.has("head_dim") ? config.size("head_dim")
                       : kind.default_head_dim && !config.contains_key("head_dim")
                           ? *kind.default_head_dim
                           : even_head_dim(config, "hidden_size", "num_attention_heads");
+  if (model.kv_channels == model.hidden_size / model.num_attention_heads)
+    even_head_dim(config, "hidden_size", "num_attention_heads");
+  if (model.kv_channels % 2 != 0)
+    config.unsupported(
+        config.has("head_dim") ? "head_dim" : "hidden_size",
+        "rotary positions need heads of an even size, here " + std::to_string(model.kv_channels));
 }
 
 HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
-  HfConfig result{.model = {},
-                  .model_type = std::string(kind.model_type),
-                  .given_training_fields = {"attention_dropout", "init_method_std"},
-                  .notes = {}};
+  HfConfig result{
+      .model = {},
+      .model_type = std::string(kind.model_type),
+      .given_training_fields = {{"hidden_dropout", kFamilyHasNone},
+                                {"attention_dropout", config.origin("attention_dropout")},
+                                {"init_method_std", config.origin("initializer_range")}},
+      .notes = {}};
   TransformerConfig& model = result.model;
   read_llama_sizes(config, kind, model);
-  check_sizes(model, config.source());  // before anything is indexed by layer
   model.normalization = Normalization::RMSNorm;
   model.norm_epsilon =
       positive(config, "rms_norm_eps", config.number("rms_norm_eps", kind.default_norm_epsilon));
@@ -295,10 +319,11 @@ HfConfig read_llama(const ConfigReader& config, const LlamaVariant& kind) {
   if (model.clip_qkv) positive(config, "clip_qkv", *model.clip_qkv);
   model.position_embedding_type = PositionEmbedding::rope;
   model.untie_embeddings_and_output_weights = !config.boolean("tie_word_embeddings", false);
-  model.attention_dropout = config.number("attention_dropout", 0);
+  model.hidden_dropout = 0;
+  model.attention_dropout = config.fraction("attention_dropout", 0);
   model.init_method_std = config.number("initializer_range", 0.02);
   read_biases(config, kind, model);
-  read_rope(config, kind.default_rope_theta, model);
+  read_rope(config, kind.default_rope_theta, result);
   read_window(config, kind, model);
   if (const MoeFamily* moe = find_moe_family(kind.model_type)) read_moe(config, *moe, result);
   return result;
@@ -313,26 +338,28 @@ HfConfig read_gpt2(const ConfigReader& config) {
   HfConfig result{
       .model = {},
       .model_type = "gpt2",
-      .given_training_fields = {"attention_dropout", "hidden_dropout", "init_method_std"},
+      .given_training_fields = {{"hidden_dropout", config.origin("resid_pdrop")},
+                                {"attention_dropout", config.origin("attn_pdrop")},
+                                {"init_method_std", config.origin("initializer_range")}},
       .notes = {}};
   TransformerConfig& model = result.model;
   const std::string hidden = spelled(config, "n_embd", "hidden_size"),
                     heads = spelled(config, "n_head", "num_attention_heads");
-  model.num_layers = config.integer(spelled(config, "n_layer", "num_hidden_layers"));
+  model.num_layers = config.size(spelled(config, "n_layer", "num_hidden_layers"), kMostLayers);
   model.kv_channels = even_head_dim(config, hidden, heads);
   model.hidden_size = config.integer(hidden);
   model.num_attention_heads = model.num_query_groups = config.integer(heads);
-  model.ffn_hidden_size = config.integer("n_inner", 0);  // 0 means four times the hidden size
+  if (config.has("n_inner")) model.ffn_hidden_size = config.size("n_inner");  // else 4 × hidden
   model.max_position_embeddings =
-      config.integer(spelled(config, "n_positions", "max_position_embeddings"));
-  model.vocab_size = config.integer("vocab_size");
+      config.size(spelled(config, "n_positions", "max_position_embeddings"), kMaxSize);
+  model.vocab_size = config.size("vocab_size", kMaxSize);
   model.norm_epsilon =
       positive(config, "layer_norm_epsilon", config.number("layer_norm_epsilon", 1e-5));
   model.activation = read_activation(config, "activation_function", "gelu_new");
   model.untie_embeddings_and_output_weights = !config.boolean("tie_word_embeddings", true);
   if (!config.boolean("scale_attn_weights", true)) model.softmax_scale = 1.0;
-  model.hidden_dropout = config.number("resid_pdrop", 0.1);
-  model.attention_dropout = config.number("attn_pdrop", 0.1);
+  model.hidden_dropout = config.fraction("resid_pdrop", 0.1);
+  model.attention_dropout = config.fraction("attn_pdrop", 0.1);
   model.init_method_std = config.number("initializer_range", 0.02);
   if (config.number("embd_pdrop", 0.1) != model.hidden_dropout) {
     result.notes.push_back(config.source() +
@@ -340,14 +367,6 @@ HfConfig read_gpt2(const ConfigReader& config) {
                            "both unless --hidden-dropout is given");
   }
   return result;
-}
-
-void check_dropouts(const TransformerConfig& model, const std::string& source) {
-  for (const double value : {model.hidden_dropout, model.attention_dropout}) {
-    if (!(value >= 0 && value < 1))
-      throw UserError(
-          {source + ": a dropout must be at least 0 and below 1", std::to_string(value), ""});
-  }
 }
 
 }  // namespace
@@ -362,7 +381,6 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
     config.unsupported("model_type", "supported: " + hf_model_types());
   HfConfig result = kind == kLlamaVariants.end() ? read_gpt2(config) : read_llama(config, *kind);
   check_sizes(result.model, source);
-  check_dropouts(result.model, source);
   return result;
 }
 

@@ -168,11 +168,9 @@ void check_expressed(const TransformerConfig& model, const std::string& model_ty
 /// stay.
 bool is_equivalent(const Json& original, const TransformerConfig& model) {
   const HfConfig there = parse_hf_config(original, "config.json");
-  const auto same_member = [&](const Field& field) {
-    return field.get(&there.model) == field.get(&model);
-  };
-  for (const Field& field : training_members().set().fields) {
-    if (there.given_training_fields.contains(field.name) && !same_member(field)) return false;
+  for (const auto& [name, origin] : there.given_training_fields) {
+    const Field& field = *training_members().set().find_name(name);
+    if (origin != kFamilyHasNone && field.get(&there.model) != field.get(&model)) return false;
   }
   return there.model.max_position_embeddings == model.max_position_embeddings &&
          forward_differences(there.model, model).empty();

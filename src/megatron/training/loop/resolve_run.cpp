@@ -214,6 +214,8 @@ void merge_model(Settings& settings, const CheckpointSource& source, const Parse
   if (!has_learned && !parsed.is_set("max_position_embeddings"))
     model.max_position_embeddings =
         std::max(model.max_position_embeddings, settings.training->seq_length);
+  if (source.kind == CheckpointSource::Kind::hugging_face && !settings.training->skip_train)
+    out << "training with " << training_origins(source, model, parsed) << std::endl;
   warn_of_rotary_change(source.model, model, warnings, out);
 }
 
