@@ -18,24 +18,20 @@ constexpr KnownFlags kKnownFlags[] = {
      "",
      "attention-backend={auto,flash,fused,unfused,local,transformer_engine,torch} "
      "flash-attention-version={2,3,4} use-flash-attn flash-attention "
-     "transformer-impl={local,transformer_engine,inference_optimized} "
-     "use-mcore-models no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion "
-     "no-bias-dropout-fusion bias-activation-fusion no-rope-fusion apply-rope-fusion "
-     "use-fused-rope fused-single-qkv-rope memory-efficient-layer-norm "
-     "no-persist-layer-norm no-gradient-accumulation-fusion cross-entropy-loss-fusion "
-     "cross-entropy-fusion-impl={native,te} "
+     "transformer-impl={local,transformer_engine,inference_optimized} use-mcore-models "
+     "no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion "
+     "bias-activation-fusion no-rope-fusion apply-rope-fusion use-fused-rope fused-single-qkv-rope "
+     "memory-efficient-layer-norm no-persist-layer-norm no-gradient-accumulation-fusion "
+     "cross-entropy-loss-fusion cross-entropy-fusion-impl={native,te} "
      "use-fused-weighted-squared-relu fused-residual-rmsnorm use-transformer-engine-op-fuser "
-     "use-te-activation-func disable-jit-fuser "
-     "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul "
-     "no-create-attention-mask-in-dataloader flash-decode "
+     "use-te-activation-func disable-jit-fuser no-clone-scatter-output-in-embedding^ "
+     "disable-bf16-reduced-precision-matmul no-create-attention-mask-in-dataloader flash-decode "
      "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp "
-     "use-grouped-gemm-for-shared-expert "
-     "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker "
-     "use-te-rng-tracker inference-rng-tracker use-cpu-initialization "
-     "no-initialization perform-initialization enable-experimental "
-     "batch-invariant-backend={te_native,deepgemm,triton} "
-     "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* "
-     "no-gradient-reduce-div-fusion "
+     "use-grouped-gemm-for-shared-expert moe-use-grouped-tensor mla-down-proj-fusion "
+     "disable-mamba-mem-eff-path te-rng-tracker use-te-rng-tracker inference-rng-tracker "
+     "use-cpu-initialization no-initialization perform-initialization enable-experimental "
+     "batch-invariant-backend={te_native,deepgemm,triton} kitchen-attention-backend={sdpa,fa} "
+     "optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
      "moe-use-legacy-grouped-gemm"},
     {accepted,
      "without effect: it chooses how Megatron-LM sends between stages, and there is one "
@@ -62,9 +58,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-hybridep-num-sms-preprocessing=* moe-ncclep-zero-copy"},
     {accepted, "without effect: it tunes the overlap of Transformer Engine", "",
      "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ "
-     "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
-     "no-tp-comm-split-rs^ tp-comm-atomic-ag tp-comm-atomic-rs tp-comm-overlap-disable-qkv "
-     "tp-comm-overlap-disable-fc1 "
+     "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ no-tp-comm-split-rs^ tp-comm-atomic-ag "
+     "tp-comm-atomic-rs tp-comm-overlap-disable-qkv tp-comm-overlap-disable-fc1 "
      "tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
      "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce}"},
     {accepted,
@@ -72,11 +67,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "here",
      "",
      "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp "
-     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
-     "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* "
-     "flight-recorder-trace-buffer-size=* "
-     "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
-     "no-flight-recorder-include-only-active^ "
+     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* use-nccl-ub "
+     "disable-symmetric-registration flight-recorder-dump-path=* "
+     "flight-recorder-trace-buffer-size=* no-flight-recorder-dump-on-timeout^ "
+     "flight-recorder-include-stack-trace no-flight-recorder-include-only-active^ "
      "no-flight-recorder-extra-dump-on-exec^"},
     {accepted, "without effect: --distributed-timeout-minutes applies to the whole run", "",
      "distributed-timeout-seconds-after-init=*"},
@@ -114,25 +108,21 @@ constexpr KnownFlags kKnownFlags[] = {
      "and saves are synchronous",
      "",
      "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save "
-     "async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
-     "async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
-     "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save "
-     "ckpt-fully-parallel-load "
+     "async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* "
+     "async-ckpt-io-priority=* async-ckpt-use-cpu-shm auto-detect-ckpt-format "
+     "no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} "
-     "ckpt-fully-parallel-load-per-rank-objects "
-     "ckpt-fully-parallel-save-process-group={dp,ep_dp} "
+     "ckpt-fully-parallel-load-per-rank-objects ckpt-fully-parallel-save-process-group={dp,ep_dp} "
      "ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
      "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 "
-     "dist-ckpt-optim-fully-reshardable "
-     "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* "
-     "dist-ckpt-workers=* verify-integrity "
+     "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient "
+     "use-dist-ckpt dist-ckpt-format=* dist-ckpt-workers=* verify-integrity "
      "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args "
      "no-use-tokenizer-model-from-checkpoint-args^"},
     {accepted, "without effect: there is no Python, no GPU cache and no worker process", "",
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} "
-     "exit-signal-handler-for-dataloader no-pin-cpu-grads "
-     "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* "
-     "dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
+     "exit-signal-handler-for-dataloader no-pin-cpu-grads no-pin-cpu-params train-sync-interval=* "
+     "num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
      "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
@@ -156,10 +146,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "", "modelopt-enabled"},
     {refused, "is not in this version: models carry no quantizers, teachers or draft heads",
      "leave it out to train the model itself",
-     "export-kv-cache-quant=none export-real-quant-cfg=None;none "
-     "export-quant-cfg=- export-kd-teacher-load=- "
-     "export-offline-model qad-train-target=- "
-     "freeze-base-for-mtp export-model-type=GPTModel"},
+     "export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- "
+     "export-kd-teacher-load=- export-offline-model qad-train-target=- freeze-base-for-mtp "
+     "export-model-type=GPTModel"},
     {refused, "is not in this version: pretrain reads .bin and .idx files",
      "make them with `megatron preprocess-data`",
      "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=- "
@@ -230,9 +219,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip "
-     "attention-output-gate log-max-attention-logit "
-     "no-rope-freq=-;0 mrope-section+=-;0 batch-invariant-mode "
+     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip attention-output-gate "
+     "log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 batch-invariant-mode "
      "use-kitchen-attention experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
@@ -261,8 +249,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "vision-pretraining"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
-     "save-wgrads-interval=-;0 "
-     "save-dgrads-interval=-;0 config-logger-dir=-"},
+     "save-wgrads-interval=-;0 save-dgrads-interval=-;0 config-logger-dir=-"},
     {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
      "load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
      "ckpt-pg-tensors-cache-create no-strict-fsdp-dtensor-load^"},
@@ -304,20 +291,18 @@ constexpr KnownFlags kKnownFlags[] = {
      "(--hang-warning-seconds, --distributed-timeout-minutes, `megatron launch --grace-seconds`), "
      "and memory of the GPU that was used is used again",
      "",
-     "inprocess-monitor-thread-interval=1 "
-     "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 "
-     "inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
-     "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 "
-     "inprocess-completion-timeout=120 "
-     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-empty-cuda-cache"},
+     "inprocess-monitor-thread-interval=1 inprocess-monitor-process-interval=1 "
+     "inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 "
+     "inprocess-soft-timeout=60 inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 "
+     "inprocess-barrier-timeout=120 inprocess-completion-timeout=120 inprocess-last-call-wait=1 "
+     "inprocess-termination-grace-time=1 inprocess-empty-cuda-cache"},
     {refused, "is not in this version",
      "use `megatron launch --nnodes MIN:MAX`: hosts above MAX wait as spares, and one takes the "
      "place of a host that is lost",
      "inprocess-granularity=node inprocess-active-world-size=1"},
     {refused, "is not in this version: a run does not break itself",
      "leave it out; `megatron chaos -- launch … -- pretrain …` breaks ranks from outside",
-     "fault-injector-ranks=- "
-     "fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
+     "fault-injector-ranks=- fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
      "fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
      "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 "
      "fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
@@ -334,44 +319,41 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
      "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
-     "bert-embedder-type=megatron "
-     "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 "
-     "inference-dynamic-batching "
+     "bert-embedder-type=megatron use-legacy-static-engine inference-max-requests=8 "
+     "inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 "
      "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
      "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 "
-     "inference-dynamic-batching-max-requests=-;0 "
-     "inference-dynamic-batching-max-tokens=-;0 inference-dynamic-batching-num-cuda-graphs=16 "
+     "inference-dynamic-batching-max-requests=-;0 inference-dynamic-batching-max-tokens=-;0 "
+     "inference-dynamic-batching-num-cuda-graphs=16 "
      "inference-dynamic-batching-track-paused-request-events "
      "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
      "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 "
-     "inference-dynamic-batching-unified-memory-level=0 "
-     "enable-chunked-prefill inference-dynamic-batching-prefix-caching? "
+     "inference-dynamic-batching-unified-memory-level=0 enable-chunked-prefill "
+     "inference-dynamic-batching-prefix-caching? "
      "inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
      "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced "
      "inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
      "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 "
      "inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
      "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential "
-     "inference-dynamic-batching-sampling-backend=torch "
-     "use-same-sampling-seed-across-dp-ranks inference-dynamic-batching-async-sched-mode=legacy "
+     "inference-dynamic-batching-sampling-backend=torch use-same-sampling-seed-across-dp-ranks "
+     "inference-dynamic-batching-async-sched-mode=legacy "
      "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 "
-     "inference-text-gen-server-logging? "
-     "inference-wandb-logging? inference-coordinator-port=-;0 "
+     "inference-text-gen-server-logging? inference-wandb-logging? inference-coordinator-port=-;0 "
      "mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
      "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? "
-     "inference-shards=- nccl-all-reduce-for-prefill "
-     "inference-fuse-tp-communication inference-disable-triton-nvls-kernels "
-     "inference-grouped-gemm-backend=vllm inference-moe-disable-fused-quant-kernels "
-     "inference-moe-token-dispatcher-type=nvls"},
+     "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
+     "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
+     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "q-lora-rank=* kv-lora-rank=* qk-head-dim=* qk-nope-head-dim=* qk-pos-emb-head-dim=* "
      "qk-rope-head-dim=* v-head-dim=* cache-mla-latents cache-kv-in-compressed-form "
      "rope-type={rope,yarn} mtp-loss-scaling-factor=* mtp-use-repeated-layer mtp-detach-heads "
      "mtp-hsm mtp-hybrid-override-pattern=* qk-clip-alpha=* qk-clip-threshold=* "
-     "relative-attention-num-buckets=* relative-attention-max-distance=* "
-     "dsa-indexer-n-heads=* dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
+     "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
+     "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
      "dsa-kernel-backend=* dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ "
      "no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=* dsa-indexer-k-norm-fp32 "
@@ -382,19 +364,18 @@ constexpr KnownFlags kKnownFlags[] = {
      "mamba-num-heads=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
      "mup-output-mult=* mup-base-head-dim=* mup-attn-scale-power=* fp8-recipe=* "
      "fp8-quantizer-factory=* fp8-margin=* fp8-interval=* fp8-amax-history-len=* "
-     "fp8-amax-compute-algo=* no-fp8-wgrad^ fp8-dot-product-attention "
-     "fp8-multi-head-attention tp-only-amax-red activation-func-fp8-input-store "
-     "first-last-layers-bf16 num-layers-at-start-in-bf16=* num-layers-at-end-in-bf16=* "
-     "fp4-recipe=* fp4-quantizer-factory=* keep-fp8-transpose-cache muon-momentum=* "
-     "muon-no-split-qkv muon-nesterov muon-scale-mode=* muon-fp32-matmul-prec=* "
-     "muon-coefficient-type=* muon-num-ns-steps=* muon-tp-mode=* muon-use-syrk "
-     "muon-extra-scale-factor=* muon-scalar-optimizer=* lion-beta1=* lion-beta2=* "
-     "moe-paged-stash-page-size=* moe-paged-stash-buffer-size-factor-cuda=* "
-     "moe-paged-stash-buffer-size-factor-cpu=* moe-router-quantile-balancing-ema=* "
-     "otel-service-name=* otel-span-groups=* rl-prompts-per-eval=* grpo-prompts-per-step=* "
-     "grpo-group-size=* rl-generation-lag=* rl-max-inflight-requests=* "
-     "rl-submission-granularity=* rl-consumption-granularity=* rl-durable-rollout-bank "
-     "rl-rollout-bank-dir=* rl-rollout-bank-max-bytes=* grpo-iterations=* "
+     "fp8-amax-compute-algo=* no-fp8-wgrad^ fp8-dot-product-attention fp8-multi-head-attention "
+     "tp-only-amax-red activation-func-fp8-input-store first-last-layers-bf16 "
+     "num-layers-at-start-in-bf16=* num-layers-at-end-in-bf16=* fp4-recipe=* "
+     "fp4-quantizer-factory=* keep-fp8-transpose-cache muon-momentum=* muon-no-split-qkv "
+     "muon-nesterov muon-scale-mode=* muon-fp32-matmul-prec=* muon-coefficient-type=* "
+     "muon-num-ns-steps=* muon-tp-mode=* muon-use-syrk muon-extra-scale-factor=* "
+     "muon-scalar-optimizer=* lion-beta1=* lion-beta2=* moe-paged-stash-page-size=* "
+     "moe-paged-stash-buffer-size-factor-cuda=* moe-paged-stash-buffer-size-factor-cpu=* "
+     "moe-router-quantile-balancing-ema=* otel-service-name=* otel-span-groups=* "
+     "rl-prompts-per-eval=* grpo-prompts-per-step=* grpo-group-size=* rl-generation-lag=* "
+     "rl-max-inflight-requests=* rl-submission-granularity=* rl-consumption-granularity=* "
+     "rl-durable-rollout-bank rl-rollout-bank-dir=* rl-rollout-bank-max-bytes=* grpo-iterations=* "
      "grpo-clamp-eps-lower=* grpo-clamp-eps-upper=* grpo-kl-beta=* grpo-entropy-term-weight=* "
      "grpo-filter-groups-with-same-reward langrl-env-config=* rl-default-temperature=* "
      "rl-default-top-p=* rl-default-top-k=* rl-offload-optimizer-during-inference "
@@ -403,24 +384,22 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-use-sequence-packing? rl-sequence-packing-max-sequences-per-bin=* "
      "rl-sequence-packing-algo=* rl-training-cuda-graphs? "
      "rl-inference-tensor-model-parallel-size=* rl-inference-pipeline-model-parallel-size=* "
-     "rl-inference-expert-model-parallel-size=* "
-     "rl-inference-expert-tensor-model-parallel-size=* "
+     "rl-inference-expert-model-parallel-size=* rl-inference-expert-tensor-model-parallel-size=* "
      "rl-inference-model-unified-memory-level=* rl-offload-inference-model-weights-when-idle? "
-     "refit-method=* rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile "
-     "rl-profile-dir=* rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* "
-     "logits-save-top-p-min-k=* logits-save-dtype=* logits-load-decode-threads=* "
-     "logits-load-prefetch-factor=* logits-load-msc-prefetch-depth=* "
-     "logits-load-kd-loss-alpha=* logits-load-ignore-errors decoder-seq-length=* "
-     "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* sample-rate=* "
-     "ict-head-size=* biencoder-projection-dim=* biencoder-shared-query-context-model "
-     "ict-load=* bert-load=* titles-data-path=* query-in-block-prob=* use-one-sent-docs "
-     "evidence-data-path=* retriever-report-topk-accuracies+=* retriever-score-scaling "
-     "block-data-path=* embedding-path=* indexer-batch-size=* indexer-log-interval=* "
-     "num-classes=* img-h=* img-w=* num-channels=* patch-dim=* classes-fraction=* "
-     "data-per-class-fraction=* head-lr-mult=* vision-pretraining-type=* "
-     "vision-backbone-type=* swin-backbone-type=* mask-type=* mask-factor=* iter-per-epoch=* "
-     "dino-local-img-size=* dino-local-crops-number=* dino-head-hidden-size=* "
-     "dino-bottleneck-size=* dino-freeze-last-layer=* dino-norm-last-layer "
+     "refit-method=* rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile rl-profile-dir=* "
+     "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
+     "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
+     "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
+     "decoder-seq-length=* bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* "
+     "sample-rate=* ict-head-size=* biencoder-projection-dim=* "
+     "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
+     "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
+     "retriever-report-topk-accuracies+=* retriever-score-scaling block-data-path=* "
+     "embedding-path=* indexer-batch-size=* indexer-log-interval=* num-classes=* img-h=* img-w=* "
+     "num-channels=* patch-dim=* classes-fraction=* data-per-class-fraction=* head-lr-mult=* "
+     "vision-pretraining-type=* vision-backbone-type=* swin-backbone-type=* mask-type=* "
+     "mask-factor=* iter-per-epoch=* dino-local-img-size=* dino-local-crops-number=* "
+     "dino-head-hidden-size=* dino-bottleneck-size=* dino-freeze-last-layer=* dino-norm-last-layer "
      "dino-warmup-teacher-temp=* dino-teacher-temp=* dino-warmup-teacher-temp-epochs=*"},
 };
 
