@@ -545,7 +545,7 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
                     "336",
                     "--mask-prob",
                     "0.2",
-                    "--rl-profile",
+                    "--rl-skip-bos-token",
                     "--mup-width-mult",
                     "2",
                     "--dsa-indexer-topk",

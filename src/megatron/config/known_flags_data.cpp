@@ -315,7 +315,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: nothing is sent over the network",
      "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",
      "otel-enabled"},
-    {refused, "is not in this version: pretrain trains on text", "leave it out", "perform-rl-step"},
+    {refused, "is not in this version: pretrain trains on text", "leave it out",
+     "perform-rl-step rl-profile"},
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
      "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
@@ -386,7 +387,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-inference-tensor-model-parallel-size=* rl-inference-pipeline-model-parallel-size=* "
      "rl-inference-expert-model-parallel-size=* rl-inference-expert-tensor-model-parallel-size=* "
      "rl-inference-model-unified-memory-level=* rl-offload-inference-model-weights-when-idle? "
-     "refit-method=* rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile rl-profile-dir=* "
+     "refit-method=* rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile-dir=* "
      "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
