@@ -164,7 +164,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is set by Megatron-LM's programs, not by their users", "leave it out",
      "init-method=- output-layer-init-method=- params-dtype=- pipeline-dtype=- autocast-dtype=- "
      "enable-autocast timers=- finalize-model-grads-func=- grad-scale-func=- no-sync-func=- "
-     "grad-sync-func=- param-sync-func=- moe-token-dropping decoupled-weight-decay=true;True"},
+     "grad-sync-func=- param-sync-func=- -cpu-offloading-context=- moe-token-dropping "
+     "decoupled-weight-decay=true;True"},
     {refused, "is not in this version",
      "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
     {accepted,

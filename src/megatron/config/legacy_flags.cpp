@@ -64,13 +64,17 @@ constexpr std::array kShorthands{
               "apply_wd_to_qk_layernorm=true"},
 };
 
-/// Returns a pattern with the flag's value. Throws FieldError if # needs a number.
+std::string one_less(const std::string& value) {
+  const std::int64_t number = integer_value(value);
+  if (number < 1) throw FieldError{"must be at least 1, got " + value};
+  return std::to_string(number - 1);
+}
+
+/// Returns a pattern with the flag's value. Throws FieldError if # needs a number above 0.
 std::string filled(const std::string& pattern, const std::string& value) {
   std::string text;
   for (const char c : pattern)
-    text += c == '$'   ? value
-            : c == '#' ? std::to_string(integer_value(value) - 1)
-                       : std::string(1, c);
+    text += c == '$' ? value : c == '#' ? one_less(value) : std::string(1, c);
   return text;
 }
 
