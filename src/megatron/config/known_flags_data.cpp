@@ -32,7 +32,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "use-cpu-initialization no-initialization perform-initialization enable-experimental "
      "batch-invariant-backend={te_native,deepgemm,triton} kitchen-attention-backend={sdpa,fa} "
      "optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
-     "moe-use-legacy-grouped-gemm"},
+     "moe-use-legacy-grouped-gemm create-attention-mask use-mamba-mem-eff-path "
+     "disable-parameter-transpose-cache"},
     {accepted,
      "without effect: it chooses how Megatron-LM sends between stages, and there is one "
      "way here",
@@ -67,7 +68,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "here",
      "",
      "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp "
-     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* use-nccl-ub "
+     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* use-nccl-ub nccl-ub "
      "disable-symmetric-registration flight-recorder-dump-path=* "
      "flight-recorder-trace-buffer-size=* no-flight-recorder-dump-on-timeout^ "
      "flight-recorder-include-stack-trace no-flight-recorder-include-only-active^ "
@@ -101,7 +102,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "enable-full-sharding-in-hsdp"},
     {refused, "is not in this version: gradients of one run accumulate in one type",
      "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
-     "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
+     "ddp-param-name-patterns-for-fp32-local-accumulation+=- "
+     "param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted,
      "without effect: there is one checkpoint format, with checksums and for any layout, "
@@ -122,8 +124,9 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: there is no Python, no GPU cache and no worker process", "",
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} "
      "exit-signal-handler-for-dataloader no-pin-cpu-grads no-pin-cpu-params train-sync-interval=* "
-     "num-dataset-builder-threads=* dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
-     "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
+     "num-dataset-builder-threads=* dataloader-fast-cache-load fast-cache-load "
+     "defer-npy-index-mmap dataloader-defer-npy-index-mmap trust-remote-code "
+     "tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
@@ -193,14 +196,17 @@ constexpr KnownFlags kKnownFlags[] = {
      "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},
     {accepted, "without effect: buffers of offloaded tensors are reused, and bounded", "",
-     "cpu-offloading-retain-pinned-cpu-buffers delay-offload-until-cuda-graph "
-     "fine-grained-offloading-max-inflight-offloads=*"},
+     "cpu-offloading-retain-pinned-cpu-buffers cpu-offloading-double-buffering "
+     "delay-offload-until-cuda-graph fine-grained-offloading-max-inflight-offloads=*"},
     {refused, "is not in this version", "leave it out",
      "delta-offload-bytes-across-pp-ranks=0 moe-paged-stash"},
     {refused, "is not in this version: routes are neither recorded nor replayed", "leave it out",
      "moe-enable-routing-replay moe-routing-trace-path=- moe-routing-trace-max-training-iters=-;0 "
      "moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "
      "moe-routing-trace-dump-weights"},
+    {refused, "counts ranks, and groups of experts are counted here",
+     "use --moe-router-num-groups and --moe-router-group-topk",
+     "moe-router-topk-limited-devices=-;0"},
     {refused, "is not in this version", "use --moe-router-force-load-balancing",
      "moe-router-force-biased=-;0"},
     {refused, "is not in this version: experts compute with 16 bits or more",
@@ -220,9 +226,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip attention-output-gate "
-     "log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 batch-invariant-mode "
-     "use-kitchen-attention experimental-attention-variant=-"},
+     "softmax-type=vanilla softmax-scale=- qk-l2-norm export-qk-l2-norm qk-clip "
+     "attention-output-gate log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 "
+     "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
@@ -239,7 +245,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag"},
     {accepted,
      "without effect: steps run without CUDA graphs in this version, with the same results", "",
-     "enable-cuda-graph use-cuda-graph external-cuda-graph "
+     "enable-cuda-graph use-cuda-graph external-cuda-graph cuda-graph-use-single-mempool "
+     "cuda-graph-retain-backward-graph "
      "cuda-graph-impl={none,local,transformer_engine,full_iteration} "
      "inference-cuda-graph-scope={none,layer,block} "
      "cuda-graph-scope+=* cuda-graph-modules+=* moe-pad-experts-for-cuda-graph-inference"},
