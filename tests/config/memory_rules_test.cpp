@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/run_settings.h"
 
 namespace megatron {

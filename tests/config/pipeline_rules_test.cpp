@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/parallel_config.h"
 
 namespace megatron {
 namespace {
