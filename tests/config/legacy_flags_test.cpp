@@ -12,7 +12,10 @@
 #include "config/mistake_of.h"
 #include "megatron/base/json.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/fault_tolerance_config.h"
+#include "megatron/config/field_values.h"
 #include "megatron/config/legacy_config.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
@@ -161,6 +164,78 @@ TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
   EXPECT_EQ(mistake_of(small_gpt({"--encoder-seq-length", "32"})), "no error");
   EXPECT_EQ(mistake_of(small_gpt({"--swiglu", "--activation", "silu", "--gated-linear-unit"})),
             "no error");
+}
+
+// arguments.py of v1.0 and v2.6: whole layers, in groups of --checkpoint-num-layers, or as
+// --activations-checkpoint-method says.
+TEST(LegacyFlags, CheckpointedActivationsAreWholeLayers) {
+  const auto recompute = [](const Args& flags) { return settings_of(flags).memory->recompute; };
+  EXPECT_EQ(recompute({"--checkpoint-activations"}).recompute_granularity, "full");
+  EXPECT_EQ(recompute({"--checkpoint-activations=false"}).recompute_granularity, "");
+  const auto block = recompute(
+      {"--activations-checkpoint-method", "block", "--activations-checkpoint-num-layers", "2"});
+  EXPECT_EQ(block.recompute_granularity, "full");
+  EXPECT_EQ(block.recompute_method, "block");
+  EXPECT_EQ(block.recompute_num_layers, 2);
+  EXPECT_EQ(recompute({"--activation-checkpoint-interval", "2"}).recompute_num_layers, 2);
+  EXPECT_EQ(recompute({"--activation-checkpoint-interval", "0"}).recompute_granularity, "");
+  EXPECT_EQ(recompute({"--recompute-granularity", "partial"}).recompute_granularity, "selective");
+  EXPECT_EQ(mistake_of(small_gpt({"--activations-checkpoint-method", "even"})),
+            "--activations-checkpoint-method: must be one of uniform, block, got 'even'");
+  EXPECT_THAT(
+      mistake_of(small_gpt({"--checkpoint-activations", "--recompute-granularity", "selective"})),
+      HasSubstr("--checkpoint-activations: contradicts --recompute-granularity"));
+}
+
+TEST(LegacyFlags, NamesOfTheFirstReleaseAreNoted) {
+  Args words = small_gpt({"--batch-size", "2", "--warmup", ".1", "--model-parallel-size", "1"});
+  words.erase(std::ranges::find(words, "--micro-batch-size"),
+              std::ranges::find(words, "--micro-batch-size") + 2);
+  const auto run = read_run(words);
+  EXPECT_EQ(run.options.settings.training->micro_batch_size, 2);
+  EXPECT_EQ(run.options.settings.scheduler->lr_warmup_fraction, .1);
+  EXPECT_THAT(notes_text(run.parsed),
+              HasSubstr("note: --batch-size: is an older name of --micro-batch-size\n"));
+}
+
+// rotary_pos_embedding.py of Pai-Megatron-Patch divides positions by the factor; a window of
+// Hugging Face's Mistral has this many keys.
+TEST(LegacyFlags, OfForksSetWhatTheyStandFor) {
+  const Settings pai = settings_of({"--use-llama2-rotary-position-embeddings",
+                                    "--rotary-scale-factor", "2", "--sliding-window", "16"});
+  EXPECT_EQ(pai.model->position_embedding_type, PositionEmbedding::rope);
+  EXPECT_EQ(pai.model->rope_scaling_type, RopeScaling::linear);
+  EXPECT_EQ(pai.model->rope_scaling_factor, 2);
+  EXPECT_EQ(pai.model->window_size, (IntegerPair{15, 0}));
+  EXPECT_THAT(mistake_of(small_gpt({"--sliding-window", "wide"})), HasSubstr("--sliding-window: "));
+  const Settings timed = settings_of({"--enable-ft-pipeline", "--ft-timeout", "300"});
+  EXPECT_TRUE(timed.fault_tolerance->enable_ft_package);
+  EXPECT_EQ(timed.fault_tolerance->ft_rank_section_timeouts,
+            "setup:300,step:300,checkpointing:300");
+  EXPECT_EQ(timed.fault_tolerance->ft_rank_out_of_section_timeout, 300);
+}
+
+// yaml_arguments.py: swiglu is SiLU with a gate, whatever gated_linear_unit says.
+TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
+  const Settings s =
+      settings_of({"--activation-func", "swiglu", "--gated-linear-unit=false",
+                   "--layernorm-epsilon", "1e-6", "--layernorm-zero-centered-gamma=true",
+                   "--grad-reduce-in-fp32=true", "--num-moe-experts", "4", "--bucket-size", "9"});
+  EXPECT_EQ(s.model->activation, Activation::silu);
+  EXPECT_TRUE(s.model->gated_linear_unit);
+  EXPECT_EQ(s.model->norm_epsilon, 1e-6);
+  EXPECT_TRUE(s.model->apply_layernorm_1p);
+  EXPECT_TRUE(s.training->accumulate_allreduce_grads_in_fp32);
+  EXPECT_EQ(s.model->moe.num_experts, 4);
+  EXPECT_EQ(s.parallel->ddp_bucket_size, 9);
+  EXPECT_EQ(settings_of({"--activation-func", "squaredrelu"}).model->activation,
+            Activation::squared_relu);
+}
+
+TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
+  EXPECT_EQ(mistake_of({"bert", "--num-layers", "0", "--bert-no-binary-head", "--img", "x"}),
+            "model: must be one of gpt, got 'bert'\n  fix: models of other families, such as bert, "
+            "t5, hybrid, vlm and retro, are not in this version");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/run_settings.h"
 
 namespace megatron {
@@ -120,13 +121,12 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
        1,
        "--recompute-num-layers: 3 is above --num-layers 2\n  fix: give at most the layers of a "
        "pipeline stage"},
-      {{"--recompute-num-layers", "1"},
+      {{granularity, "selective", "--recompute-num-layers", "1"},
        1,
-       "--recompute-num-layers: needs --recompute-granularity full\n  fix: add"},
-      {{"--recompute-method", "block"},
+       "--recompute-num-layers: excludes --recompute-granularity selective"},
+      {{"--recompute-activations", "--recompute-method", "block"},
        1,
-       "--recompute-method: needs --recompute-granularity full\n  fix: add "
-       "--recompute-granularity full, or leave --recompute-method out"},
+       "--recompute-method: excludes --recompute-activations\n  fix: give one of the two"},
       {{"--recompute-layers", "[1]*2"},
        1,
        "--recompute-layers: needs --recompute-granularity full or selective\n  fix: add "
@@ -201,6 +201,16 @@ TEST(RecomputeRules, MistakesAreShownTogether) {
                   HasSubstr("and excludes --recompute-granularity selective, --recompute-modules"),
                   HasSubstr("item 2 of 'full,ful': 'ful' is not one of"),
                   HasSubstr("moe, moe_act and shared_experts need a model with experts")));
+}
+
+// Megatron Core's configuration checks and uses both only with a granularity.
+TEST(RecomputeNotes, AMethodAloneIsIgnored) {
+  const auto run = read_run(
+      small({"--recompute-method", "uniform", "--activations-checkpoint-num-layers", "2"}));
+  EXPECT_EQ(notes_text(run.parsed),
+            "note: --recompute-method, --activations-checkpoint-num-layers: without effect, as in "
+            "Megatron-LM: there is no --recompute-granularity full\n");
+  EXPECT_EQ(run.options.settings.memory->recompute.recompute_granularity, "");
 }
 
 TEST(RecomputeNotes, OneMicrobatchIsInFlightWithoutAPipeline) {

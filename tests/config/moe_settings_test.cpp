@@ -426,7 +426,7 @@ TEST(MoeRules, AllAreShownTogether) {
 TEST(MoeRules, WhatIsNotThereSaysWhy) {
   expect_mistakes({
       {{"--moe-enable-routing-replay"}, 1, "routes are neither recorded nor replayed"},
-      {{"--moe-router-quantile-balancing-ema", "0.5"}, 1, "belongs to quantile balancing"},
+      {{"--moe-router-topk-limited-devices", "2"}, 1, "use --moe-router-num-groups and"},
       {{"--moe-router-force-biased", "1"}, 1, "use --moe-router-force-load-balancing"},
       {{"--moe-expert-rank-capacity-factor", "1"}, 1, "use --moe-expert-capacity-factor"},
       {{"--moe-dispatch-fwd-dtype", "mxfp8"}, 1, "experts compute with 16 bits or more"},

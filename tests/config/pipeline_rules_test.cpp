@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/parallel_config.h"
 
 namespace megatron {
 namespace {
@@ -259,19 +260,23 @@ TEST(PipelineNotes, AFlagWithoutEffectSaysSo) {
   EXPECT_FALSE(notes(piped({kGroup, "2", kChunks, "2"}), 2).contains(group));
 }
 
+TEST(PipelineFlags, MegatronsOverlapOfExpertsIsASchedule) {
+  const char* overlap = "--overlap-moe-expert-parallel-comm";
+  EXPECT_TRUE(read_run(small({overlap}))
+                  .parsed.notes.contains("without effect: --pipeline-model-parallel-size is 1"));
+  const auto run = read_run(small(piped({overlap})), 2);
+  EXPECT_EQ(run.options.settings.parallel->pipeline_schedule, "combined-1f1b");
+  EXPECT_EQ(run.parsed.origin("pipeline_schedule").where, overlap);
+}
+
 TEST(PipelineFlags, MegatronsOthersSayWhatTheyAreHere) {
   expect_all({
-      {{"--overlap-moe-expert-parallel-comm"},
-       1,
-       "--overlap-moe-expert-parallel-comm: is named as a schedule here\n  fix: use "
-       "--pipeline-schedule combined-1f1b"},
-      {{"--delay-wgrad-compute"}, 1, "fix: use --pipeline-schedule zb-h1, zb-h2 or zb-v"},
       {{"--mtp-standalone"},
        1,
        "--mtp-standalone: is not in this version: the model predicts one token"},
   });
   EXPECT_EQ(mistake({"--defer-embedding-wgrad-compute", "--wgrad-deferral-limit", "3",
-                     "--overlap-p2p-communication-warmup-flush"}),
+                     "--overlap-p2p-communication-warmup-flush", "--delay-wgrad-compute"}),
             "no error");
 }
 

@@ -506,6 +506,9 @@ TEST(KnownFlags, AreAcceptedWhenNeutral) {
                                              {"--no-rl-partial-rollouts"},
                                              {"--fim-eod-token", "<|endoftext|>"},
                                              {"--tensor-model-parallel-size", "1"},
+                                             {"--train-mode", "pretrain"},
+                                             {"--init-method", "None"},
+                                             {"--fp8", "None"},
                                              {"--optimizer-offload-fraction", "1.0"},
                                              {"--rl-default-top-k", "-1"}}) {
     EXPECT_EQ(mistake_of(small(words)), "no error") << words[0];
@@ -516,12 +519,61 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
   EXPECT_THAT(mistake_of(small({"--per-dataset-sequences-path", "f.json"})),
               HasSubstr("--per-dataset-sequences-path: is not in this version\n  fix: "));
   EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
-  EXPECT_THAT(mistake_of(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
-  EXPECT_THAT(mistake_of(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
+  EXPECT_THAT(mistake_of(small({"--train-mode", "finetune"})), HasSubstr("fix: use --sft"));
+  EXPECT_THAT(mistake_of(small({"--memory-threshold", "0.8"})), HasSubstr("--memory-budget"));
+  EXPECT_THAT(mistake_of(small({"--fp8", "hybrid"})), HasSubstr("use --bf16"));
+  EXPECT_THAT(mistake_of(small({"--export-quant-cfg", "fp8", "--modelopt-enabled"})),
+              testing::StartsWith("--export-quant-cfg: is not in this version"));
   EXPECT_THAT(mistake_of(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
   EXPECT_THAT(mistake_of(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
   EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})),
               HasSubstr("must be one of local, transformer_engine, inference_optimized"));
+}
+
+// Without the flag that asks for the feature, they have no effect in Megatron-LM either.
+TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
+  const Args tuning{"--kv-lora-rank",
+                    "512",
+                    "--qk-rope-head-dim",
+                    "64",
+                    "--mtp-hsm",
+                    "--fp8-margin",
+                    "1",
+                    "--muon-momentum",
+                    "0.8",
+                    "--img-h",
+                    "336",
+                    "--mask-prob",
+                    "0.2",
+                    "--rl-skip-bos-token",
+                    "--mup-width-mult",
+                    "2",
+                    "--dsa-indexer-topk",
+                    "32",
+                    "--otel-service-name",
+                    "x",
+                    "--cache-kv-in-compressed-form"};
+  const auto notes = run(tuning).parsed.notes;
+  EXPECT_EQ(notes.at("without effect: it tunes a feature that no flag of this run asks for").size(),
+            12u);
+  EXPECT_EQ(run({"--modelopt-enabled"}).parsed.notes.size(), 1u);
+}
+
+// The names of members of TransformerConfig, ModelParallelConfig and
+// DistributedDataParallelConfig, as files write them.
+TEST(KnownFlags, HaveTheNamesOfMegatronCoresMembers) {
+  for (const Args& words : std::vector<Args>{{"--masked-softmax-fusion=true"},
+                                             {"--persist-layer-norm=false"},
+                                             {"--gradient-accumulation-fusion=true"},
+                                             {"--apply-rope-fusion=true"},
+                                             {"--fp8-wgrad=true"},
+                                             {"--tp-comm-split-ag=true"},
+                                             {"--manual-gc-eval=true"},
+                                             {"--barrier-with-L1-time=true"},
+                                             {"--attention-backend", "transformer_engine"},
+                                             {"--moe-token-dropping=false"}}) {
+    EXPECT_EQ(mistake_of(small(words)), "no error") << words[0];
+  }
 }
 
 TEST(KnownFlags, AreNotedOnce) {

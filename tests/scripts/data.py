@@ -21,6 +21,10 @@ WORDS = (
     "the quick brown fox jumps over a lazy dog while seven green birds sing on one old roof".split()
 )
 
+# What Megatron-LM's format of conversations writes around messages, and the token that pads them.
+CONVERSATION_TOKENS = ["<unk>", "<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "<SPECIAL_233>"]
+NUM_CONVERSATIONS = 64
+
 # Published splits give as little as two hundred-thousandths of the documents to the test.
 NUM_DOCUMENTS = 60000
 
@@ -29,8 +33,32 @@ def document(i: int) -> str:
     return " ".join(WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(8 + i % 8))
 
 
+def write_splits(folder: pathlib.Path, name: str, source: str) -> None:
+    splits = {split: [source] for split in ("train", "valid", "test")}
+    (folder / f"{name}.json").write_text(json.dumps(splits))
+
+
+def make_conversations(folder: pathlib.Path) -> None:
+    """Writes sft.jsonl, sft.json (the same for each split) and sft_tokenizer.json."""
+    tokenizer = json.loads(pathlib.Path(HUGGING_FACE).read_text())
+    added = tokenizer["added_tokens"]
+    for content in CONVERSATION_TOKENS:
+        added.append({**added[0], "id": added[-1]["id"] + 1, "content": content})
+    (folder / "sft_tokenizer.json").write_text(json.dumps(tokenizer))
+    with (folder / "sft.jsonl").open("w") as out:
+        for i in range(NUM_CONVERSATIONS):
+            question, answer = WORDS[i % len(WORDS)], document(i)
+            messages = [
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": answer},
+            ]
+            out.write(json.dumps({"messages": messages}) + "\n")
+    write_splits(folder, "sft", str(folder / "sft.jsonl"))
+
+
 def make(program: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes KIND_text_document.bin, .idx and KIND.json (the same for each split) to `folder`."""
+    make_conversations(folder)
     corpus = folder / "corpus.jsonl"
     with corpus.open("w") as out:
         out.writelines(json.dumps({"text": document(i)}) + "\n" for i in range(NUM_DOCUMENTS))
@@ -41,8 +69,7 @@ def make(program: pathlib.Path, folder: pathlib.Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         if done.returncode:
             raise SystemExit(f"the corpus could not be made:\n{done.stderr}")
-        splits = {split: [f"{prefix}_text_document"] for split in ("train", "valid", "test")}
-        (folder / f"{kind}.json").write_text(json.dumps(splits))
+        write_splits(folder, kind, f"{prefix}_text_document")
 
 
 def uses_patch_tokenizer(script: Script) -> bool:
@@ -57,6 +84,11 @@ def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str,
         kind = "HuggingFaceTokenizer"
     if kind not in KINDS:
         kind = "GPT2BPETokenizer"
+    conversations = {
+        "{TOKENIZER}": str(folder / "sft_tokenizer.json"),
+        "{DATA}": str(folder / "sft.jsonl"),
+        "{SPLITS}": str(folder / "sft.json"),
+    }
     return {
         "{VOCAB}": VOCAB,
         "{MERGES}": MERGES,
@@ -68,6 +100,7 @@ def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str,
         "{TENSORBOARD}": str(own / "tensorboard"),
         "{CACHE}": str(own / "cache"),
         "{WANDB}": "run",
+        **(conversations if script.has("--sft") else {}),
     }
 
 

@@ -1,5 +1,7 @@
 // The front end of `megatron convert` and `megatron checkpoint`. It prints the help and reports
 // mistakes in the flags before the engine is loaded.
+#include <iostream>
+
 #include "megatron/cli/command.h"
 #include "megatron/config/checkpoint_options.h"
 
@@ -8,7 +10,7 @@ namespace megatron {
 const FieldSet& convert_fields() { return convert_table().set(); }
 
 int run_convert_frontend(std::span<const std::string> args) {
-  read_convert_options(args);
+  std::cerr << notes_text(read_convert_options(args).parsed);
   return run_in_engine("convert", args);
 }
 

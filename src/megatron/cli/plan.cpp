@@ -149,10 +149,7 @@ const FieldTable<PlanOptions>& plan_table() {
          "of both")
         .above(0)
         .at_most(1);
-    t.field("model", &Options::model, "type of the model, as for pretrain")
-        .positional()
-        .choices(model_family_choices())
-        .hidden();
+    add_model_family(t, "type of the model, as for pretrain").hidden();
     include_run_flags(t, &Options::run, {.architecture = kUnused, .others = kUnused});
     return t;
   }();

@@ -1,29 +1,34 @@
 #include "megatron/cli/script_names.h"
 
+#include <algorithm>
 #include <array>
+
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
 
 struct Script {
-  std::string_view name;
-  std::string_view command, first_word;
+  const char* names;
+  const char* command;
 };
 
+/// Programs of Megatron-LM since v1.0, and those of Pai-Megatron-Patch that train GPT models. Any
+/// other pretrain_X trains a model of the family X.
 constexpr std::array kScripts{
-    Script{"pretrain_gpt", "pretrain", "gpt"},
-    Script{"pretrain_bert", "pretrain", "bert"},
-    Script{"pretrain_t5", "pretrain", "t5"},
-    Script{"pretrain_hybrid", "pretrain", "hybrid"},
-    Script{"pretrain_mamba", "pretrain", "hybrid"},
-    Script{"pretrain_vlm", "pretrain", "vlm"},
-    Script{"preprocess_data", "preprocess-data", ""},
-    Script{"merge_datasets", "dataset", "merge"},
-    Script{"checkpoint_inspector", "checkpoint", ""},
-    Script{"gpt_static_inference", "generate", ""},
-    Script{"gpt_dynamic_inference", "generate", ""},
-    Script{"run_text_generation_server", "serve", ""},
-    Script{"run_dynamic_text_generation_server", "serve", ""},
+    Script{"pretrain_gpt pretrain_gpt2 finetune_gpt pretrain_megatron_gpt3 pretrain_llama "
+           "pretrain_mcore_llama pretrain_megatron_llama pretrain_mcore_mistral pretrain_qwen "
+           "pretrain_mcore_qwen pretrain_megatron_qwen pretrain_qwen2_moe pretrain_deepseek",
+           "pretrain gpt"},
+    Script{"pretrain_mamba", "pretrain hybrid"},
+    Script{"preprocess_data", "preprocess-data"},
+    Script{"merge_datasets", "dataset merge"},
+    Script{"checkpoint_inspector", "checkpoint"},
+    Script{"convert checkpoint_util", "convert"},
+    Script{"gpt_static_inference gpt_dynamic_inference", "generate"},
+    Script{"run_text_generation_server run_dynamic_text_generation_server "
+           "run_hybrid_text_generation_server run_mamba_text_generation_server",
+           "serve"},
 };
 
 }  // namespace
@@ -31,12 +36,9 @@ constexpr std::array kScripts{
 std::vector<std::string> script_command(std::string_view path) {
   std::string_view name = path.substr(path.find_last_of('/') + 1);
   if (name.ends_with(".py")) name.remove_suffix(3);
-  for (const Script& script : kScripts) {
-    if (script.name != name) continue;
-    std::vector<std::string> args{std::string(script.command)};
-    if (!script.first_word.empty()) args.emplace_back(script.first_word);
-    return args;
-  }
+  for (const Script& script : kScripts)
+    if (std::ranges::count(split_words(script.names), name) > 0) return split_words(script.command);
+  if (name.starts_with("pretrain_")) return {"pretrain", std::string(name.substr(9))};
   return {};
 }
 

@@ -1,9 +1,19 @@
 #include "megatron/config/checkpoint_options.h"
 
+#include "megatron/config/known_flags.h"
 #include "megatron/config/settings_tables.h"
 
 namespace megatron {
 namespace {
+
+/// Flags of Megatron-LM's tools/checkpoint/convert.py.
+constexpr KnownFlags kConvertFlags = {
+    KnownFlags::Treatment::accepted,
+    "without effect: the format of --load is recognized, --format names the one to write, and what "
+    "is written loads on any layout",
+    "",
+    "model-type={GPT} loader=* saver=* max-queue-size=* no-checking megatron-path=* "
+    "target-tensor-parallel-size=* target-pipeline-parallel-size=* target-expert-parallel-size=*"};
 
 void require_folders(const CheckpointOptions& options) {
   const std::size_t wanted = options.action == "diff" ? 2 : 1;
@@ -30,8 +40,12 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.field("load", &ConvertOptions::load,
             "folder of checkpoints that pretrain saved, or a Hugging Face directory")
         .required()
+        .alias("load-dir")
         .value_name("DIR");
-    t.field("save", &ConvertOptions::save, "folder to write").required().value_name("DIR");
+    t.field("save", &ConvertOptions::save, "folder to write")
+        .required()
+        .alias("save-dir")
+        .value_name("DIR");
     t.field(
          "format", &ConvertOptions::format,
          "format to write; hf: a Hugging Face directory (which llama.cpp's converter can convert "
@@ -50,6 +64,7 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.field("keep_non_finite", &ConvertOptions::keep_non_finite,
             "convert weights even if some are NaN or infinite, instead of refusing them");
     t.include(&ConvertOptions::tokenizer, tokenizer_table());
+    for (Field& field : known_flag_fields(kConvertFlags)) t.add_field(std::move(field));
     return t;
   }();
   return table;

@@ -181,9 +181,13 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
     try {
       assign(field, object, grown(assignment, object, parsed));
     } catch (const FieldError& error) {
-      problems.add({assignment.origin.where + ": " + error.reason, "", error.fix});
+      UserError::Parts mistake{assignment.origin.where + ": " + error.reason, "", error.fix};
+      if (field.decides_flags) throw UserError(mistake);
+      problems.add(std::move(mistake));
       parsed.failed.insert(field.name);
     }
+    if (std::ranges::count(field.older_names, assignment.origin.where) > 0)
+      parsed.notes["is an older name of " + field.flag()].push_back(assignment.origin.where);
     if (!field.note.empty() && !parsed.is_set(field.name))
       parsed.notes[field.note].push_back(assignment.origin.where);
     parsed.origins[field.name] = assignment.origin;

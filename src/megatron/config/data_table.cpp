@@ -97,7 +97,8 @@ const FieldTable<DataConfig>& data_table() {
             "documents move between training, validation and test: validation may contain "
             "training data");
     t.field("data_cache_path", &Config::data_cache_path, "folder of the data set index caches")
-        .value_name("DIR");
+        .value_name("DIR")
+        .alias("path-to-cache");
     t.field("mock_data", &Config::mock_data, "train on synthetic data").breaks_phase(kOtherSamples);
     t.field("mmap_bin_files", &Config::mmap_bin_files,
             "read .bin files with file reads instead of memory-mapping them");

@@ -12,7 +12,8 @@ const FieldTable<FaultToleranceConfig>& fault_tolerance_table() {
     t.field("enable_ft_package", &Config::enable_ft_package,
             "end the run when a rank is longer in a section of it than the section's timeout, so "
             "that `megatron launch --max-restarts` starts it again; sections are setup, step and "
-            "checkpointing");
+            "checkpointing")
+        .alias("enable-ft-pipeline");
     t.field("ft_rank_section_timeouts", &Config::ft_rank_section_timeouts,
             "timeout of each section, in seconds; a section without one has no limit")
         .value_name("setup:600,step:180,checkpointing:420");

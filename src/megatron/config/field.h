@@ -52,19 +52,21 @@ struct Field {
   std::string group;  ///< title of its group in the help, and the optional section in files
   std::string help;
   std::string value_name;  ///< placeholder of the value in the help; "": the default of its kind
-  std::vector<std::string> choices;    ///< if not empty, the only values allowed
-  std::string choices_fix;             ///< fix for a value that resembles none of the choices
-  std::vector<std::string> aliases;    ///< further flag spellings, without "--"
-  std::vector<std::string> off_flags;  ///< flags that set a boolean to false, without "--"
-  std::string note;                    ///< printed once on stderr if the field is given
+  std::vector<std::string> choices;      ///< if not empty, the only values allowed
+  std::string choices_fix;               ///< fix for a value that resembles none of the choices
+  std::vector<std::string> aliases;      ///< further flag spellings, without "--"
+  std::vector<std::string> off_flags;    ///< flags that set a boolean to false, without "--"
+  std::vector<std::string> older_names;  ///< aliases with "--" that are noted when they are given
+  std::string note;                      ///< printed once on stderr if the field is given
   std::vector<ConditionalNote> conditional_notes;
   ValueKind kind = ValueKind::text;
   bool is_list = false;        ///< takes values up to the next flag
   bool is_repeatable = false;  ///< each occurrence of the flag appends one value to the list
   bool is_optional = false;    ///< may be unset ("none")
   bool is_required = false;
-  bool is_hidden = false;   ///< omitted from the help, the documentation and the dumps
-  bool is_refused = false;  ///< known, but refused unless its value is neutral
+  bool is_hidden = false;      ///< omitted from the help, the documentation and the dumps
+  bool is_refused = false;     ///< known, but refused unless its value is neutral
+  bool decides_flags = false;  ///< a wrong value is reported alone: other flags belong to it
   /// Takes its values from the words that belong to no flag, in order of declaration.
   bool is_positional = false;
   std::optional<double> minimum, maximum;

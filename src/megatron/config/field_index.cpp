@@ -10,7 +10,7 @@ namespace megatron {
 namespace {
 
 /// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT and torchtitan.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kOtherNames{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kOtherNames{{
     {"learning-rate", "lr"},
     {"max-steps", "train-iters"},
     {"steps", "train-iters"},
@@ -19,7 +19,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 38> kOtherNa
     {"epochs", "train-samples"},
     {"num-epochs", "train-samples"},
     {"num-train-epochs", "train-samples"},
-    {"batch-size", "global-batch-size"},
     {"train-batch-size", "global-batch-size"},
     {"per-device-train-batch-size", "micro-batch-size"},
     {"gradient-accumulation-steps", "global-batch-size"},

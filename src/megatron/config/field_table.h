@@ -51,6 +51,10 @@ class FieldBuilder {
   FieldBuilder& otherwise(std::string fix) { return field_.choices_fix = std::move(fix), *this; }
   /// Adds a spelling of the flag, without "--".
   FieldBuilder& alias(std::string flag) { return field_.aliases.push_back(std::move(flag)), *this; }
+  /// Adds a spelling that later releases of Megatron-LM refuse. A note says what it stands for.
+  FieldBuilder& older_name(const std::string& flag) {
+    return field_.older_names.push_back("--" + flag), alias(flag);
+  }
   /// Sets the flag that turns a boolean off, instead of --no-x and --disable-x. A second call adds
   /// a second spelling.
   FieldBuilder& off_flag(std::string flag);
@@ -58,6 +62,8 @@ class FieldBuilder {
   FieldBuilder& hidden() { return field_.is_hidden = true, *this; }
   /// Takes the values from the words that belong to no flag. A list takes all remaining words.
   FieldBuilder& positional() { return field_.is_positional = true, *this; }
+  /// Reports a wrong value alone, because the other flags belong to it.
+  FieldBuilder& decides_flags() { return field_.decides_flags = true, *this; }
   /// Makes each occurrence of the flag append one value to the list: --prompt a --prompt b.
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }
   /// Accepts "none" as a value, which the field reads itself.

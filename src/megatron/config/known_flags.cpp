@@ -39,6 +39,7 @@ void describe_switch(Field& field, std::string word) {
   if (word.back() == '^') field.aliases.push_back("disable-" + word.substr(3, word.size() - 4));
   if (word.back() == '?') field.off_flags.push_back("no-" + word.substr(0, word.size() - 1));
   if (word.back() == '^' || word.back() == '?') word.pop_back();
+  if (word.starts_with("no-")) field.off_flags.push_back(word.substr(3));
   field.kind = ValueKind::boolean;
   field.name = word;
 }

@@ -1,8 +1,9 @@
-// Megatron-LM's flags that have no effect here. Notation: `name` is a switch; `name^` is also
-// spelled
+// Megatron-LM's flags that have no effect here, and the members of its configuration classes.
+// Notation: `name` is a switch, `no-name` also one without "no-"; `name^` is also spelled
 // --disable-…; `name?` also has a --no- form; `name=a;b` takes a value and has these neutral values
 // (`-` is none, the first is Megatron's default); `name={a,b}` and `name=*` list the accepted
-// values; `name+=…` is a list.
+// values; `name+=…` is a list. A flag that only tunes a feature is accepted: without the flag that
+// asks for the feature, which is refused, it has no effect in Megatron-LM either.
 #include "megatron/config/known_flags.h"
 
 namespace megatron {
@@ -15,42 +16,38 @@ constexpr KnownFlags kKnownFlags[] = {
      "without effect: it chooses among Megatron-LM's kernels, and there is one "
      "implementation here",
      "",
-     "attention-backend={auto,flash,fused,unfused,local} flash-attention-version={2,3,4} "
-     "use-flash-attn "
-     "transformer-impl={local,transformer_engine,inference_optimized} "
-     "use-mcore-models no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion "
-     "no-bias-dropout-fusion no-rope-fusion "
-     "no-persist-layer-norm no-gradient-accumulation-fusion cross-entropy-loss-fusion "
-     "cross-entropy-fusion-impl={native,te} "
+     "attention-backend={auto,flash,fused,unfused,local,transformer_engine,torch} "
+     "flash-attention-version={2,3,4} use-flash-attn flash-attention "
+     "transformer-impl={local,transformer_engine,inference_optimized} use-mcore-models "
+     "no-masked-softmax-fusion no-bias-gelu-fusion no-bias-swiglu-fusion no-bias-dropout-fusion "
+     "bias-activation-fusion no-rope-fusion apply-rope-fusion use-fused-rope fused-single-qkv-rope "
+     "memory-efficient-layer-norm no-persist-layer-norm no-gradient-accumulation-fusion "
+     "cross-entropy-loss-fusion cross-entropy-fusion-impl={native,te} "
      "use-fused-weighted-squared-relu fused-residual-rmsnorm use-transformer-engine-op-fuser "
-     "use-te-activation-func disable-jit-fuser "
-     "no-clone-scatter-output-in-embedding^ disable-bf16-reduced-precision-matmul "
-     "no-create-attention-mask-in-dataloader flash-decode "
+     "use-te-activation-func disable-jit-fuser no-clone-scatter-output-in-embedding^ "
+     "disable-bf16-reduced-precision-matmul no-create-attention-mask-in-dataloader flash-decode "
      "moe-grouped-gemm moe-permute-fusion moe-router-fusion use-grouped-gemm-for-dense-mlp "
-     "use-grouped-gemm-for-shared-expert "
-     "moe-use-grouped-tensor mla-down-proj-fusion disable-mamba-mem-eff-path te-rng-tracker "
-     "inference-rng-tracker use-cpu-initialization "
-     "no-initialization enable-experimental "
-     "batch-invariant-backend={te_native,deepgemm,triton} "
-     "kitchen-attention-backend={sdpa,fa} optimizer-cuda-graph cuda-graph-warmup-steps=* "
-     "no-gradient-reduce-div-fusion "
-     "moe-use-legacy-grouped-gemm"},
+     "use-grouped-gemm-for-shared-expert moe-use-grouped-tensor mla-down-proj-fusion "
+     "disable-mamba-mem-eff-path te-rng-tracker use-te-rng-tracker inference-rng-tracker "
+     "use-cpu-initialization no-initialization perform-initialization enable-experimental "
+     "batch-invariant-backend={te_native,deepgemm,triton} kitchen-attention-backend={sdpa,fa} "
+     "optimizer-cuda-graph cuda-graph-warmup-steps=* no-gradient-reduce-div-fusion "
+     "moe-use-legacy-grouped-gemm create-attention-mask use-mamba-mem-eff-path "
+     "disable-parameter-transpose-cache"},
     {accepted,
      "without effect: it chooses how Megatron-LM sends between stages, and there is one "
      "way here",
      "",
      "pipeline-model-parallel-comm-backend={nccl,ucc} use-ring-exchange-p2p "
      "no-scatter-gather-tensors-in-pipeline "
-     "overlap-p2p-communication-warmup-flush"},
+     "overlap-p2p-communication-warmup-flush overlap-p2p-comm-warmup-flush batch-p2p-comm "
+     "batch-p2p-sync deallocate-pipeline-outputs variable-seq-lengths"},
     {accepted, "without effect: it tunes when Megatron-LM reduces gradients and gathers weights",
      "", "no-align-grad-reduce^ no-align-param-gather overlap-param-gather-with-optimizer-step"},
     {accepted,
-     "without effect: --pipeline-schedule zb-h1 defers the weight gradients of every layer", "",
-     "defer-embedding-wgrad-compute wgrad-deferral-limit=*"},
-    {refused, "is named as a schedule here", "use --pipeline-schedule combined-1f1b",
-     "overlap-moe-expert-parallel-comm"},
-    {refused, "is named as a schedule here", "use --pipeline-schedule zb-h1, zb-h2 or zb-v",
-     "delay-wgrad-compute"},
+     "without effect: --pipeline-schedule zb-h1, zb-h2 and zb-v defer the weight gradients of "
+     "every layer",
+     "", "defer-embedding-wgrad-compute wgrad-deferral-limit=* delay-wgrad-compute"},
     {accepted,
      "without effect: it tunes how Megatron-LM sends tokens to experts, and there is one way here",
      "",
@@ -62,19 +59,19 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-hybridep-num-sms-preprocessing=* moe-ncclep-zero-copy"},
     {accepted, "without effect: it tunes the overlap of Transformer Engine", "",
      "no-tp-comm-bulk-wgrad^ no-tp-comm-bulk-dgrad^ no-tp-comm-overlap-ag^ no-tp-comm-overlap-rs^ "
-     "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ "
-     "no-tp-comm-split-rs^ tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
+     "tp-comm-overlap-rs-dgrad no-tp-comm-split-ag^ no-tp-comm-split-rs^ tp-comm-atomic-ag "
+     "tp-comm-atomic-rs tp-comm-overlap-disable-qkv tp-comm-overlap-disable-fc1 "
+     "tp-comm-bootstrap-backend={nccl,mpi,gloo} tp-comm-overlap-cfg=* "
      "symmetric-ar-type={two_shot,one_shot,multimem_all_reduce}"},
     {accepted,
      "without effect: it tunes NCCL or PyTorch's process groups, whose defaults are used "
      "here",
      "",
      "nccl-communicator-config-path=* disable-gloo-process-groups use-sharp "
-     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* "
-     "use-nccl-ub disable-symmetric-registration flight-recorder-dump-path=* "
-     "flight-recorder-trace-buffer-size=* "
-     "no-flight-recorder-dump-on-timeout^ flight-recorder-include-stack-trace "
-     "no-flight-recorder-include-only-active^ "
+     "sharp-enabled-group={dp,dp_replica} high-priority-stream-groups+=* use-nccl-ub nccl-ub "
+     "disable-symmetric-registration flight-recorder-dump-path=* "
+     "flight-recorder-trace-buffer-size=* no-flight-recorder-dump-on-timeout^ "
+     "flight-recorder-include-stack-trace no-flight-recorder-include-only-active^ "
      "no-flight-recorder-extra-dump-on-exec^"},
     {accepted, "without effect: --distributed-timeout-minutes applies to the whole run", "",
      "distributed-timeout-seconds-after-init=*"},
@@ -105,40 +102,39 @@ constexpr KnownFlags kKnownFlags[] = {
      "enable-full-sharding-in-hsdp"},
     {refused, "is not in this version: gradients of one run accumulate in one type",
      "leave --grad-reduce-in-bf16 out to accumulate all in fp32",
-     "ddp-param-name-patterns-for-fp32-local-accumulation+=-"},
+     "ddp-param-name-patterns-for-fp32-local-accumulation+=- "
+     "param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
     {accepted,
      "without effect: there is one checkpoint format, with checksums and for any layout, "
      "and saves are synchronous",
      "",
      "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save "
-     "async-strategy={nvrx,mcore} use-persistent-ckpt-worker "
-     "async-ckpt-cpu-priority=* async-ckpt-io-priority=* "
-     "async-ckpt-use-cpu-shm auto-detect-ckpt-format no-ckpt-fully-parallel-save "
-     "ckpt-fully-parallel-save ckpt-fully-parallel-load "
+     "async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* "
+     "async-ckpt-io-priority=* async-ckpt-use-cpu-shm auto-detect-ckpt-format "
+     "no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "ckpt-fully-parallel-load-exchange-algo={broadcast,gather_rounds,gather_object} "
-     "ckpt-fully-parallel-load-per-rank-objects "
-     "ckpt-fully-parallel-save-process-group={dp,ep_dp} "
+     "ckpt-fully-parallel-load-per-rank-objects ckpt-fully-parallel-save-process-group={dp,ep_dp} "
      "ckpt-fully-parallel-load-process-group={dp,ep_dp} ckpt-assume-constant-structure "
      "no-ckpt-load-validate-sharding-integrity^ dist-ckpt-save-pre-mcore-014 "
-     "dist-ckpt-optim-fully-reshardable "
-     "distrib-optim-fully-reshardable-mem-efficient use-dist-ckpt dist-ckpt-format=* "
-     "dist-ckpt-workers=* verify-integrity "
+     "dist-ckpt-optim-fully-reshardable distrib-optim-fully-reshardable-mem-efficient "
+     "use-dist-ckpt dist-ckpt-format=* dist-ckpt-workers=* verify-integrity "
      "ckpt-drop-redundant-extra-state no-save-tokenizer-assets^ use-mp-args-from-checkpoint-args "
      "no-use-tokenizer-model-from-checkpoint-args^"},
     {accepted, "without effect: there is no Python, no GPU cache and no worker process", "",
      "manual-gc manual-gc-interval=* no-manual-gc-eval^ empty-unused-memory-level={0,1,2} "
-     "exit-signal-handler-for-dataloader no-pin-cpu-grads "
-     "no-pin-cpu-params train-sync-interval=* num-dataset-builder-threads=* "
-     "dataloader-fast-cache-load dataloader-defer-npy-index-mmap "
-     "trust-remote-code tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
+     "exit-signal-handler-for-dataloader no-pin-cpu-grads no-pin-cpu-params train-sync-interval=* "
+     "num-dataset-builder-threads=* dataloader-fast-cache-load fast-cache-load "
+     "defer-npy-index-mmap dataloader-defer-npy-index-mmap trust-remote-code "
+     "tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
-     "no-barrier-with-level-1-timing no-one-logger one-logger-project=* one-logger-run-name=* "
+     "no-barrier-with-level-1-timing barrier-with-L1-time no-one-logger enable-one-logger "
+     "one-logger-project=* one-logger-run-name=* "
      "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
-    {refused, "is no longer a flag of Megatron-LM",
-     "use --micro-batch-size and --global-batch-size", "batch-size=-;0"},
+    {accepted, "without effect: --log-straggler compares the ranks at every --log-interval", "",
+     "straggler-detector-window-size=*"},
     {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "",
      "test-mode"},
     {accepted,
@@ -147,31 +143,40 @@ constexpr KnownFlags kKnownFlags[] = {
      "",
      "export-te-mcore-model export-default-te-spec export-force-local-attention "
      "export-legacy-megatron"},
+    {accepted,
+     "without effect: the model has no quantizer, teacher or draft head, and trains without "
+     "ModelOpt",
+     "", "modelopt-enabled"},
     {refused, "is not in this version: models carry no quantizers, teachers or draft heads",
      "leave it out to train the model itself",
-     "modelopt-enabled export-kv-cache-quant=none export-real-quant-cfg=None;none "
-     "export-quant-cfg=- export-kd-teacher-load=- "
-     "export-kd-teacher-model-config=- export-kd-teacher-ckpt-format=- export-kd-cfg=- "
-     "export-offline-model qad-train-target=- "
-     "freeze-base-for-mtp export-model-type=GPTModel"},
+     "export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- "
+     "export-kd-teacher-load=- export-offline-model qad-train-target=- freeze-base-for-mtp "
+     "export-model-type=GPTModel"},
     {refused, "is not in this version: pretrain reads .bin and .idx files",
      "make them with `megatron preprocess-data`",
-     "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=-"},
+     "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=- "
+     "dataset=MMAP;LLama-Pretrain-Idxmap"},
+    {refused, "reads labels that Pai-Megatron-Patch prepares",
+     "use --sft with conversations in JSON lines", "train-mode=pretrain"},
+    {refused, "belongs to a tokenizer of Pai-Megatron-Patch",
+     "use --tokenizer-type HuggingFaceTokenizer, --tokenizer-model and --padded-vocab-size",
+     "patch-tokenizer-type=- extra-vocab-size=0"},
+    {accepted, "without effect: samples have --seq-length tokens", "", "max-padding-length=*"},
+    {refused, "is no flag of Megatron-LM", "use --memory-budget 20GB, or auto for what is free",
+     "memory-threshold=-"},
+    {refused, "is set by Megatron-LM's programs, not by their users", "leave it out",
+     "init-method=- output-layer-init-method=- params-dtype=- pipeline-dtype=- autocast-dtype=- "
+     "enable-autocast timers=- finalize-model-grads-func=- grad-scale-func=- no-sync-func=- "
+     "grad-sync-func=- param-sync-func=- -cpu-offloading-context=- moe-token-dropping "
+     "decoupled-weight-decay=true;True"},
     {refused, "is not in this version",
      "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
-    {refused, "is no longer a flag of Megatron-LM", "use --lr-warmup-fraction or --lr-warmup-iters",
-     "warmup=-;0"},
-    {refused, "is no longer a flag of Megatron-LM", "use --tensor-model-parallel-size",
-     "model-parallel-size=-;0;1"},
-    {refused, "is an older name of Megatron-LM's --recompute-granularity full",
-     "use --recompute-granularity full", "checkpoint-activations"},
     {accepted,
      "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
      "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp "
      "use-contiguous-buffers-in-local-ddp "
      "data-impl={mmap,lazy,cached,infer} mmap-warmup scaled-upper-triang-masked-softmax-fusion "
-     "scaled-masked-softmax-fusion bias-gelu-fusion "
-     "bias-dropout-fusion no-query-key-layer-scaling delay-grad-reduce no-delay-grad-reduce "
+     "scaled-masked-softmax-fusion no-query-key-layer-scaling no-delay-grad-reduce "
      "delay-param-gather log-batch-size-to-tensorboard "
      "log-learning-rate-to-tensorboard no-log-learnig-rate-to-tensorboard"},
     {refused, "is an older flag of Megatron-LM",
@@ -181,10 +186,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
     {refused, "splits encoder-decoder models, which are not in this version", "leave it out",
      "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "is an older name of --use-megatron-fsdp", "use --use-megatron-fsdp",
-     "use-custom-fsdp"},
-    {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16",
-     "fp8-e4m3 fp8-hybrid"},
     {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards",
@@ -194,22 +195,18 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is a test mode of Megatron-LM's process groups",
      "leave it out; `megatron launch --nproc-per-node N` runs any layout on a CPU",
      "fake-process-group lazy-mpu-init"},
-    {refused, "is not in this version: there are no hyper-connections", "leave it out",
-     "mhc-recompute-layer-num=-;0"},
     {accepted, "without effect: buffers of offloaded tensors are reused, and bounded", "",
-     "cpu-offloading-retain-pinned-cpu-buffers delay-offload-until-cuda-graph "
-     "fine-grained-offloading-max-inflight-offloads=*"},
+     "cpu-offloading-retain-pinned-cpu-buffers cpu-offloading-double-buffering "
+     "delay-offload-until-cuda-graph fine-grained-offloading-max-inflight-offloads=*"},
     {refused, "is not in this version", "leave it out",
-     "delta-offload-bytes-across-pp-ranks=0 moe-paged-stash moe-paged-stash-page-size=64 "
-     "moe-paged-stash-buffer-size-factor-cuda=1.1 "
-     "moe-paged-stash-buffer-size-factor-cpu=0"},
+     "delta-offload-bytes-across-pp-ranks=0 moe-paged-stash"},
     {refused, "is not in this version: routes are neither recorded nor replayed", "leave it out",
      "moe-enable-routing-replay moe-routing-trace-path=- moe-routing-trace-max-training-iters=-;0 "
      "moe-routing-trace-capture-logits moe-routing-trace-capture-hidden-states "
      "moe-routing-trace-dump-weights"},
-    {refused, "belongs to quantile balancing, which is not in this version",
-     "use --moe-router-load-balancing-type aux_loss, or --moe-router-enable-expert-bias",
-     "moe-router-quantile-balancing-ema=0"},
+    {refused, "counts ranks, and groups of experts are counted here",
+     "use --moe-router-num-groups and --moe-router-group-topk",
+     "moe-router-topk-limited-devices=-;0"},
     {refused, "is not in this version", "use --moe-router-force-load-balancing",
      "moe-router-force-biased=-;0"},
     {refused, "is not in this version: experts compute with 16 bits or more",
@@ -224,73 +221,43 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
     {refused, "is not in this version: attention is multi-head, grouped or multi-query",
-     "leave it out",
-     "multi-latent-attention q-lora-rank=-;0 kv-lora-rank=32 qk-head-dim=128 "
-     "qk-pos-emb-head-dim=64 v-head-dim=128 cache-mla-latents "
-     "rope-type=-;rope"},
+     "leave it out", "multi-latent-attention"},
     {refused, "is not in this version: the model predicts one token", "leave it out",
-     "mtp-num-layers=-;0 mtp-standalone mtp-loss-scaling-factor=.1 mtp-use-repeated-layer "
-     "mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=- "
-     "num-speculative-tokens=0"},
+     "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla qk-l2-norm export-qk-l2-norm qk-clip qk-clip-alpha=.5 "
-     "qk-clip-threshold=100 attention-output-gate log-max-attention-logit "
-     "no-rope-freq=-;0 mrope-section+=-;0 relative-attention-num-buckets=32 "
-     "relative-attention-max-distance=128 batch-invariant-mode "
-     "use-kitchen-attention experimental-attention-variant=- dsa-indexer-n-heads=-;0 "
-     "dsa-indexer-head-dim=-;0 dsa-indexer-topk=-;0 "
-     "dsa-indexer-topk-freq=1 dsa-indexer-skip-topk-offset=0 dsa-indexer-loss-coeff=-;0 "
-     "dsa-indexer-use-sparse-loss dsa-kernel-backend=none "
-     "dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ no-dsa-indexer-scoring-relu^ "
-     "dsa-indexer-k-norm-epsilon=-;0 "
-     "dsa-indexer-k-norm-fp32 linear-conv-kernel-dim=4 linear-key-head-dim=128 "
-     "linear-value-head-dim=128 linear-num-key-heads=16 "
-     "linear-num-value-heads=32 linear-attention-freq=-;0"},
+     "softmax-type=vanilla softmax-scale=- qk-l2-norm export-qk-l2-norm qk-clip "
+     "attention-output-gate log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 "
+     "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
     {refused, "is not in this version: every layer is attention and MLP", "leave it out",
-     "enable-mhc-connections mhc-num-residual-streams=4 mhc-sinkhorn-iterations=20 "
-     "mhc-init-gating-factor=.01 is-hybrid-model "
-     "mamba-state-dim=128 mamba-head-dim=64 mamba-num-groups=8 mamba-num-heads=-;0 "
-     "gdp-num-householder=3 gdp-cutedsl-kernel "
+     "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
      "heterogeneous-layers-config-encoded-json=- hybrid-layer-pattern=- "
      "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 "
      "hybrid-mlp-ratio=-;0 use-legacy-models"},
-    {refused, "is not in this version", "set --init-method-std and --lr for the width",
-     "use-mup mup-width-mult=1 mup-base-hidden-size=-;0 mup-embedding-mult=1 mup-output-mult=1 "
-     "mup-base-head-dim=-;0 mup-attn-scale-power=1"},
+    {refused, "is not in this version", "set --init-method-std and --lr for the width", "use-mup"},
     {refused, "is not in this version", "use --bf16",
-     "fp8-format=- fp8-recipe=delayed fp8-quantizer-factory=- fp8-margin=0 fp8-interval=1 "
-     "fp8-amax-history-len=1 "
-     "fp8-amax-compute-algo=most_recent no-fp8-wgrad^ fp8-output-proj first-last-layers-bf16 "
-     "num-layers-at-start-in-bf16=1 "
-     "num-layers-at-end-in-bf16=1 fp4-format=- fp4-recipe=nvfp4 fp4-quantizer-factory=- "
-     "fp4-param-gather fp8-param-gather "
-     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag "
-     "keep-fp8-transpose-cache"},
+     "fp8-format=- fp8=- fp8-e4m3 fp8-hybrid fp8-output-proj fp4-format=- fp4=- "
+     "fp4-param-gather fp4-param fp8-param-gather fp8-param "
+     "te-precision-config-file=- output-logit-dtype=-;fp32 reuse-grad-buf-for-mxfp8-param-ag"},
     {accepted,
      "without effect: steps run without CUDA graphs in this version, with the same results", "",
-     "enable-cuda-graph external-cuda-graph "
+     "enable-cuda-graph use-cuda-graph external-cuda-graph cuda-graph-use-single-mempool "
+     "cuda-graph-retain-backward-graph "
      "cuda-graph-impl={none,local,transformer_engine,full_iteration} "
      "inference-cuda-graph-scope={none,layer,block} "
      "cuda-graph-scope+=* cuda-graph-modules+=* moe-pad-experts-for-cuda-graph-inference"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
-     "muon-momentum=.9 muon-no-split-qkv muon-nesterov muon-scale-mode=spectral "
-     "muon-fp32-matmul-prec=medium muon-coefficient-type=quintic "
-     "muon-num-ns-steps=5 muon-tp-mode=duplicated muon-use-syrk muon-extra-scale-factor=1 "
-     "muon-scalar-optimizer=adam lion-beta1=.95 "
-     "lion-beta2=.98 freeze-all-layers dump-param-to-param-group-map=-"},
+     "freeze-all-layers dump-param-to-param-group-map=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "decoder-num-layers=-;0 decoder-seq-length=-;0 bert-no-binary-head onnx-safe=-;0;false "
-     "mask-prob=.15 short-seq-prob=.1 sample-rate=1 "
-     "vocab-extra-ids=0"},
+     "decoder-num-layers=-;0 onnx-safe=-;0;false vocab-extra-ids=0 no-data-sharding "
+     "vision-pretraining"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
-     "save-wgrads-interval=-;0 "
-     "save-dgrads-interval=-;0 config-logger-dir=-"},
+     "save-wgrads-interval=-;0 save-dgrads-interval=-;0 config-logger-dir=-"},
     {refused, "is not in this version", "leave it out: checkpoints are whole, under --save",
      "load-main-params-from-ckpt override-ckpt-iteration=-;0 ckpt-pg-tensors-cache-path=- "
      "ckpt-pg-tensors-cache-create no-strict-fsdp-dtensor-load^"},
@@ -332,20 +299,18 @@ constexpr KnownFlags kKnownFlags[] = {
      "(--hang-warning-seconds, --distributed-timeout-minutes, `megatron launch --grace-seconds`), "
      "and memory of the GPU that was used is used again",
      "",
-     "inprocess-monitor-thread-interval=1 "
-     "inprocess-monitor-process-interval=1 inprocess-progress-watchdog-interval=1 "
-     "inprocess-heartbeat-interval=30 inprocess-soft-timeout=60 "
-     "inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 inprocess-barrier-timeout=120 "
-     "inprocess-completion-timeout=120 "
-     "inprocess-last-call-wait=1 inprocess-termination-grace-time=1 inprocess-empty-cuda-cache"},
+     "inprocess-monitor-thread-interval=1 inprocess-monitor-process-interval=1 "
+     "inprocess-progress-watchdog-interval=1 inprocess-heartbeat-interval=30 "
+     "inprocess-soft-timeout=60 inprocess-hard-timeout=90 inprocess-heartbeat-timeout=60 "
+     "inprocess-barrier-timeout=120 inprocess-completion-timeout=120 inprocess-last-call-wait=1 "
+     "inprocess-termination-grace-time=1 inprocess-empty-cuda-cache"},
     {refused, "is not in this version",
      "use `megatron launch --nnodes MIN:MAX`: hosts above MAX wait as spares, and one takes the "
      "place of a host that is lost",
      "inprocess-granularity=node inprocess-active-world-size=1"},
     {refused, "is not in this version: a run does not break itself",
      "leave it out; `megatron chaos -- launch … -- pretrain …` breaks ranks from outside",
-     "fault-injector-ranks=- "
-     "fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
+     "fault-injector-ranks=- fault-injector-num-ranks=-;0 fault-injector-fault-types=- "
      "fault-injector-fault-probabilities=- fault-injector-fault-delay=-;0 "
      "fault-injector-delay-start-iteration=-;0 fault-injector-mtti-seconds=-;0 "
      "fault-injector-offset-seconds=-;0 fault-injector-seed=-;0"},
@@ -357,81 +322,94 @@ constexpr KnownFlags kKnownFlags[] = {
      "", "wandb-project=* wandb-exp-name=* wandb-save-dir=* wandb-entity=*"},
     {refused, "is not in this version: nothing is sent over the network",
      "leave it out: metrics.jsonl holds every metric, and --prometheus-port serves them",
-     "otel-enabled otel-service-name=- otel-span-groups=-"},
+     "otel-enabled"},
     {refused, "is not in this version: pretrain trains on text", "leave it out",
-     "perform-rl-step rl-prompts-per-eval=32 grpo-prompts-per-step=32 grpo-group-size=2 "
-     "rl-generation-lag=-;0 rl-max-inflight-requests=-;0 "
-     "rl-submission-granularity=B rl-consumption-granularity=B rl-durable-rollout-bank "
-     "rl-rollout-bank-dir=- rl-rollout-bank-max-bytes=0 "
-     "grpo-iterations=2 grpo-clamp-eps-lower=.01 grpo-clamp-eps-upper=.01 grpo-kl-beta=.001 "
-     "grpo-entropy-term-weight=0 "
-     "grpo-filter-groups-with-same-reward langrl-env-config=- rl-default-temperature=1 "
-     "rl-default-top-p=0 rl-default-top-k=-1 "
-     "rl-offload-optimizer-during-inference rl-kv-cache-management-mode=persist "
-     "rl-persist-cuda-graphs? rl-partial-rollouts? "
-     "rl-inference-logprobs-is-correction? rl-importance-sampling-truncation-coef=-;0 "
-     "rl-use-sequence-packing? "
-     "rl-sequence-packing-max-sequences-per-bin=50 rl-sequence-packing-algo=fifo "
-     "rl-training-cuda-graphs? "
-     "rl-inference-tensor-model-parallel-size=-;0 rl-inference-pipeline-model-parallel-size=-;0 "
-     "rl-inference-expert-model-parallel-size=-;0 "
-     "rl-inference-expert-tensor-model-parallel-size=-;0 rl-inference-model-unified-memory-level=0 "
-     "rl-offload-inference-model-weights-when-idle? refit-method=gloo "
-     "rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile "
-     "rl-profile-dir=- rl-inference-parsers+=-"},
-    {refused, "is not in this version", "leave it out",
-     "logits-save-top-k=-;0 logits-save-top-p=-;0 logits-save-top-p-min-k=1 logits-save-dir=- "
-     "logits-save-dtype=fp16 logits-load-dir=- "
-     "logits-load-decode-threads=4 logits-load-prefetch-factor=3 logits-load-msc-prefetch-depth=2 "
-     "logits-load-kd-loss-alpha=1 "
-     "logits-load-ignore-errors"},
+     "perform-rl-step rl-profile"},
+    {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
      "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
-     "bert-embedder-type=megatron "
-     "use-legacy-static-engine inference-max-requests=8 inference-max-seq-length=2560 "
-     "inference-dynamic-batching "
+     "bert-embedder-type=megatron use-legacy-static-engine inference-max-requests=8 "
+     "inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 "
      "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
      "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 "
-     "inference-dynamic-batching-max-requests=-;0 "
-     "inference-dynamic-batching-max-tokens=-;0 inference-dynamic-batching-num-cuda-graphs=16 "
+     "inference-dynamic-batching-max-requests=-;0 inference-dynamic-batching-max-tokens=-;0 "
+     "inference-dynamic-batching-num-cuda-graphs=16 "
      "inference-dynamic-batching-track-paused-request-events "
      "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
      "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 "
-     "inference-dynamic-batching-unified-memory-level=0 "
-     "enable-chunked-prefill inference-dynamic-batching-prefix-caching? "
+     "inference-dynamic-batching-unified-memory-level=0 enable-chunked-prefill "
+     "inference-dynamic-batching-prefix-caching? "
      "inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
      "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced "
      "inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
      "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 "
      "inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
      "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential "
-     "inference-dynamic-batching-sampling-backend=torch "
-     "use-same-sampling-seed-across-dp-ranks inference-dynamic-batching-async-sched-mode=legacy "
+     "inference-dynamic-batching-sampling-backend=torch use-same-sampling-seed-across-dp-ranks "
+     "inference-dynamic-batching-async-sched-mode=legacy "
      "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 "
-     "inference-text-gen-server-logging? "
-     "inference-wandb-logging? inference-coordinator-port=-;0 "
+     "inference-text-gen-server-logging? inference-wandb-logging? inference-coordinator-port=-;0 "
      "mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
      "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? "
-     "inference-shards=- nccl-all-reduce-for-prefill "
-     "inference-fuse-tp-communication inference-disable-triton-nvls-kernels "
-     "inference-grouped-gemm-backend=vllm inference-moe-disable-fused-quant-kernels "
-     "inference-moe-token-dispatcher-type=nvls"},
-    {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "ict-head-size=-;0 biencoder-projection-dim=0 biencoder-shared-query-context-model ict-load=- "
-     "bert-load=- titles-data-path=- "
-     "query-in-block-prob=.1 use-one-sent-docs evidence-data-path=- "
-     "retriever-report-topk-accuracies+=-;0 retriever-score-scaling "
-     "block-data-path=- embedding-path=- indexer-batch-size=128 indexer-log-interval=1000 "
-     "num-classes=1000 img-h=224 img-w=224 num-channels=3 "
-     "patch-dim=16 classes-fraction=1 data-per-class-fraction=1 no-data-sharding head-lr-mult=1 "
-     "vision-pretraining "
-     "vision-pretraining-type=classify vision-backbone-type=vit swin-backbone-type=tiny "
-     "mask-type=random mask-factor=1 iter-per-epoch=1250 "
-     "dino-local-img-size=96 dino-local-crops-number=10 dino-head-hidden-size=2048 "
-     "dino-bottleneck-size=256 dino-freeze-last-layer=1 "
-     "dino-norm-last-layer dino-warmup-teacher-temp=.04 dino-teacher-temp=.07 "
-     "dino-warmup-teacher-temp-epochs=30"},
+     "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
+     "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
+     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
+    {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
+     "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
+     "q-lora-rank=* kv-lora-rank=* qk-head-dim=* qk-nope-head-dim=* qk-pos-emb-head-dim=* "
+     "qk-rope-head-dim=* v-head-dim=* cache-mla-latents cache-kv-in-compressed-form "
+     "rope-type={rope,yarn} mtp-loss-scaling-factor=* mtp-use-repeated-layer mtp-detach-heads "
+     "mtp-hsm mtp-hybrid-override-pattern=* qk-clip-alpha=* qk-clip-threshold=* "
+     "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
+     "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
+     "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
+     "dsa-kernel-backend=* dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ "
+     "no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=* dsa-indexer-k-norm-fp32 "
+     "linear-conv-kernel-dim=* linear-key-head-dim=* linear-value-head-dim=* "
+     "linear-num-key-heads=* linear-num-value-heads=* linear-attention-freq=* "
+     "mhc-num-residual-streams=* mhc-sinkhorn-iterations=* mhc-init-gating-factor=* "
+     "mhc-recompute-layer-num=* mamba-state-dim=* mamba-head-dim=* mamba-num-groups=* "
+     "mamba-num-heads=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
+     "mup-output-mult=* mup-base-head-dim=* mup-attn-scale-power=* fp8-recipe=* "
+     "fp8-quantizer-factory=* fp8-margin=* fp8-interval=* fp8-amax-history-len=* "
+     "fp8-amax-compute-algo=* no-fp8-wgrad^ fp8-dot-product-attention fp8-multi-head-attention "
+     "tp-only-amax-red activation-func-fp8-input-store first-last-layers-bf16 "
+     "num-layers-at-start-in-bf16=* num-layers-at-end-in-bf16=* fp4-recipe=* "
+     "fp4-quantizer-factory=* keep-fp8-transpose-cache muon-momentum=* muon-no-split-qkv "
+     "muon-nesterov muon-scale-mode=* muon-fp32-matmul-prec=* muon-coefficient-type=* "
+     "muon-num-ns-steps=* muon-tp-mode=* muon-use-syrk muon-extra-scale-factor=* "
+     "muon-scalar-optimizer=* lion-beta1=* lion-beta2=* moe-paged-stash-page-size=* "
+     "moe-paged-stash-buffer-size-factor-cuda=* moe-paged-stash-buffer-size-factor-cpu=* "
+     "moe-router-quantile-balancing-ema=* otel-service-name=* otel-span-groups=* "
+     "rl-prompts-per-eval=* grpo-prompts-per-step=* grpo-group-size=* rl-generation-lag=* "
+     "rl-max-inflight-requests=* rl-submission-granularity=* rl-consumption-granularity=* "
+     "rl-durable-rollout-bank rl-rollout-bank-dir=* rl-rollout-bank-max-bytes=* grpo-iterations=* "
+     "grpo-clamp-eps-lower=* grpo-clamp-eps-upper=* grpo-kl-beta=* grpo-entropy-term-weight=* "
+     "grpo-filter-groups-with-same-reward langrl-env-config=* rl-default-temperature=* "
+     "rl-default-top-p=* rl-default-top-k=* rl-offload-optimizer-during-inference "
+     "rl-kv-cache-management-mode=* rl-persist-cuda-graphs? rl-partial-rollouts? "
+     "rl-inference-logprobs-is-correction? rl-importance-sampling-truncation-coef=* "
+     "rl-use-sequence-packing? rl-sequence-packing-max-sequences-per-bin=* "
+     "rl-sequence-packing-algo=* rl-training-cuda-graphs? "
+     "rl-inference-tensor-model-parallel-size=* rl-inference-pipeline-model-parallel-size=* "
+     "rl-inference-expert-model-parallel-size=* rl-inference-expert-tensor-model-parallel-size=* "
+     "rl-inference-model-unified-memory-level=* rl-offload-inference-model-weights-when-idle? "
+     "refit-method=* rl-verify-model-weights-swap? rl-skip-bos-token? rl-profile-dir=* "
+     "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
+     "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
+     "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
+     "decoder-seq-length=* bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* "
+     "sample-rate=* ict-head-size=* biencoder-projection-dim=* "
+     "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
+     "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
+     "retriever-report-topk-accuracies+=* retriever-score-scaling block-data-path=* "
+     "embedding-path=* indexer-batch-size=* indexer-log-interval=* num-classes=* img-h=* img-w=* "
+     "num-channels=* patch-dim=* classes-fraction=* data-per-class-fraction=* head-lr-mult=* "
+     "vision-pretraining-type=* vision-backbone-type=* swin-backbone-type=* mask-type=* "
+     "mask-factor=* iter-per-epoch=* dino-local-img-size=* dino-local-crops-number=* "
+     "dino-head-hidden-size=* dino-bottleneck-size=* dino-freeze-last-layer=* dino-norm-last-layer "
+     "dino-warmup-teacher-temp=* dino-teacher-temp=* dino-warmup-teacher-temp-epochs=*"},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Flags of older releases, as they were given.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -13,7 +14,7 @@ struct LegacyFlags {
   bool use_rotary_position_embeddings = false, no_position_embedding = false;
   bool use_rope_scaling = false;
   std::optional<double> rotary_seq_len_interpolation_factor, rotary_scaling_factor;
-  std::string no_weight_decay_cond_type;
+  std::map<std::string, std::string> shorthands;  ///< flags that stand for others, by name
 };
 
 }  // namespace megatron

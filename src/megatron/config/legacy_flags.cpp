@@ -3,10 +3,13 @@
 #include <array>
 #include <functional>
 
+#include "megatron/base/words.h"
 #include "megatron/config/legacy_config.h"
-#include "megatron/config/optimizer_config.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -34,6 +37,68 @@ constexpr std::array kActivationSwitches{
     ActivationSwitch{"openai_gelu", &LegacyFlags::openai_gelu, Activation::gelu_tanh, false,
                      "use --activation gelu_tanh"},
 };
+
+/// A flag that sets others. Help and dumps leave it out.
+struct Shorthand {
+  const char* name;
+  const char* value;  ///< the value that the row is about; "": any, * for a switch
+  const char* words;  ///< SETTING=VALUE; $ is the flag's value, # is one less
+};
+
+/// Megatron-LM v1.0 to v2.6 recomputed whole layers with --checkpoint-activations, later with
+/// --activations-checkpoint-method. The window of Pai-Megatron-Patch includes the token itself.
+constexpr std::array kShorthands{
+    Shorthand{"checkpoint_activations", "*", "recompute_granularity=full"},
+    Shorthand{"activations_checkpoint_method", "", "recompute_granularity=full recompute_method=$"},
+    Shorthand{"activation_checkpoint_interval", "",
+              "recompute_granularity=full recompute_num_layers=$"},
+    Shorthand{"sliding_window", "", "window_size=#,0"},
+    Shorthand{"activation_func", "gelu", "activation=gelu"},
+    Shorthand{"activation_func", "swiglu", "activation=silu gated_linear_unit=true"},
+    Shorthand{"activation_func", "squaredrelu", "activation=squared_relu"},
+    Shorthand{"overlap_moe_expert_parallel_comm", "*", "pipeline_schedule=combined-1f1b"},
+    Shorthand{"ft_timeout", "",
+              "ft_rank_section_timeouts=setup:$,step:$,checkpointing:$ "
+              "ft_rank_out_of_section_timeout=$"},
+    Shorthand{"no_weight_decay_cond_type", "apply_wd_to_qk_layernorm",
+              "apply_wd_to_qk_layernorm=true"},
+};
+
+std::string one_less(const std::string& value) {
+  const std::int64_t number = integer_value(value);
+  if (number < 1) throw FieldError{"must be at least 1, got " + value};
+  return std::to_string(number - 1);
+}
+
+/// Returns a pattern with the flag's value. Throws FieldError if # needs a number above 0.
+std::string filled(const std::string& pattern, const std::string& value) {
+  std::string text;
+  for (const char c : pattern)
+    text += c == '$' ? value : c == '#' ? one_less(value) : std::string(1, c);
+  return text;
+}
+
+void add_shorthands(FieldTable<Settings>& t) {
+  for (const Shorthand& item : kShorthands) {
+    std::vector<std::string> values;
+    for (const Shorthand& row : kShorthands)
+      if (row.name == std::string_view(item.name) && *row.value) values.emplace_back(row.value);
+    const bool is_switch = *item.value == '*';
+    if (t.set().find_name(item.name)) continue;
+    t.custom(
+         item.name, is_switch ? ValueKind::boolean : ValueKind::text,
+         [=](Settings& s, std::span<const std::string> given) {
+           const std::string& value = single_value(given);
+           const bool is_off = is_none(value) || (is_switch ? !boolean_value(value) : value == "0");
+           s.legacy->shorthands[item.name] = is_off ? "" : is_switch ? "*" : value;
+         },
+         [](const Settings&) { return std::vector<std::string>{}; },
+         std::string("sets ") + item.words)
+        .choices(is_switch ? std::vector<std::string>{} : values)
+        .optional()
+        .hidden();
+  }
+}
 
 FieldBuilder add_switch(FieldTable<Settings>& t, const char* name, bool LegacyFlags::*given,
                         std::function<bool(const Settings&)> is_on, const char* help) {
@@ -87,11 +152,14 @@ void add_positions(FieldTable<Settings>& t) {
       t, "use_rotary_position_embeddings", &LegacyFlags::use_rotary_position_embeddings,
       [](const Settings& s) { return s.model->position_embedding_type == PositionEmbedding::rope; },
       "use rotary positions, even if --position-embedding-type says otherwise (deprecated in "
-      "Megatron-LM)");
+      "Megatron-LM)")
+      .alias("use-llama2-rotary-position-embeddings")
+      .alias("use-mistral-rotary-position-embeddings");
   add_switch(
       t, "no_position_embedding", &LegacyFlags::no_position_embedding,
       [](const Settings& s) { return s.legacy->no_position_embedding; },
       "require a model without learned positions (deprecated in Megatron-LM)")
+      .off_flag("add-position-embedding")
       .hidden();
   add_switch(
       t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
@@ -100,7 +168,8 @@ void add_positions(FieldTable<Settings>& t) {
   add_factor(
       t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor,
       RopeScaling::linear,
-      "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X");
+      "divide rotary positions by this factor: --rope-scaling-type linear --rope-scaling-factor X")
+      .alias("rotary-scale-factor");
   add_factor(t, "rotary_scaling_factor", &LegacyFlags::rotary_scaling_factor, RopeScaling::yarn,
              "scale rotary positions by this factor with YaRN; default with "
              "--position-embedding-type yarn: 1");
@@ -118,10 +187,12 @@ class Translation {
         problems_(problems) {}
 
   void run() {
+    std::string& granularity = settings_.memory->recompute.recompute_granularity;
+    if (granularity == "partial") granularity = "selective";
+    for (const Shorthand& item : kShorthands) translate_shorthand(item);
     translate_activation();
     translate_positions();
     translate_rope_scaling();
-    translate_weight_decay_condition();
     translate_tokenizer_type();
   }
 
@@ -130,24 +201,44 @@ class Translation {
   bool is_overruled(std::string_view target, std::string_view legacy) const {
     return parsed_.origin(target).kind > parsed_.origin(legacy).kind;
   }
-  void mark(const char* target, std::string_view legacy) {
+  void mark(const std::string& target, std::string_view legacy) {
     parsed_.origins[target] = parsed_.origin(legacy);
   }
   void note(const std::string& remark, std::string_view legacy) {
     parsed_.notes[remark].push_back(where(legacy));
   }
 
-  /// Sets `member`. It is a contradiction if the same source gives another value by its own name.
-  template <class T>
-  void set(const char* target, T& member, T value, const char* legacy) {
+  /// Sets a setting. It is a contradiction if the same source gives another value by its own name,
+  /// unless that is false, which files write of whatever is not given.
+  void set(const std::string& target, const std::string& value, const char* legacy) {
     if (is_overruled(target, legacy)) return;
-    if (parsed_.is_set(target) && parsed_.origin(target).kind == parsed_.origin(legacy).kind &&
-        member != value) {
+    const Field& field = *settings_table().set().find_name(target);
+    const std::vector<std::string> before = field.get(&settings_);
+    assign(field, &settings_, std::vector{value});
+    const bool is_given =
+        parsed_.is_set(target) && parsed_.origin(target).kind == parsed_.origin(legacy).kind;
+    if (is_given && before != field.get(&settings_) && before != std::vector<std::string>{"false"})
       problems_.add({where(legacy), "contradicts " + where(target), "give one of the two"});
+    else
+      mark(target, legacy);
+  }
+
+  void translate_shorthand(const Shorthand& item) {
+    const auto given = legacy_.shorthands.find(item.name);
+    if (given == legacy_.shorthands.end() || given->second.empty() ||
+        (*item.value && given->second != item.value))
       return;
+    try {
+      for (const std::string& word : split_words(item.words)) {
+        const std::string target = word.substr(0, word.find('='));
+        if (target == "pipeline_schedule" && settings_.parallel->pipeline_model_parallel_size == 1)
+          note("without effect: --pipeline-model-parallel-size is 1", item.name);
+        else
+          set(target, filled(word.substr(target.size() + 1), given->second), item.name);
+      }
+    } catch (const FieldError& error) {
+      problems_.add({where(item.name) + ": " + error.reason, "", error.fix});
     }
-    member = value;
-    mark(target, legacy);
   }
 
   void translate_activation() {
@@ -161,8 +252,8 @@ class Translation {
       if (!chosen || !is_overruled(chosen->name, item.name)) chosen = &item;
     }
     if (!chosen) return;
-    set("activation", model_.activation, chosen->activation, chosen->name);
-    set("gated_linear_unit", model_.gated_linear_unit, chosen->is_gated, chosen->name);
+    set("activation", write_values(chosen->activation)[0], chosen->name);
+    set("gated_linear_unit", chosen->is_gated ? "true" : "false", chosen->name);
   }
 
   /// --use-rotary-position-embeddings overrides --position-embedding-type, as in Megatron-LM.
@@ -197,8 +288,7 @@ class Translation {
                      "leave it out, or leave --use-rope-scaling and YaRN out"});
       return;
     }
-    if (is_llama3)
-      set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::llama3, "use_rope_scaling");
+    if (is_llama3) set("rope_scaling_type", "llama3", "use_rope_scaling");
     if (interpolation) translate_interpolation(*interpolation);
     if (is_yarn) translate_yarn();
     if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
@@ -207,7 +297,7 @@ class Translation {
   }
 
   void translate_interpolation(double factor) {
-    set("rope_scaling_type", model_.rope_scaling_type, RopeScaling::linear, kInterpolation);
+    set("rope_scaling_type", "linear", kInterpolation);
     if (model_.rope_scaling_type != RopeScaling::linear ||
         is_overruled("rope_scaling_factor", kInterpolation))
       return;
@@ -239,16 +329,8 @@ class Translation {
     }
   }
 
-  void translate_weight_decay_condition() {
-    if (legacy_.no_weight_decay_cond_type.empty()) return;
-    set("apply_wd_to_qk_layernorm", settings_.optimizer->apply_wd_to_qk_layernorm, true,
-        "no_weight_decay_cond_type");
-  }
-
-  /// Applies the default of pretrain_gpt.py. A tokenizer.json is detected without a type. Other
-  /// models, which are refused, have other defaults.
+  /// Applies the default of pretrain_gpt.py. A tokenizer.json is detected without a type.
   void translate_tokenizer_type() {
-    if (parsed_.failed.contains("model")) return;
     TokenizerConfig& t = *settings_.tokenizer;
     const bool has_files = !t.vocab_file.empty() || !t.merge_file.empty();
     if (!t.has_type_or_model() && has_files) t.tokenizer_type = "GPT2BPETokenizer";
@@ -270,18 +352,7 @@ const FieldTable<Settings>& legacy_table() {
     FieldTable<Settings> t;
     add_activations(t);
     add_positions(t);
-    t.group("Optimizer");
-    t.custom(
-         "no_weight_decay_cond_type", ValueKind::text,
-         [](Settings& s, std::span<const std::string> values) {
-           const std::string& value = single_value(values);
-           s.legacy->no_weight_decay_cond_type = is_none(value) ? "" : value;
-         },
-         [](const Settings&) { return std::vector<std::string>{}; },
-         "apply_wd_to_qk_layernorm is equivalent to --apply-wd-to-qk-layernorm")
-        .choices({"apply_wd_to_qk_layernorm"})
-        .optional()
-        .hidden();
+    add_shorthands(t);
     return t;
   }();
   return table;

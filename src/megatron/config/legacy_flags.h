@@ -1,7 +1,7 @@
 // Older flags that set other settings: --swiglu, --use-rotary-position-embeddings,
 // --rotary-seq-len-interpolation-factor, ... Such a flag is stored and translated after everything
 // is read, so that the order of the flags does not matter. The translation is that of Megatron-LM's
-// validate_args and core_transformer_config_from_args.
+// validate_args and core_transformer_config_from_args, or what the release that had the flag did.
 #pragma once
 
 #include "megatron/config/command_line.h"

@@ -37,7 +37,8 @@ void add_straggler_fields(FieldTable<Config>& t) {
   t.field("log_straggler", &Config::log_straggler,
           "time each part of a step on every rank without the waits for other ranks, print the "
           "fastest and the slowest rank of each part, and name ranks that are slower than their "
-          "peers");
+          "peers")
+      .alias("straggler-detector-enabled");
   t.field("straggler_minmax_count", &Config::straggler_minmax_count,
           "number of fastest and of slowest ranks that --log-straggler prints for each part")
       .between(1, kMaxSize);

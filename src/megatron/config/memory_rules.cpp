@@ -51,9 +51,11 @@ bool has_modules_of_other_version(S s) {
 
 /// Rules on flags that plan_rules() refuse with a plan.
 Rules rules_without_plan() {
+  const Condition parts =
+      any({is(&Recompute::recompute_granularity, "selective"), &Recompute::recompute_activations});
   return {
-      needs(&Recompute::recompute_method, full()),
-      needs(&Recompute::recompute_num_layers, full()),
+      excludes(&Recompute::recompute_method, parts),
+      excludes(&Recompute::recompute_num_layers, parts),
       needs(&Recompute::recompute_modules, recomputing(" selective")),
       needs(&Recompute::recompute_layers, recomputing(" full or selective")),
       needs(&Recompute::distribute_saved_activations, full()),

@@ -8,6 +8,10 @@
 namespace megatron {
 namespace {
 
+constexpr ConditionalNote kNothingIsRecomputed{
+    [](const Settings& s) { return s.memory->recompute.recompute_granularity.empty(); },
+    "without effect, as in Megatron-LM: there is no --recompute-granularity full"};
+
 bool keeps_the_only_microbatch(const Settings& s) {
   const RecomputeConfig& config = s.memory->recompute;
   return s.parallel->pipeline_model_parallel_size == 1 &&
@@ -21,9 +25,9 @@ const FieldTable<RecomputeConfig>& recompute_table() {
     t.group("Recomputation");
     t.field("recompute_granularity", &Config::recompute_granularity,
             "compute activations again in backward instead of keeping them; full: whole layers; "
-            "selective: the parts of a layer that --recompute-modules names; adaptive: same as "
-            "--memory-budget auto")
-        .choices({"full", "selective", "adaptive"})
+            "selective, partial: the parts of a layer that --recompute-modules names; adaptive: "
+            "same as --memory-budget auto")
+        .choices({"full", "selective", "partial", "adaptive"})
         .none_is_empty();
     t.field("recompute_activations", &Config::recompute_activations,
             "same as --recompute-granularity selective");
@@ -33,12 +37,13 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "each pipeline stage")
         .choices({"uniform", "block"})
         .none_is_empty()
-        .alias("activations-checkpoint-method");
+        .note(kNothingIsRecomputed);
     t.field("recompute_num_layers", &Config::recompute_num_layers,
             "layers of a group (uniform) or of a pipeline stage (block); default 1")
         .between(1, kMaxLayers)
         .alias("activations-checkpoint-num-layers")
-        .alias("checkpoint-num-layers");
+        .alias("checkpoint-num-layers")
+        .note(kNothingIsRecomputed);
     t.field("recompute_modules", &Config::recompute_modules,
             "parts of a layer that selective recomputes; layernorm: the outputs of its norms; mlp, "
             "moe, shared_experts: all but the input of these blocks; core_attn and moe_act: the "

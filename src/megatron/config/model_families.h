@@ -5,16 +5,24 @@
 #include <array>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "megatron/config/field_table.h"
 
 namespace megatron {
 
 /// The families, as `megatron pretrain <name>` takes them.
 inline constexpr std::array<std::string_view, 1> kModelFamilyNames{"gpt"};
 
-/// Returns the names as the choices of a field.
-inline std::vector<std::string> model_family_choices() {
-  return {kModelFamilyNames.begin(), kModelFamilyNames.end()};
+/// Declares the word that names the family, in a table whose options have the member `model`.
+template <class T>
+FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
+  return t.field("model", &T::model, std::move(help))
+      .positional()
+      .decides_flags()
+      .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
+      .otherwise(
+          "models of other families, such as bert, t5, hybrid, vlm and retro, are not in "
+          "this version");
 }
 
 }  // namespace megatron

@@ -71,7 +71,8 @@ void add_experts(Table& t) {
   t.following().architecture(ArchitectureRole::forward);
   add_size(t, "num_experts", &Config::num_experts,
            "number of experts of each mixture-of-experts layer; none: every MLP is dense")
-      .at_most(kMaxLayers);
+      .at_most(kMaxLayers)
+      .alias("num-moe-experts");
   add_layer_freq(t);
   add_size(t, "moe_ffn_hidden_size", &Config::ffn_hidden_size,
            "hidden size of each expert; none: --ffn-hidden-size");
@@ -106,7 +107,8 @@ void add_router(Table& t) {
       .at_most(kMaxLayers);
   t.field("moe_router_enable_expert_bias", &Config::router_enable_expert_bias,
           "balance the experts with a bias on their scores that only the selection uses; requires "
-          "--moe-router-score-function sigmoid or sqrtsoftplus");
+          "--moe-router-score-function sigmoid or sqrtsoftplus")
+      .alias("moe-aux-loss-free");
   t.following().architecture(ArchitectureRole::training);
   t.field("moe_router_bias_update_rate", &Config::router_bias_update_rate,
           "change of an expert's bias after each step, toward the mean number of tokens")

@@ -98,7 +98,8 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
         .on_resume(kNotStored);
     t.field("lr_warmup_fraction", &Config::lr_warmup_fraction,
             "fraction of the decay that is used for linear warm-up")
-        .between(0, 1);
+        .between(0, 1)
+        .older_name("warmup");
     t.field("lr_warmup_iters", &Config::lr_warmup_iters, "number of iterations of linear warm-up")
         .between(0, kMaxSize);
     t.field("lr_warmup_samples", &Config::lr_warmup_samples,

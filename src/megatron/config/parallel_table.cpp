@@ -53,10 +53,12 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
           "number of consecutive microbatches that a chunk processes before the next chunk, with "
           "the interleaved schedule; none: the number of pipeline ranks")
       .between(1, kMaxSize)
+      .alias("microbatch-group-size-per-vp-stage")
       .note({[](const Settings& s) { return !has_microbatch_groups(s); },
              "without effect: the schedule has one chunk per rank, or an order of its own"});
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication,
           "do not overlap the communication between stages with computation")
+      .alias("overlap-p2p-comm")
       .note(kNoPipeline);
 }
 
@@ -64,16 +66,19 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("num_virtual_stages_per_pipeline_rank", &Config::num_virtual_stages_per_pipeline_rank,
           "number of model chunks on each rank")
-      .between(1, kMaxSize);
+      .between(1, kMaxSize)
+      .alias("virtual-pipeline-model-parallel-size");
   t.field("num_layers_per_virtual_pipeline_stage", &Config::num_layers_per_virtual_pipeline_stage,
           "largest number of layers of a model chunk, instead of the number of chunks")
       .between(1, kMaxSize);
   t.field("decoder_first_pipeline_num_layers", &Config::decoder_first_pipeline_num_layers,
           "number of layers on the first rank; the other ranks share the rest")
-      .between(1, kMaxSize);
+      .between(1, kMaxSize)
+      .alias("num-layers-in-first-pipeline-stage");
   t.field("decoder_last_pipeline_num_layers", &Config::decoder_last_pipeline_num_layers,
           "number of layers on the last rank; the other ranks share the rest")
-      .between(1, kMaxSize);
+      .between(1, kMaxSize)
+      .alias("num-layers-in-last-pipeline-stage");
   t.field("account_for_embedding_in_pipeline_split",
           &Config::account_for_embedding_in_pipeline_split,
           "count the embedding as a layer when layers are divided")
@@ -98,17 +103,22 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
   t.field("ddp_bucket_size", &Config::ddp_bucket_size,
           "number of elements of a gradient bucket; none: max(40e6, 1e6 x ranks), or one bucket "
           "without --overlap-grad-reduce")
-      .between(1, kMaxSize);
+      .between(1, kMaxSize)
+      .alias("bucket-size");
   t.field("ddp_num_buckets", &Config::ddp_num_buckets,
           "number of gradient buckets, instead of their size")
-      .between(1, kMaxSize);
+      .between(1, kMaxSize)
+      .alias("num-buckets");
   t.field("ddp_pad_buckets_for_high_nccl_busbw", &Config::ddp_pad_buckets_for_high_nccl_busbw,
-          "pad buckets to a multiple of 2^16 elements");
+          "pad buckets to a multiple of 2^16 elements")
+      .alias("pad-buckets-for-high-nccl-busbw");
   t.field("ddp_average_in_collective", &Config::ddp_average_in_collective,
-          "average gradients in the collective instead of scaling them before it");
+          "average gradients in the collective instead of scaling them before it")
+      .alias("average-in-collective");
   t.field("ddp_reduce_scatter_with_fp32_accumulation",
           &Config::ddp_reduce_scatter_with_fp32_accumulation,
-          "send gradients in 16 bits and add them in fp32; requires --use-distributed-optimizer");
+          "send gradients in 16 bits and add them in fp32; requires --use-distributed-optimizer")
+      .alias("reduce-scatter-with-fp32-accumulation");
   t.field("ddp_grad_compression", &Config::ddp_grad_compression,
           "compress the gradients that are sent; bf16: round to bfloat16; low-rank: send two "
           "low-rank factors with error feedback (PowerSGD)")
@@ -146,7 +156,8 @@ void add_sharding_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
   t.field("use_megatron_fsdp", &Config::use_megatron_fsdp,
           "shard weights, gradients and optimizer state over the data-parallel ranks, or what "
-          "--data-parallel-sharding-strategy says");
+          "--data-parallel-sharding-strategy says")
+      .alias("use-custom-fsdp");
   t.field(
        "data_parallel_sharding_strategy", &Config::data_parallel_sharding_strategy,
        "what data-parallel ranks divide: no_shard: nothing; optim: the optimizer state (ZeRO-1); "
@@ -225,7 +236,8 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size,
             "number of ranks that each layer is sharded over")
-        .between(1, kMaxSize);
+        .between(1, kMaxSize)
+        .older_name("model-parallel-size");
     t.field("pipeline_model_parallel_size", &Config::pipeline_model_parallel_size,
             "number of ranks that the layers are divided among")
         .between(1, kMaxSize);

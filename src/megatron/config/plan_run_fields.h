@@ -11,10 +11,7 @@ namespace megatron {
 /// `run`, the settings.
 template <class T>
 void add_plan_run_fields(FieldTable<T>& t) {
-  t.field("model", &T::model, "type of the model, as for pretrain")
-      .positional()
-      .choices(model_family_choices())
-      .hidden();
+  add_model_family(t, "type of the model, as for pretrain").hidden();
   include_run_flags(t, &T::run, {});
 }
 

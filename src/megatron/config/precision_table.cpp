@@ -61,9 +61,11 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
              "compute in float16 with loss scaling, with main weights and gradients in fp32")
       .breaks_resume(kArithmetic)
       .left_out_of_check("--fp16 (float64 is used)");
-  table.field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
-              "accumulate and reduce gradients in fp32; this is the default unless "
-              "--grad-reduce-in-bf16 is given");
+  table
+      .field("accumulate_allreduce_grads_in_fp32", &Config::accumulate_allreduce_grads_in_fp32,
+             "accumulate and reduce gradients in fp32; this is the default unless "
+             "--grad-reduce-in-bf16 is given")
+      .alias("grad-reduce-in-fp32");
   table.field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
               "accumulate and reduce gradients in bfloat16; requires --bf16");
   table.include(&Config::loss_scale, loss_scale_table());

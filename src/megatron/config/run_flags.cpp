@@ -18,8 +18,9 @@ std::vector<std::string> spellings(const Field& field) {
 }
 
 bool is_architecture(const Field& field) {
+  const Field* legacy = legacy_table().set().find_name(field.name);
   return transformer_table().set().find_name(field.name) != nullptr ||
-         legacy_table().set().find_name(field.name) != nullptr;
+         (legacy != nullptr && legacy->member != MemberKey{});  // shorthands have no member
 }
 
 }  // namespace

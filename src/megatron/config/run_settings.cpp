@@ -96,9 +96,7 @@ const FieldTable<RunOptions>& run_table() {
         "Trains a model with Megatron-LM's flags. Flags have precedence over the environment "
         "(MEGATRON_NUM_LAYERS=12), and the environment over --config files.");
     t.group("Command");
-    t.field("model", &RunOptions::model, "type of the model")
-        .positional()
-        .choices(model_family_choices());
+    add_model_family(t, "type of the model");
     t.field("config", &RunOptions::config,
             "YAML or TOML file of settings; later files have precedence")
         .repeatable()

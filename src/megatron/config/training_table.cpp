@@ -96,6 +96,7 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("micro_batch_size", &Config::micro_batch_size,
             "number of samples per forward pass on each rank")
         .between(1, kMaxSize)
+        .older_name("batch-size")
         .on_resume(kOtherSums);
     t.field("global_batch_size", &Config::global_batch_size,
             "number of samples per training step; 0: micro batch size x data-parallel size")
@@ -104,6 +105,7 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("seq_length", &Config::seq_length, "number of tokens per sample")
         .between(1, kMaxSize)
         .alias("encoder-seq-length")
+        .alias("sequence-length")
         .breaks_phase(
             "samples are cut differently: the number of consumed samples no longer tells which "
             "tokens were seen");
@@ -124,6 +126,7 @@ const FieldTable<TrainingConfig>& training_table() {
         .left_out_of_check();
     t.field("seed", &Config::seed, "random seed of weights, dropout and data order")
         .at_least(1)
+        .alias("random-seed")
         .breaks_resume("the order of the data and dropout differ from now on");
     t.field("deterministic_mode", &Config::deterministic_mode,
             "make results bitwise reproducible for any number of threads; refuse settings that "
@@ -132,7 +135,8 @@ const FieldTable<TrainingConfig>& training_table() {
             "average the loss over the tokens of the global batch")
         .breaks_resume("the loss is averaged differently");
     t.field("check_for_nan_in_loss_and_grad", &Config::check_for_nan_in_loss_and_grad,
-            "do not stop if a loss or gradient is NaN or infinite");
+            "do not stop if a loss or gradient is NaN or infinite")
+        .alias("check-for-nan-in-grad");
     t.following().left_out_of_check();
     t.field("iterations_to_skip", &Config::iterations_to_skip,
             "iterations whose data is skipped, counted from 1")

@@ -49,9 +49,12 @@ void add_layers(Table& t) {
   t.field("normalization", &Config::normalization, "type of the norm layers");
   t.field("norm_placement", &Config::norm_placement,
           "pre: normalize the input of each block; post: normalize after the residual addition");
-  t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms").above(0);
+  t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
+      .above(0)
+      .alias("layernorm-epsilon");
   t.field("apply_layernorm_1p", &Config::apply_layernorm_1p,
-          "store norm weights as weight - 1, so that they are centered around zero");
+          "store norm weights as weight - 1, so that they are centered around zero")
+      .alias("layernorm-zero-centered-gamma");
   t.field("apply_residual_connection_post_layernorm",
           &Config::apply_residual_connection_post_layernorm,
           "use the output of the norm as the residual instead of its input");
@@ -107,13 +110,16 @@ void add_rope_scaling(Table& t) {
           "context length of pretraining, for llama3 and yarn scaling; with yarn the default is "
           "4096")
       .between(1, kMaxSize)
-      .alias("yarn-original-max-position-embeddings");
+      .alias("yarn-original-max-position-embeddings")
+      .alias("original-max-position-embeddings");
   t.field("yarn_beta_fast", &Config::yarn_beta_fast,
           "YaRN: number of rotations above which a dimension is not scaled")
-      .above(0);
+      .above(0)
+      .alias("beta-fast");
   t.field("yarn_beta_slow", &Config::yarn_beta_slow,
           "YaRN: number of rotations below which a dimension is scaled fully")
-      .above(0);
+      .above(0)
+      .alias("beta-slow");
   t.field("yarn_mscale", &Config::yarn_mscale, "YaRN: attention scale").at_least(0).alias("mscale");
   t.field("yarn_mscale_all_dim", &Config::yarn_mscale_all_dim,
           "YaRN: attention scale of all dimensions")
