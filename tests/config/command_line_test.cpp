@@ -107,6 +107,19 @@ TEST(CommandLine, OtherSpellings) {
   EXPECT_THAT(parse({"--prompt", "-- is a dash"}).prompt, ElementsAre("-- is a dash"));
 }
 
+/// argparse looks for a known flag before "=", and takes other words with blanks for values.
+TEST(CommandLine, ValuesAfterEqualsMayHaveBlanks) {
+  const Options o = parse({"--path", "a", "--prompt=hello world", "--skip=1, 2, 3", "--path", "b",
+                           "--window=(3, 4)", "--prompt", "--other=a b", "--prompt", "-x = 1"});
+  EXPECT_THAT(o.prompt, ElementsAre("hello world", "--other=a b", "-x = 1"));
+  EXPECT_THAT(o.skip, ElementsAre(1, 2, 3));
+  EXPECT_THAT(o.path, ElementsAre("b"));
+  EXPECT_EQ(o.window, (IntegerPair{3, 4}));
+  EXPECT_THAT(mistake({"--prompt", "--count=3 apples"}), HasSubstr("--prompt: expects a value"));
+  EXPECT_THAT(mistake({"--promt=hello world"}),
+              HasSubstr("--promt: unknown flag\n  fix: did you mean --prompt?"));
+}
+
 TEST(CommandLine, NamesEachMistake) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{"--count", "x"}, "--count: must be an integer, got 'x'"},

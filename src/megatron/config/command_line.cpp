@@ -10,15 +10,6 @@
 namespace megatron {
 namespace {
 
-/// Returns whether argparse would take the word for a flag: it starts with '-', is not a negative
-/// number and contains no space.
-bool looks_like_flag(const std::string& word) {
-  if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
-  const bool digit =
-      std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
-  return !digit;
-}
-
 class FlagReader {
  public:
   FlagReader(const FieldIndex& index, std::span<const std::string> args, std::string_view command,
@@ -36,7 +27,7 @@ class FlagReader {
         while (next_ < args_.size()) words_.push_back(args_[next_++]);
       } else if (word == "--help" || word == "-h") {
         throw HelpRequested{help_text(index_.fields(), command_)};
-      } else if (looks_like_flag(word)) {
+      } else if (looks_like_flag(word) || looks_like_assignment(word)) {
         read_flag(word);
       } else {
         words_.push_back(word);
@@ -47,10 +38,29 @@ class FlagReader {
   }
 
  private:
+  /// Returns the field that a word names before "=".
+  Spelling meaning_of(const std::string& word) const {
+    return word.starts_with("--") ? index_.find(word.substr(2, word.find('=') - 2)) : Spelling{};
+  }
+
+  /// Returns whether argparse would take the word for a flag: it names a known one before "=", or
+  /// it starts with '-', is not a negative number and contains no space.
+  bool looks_like_flag(const std::string& word) const {
+    if (word.size() < 2 || word[0] != '-') return false;
+    const bool digit =
+        std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
+    return meaning_of(word).field != nullptr || (!digit && word.find(' ') == std::string::npos);
+  }
+
+  /// Returns whether a word that is no value is a misspelt "--flag=value with spaces".
+  static bool looks_like_assignment(const std::string& word) {
+    return word.starts_with("--") && word.find('=') < word.find(' ');
+  }
+
   void read_flag(const std::string& word) {
     const auto equals = word.find('=');
     const std::string flag = word.substr(0, equals);
-    const Spelling meaning = flag.starts_with("--") ? index_.find(flag.substr(2)) : Spelling{};
+    const Spelling meaning = meaning_of(word);
     if (!meaning.field) return unknown(flag, equals != std::string::npos);
     const Field& field = *meaning.field;
     std::vector<std::string> values;
