@@ -201,13 +201,28 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
 }
 
 std::string notes_text(const ParseResult& parsed) {
-  std::string text;
+  constexpr std::string_view kUseless = "without effect";
+  std::string useless, others;
   for (const auto& [remark, flags] : parsed.notes) {
-    text += "note: ";
+    const bool is_useless = remark.starts_with(kUseless);
+    const std::size_t begin = remark.find_first_not_of(":, ", is_useless ? kUseless.size() : 0);
+    std::string& text = is_useless ? useless : others;
+    text += is_useless ? "  " : "note: ";
     for (std::size_t i = 0; i < flags.size(); ++i) text += (i ? ", " : "") + flags[i];
-    text += ": " + remark + "\n";
+    text += ": " + remark.substr(begin) + "\n";
   }
-  return text;
+  return (useless.empty() ? "" : "accepted without effect:\n" + useless) + others;
+}
+
+void note_unread_fields(const FieldSet& fields, const void* object, ParseResult& parsed) {
+  for (const Field& field : fields.fields) {
+    if (!parsed.is_set(field.name) || !parsed.is_set(field.read_with)) continue;
+    const Field& other = *fields.find_name(field.read_with);
+    const std::string value = join_values(other.get(object));
+    if (std::ranges::count(field.read_with_values, value) == 0)
+      parsed.notes["without effect with " + other.flag() + " " + value].push_back(
+          parsed.origin(field.name).where);
+  }
 }
 
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems) {
@@ -229,6 +244,7 @@ ParseResult parse_command_line(const FieldSet& fields, std::span<const std::stri
   apply_assignments(assignments, object, parsed, problems);
   require_fields(fields, parsed, problems);
   problems.throw_if_any();
+  note_unread_fields(fields, object, parsed);
   return parsed;
 }
 

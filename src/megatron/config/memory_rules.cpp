@@ -65,9 +65,11 @@ Rules rules_without_plan() {
               is(&Parallel::tensor_model_parallel_size, "1")},
              {"needs ", &Parallel::tensor_model_parallel_size, " above 1"},
              {"leave ", &Recompute::distribute_saved_activations, " out"}),
-      when(full(), when(&Parallel::tensor_model_parallel_size,
-                        idle({&Recompute::distribute_saved_activations},
-                             &Parallel::sequence_parallel, {.why = ", which keeps slices"}))),
+      when(full(),
+           when(&Parallel::tensor_model_parallel_size,
+                excludes(&Recompute::distribute_saved_activations, &Parallel::sequence_parallel,
+                         {.why = ", which keeps slices",
+                          .fix = {"leave ", &Recompute::distribute_saved_activations, " out"}}))),
   };
 }
 

@@ -68,6 +68,9 @@ void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) 
     training.global_batch_size = batches.final_batch_size();
     if (training.train_iters == 0)
       training.train_iters = batches.iterations_for(training.train_samples);
+    std::erase_if(training.phase_transition_iterations, [&](std::int64_t iteration) {
+      return training.train_iters > 0 && iteration >= training.train_iters;
+    });
   } catch (const UserError&) {
     return;  // validate_run() reports it
   }
@@ -80,6 +83,9 @@ void resolve_data(DataConfig& data) {
     if (data.split.empty()) data.split = "1,1,1";
   }
   if (is_blend && data.split.empty()) data.split = "969, 30, 1";
+  if (data.sft)  // attention and positions restart with each conversation
+    data.reset_attention_mask = data.reset_position_ids = data.eod_mask_loss =
+        data.dataloader_inter_document_masking = false;
 }
 
 /// Sets fp32 main gradients unless another type is given, and disables the check for infinite
@@ -87,6 +93,9 @@ void resolve_data(DataConfig& data) {
 void resolve_precision(Settings& settings) {
   TrainingConfig& training = *settings.training;
   const bool has_16_bits = training.bf16 || training.fp16;
+  if (!has_16_bits) training.loss_scale.loss_scale.reset();
+  if (!training.bf16) training.grad_reduce_in_bf16 = false;
+  if (training.grad_reduce_in_bf16) training.accumulate_allreduce_grads_in_fp32 = false;
   if (has_16_bits && !training.grad_reduce_in_bf16 &&
       settings.optimizer->main_grads_dtype == "fp32")
     training.accumulate_allreduce_grads_in_fp32 = true;
@@ -140,6 +149,9 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve_recompute(*settings.memory);
   OffloadConfig& offload = settings.memory->offload;
   if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
+  if (!offload.cpu_offloading) offload.cpu_offloading_weights = false;
+  if (offload.optimizer_offload_fraction == 0) offload.optimizer_cpu_offload = false;
+  if (offload.activation_offload_fraction == 0) offload.fine_grained_activation_offloading = false;
   resolve_data(*settings.data);
 }
 

@@ -19,6 +19,10 @@ Words add_or_leave_out(const Condition& other, const Condition& one) {
   return "add " + other.to_add + ", or leave " + one.words + " out";
 }
 
+Words with_fix(const Wording& wording) {
+  return wording.fix.empty() ? Words() : "; " + wording.fix;
+}
+
 Rules limit_rule(const Condition& is_beyond, const Setting& number, const char* relation,
                  const Setting& limit, const Wording& wording, const char* verb) {
   return rule(is_beyond, {number, Words{value(number), relation, with_value(limit)} + wording.why,
@@ -29,6 +33,12 @@ std::vector<Setting> reads_of(const std::vector<Condition>& conditions) {
   std::vector<Setting> all;
   for (const Condition& one : conditions) all.insert(all.end(), one.reads.begin(), one.reads.end());
   return all;
+}
+
+Condition all_of(const std::vector<Condition>& conditions) {
+  return [=](S s) {
+    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
 }
 
 }  // namespace
@@ -130,11 +140,13 @@ void Rules::add(const Rules& more) {
 }
 
 Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix) {
-  const auto all_hold = [=](S s) {
-    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
-  };
-  return rule(all_hold,
+  return rule(all_of(conditions),
               {conditions[0].words, std::move(got), std::move(fix), reads_of(conditions)});
+}
+
+Rules note(const std::vector<Condition>& conditions, Words remark) {
+  return rule(all_of(conditions),
+              {conditions[0].words, std::move(remark), {}, reads_of(conditions), true});
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
@@ -155,17 +167,16 @@ Rules excludes(const Condition& one, std::initializer_list<Condition> others,
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
   for (const Condition& one : some)
-    all.add(pair_rule(one, without(other), "has no effect without ", other, wording,
-                      add_or_leave_out(other, one)));
+    all.add(note({one, without(other)},
+                 "without effect: there is no " + other.words + wording.why + with_fix(wording)));
   return all;
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
   Rules all{};
-  for (const Condition& one : some) {
-    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words;
-    all.add(pair_rule(one, other, "has no effect with ", other, {wording.why}, fix + " out"));
-  }
+  for (const Condition& one : some)
+    all.add(
+        note({one, other}, "without effect with " + other.words + wording.why + with_fix(wording)));
   return all;
 }
 
@@ -240,7 +251,13 @@ Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
-    if (message && !message->mentions_any(skip, settings)) problems.add(message->text(settings));
+    if (!message || message->mentions_any(skip, settings)) continue;
+    const UserError::Parts parts = message->text(settings);
+    if (message->is_note) {
+      problems.note(parts.what, parts.got);
+    } else {
+      problems.add(parts);
+    }
   }
   return problems;
 }

@@ -132,8 +132,10 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   translate_legacy_flags(run.options.settings, run.parsed, problems);
   choose_micro_batch_size(run.options.settings, run.parsed);
   add_notes(run.options.settings, run.parsed);
+  note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config)
     check_rules(run.options.settings, run.parsed, world_size, problems);
+  add_notes(problems.notes(), run.parsed.notes);
   problems.throw_if_any();
   return run;
 }
