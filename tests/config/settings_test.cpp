@@ -302,7 +302,7 @@ TEST(SplitShares, ReadsUpToThree) {
   EXPECT_EQ(split_weights("969, 30, 1"), (std::array<double, 3>{969, 30, 1}));
   EXPECT_EQ(split_weights("98/2"), (std::array<double, 3>{98, 2, 0}));
   EXPECT_EQ(split_weights("9;1"), (std::array<double, 3>{9, 1, 0}));
-  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2"})
+  for (const char* text : {"", "a", "0,0,0", "1,2,3,4", "-1,2", "98,,2", "98,2,", "９９,1"})
     EXPECT_EQ(split_weights(text), std::nullopt) << text;
 }
 

@@ -168,7 +168,9 @@ bool has_paths(const DataConfig& data) {
 
 std::optional<std::array<double, 3>> split_weights(const std::string& split) {
   const auto is_numeric = [](char c) { return c == '.' || (c >= '0' && c <= '9'); };
-  const auto is_refused = [](unsigned char c) { return c == '-' || std::isalpha(c) != 0; };
+  const auto is_refused = [](unsigned char c) {
+    return c == '-' || c > 127 || std::isalpha(c) != 0;
+  };
   if (std::any_of(split.begin(), split.end(), is_refused)) return std::nullopt;
   std::array<double, 3> shares{};
   std::size_t count = 0;
@@ -182,7 +184,9 @@ std::optional<std::array<double, 3>> split_weights(const std::string& split) {
     }
     first = std::find_if(last, split.end(), is_numeric);
   }
-  if (shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
+  const auto commas = static_cast<std::size_t>(std::ranges::count(split, ','));
+  const bool has_gap = commas > 0 && commas + 1 != count;
+  if (has_gap || shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
   return shares;
 }
 
