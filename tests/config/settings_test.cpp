@@ -494,7 +494,6 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
   EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
   EXPECT_THAT(mistake_of(small({"--batch-size", "8"})), HasSubstr("use --micro-batch-size"));
   EXPECT_THAT(mistake_of(small({"--warmup", "1"})), HasSubstr("use --lr-warmup-fraction"));
-  EXPECT_THAT(mistake_of(small({"--yaml-cfg", "f"})), HasSubstr("use --config"));
   EXPECT_THAT(mistake_of(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
   EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})),
               HasSubstr("must be one of local, transformer_engine, inference_optimized"));

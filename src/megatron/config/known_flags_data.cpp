@@ -185,7 +185,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "use-custom-fsdp"},
     {refused, "is an older name of --fp8-format, which is not in this version", "use --bf16",
      "fp8-e4m3 fp8-hybrid"},
-    {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards",
      "use --tensor-model-parallel-size",

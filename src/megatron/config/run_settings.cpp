@@ -102,7 +102,8 @@ const FieldTable<RunOptions>& run_table() {
     t.field("config", &RunOptions::config,
             "YAML or TOML file of settings; later files have precedence")
         .repeatable()
-        .value_name("FILE");
+        .value_name("FILE")
+        .alias("yaml-cfg");
     t.field("print_config", &RunOptions::print_config,
             "print every setting with its origin and exit");
     t.field("json", &RunOptions::json, "print the settings of --print-config as JSON");
