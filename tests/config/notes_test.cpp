@@ -53,6 +53,8 @@ TEST(Notes, FlagsWithoutEffectAreOneBlock) {
 
 TEST(Notes, OfCheckpointsAndTraining) {
   expect_notes({
+      {{"--save="}, "--save: it is empty, so nothing is saved\n"},
+      {{"--load", ""}, "--load: it is empty, so nothing is loaded\n"},
       {{"--finetune"}, "--finetune: there is no --load\n"},
       {{"--ckpt-step", "3"}, "--ckpt-step: there is no --load\n"},
       {{"--exit-on-missing-checkpoint"}, "--exit-on-missing-checkpoint: there is no --load\n"},
@@ -63,6 +65,7 @@ TEST(Notes, OfCheckpointsAndTraining) {
       {{"--save", "x", "--replication", "--non-persistent-ckpt-type", "local",
         "--non-persistent-local-ckpt-dir", "y"},
        "--replication: there is no --non-persistent-save-interval\n"},
+      {{"--start-eval-at-iter", "4"}, "--start-eval-at-iter: there is no --eval-interval\n"},
       {{"--phase-transition-iterations", "4,12"},
        "--phase-transition-iterations: 12 is not before the end of training at iteration 10\n"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: there is no --decoupled-lr\n"},

@@ -523,8 +523,7 @@ TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
     Args all = words;
     all.insert(all.end(), {"--initial-loss-scale", "65536", "--hysteresis", "3"});
     EXPECT_THAT(notes_text(run(all).parsed),
-                HasSubstr("  --initial-loss-scale, --hysteresis: only --fp16 without "
-                          "--loss-scale"));
+                HasSubstr("  --initial-loss-scale, --hysteresis: there is no dynamic loss scale"));
   }
   EXPECT_EQ(notes_text(run({"--fp16", "--initial-loss-scale", "65536"}).parsed), "");
 }

@@ -123,6 +123,7 @@ Rules size_rules() {
       Rules(wrong_size),
       Rules(wrong_evaluation),
       needs(&Training::validation_set_names, &Training::multiple_validation_sets),
+      tunes({&Training::start_eval_at_iter}, &Training::eval_interval),
   };
 }
 

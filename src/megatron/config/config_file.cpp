@@ -72,9 +72,9 @@ class EntryMatcher {
   /// Returns whether the entry leaves a member of Megatron-LM's classes, which may be no setting
   /// here, at its default.
   static bool is_left_at_default(const FileEntry& entry) {
+    const std::string value = entry.is_null ? "false" : join_values(entry.values);
     return std::ranges::count(kClassSections, snake(entry.section)) > 0 &&
-           (entry.is_null || (entry.values.size() == 1 &&
-                              (entry.values[0] == "False" || entry.values[0] == "false")));
+           (value == "false" || value == "False");
   }
 
   void check_section(const FileEntry& entry) {

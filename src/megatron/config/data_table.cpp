@@ -288,7 +288,9 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
         .differs_silently()
-        .note(kOnlyEvaluates);
+        .note(kOnlyEvaluates)
+        .note({[](const Settings& s) { return s.checkpoint->save.empty(); },
+               "without effect: it is empty, so nothing is saved"});
     t.field("save_interval", &Config::save_interval, "number of iterations between checkpoints")
         .between(1, kMaxSize)
         .alias("persistent-save-interval")
@@ -325,7 +327,9 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
         .value_name("DIR")
         .differs_silently()
-        .left_out_of_check("--load (weights are drawn)");
+        .left_out_of_check("--load (weights are drawn)")
+        .note({[](const Settings& s) { return s.checkpoint->load.empty(); },
+               "without effect: it is empty, so nothing is loaded"});
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
         .between(0, kMaxSize)
         .differs_silently();

@@ -1,13 +1,10 @@
 // Declares the flags of mixture-of-experts layers: experts, router, load balancing, capacity and
 // dispatch of tokens.
-#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/moe_config.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 
 namespace megatron {

@@ -23,6 +23,10 @@ bool has_effective_scale(S s) {
   return scale > 0 && scale != 1;
 }
 
+bool has_dynamic_scale(S s) {
+  return s.training->fp16 && s.training->loss_scale.loss_scale.value_or(0) == 0;
+}
+
 }  // namespace
 
 const Rules& optimizer_settings_rules() {
@@ -64,7 +68,10 @@ const Rules& precision_rules() {
             without(&Training::bf16),
             without(&Training::fp16)},
            "without effect in fp32, which needs no loss scaling"),
-      when(&Training::fp16, at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale)),
+      when(has_dynamic_scale, at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale)),
+      tunes({&LossScale::initial_loss_scale, &LossScale::min_loss_scale,
+             &LossScale::loss_scale_window, &LossScale::hysteresis},
+            {has_dynamic_scale, "dynamic loss scale, as --fp16 has without --loss-scale"}),
       needs(small_states, &Optimizer::use_precision_aware_optimizer),
       needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
       excludes(is(&Optimizer::main_grads_dtype, "bf16"),

@@ -25,6 +25,7 @@ class Problems {
     list_.insert(list_.end(), other.list_.begin(), other.list_.end());
     add_notes(other.notes_, notes_);
   }
+  /// Adds a remark on a flag that is accepted.
   void note(const std::string& flag, const std::string& remark) {
     add_notes(Notes{{remark, {flag}}}, notes_);
   }

@@ -19,8 +19,12 @@ Words add_or_leave_out(const Condition& other, const Condition& one) {
   return "add " + other.to_add + ", or leave " + one.words + " out";
 }
 
-Words with_fix(const Wording& wording) {
-  return wording.fix.empty() ? Words() : "; " + wording.fix;
+Rules noted(std::initializer_list<Condition> some, const Condition& holds, const Words& remark,
+            const Wording& wording) {
+  const Words fix = wording.fix.empty() ? Words() : "; " + wording.fix;
+  Rules all{};
+  for (const Condition& one : some) all.add(note({one, holds}, remark + wording.why + fix));
+  return all;
 }
 
 Rules limit_rule(const Condition& is_beyond, const Setting& number, const char* relation,
@@ -165,19 +169,11 @@ Rules excludes(const Condition& one, std::initializer_list<Condition> others,
 }
 
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
-  Rules all{};
-  for (const Condition& one : some)
-    all.add(note({one, without(other)},
-                 "without effect: there is no " + other.words + wording.why + with_fix(wording)));
-  return all;
+  return noted(some, without(other), "without effect: there is no " + other.words, wording);
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
-  Rules all{};
-  for (const Condition& one : some)
-    all.add(
-        note({one, other}, "without effect with " + other.words + wording.why + with_fix(wording)));
-  return all;
+  return noted(some, other, "without effect with " + other.words, wording);
 }
 
 Rules divides(const Setting& unit, const Setting& size, const Wording& wording) {
@@ -253,11 +249,7 @@ Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames
     const auto message = (*check)(settings);
     if (!message || message->mentions_any(skip, settings)) continue;
     const UserError::Parts parts = message->text(settings);
-    if (message->is_note) {
-      problems.note(parts.what, parts.got);
-    } else {
-      problems.add(parts);
-    }
+    message->is_note ? problems.note(parts.what, parts.got) : problems.add(parts);
   }
   return problems;
 }

@@ -229,6 +229,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const ModelFamily& family = find_model_family(run.options.model);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
+  leave_in_host_memory(*settings.memory, rank.device, out);
   if (!settings.training->skip_train) check_offload_place(*settings.memory, rank.device);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   const bool upcycles = settings.model->moe.use_upcycling;
