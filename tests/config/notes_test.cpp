@@ -75,8 +75,10 @@ TEST(Notes, OfCheckpointsAndTraining) {
        "--disable-straggler-on-startup: there is no --log-straggler\n"},
       {{"--check-for-spiky-loss", "--rerun-mode", "disabled"},
        "--check-for-spiky-loss: with --rerun-mode disabled"},
-      {{"--error-injection-rate", "3"},
+      {{"--error-injection-rate", "3", "--rerun-mode", "disabled"},
        "--error-injection-rate: there is no --rerun-mode validate_results\n"},
+      {{"--error-injection-rate", "3", "--no-check-for-nan-in-loss-and-grad"},
+       "--error-injection-rate: no result is checked\n"},
   });
 }
 
@@ -203,6 +205,8 @@ TEST(Notes, OfSmallMemory) {
       {{"--cpu-offloading-weights"}, "--cpu-offloading-weights: there is no --cpu-offloading\n"},
       {{"--no-cpu-offloading-activations"},
        "--no-cpu-offloading-activations: there is no --cpu-offloading\n"},
+      {{"--fine-grained-activation-offloading", "--offload-modules", "expert_fc1"},
+       "--offload-modules: expert_fc1 and moe_act are parts of experts\n"},
       {{"--min-offloaded-tensor-size", "5"},
        "--min-offloaded-tensor-size: no activations are offloaded\n"},
   });

@@ -212,8 +212,8 @@ const Rules& recomputed_module_rules() {
   static const Rules of_dense_models = {
       refuse({&Recompute::moe_layer_recompute}, "needs a model with experts",
              {"leave it out, or add ", &Moe::num_experts}),
-      refuse({&Offload::offload_modules, offloads_parts_of_experts},
-             "expert_fc1 and moe_act need a model with experts", use_mlp),
+      note({&Offload::offload_modules, offloads_parts_of_experts},
+           "without effect: expert_fc1 and moe_act are parts of experts"),
       refuse({&Recompute::recompute_modules, has_modules_of_experts,
               without(&Recompute::moe_layer_recompute)},
              "moe, moe_act and shared_experts need a model with experts", use_mlp),
