@@ -58,6 +58,8 @@ TEST(Notes, OfCheckpointsAndTraining) {
       {{"--finetune"}, "--finetune: there is no --load\n"},
       {{"--ckpt-step", "3"}, "--ckpt-step: there is no --load\n"},
       {{"--exit-on-missing-checkpoint"}, "--exit-on-missing-checkpoint: there is no --load\n"},
+      {{"--no-load-optim", "--no-load-rng"},
+       "--no-load-optim, --no-load-rng: there is no --load\n"},
       {{"--save", "x", "--replication-jump", "2"},
        "--replication-jump: there is no --replication\n"},
       {{"--save", "x", "--replication-factor", "3"},

@@ -72,10 +72,11 @@ Rules upcycling_rules() {
 }  // namespace
 
 const Rules& checkpoint_rules() {
-  static const Rules rules = {saving_rules(), upcycling_rules(),
-                              tunes({&Checkpoint::finetune, &Checkpoint::ckpt_step,
-                                     &Checkpoint::exit_on_missing_checkpoint},
-                                    &Checkpoint::load)};
+  static const Rules rules = {
+      saving_rules(), upcycling_rules(),
+      tunes({&Checkpoint::finetune, &Checkpoint::ckpt_step, &Checkpoint::exit_on_missing_checkpoint,
+             &Checkpoint::load_optim, &Checkpoint::load_rng},
+            &Checkpoint::load)};
   return rules;
 }
 
