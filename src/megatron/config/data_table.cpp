@@ -1,6 +1,7 @@
 // Declares the flags of data sets, tokenizers and checkpoints.
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
