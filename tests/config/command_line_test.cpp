@@ -29,6 +29,7 @@ struct Options {
   std::string input;
   bool verbose = false, fast = true;
   Shape shape = Shape::round;
+  std::vector<Shape> shapes;
   std::optional<std::int64_t> limit;
   std::vector<std::string> path, prompt, rest;
   std::vector<std::int64_t> skip;
@@ -48,6 +49,7 @@ const FieldTable<Options>& options_table() {
     t.field("verbose", &Options::verbose, "say more");
     t.field("fast", &Options::fast, "be slow");
     t.field("shape", &Options::shape, "its shape");
+    t.field("shapes", &Options::shapes, "its shapes");
     t.field("limit", &Options::limit, "a limit");
     t.field("path", &Options::path, "paths");
     t.field("prompt", &Options::prompt, "prompts").repeatable();
@@ -95,6 +97,10 @@ TEST(CommandLine, ReadsEveryType) {
 TEST(CommandLine, OtherSpellings) {
   EXPECT_EQ(parse({"--old-count", "2"}).count, 2);
   EXPECT_EQ(parse({"--count", "1_0"}).count, 10);
+  EXPECT_EQ(parse({"--count", " +1 "}).count, 1);
+  EXPECT_EQ(parse({"--limit", "220_000_000"}).limit, 220000000);
+  EXPECT_EQ(parse({"--rate", "1_0.5e-0_2"}).inner.rate, 0.105);
+  EXPECT_THAT(parse({"--shapes", "[round, flat]"}).shapes, ElementsAre(Shape::round, Shape::flat));
   EXPECT_FALSE(parse({"--disable-fast"}).fast);
   EXPECT_FALSE(parse({"--fast=false"}).fast);
   EXPECT_FALSE(parse({"--verbose=0"}).verbose);
@@ -107,10 +113,25 @@ TEST(CommandLine, OtherSpellings) {
   EXPECT_THAT(parse({"--prompt", "-- is a dash"}).prompt, ElementsAre("-- is a dash"));
 }
 
+/// argparse looks for a known flag before "=", and takes other words with blanks for values.
+TEST(CommandLine, ValuesAfterEqualsMayHaveBlanks) {
+  const Options o = parse({"--path", "a", "--prompt=hello world", "--skip=1, 2, 3", "--path", "b",
+                           "--window=(3, 4)", "--prompt", "--other=a b", "--prompt", "-x = 1"});
+  EXPECT_THAT(o.prompt, ElementsAre("hello world", "--other=a b", "-x = 1"));
+  EXPECT_THAT(o.skip, ElementsAre(1, 2, 3));
+  EXPECT_THAT(o.path, ElementsAre("b"));
+  EXPECT_EQ(o.window, (IntegerPair{3, 4}));
+  EXPECT_THAT(mistake({"--prompt", "--count=3 apples"}), HasSubstr("--prompt: expects a value"));
+  EXPECT_THAT(mistake({"--promt=hello world"}),
+              HasSubstr("--promt: unknown flag\n  fix: did you mean --prompt?"));
+}
+
 TEST(CommandLine, NamesEachMistake) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{"--count", "x"}, "--count: must be an integer, got 'x'"},
       {{"--count", "1.5"}, "must be an integer"},
+      {{"--count", "1__0"}, "must be an integer"},
+      {{"--count", " "}, "must be an integer"},
       {{"--count", "99999999999999999999"}, "must fit in 64 bits"},
       {{"--count", "0"}, "must be at least 1, got 0"},
       {{"--count", "11"}, "must be at most 10, got 11"},

@@ -75,6 +75,26 @@ TEST_F(ConfigFile, ReadsSectionsListsAndSwitches) {
   EXPECT_THAT(s.training->iterations_to_skip, ElementsAre(3, 4));
 }
 
+TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
+  const std::string yaml =
+      write("gpt.yaml",
+            "language_model:\n  num_layers: 3\n  hidden_dropout: 0.0\n  init_method: null\n"
+            "  masked_softmax_fusion: True\n  fp8_margin: 0\n  moe_token_dropping: False\n"
+            "model_parallel:\n  bf16: True\n  grad_scale_func: null\n"
+            "  gradient_accumulation_fusion: True\n"
+            "use_legacy_models: False\nspec: null\nlr: 2.5e-4\nadam_eps: 1.e-08\n"
+            "no_load_rng: null\nrampup_batch_size: [32, 32, 65_324_160]\n");
+  const Settings s = read_run(Args{"--yaml-cfg", yaml, "--print-config"}).options.settings;
+  EXPECT_EQ(s.model->num_layers, 3);
+  EXPECT_EQ(s.model->hidden_dropout, 0);
+  EXPECT_TRUE(s.training->bf16);
+  EXPECT_EQ(s.scheduler->lr, 2.5e-4);
+  EXPECT_THAT(s.training->rampup_batch_size, ElementsAre(32, 32, 65324160));
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
+                              write("bad.yaml", "language_model:\n  init_method: xavier\n")}),
+              HasSubstr("bad.yaml:2: init_method: unknown key"));
+}
+
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   ::setenv("MEGATRON_CONFIG", write("a.yaml", "num_layers: 6\n").c_str(), 1);
   ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);

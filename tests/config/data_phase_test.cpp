@@ -97,16 +97,13 @@ TEST(DataPhase, WithoutTransitionsTheRunIsOnePhase) {
   EXPECT_EQ(consumed_samples_in_phase(training, 3, 11), 11);
 }
 
-TEST(PhaseTransitionRules, AnyOrderBeforeTheEndWithOneBatchSize) {
+TEST(PhaseTransitionRules, AnyOrderWithOneBatchSize) {
   const auto with = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"--train-iters", "8", "--phase-transition-iterations"});
     return mistake(more);
   };
   EXPECT_EQ(with({"5,3"}), "no error");
   EXPECT_EQ(with({"5", "3"}), "no error");
-  EXPECT_THAT(with({"3,8"}), AllOf(HasSubstr("--phase-transition-iterations: 8 is not before the "
-                                             "end of training at iteration 8"),
-                                   HasSubstr("or train for longer")));
   EXPECT_THAT(with({"0,4"}), HasSubstr("--phase-transition-iterations"));
   EXPECT_THAT(with({"four"}), HasSubstr("must be an integer, got 'four'"));
   EXPECT_THAT(

@@ -154,7 +154,7 @@ TEST(RecomputeRules, SlicesNeedTensorParallelism) {
       {{slices}, 1, flag + "needs --recompute-granularity full\n  fix: add"},
       {full, 1, flag + "needs --tensor-model-parallel-size above 1\n  fix: leave"},
       {with({"--tensor-model-parallel-size", "2", "--sequence-parallel"}), 2,
-       flag + "has no effect with --sequence-parallel, which keeps slices"},
+       flag + "excludes --sequence-parallel, which keeps slices\n  fix: leave"},
   });
   EXPECT_EQ(mistake(with({"--tensor-model-parallel-size", "2"}), 2), "no error");
 }
@@ -185,11 +185,6 @@ TEST(RecomputeRules, PartsOfExpertsNeedExperts) {
        1,
        "--activation-plan: 'shared_experts' recomputes shared_experts, and the model has no shared "
        "experts"},
-      {{"--fine-grained-activation-offloading", "--offload-modules", "expert_fc1",
-        "--offload-folder", "x"},
-       1,
-       "--offload-modules: expert_fc1 and moe_act need a model with experts\n  fix: use mlp, or "
-       "add --num-experts"},
   });
 }
 
@@ -220,7 +215,6 @@ TEST(RecomputeNotes, OneMicrobatchIsInFlightWithoutAPipeline) {
 }
 
 TEST(OffloadRules, SomethingMustBeOffloaded) {
-  const std::string nothing = "leaves --fine-grained-activation-offloading nothing to offload";
   expect_all({
       {{"--offload-folder", ""}, 1, "--offload-folder: must not be empty"},
       {{"--offload-folder", "x"},
@@ -231,26 +225,6 @@ TEST(OffloadRules, SomethingMustBeOffloaded) {
        1,
        "--offload-folder: has no effect: nothing is offloaded\n  fix: add offload to a layer of "
        "--activation-plan, or leave --offload-folder out"},
-      {{"--optimizer-cpu-offload", "--optimizer-offload-fraction", "0", "--offload-folder", "x"},
-       1,
-       "--optimizer-offload-fraction 0: leaves --optimizer-cpu-offload nothing to offload\n  fix: "
-       "give a share above 0, or leave both out"},
-      {{"--fine-grained-activation-offloading", "--offload-modules", "mlp",
-        "--activation-offload-fraction", "0", "--offload-folder", "x"},
-       1,
-       "--activation-offload-fraction 0: " + nothing},
-      {{"--activation-offload-fraction", "0.5"},
-       1,
-       "--activation-offload-fraction: needs --fine-grained-activation-offloading"},
-      {{"--min-offloaded-tensor-size", "5"},
-       1,
-       "--min-offloaded-tensor-size: has no effect: no activations are offloaded\n  fix: add "
-       "--cpu-offloading or --fine-grained-activation-offloading, or leave "
-       "--min-offloaded-tensor-size out"},
-      {{"--min-offloaded-tensor-size", "5", "--activation-plan", "full*2"},
-       1,
-       "--min-offloaded-tensor-size: has no effect: no activations are offloaded\n  fix: add "
-       "offload to a layer of --activation-plan, or leave --min-offloaded-tensor-size out"},
       {{"--no-cpu-offloading-activations", "--cpu-offloading", "--offload-folder", "x"},
        1,
        "--no-cpu-offloading-activations: leaves --cpu-offloading nothing to offload"},
@@ -265,10 +239,6 @@ TEST(OffloadRules, SomethingMustBeOffloaded) {
 TEST(OffloadRules, FlagsAskForEachOther) {
   const std::string weights = "--cpu-offloading-weights";
   expect_all({
-      {{"--offload-modules", "core_attn", "--offload-folder", "x"},
-       1,
-       "--offload-modules: needs --fine-grained-activation-offloading\n  fix: add "
-       "--fine-grained-activation-offloading"},
       {{"--fine-grained-activation-offloading", "--offload-folder", "x"},
        1,
        "--fine-grained-activation-offloading: names no part of a layer\n  fix: add "
@@ -278,13 +248,6 @@ TEST(OffloadRules, FlagsAskForEachOther) {
        1,
        "--fine-grained-activation-offloading: offloads parts of layers, and --cpu-offloading whole "
        "layers\n  fix: choose one of them"},
-      {{"--bf16", weights},
-       1,
-       weights + ": says what --cpu-offloading moves, which is not given\n  fix: add "
-                 "--cpu-offloading or --cpu-offloading-num-layers"},
-      {{"--bf16", weights, "--memory-budget", "1GB"},
-       1,
-       "fix: add --cpu-offloading --no-cpu-offloading-activations, because the plan says"},
       {{weights, "--cpu-offloading", "--offload-folder", "x"},
        1,
        weights + ": is for weights of 16 bits: those of 32 bits are the optimizer's main weights"},

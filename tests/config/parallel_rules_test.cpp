@@ -45,9 +45,6 @@ TEST(ParallelRules, FlagsAskForEachOther) {
       {{"--ddp-grad-compression", "low-rank", "--use-distributed-optimizer"},
        2,
        "--ddp-grad-compression low-rank: excludes --use-distributed-optimizer"},
-      {{"--ddp-reduce-scatter-with-fp32-accumulation"},
-       2,
-       "--ddp-reduce-scatter-with-fp32-accumulation: needs --use-distributed-optimizer"},
   });
 }
 
@@ -148,10 +145,10 @@ TEST(ContextRules, SequencesAndHeadsAreDividedEvenly) {
       {{"--context-parallel-size", "4", "--cp-comm-type", "a2a+p2p", "--load", "missing"},
        4,
        "whose product is --context-parallel-size 4, given none"},
-      {{"--context-parallel-size", "4", "--hierarchical-context-parallel-sizes", "2", "2"},
+      {{"--context-parallel-size", "4", "--hierarchical-context-parallel-sizes", "2", "3"},
        4,
-       "--hierarchical-context-parallel-sizes: has no effect without --cp-comm-type a2a+p2p and "
-       "several ranks of --context-parallel-size"},
+       "--hierarchical-context-parallel-sizes: needs --cp-comm-type a2a+p2p and several ranks of "
+       "--context-parallel-size"},
       {{"--context-parallel-size", "6", "--seq-length", "48", "--cp-comm-type", "a2a", "a2a+p2p",
         "--hierarchical-context-parallel-sizes", "2", "3", "--group-query-attention",
         "--num-query-groups", "3"},
@@ -196,9 +193,6 @@ TEST(ParallelRules, HybridContextParallelismNeedsPackedDocuments) {
        "rank can hold\n     fix: add --max-seqlen-per-dp-cp-rank N, or leave"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --dataloader-inter-document-masking"},
       {{"--hybrid-context-parallel"}, 2, "fix: add --calculate-per-token-loss"},
-      {{"--max-seqlen-per-dp-cp-rank", "8"},
-       2,
-       "--max-seqlen-per-dp-cp-rank: has no effect without --hybrid-context-parallel"},
       {with({"--micro-batch-size", "2"}), 2, "fix: use --micro-batch-size 1"},
       {with({"--cp-comm-type", "a2a"}), 2, "fix: use p2p or all_gather"},
       {with({"--dataloader-type", "cyclic"}), 2, "fix: use --dataloader-type single"},
@@ -231,22 +225,14 @@ TEST(ZeroRules, NamesOfOneStageAgree) {
        "--use-megatron-fsdp: shards the weights and contradicts --zero-stage 0\n  fix: leave one "
        "of "
        "the two out"},
-      {{"--torch-fsdp2-no-reshard-after-forward"}, 2, "needs --use-torch-fsdp2"},
   });
 }
 
 TEST(ZeroRules, SayWhatNeedsShards) {
   expect_all({
-      {{"--suggested-communication-unit-size", "1000"},
-       2,
-       "--suggested-communication-unit-size: needs sharded gradients or weights"},
       {{"--zero-stage", "2", "--ddp-grad-compression", "bf16"},
        2,
        "--ddp-grad-compression bf16: excludes --zero-stage 2"},
-      {{"--use-megatron-fsdp", "--outer-dp-sharding-strategy", "optim"},
-       2,
-       "--outer-dp-sharding-strategy optim: needs sharded weights and several "
-       "--num-distributed-optimizer-instances"},
       {{"--use-megatron-fsdp", "--overlap-param-gather"}, 2, "needs --overlap-grad-reduce"},
   });
 }

@@ -249,7 +249,7 @@ TEST(PipelineNotes, AFlagWithoutEffectSaysSo) {
   };
   const auto alone =
       notes({"--no-overlap-p2p-communication", "--account-for-loss-in-pipeline-split"}, 1);
-  EXPECT_EQ(alone.at("without effect: --pipeline-model-parallel-size is 1").size(), 2u);
+  EXPECT_EQ(alone.at("without effect with --pipeline-model-parallel-size 1").size(), 2u);
   EXPECT_TRUE(
       notes({kRanks, "2", "--no-overlap-p2p-communication", "--account-for-loss-in-pipeline-split"},
             2)

@@ -46,6 +46,8 @@ TEST(ParseBlend, ReadsPrefixesAndWeights) {
   EXPECT_THAT(blend.prefixes, ElementsAre("a", "b"));
   EXPECT_THAT(*blend.weights, ElementsAre(0.3, 0.7));
   EXPECT_TRUE(parse_blend({"1", "a"}, "--data-path").weights);
+  EXPECT_THAT(parse_blend({"10_737_418_240", "a", "+1e10", "b"}, "--data-path").weights.value(),
+              ElementsAre(10737418240.0, 1e10));
 }
 
 TEST(ParseBlend, RefusesNonsense) {

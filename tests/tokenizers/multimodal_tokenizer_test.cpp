@@ -43,7 +43,7 @@ TEST_F(MultimodalTokenizers, PutTagsAroundImages) {
 }
 
 TEST_F(MultimodalTokenizers, AloneReadTheirFlags) {
-  EXPECT_THAT(message_of([&] { open("HuggingFaceTokenizer", "nvlm"); }),
+  EXPECT_THAT(message_of([&] { open("", "nvlm"); }),
               HasSubstr("--image-tag-type has an effect only with MultimodalTokenizer"));
 }
 

@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
@@ -243,6 +244,8 @@ TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
   settings.scheduler->use_checkpoint_opt_param_scheduler = true;
   EXPECT_THAT(settings_differences(saved, settings, 4),
               HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
+  settings.checkpoint->load_optim = false;
+  EXPECT_THAT(settings_differences(saved, settings, 4), HasSubstr("0.5 holds, by --no-load-optim"));
   settings.scheduler->use_checkpoint_opt_param_scheduler = false;
   settings.scheduler->override_opt_param_scheduler = true;
   EXPECT_THAT(settings_differences(saved, settings, 4),

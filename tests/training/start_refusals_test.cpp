@@ -46,18 +46,29 @@ TEST_F(StartRefusals, DeterminismNeedsItsEnvironment) {
                                  "unset it, or add ,STRICT"));
 }
 
-TEST_F(StartRefusals, OnACpuOffloadNeedsAFolder) {
-  const std::string needs =
-      ": on a CPU needs another memory than its own\n  fix: add --offload-folder DIR, a folder on "
-      "a local disk";
-  const std::vector<std::pair<Words, std::string>> table{
-      {{"--cpu-offloading"}, "--cpu-offloading"},
-      {{"--cpu-offloading-num-layers", "1"}, "--cpu-offloading-num-layers"},
-      {{"--fine-grained-activation-offloading", "--offload-modules", "mlp"},
-       "--fine-grained-activation-offloading"},
-      {{"--activation-plan", "offload*2"}, "--activation-plan with offload"},
-      {{"--optimizer-cpu-offload"}, "--optimizer-cpu-offload"}};
-  for (const auto& [words, flag] : table) EXPECT_THAT(refusal(words), HasSubstr(flag + needs));
+TEST_F(StartRefusals, OnACpuAPlanThatOffloadsNeedsAFolder) {
+  EXPECT_THAT(refusal({"--activation-plan", "offload*2"}),
+              HasSubstr("--activation-plan with offload: on a CPU needs another memory than its "
+                        "own\n  fix: add --offload-folder DIR, a folder on a local disk"));
+}
+
+// Launch scripts that are tried on a laptop carry the flags.
+TEST(StartNotes, OnACpuTheMemoryOfTheHostIsThatOfTheRun) {
+  const auto note = [](const Words& flags) {
+    MemoryConfig memory = *read_run(small_run::flags(flags)).options.settings.memory;
+    std::ostringstream out;
+    leave_in_host_memory(memory, c10::kCPU, out);
+    check_offload_place(memory, c10::kCPU);
+    return out.str();
+  };
+  const std::string text = ": without effect on a CPU, where the memory of the host";
+  for (const Words& flags :
+       std::vector<Words>{{"--cpu-offloading"},
+                          {"--cpu-offloading-num-layers", "1"},
+                          {"--fine-grained-activation-offloading", "--offload-modules", "mlp"},
+                          {"--optimizer-cpu-offload"}})
+    EXPECT_THAT(note(flags), HasSubstr("note: " + flags[0] + text));
+  EXPECT_EQ(note({}), "");
 }
 
 TEST_F(StartRefusals, AnOffloadFolderIsTriedBeforeAnythingIsBuilt) {

@@ -10,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/config/command_line.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -81,11 +82,15 @@ std::vector<std::int32_t> in_vocabulary(const std::vector<std::int64_t>& ids,
 /// Returns a JSON string. A character that a sample boundary splits becomes U+FFFD.
 std::string json_text(const std::string& text) { return JsonText(text).dump(); }
 
-/// Throws all mistakes in the flags that say what samples are made of.
+/// Throws all mistakes in the flags that say what samples are made of, or prints the notes on them.
 void check_sample_flags(const DataConfig& data) {
   Settings settings;
   settings.data = data;
-  evaluate(sample_rules(), settings, {}).throw_if_any();
+  const Problems problems = evaluate(sample_rules(), settings, {});
+  problems.throw_if_any();
+  ParseResult noted;
+  add_notes(problems.notes(), noted.notes);
+  std::cerr << notes_text(noted);
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) {

@@ -136,13 +136,6 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
 }
 
 void refuse_unsupported(const PreprocessDataOptions& options) {
-  const bool has_sentence_flags = options.keep_newlines || !options.punkt_model.empty() ||
-                                  options.lang != SentenceOptions{}.lang;
-  if (!options.split_sentences && has_sentence_flags)
-    throw UserError(
-        {"--keep-newlines, --lang and --punkt-model have an effect only with "
-         "--split-sentences",
-         "", "add it, or leave them out"});
   if (options.sft && options.split_sentences)
     throw UserError({"--split-sentences divides text, and --sft reads conversations", "",
                      "leave one of them out"});
@@ -219,8 +212,12 @@ const FieldSet& preprocess_data_fields() { return preprocess_data_table().set();
 
 int run_preprocess_data(std::span<const std::string> args) {
   PreprocessDataOptions options;
-  const ParseResult parsed =
+  ParseResult parsed =
       parse_command_line(preprocess_data_table(), args, options, "preprocess-data");
+  for (const char* name : {"keep_newlines", "lang", "punkt_model"})
+    if (parsed.is_set(name) && !options.split_sentences)
+      parsed.notes["without effect: there is no --split-sentences"].push_back(
+          parsed.origin(name).where);
   std::cerr << notes_text(parsed);
   refuse_unsupported(options);
   const std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(options.tokenizer);

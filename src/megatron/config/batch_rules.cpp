@@ -123,6 +123,7 @@ Rules size_rules() {
       Rules(wrong_size),
       Rules(wrong_evaluation),
       needs(&Training::validation_set_names, &Training::multiple_validation_sets),
+      tunes({&Training::start_eval_at_iter}, &Training::eval_interval),
   };
 }
 
@@ -198,10 +199,9 @@ Rules phase_transition_rules() {
                {&Training::step_batch_size_schedule, &Training::decrease_batch_size_if_needed,
                 &Training::rampup_batch_size},
                {.why = ": all phases of the data have one batch size"}),
-      refuse(
-          {&Training::phase_transition_iterations, {is_late, {}, length_settings()}},
-          {last_transition, " is not before the end of training at iteration ", iterations_of_run},
-          "leave it out, or train for longer"),
+      note({&Training::phase_transition_iterations, {is_late, {}, length_settings()}},
+           {"without effect: ", last_transition, " is not before the end of training at iteration ",
+            iterations_of_run}),
   };
 }
 

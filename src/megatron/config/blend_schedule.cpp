@@ -1,13 +1,13 @@
 #include "megatron/config/blend_schedule.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
 #include "megatron/base/files.h"
 #include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/field_values.h"
 
 namespace megatron {
 namespace {
@@ -20,27 +20,19 @@ constexpr const char* kForm = "write ITERATION: WEIGHT PREFIX WEIGHT PREFIX ... 
 
 bool is_step(const std::string& word) { return word.ends_with(':'); }
 
-/// Returns the number that the whole text is, or nullopt.
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::int64_t parse_iteration(const std::string& word) {
-  const auto iteration =
-      parse_number<std::int64_t>(std::string_view(word).substr(0, word.size() - 1));
-  if (!iteration || *iteration < 0)
-    refuse(": a step begins with the number of an iteration and a colon", word,
-           "write for example 1000:");
-  return *iteration;
+  try {
+    const std::int64_t iteration = integer_value(word.substr(0, word.size() - 1));
+    if (iteration >= 0) return iteration;
+  } catch (const FieldError&) {  // the message below says what is wrong
+  }
+  refuse(": a step begins with the number of an iteration and a colon", word,
+         "write for example 1000:");
 }
 
 void add_source(BlendStep& step, const std::string& weight, const std::string& prefix) {
   const std::string where = ", iteration " + std::to_string(step.iteration) + ": ";
-  const auto value = parse_number<double>(weight);
+  const auto value = float_value(weight);
   if (!value) refuse(where + "a weight must stand before " + prefix, weight, kForm);
   if (!(*value > 0) || !std::isfinite(*value))
     refuse(where + "the weight of " + prefix + " must be above zero", weight,

@@ -31,10 +31,6 @@ Setting non_persistent_flag(S s) {
                      : Setting(&Checkpoint::non_persistent_global_ckpt_dir);
 }
 
-bool saves_no_local_checkpoints(S s) {
-  return !is_local(s) || !s.checkpoint->non_persistent_save_interval;
-}
-
 Rules saving_rules() {
   return {
       when(&Checkpoint::save, needs(&Checkpoint::save_retain_interval, &Checkpoint::save_interval,
@@ -50,13 +46,14 @@ Rules saving_rules() {
                                     {"is the folder of ", &Checkpoint::save, " or ",
                                      &Checkpoint::load, ", whose checkpoints would be removed"},
                                     "use a separate folder"}),
-      refuse({&Checkpoint::replication, saves_no_local_checkpoints},
+      refuse({&Checkpoint::replication, without(is_local)},
              "copies local checkpoints, and the run saves none",
              {"add ", to_add(&Checkpoint::non_persistent_save_interval), " ",
               &Checkpoint::non_persistent_ckpt_type, " local ",
               to_add(&Checkpoint::non_persistent_local_ckpt_dir), ", or leave it out"}),
-      needs(&Checkpoint::replication_jump, &Checkpoint::replication),
-      needs(&Checkpoint::replication_factor, &Checkpoint::replication),
+      when(is_local, tunes({&Checkpoint::replication}, &Checkpoint::non_persistent_save_interval)),
+      tunes({&Checkpoint::replication_jump, &Checkpoint::replication_factor},
+            &Checkpoint::replication),
   };
 }
 
@@ -68,7 +65,7 @@ Rules upcycling_rules() {
                                      {.why = ", a new folder for the model with experts"}),
                                needs(upcycling, &Moe::num_experts)}),
       excludes(upcycling, &Training::skip_train, {.why = ", which writes nothing"}),
-      needs(&Moe::upcycling_granularity, upcycling),
+      tunes({&Moe::upcycling_granularity}, upcycling),
   };
 }
 
@@ -77,7 +74,9 @@ Rules upcycling_rules() {
 const Rules& checkpoint_rules() {
   static const Rules rules = {
       saving_rules(), upcycling_rules(),
-      needs(&Checkpoint::finetune, &Checkpoint::load, {.why = ", the weights to start from"})};
+      tunes({&Checkpoint::finetune, &Checkpoint::ckpt_step, &Checkpoint::exit_on_missing_checkpoint,
+             &Checkpoint::load_optim, &Checkpoint::load_rng},
+            &Checkpoint::load)};
   return rules;
 }
 

@@ -10,15 +10,6 @@
 namespace megatron {
 namespace {
 
-/// Returns whether argparse would take the word for a flag: it starts with '-', is not a negative
-/// number and contains no space.
-bool looks_like_flag(const std::string& word) {
-  if (word.size() < 2 || word[0] != '-' || word.find(' ') != std::string::npos) return false;
-  const bool digit =
-      std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
-  return !digit;
-}
-
 class FlagReader {
  public:
   FlagReader(const FieldIndex& index, std::span<const std::string> args, std::string_view command,
@@ -36,7 +27,7 @@ class FlagReader {
         while (next_ < args_.size()) words_.push_back(args_[next_++]);
       } else if (word == "--help" || word == "-h") {
         throw HelpRequested{help_text(index_.fields(), command_)};
-      } else if (looks_like_flag(word)) {
+      } else if (looks_like_flag(word) || looks_like_assignment(word)) {
         read_flag(word);
       } else {
         words_.push_back(word);
@@ -47,10 +38,29 @@ class FlagReader {
   }
 
  private:
+  /// Returns the field that a word names before "=".
+  Spelling meaning_of(const std::string& word) const {
+    return word.starts_with("--") ? index_.find(word.substr(2, word.find('=') - 2)) : Spelling{};
+  }
+
+  /// Returns whether argparse would take the word for a flag: it names a known one before "=", or
+  /// it starts with '-', is not a negative number and contains no space.
+  bool looks_like_flag(const std::string& word) const {
+    if (word.size() < 2 || word[0] != '-') return false;
+    const bool digit =
+        std::isdigit(static_cast<unsigned char>(word[1])) || (word[1] == '.' && word.size() > 2);
+    return meaning_of(word).field != nullptr || (!digit && word.find(' ') == std::string::npos);
+  }
+
+  /// Returns whether a word that is no value is a misspelt "--flag=value with spaces".
+  static bool looks_like_assignment(const std::string& word) {
+    return word.starts_with("--") && word.find('=') < word.find(' ');
+  }
+
   void read_flag(const std::string& word) {
     const auto equals = word.find('=');
     const std::string flag = word.substr(0, equals);
-    const Spelling meaning = flag.starts_with("--") ? index_.find(flag.substr(2)) : Spelling{};
+    const Spelling meaning = meaning_of(word);
     if (!meaning.field) return unknown(flag, equals != std::string::npos);
     const Field& field = *meaning.field;
     std::vector<std::string> values;
@@ -195,13 +205,28 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
 }
 
 std::string notes_text(const ParseResult& parsed) {
-  std::string text;
+  constexpr std::string_view kUseless = "without effect";
+  std::string useless, others;
   for (const auto& [remark, flags] : parsed.notes) {
-    text += "note: ";
+    const bool is_useless = remark.starts_with(kUseless);
+    const std::size_t begin = remark.find_first_not_of(":, ", is_useless ? kUseless.size() : 0);
+    std::string& text = is_useless ? useless : others;
+    text += is_useless ? "  " : "note: ";
     for (std::size_t i = 0; i < flags.size(); ++i) text += (i ? ", " : "") + flags[i];
-    text += ": " + remark + "\n";
+    text += ": " + remark.substr(begin) + "\n";
   }
-  return text;
+  return (useless.empty() ? "" : "accepted without effect:\n" + useless) + others;
+}
+
+void note_unread_fields(const FieldSet& fields, const void* object, ParseResult& parsed) {
+  for (const Field& field : fields.fields) {
+    if (!parsed.is_set(field.name) || !parsed.is_set(field.read_with)) continue;
+    const Field& other = *fields.find_name(field.read_with);
+    const std::string value = join_values(other.get(object));
+    if (std::ranges::count(field.read_with_values, value) == 0)
+      parsed.notes["without effect with " + other.flag() + " " + value].push_back(
+          parsed.origin(field.name).where);
+  }
 }
 
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems) {
@@ -223,6 +248,7 @@ ParseResult parse_command_line(const FieldSet& fields, std::span<const std::stri
   apply_assignments(assignments, object, parsed, problems);
   require_fields(fields, parsed, problems);
   problems.throw_if_any();
+  note_unread_fields(fields, object, parsed);
   return parsed;
 }
 

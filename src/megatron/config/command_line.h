@@ -27,7 +27,7 @@ struct ParseResult {
   /// The origin of each field, by field name. Fields at their default are absent.
   std::map<std::string, Origin, std::less<>> origins;
   /// Notes for stderr, such as "without effect", with the flags that each note is about.
-  std::map<std::string, std::vector<std::string>> notes;
+  Notes notes;
   std::set<std::string, std::less<>> failed;  ///< names of fields with invalid values
 
   /// Returns whether a file, the environment or a flag sets the field.
@@ -61,8 +61,11 @@ std::vector<Assignment> read_flags(const FieldIndex& index, std::span<const std:
 void apply_assignments(std::span<const Assignment> assignments, void* object, ParseResult& parsed,
                        Problems& problems);
 
-/// Returns one line for each note, with its flags: "note: --a, --b: without effect …".
+/// Returns a line for each note, with its flags. Those on flags without effect are one block.
 std::string notes_text(const ParseResult& parsed);
+
+/// Adds a note for each field that another one leaves without effect (FieldBuilder::only_with()).
+void note_unread_fields(const FieldSet& fields, const void* object, ParseResult& parsed);
 
 /// Adds a problem for each required field that was not given.
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);

@@ -1,6 +1,7 @@
 #include "megatron/config/config_file.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -10,6 +11,9 @@
 
 namespace megatron {
 namespace {
+
+/// The sections of Megatron-LM's --yaml-cfg, which are named after its configuration classes.
+constexpr std::array<std::string_view, 2> kClassSections{"language_model", "model_parallel"};
 
 std::string kebab(std::string text) {
   std::replace(text.begin(), text.end(), '_', '-');
@@ -27,12 +31,14 @@ class EntryMatcher {
   EntryMatcher(const FieldIndex& index, std::string source, Problems& problems)
       : index_(index), source_(std::move(source)), problems_(problems) {
     for (const Field& field : index.fields().fields) sections_.insert(section_name(field.group));
+    for (const std::string_view section : kClassSections) sections_.emplace(section);
   }
 
   std::optional<Assignment> match(const FileEntry& entry) {
     const std::string where = source_ + ":" + std::to_string(entry.line) + ": " + entry.key;
     check_section(entry);
-    const Spelling meaning = index_.find(kebab(entry.key));
+    const Spelling meaning = meaning_of(kebab(entry.key));
+    if (!meaning.field && is_left_at_default(entry)) return std::nullopt;
     if (!meaning.field) {
       const std::string near = index_.nearest(kebab(entry.key));
       problems_.add({where, "unknown key",
@@ -53,6 +59,24 @@ class EntryMatcher {
   }
 
  private:
+  /// Megatron-LM names what --no-x turns off x.
+  Spelling meaning_of(const std::string& key) const {
+    if (const Spelling meaning = index_.find(key); meaning.field) return meaning;
+    for (const char* off : {"no-", "disable-"}) {
+      const Spelling meaning = index_.find(off + key);
+      if (meaning.field && meaning.field->is_switch()) return {meaning.field, !meaning.turns_off};
+    }
+    return {};
+  }
+
+  /// Returns whether the entry leaves a member of Megatron-LM's classes, which may be no setting
+  /// here, at its default.
+  static bool is_left_at_default(const FileEntry& entry) {
+    const std::string value = entry.is_null ? "false" : join_values(entry.values);
+    return std::ranges::count(kClassSections, snake(entry.section)) > 0 &&
+           (value == "false" || value == "False");
+  }
+
   void check_section(const FileEntry& entry) {
     if (entry.section.empty() || sections_.contains(snake(entry.section)) ||
         !reported_.insert(entry.section).second)

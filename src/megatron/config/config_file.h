@@ -1,5 +1,6 @@
 // Reads settings from a YAML, JSON or TOML file. Keys are flag names with _ or -, either at the top
-// level or in sections named after the table's groups.
+// level or in sections named after the table's groups, or after the classes of Megatron-LM's
+// --yaml-cfg.
 #pragma once
 
 #include <filesystem>

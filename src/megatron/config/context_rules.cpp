@@ -147,7 +147,9 @@ const Rules& context_rules() {
   static const Rules rules = {
       Rules(wrong_sequence),
       Rules(wrong_levels),
-      tunes({&Parallel::hierarchical_context_parallel_sizes}, has_two_levels),
+      when(has_levels, tunes({&Parallel::hierarchical_context_parallel_sizes}, has_two_levels)),
+      when(without(has_levels),
+           needs(&Parallel::hierarchical_context_parallel_sizes, has_two_levels)),
   };
   return rules;
 }
@@ -193,6 +195,7 @@ const Rules& hybrid_context_rules() {
              {"divides heads, but with ", &Parallel::hybrid_context_parallel,
               " the number of ranks differs from document to document"},
              "use p2p or all_gather"),
+      excludes(hybrid, &Data::sft, {.why = ", whose conversations it does not divide"}),
       refuse({is(&Data::dataloader_type, "cyclic"), hybrid},
              {"orders samples by data-parallel rank, but ", &Parallel::hybrid_context_parallel,
               " divides the samples of a step over all ranks"},

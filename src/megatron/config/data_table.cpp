@@ -1,6 +1,7 @@
 // Declares the flags of data sets, tokenizers and checkpoints.
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
@@ -191,6 +192,7 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
   using Config = TokenizerConfig;
   static const FieldTable<Config> table = [] {
     FieldTable<Config> t;
+    constexpr const char* kType = "tokenizer_type";
     t.group("Tokenizer").following().breaks_resume(kTokens);
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
         .choices({"NullTokenizer", "ByteTokenizer", "GPT2BPETokenizer", "HuggingFaceTokenizer",
@@ -204,7 +206,11 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
          "tokenizer_model", &Config::tokenizer_model,
          "file of the tokenizer, or the folder that contains it: tokenizer.json, a SentencePiece "
          "model, a tiktoken file or tekken.json")
-        .value_name("FILE");
+        .value_name("FILE")
+        .only_with(kType, {"GPT2BPETokenizer", "HuggingFaceTokenizer", "TikTokenizer",
+                           "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer",
+                           "BertWordPieceLowerCase", "BertWordPieceCase", "SFTTokenizer",
+                           "MultimodalTokenizer"});
     t.field("vocab_file", &Config::vocab_file,
             "vocab.json in GPT-2's format, or vocab.txt in BERT's")
         .value_name("FILE");
@@ -213,10 +219,12 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
             "pattern that splits text for a tiktoken file: r50k_base, p50k_base, cl100k_base, "
             "o200k_base, llama3, qwen, tekken, v1, v2 or a regular expression; none: that of the "
             "file")
-        .value_name("NAME");
+        .value_name("NAME")
+        .only_with(kType, {"TikTokenizer"});
     t.field("tiktoken_num_special_tokens", &Config::tiktoken_num_special_tokens,
             "number of special tokens before the vocabulary of Megatron's TikTokenizer")
-        .between(7, 1 << 20);
+        .between(7, 1 << 20)
+        .only_with(kType, {"TikTokenizer"});
     t.field(
         "tokenizer_special_tokens", &Config::tokenizer_special_tokens,
         "special tokens to add to tokenizer.json, or the first ones of Megatron's TikTokenizer, "
@@ -225,14 +233,17 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
             "text around the messages of a conversation, for MultimodalTokenizer; llama3, chatml, "
             "nemotron6-moe: the chat template of --tokenizer-model")
         .choices({"mistral", "llama3", "llama3p1", "llama3p2", "nvlm-yi-34b", "chatml", "qwen2p0",
-                  "qwen2p5", "nemotron5", "nemotron5-aligned", "nemotron6-moe"});
+                  "qwen2p5", "nemotron5", "nemotron5-aligned", "nemotron6-moe"})
+        .only_with(kType, {"MultimodalTokenizer"});
     t.field("image_tag_type", &Config::image_tag_type,
             "tags that MultimodalTokenizer writes around each <image>; nvlm: <Image> and </Image>; "
             "internvl: <img> and </img>; none: no tags")
-        .choices({"", "nvlm", "internvl"});
+        .choices({"", "nvlm", "internvl"})
+        .only_with(kType, {"MultimodalTokenizer"});
     t.field("force_system_message", &Config::force_system_message,
             "begin each conversation of MultimodalTokenizer with the format's own system message, "
-            "which only qwen2p0 and qwen2p5 have; other formats are unchanged");
+            "which only qwen2p0 and qwen2p5 have; other formats are unchanged")
+        .only_with(kType, {"MultimodalTokenizer"});
     t.field("tokenizer_metadata", &Config::tokenizer_metadata,
             "tokenizer_metadata.json of Megatron Core, whose \"library\" names the type of the "
             "tokenizer and whose \"chat_template\" replaces that of the model")
@@ -240,15 +251,19 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
         .breaks_resume("its chat template makes samples, its library chooses the tokenizer");
     t.field("tokenizer_hf_no_include_special_tokens",
             &Config::tokenizer_hf_no_include_special_tokens,
-            "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos");
+            "leave out the tokens that a tokenizer.json adds at the ends of a text, such as bos")
+        .only_with(kType, {"HuggingFaceTokenizer", "GPT2BPETokenizer", "BertWordPieceLowerCase",
+                           "BertWordPieceCase"});
     t.field("null_tokenizer_eod_id", &Config::null_tokenizer_eod_id,
             "id of NullTokenizer that ends a document; none: the last of --vocab-size")
         .between(0, kMaxSize)
-        .breaks_resume("documents end at another id");
+        .breaks_resume("documents end at another id")
+        .only_with(kType, {"NullTokenizer"});
     t.field("null_tokenizer_pad_id", &Config::null_tokenizer_pad_id,
             "id of NullTokenizer that fills samples; -1: there is none")
         .between(-1, kMaxSize)
-        .breaks_resume("another id fills samples");
+        .breaks_resume("another id fills samples")
+        .only_with(kType, {"NullTokenizer"});
     t.following().on_resume("");
     t.field(
          "vocab_size", &Config::vocab_size,
@@ -275,7 +290,9 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
         .differs_silently()
-        .note(kOnlyEvaluates);
+        .note(kOnlyEvaluates)
+        .note({[](const Settings& s) { return s.checkpoint->save.empty(); },
+               "without effect: it is empty, so nothing is saved"});
     t.field("save_interval", &Config::save_interval, "number of iterations between checkpoints")
         .between(1, kMaxSize)
         .alias("persistent-save-interval")
@@ -312,7 +329,9 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
     t.field("load", &Config::load, "folder of checkpoints, or Hugging Face folder, to load from")
         .value_name("DIR")
         .differs_silently()
-        .left_out_of_check("--load (weights are drawn)");
+        .left_out_of_check("--load (weights are drawn)")
+        .note({[](const Settings& s) { return s.checkpoint->load.empty(); },
+               "without effect: it is empty, so nothing is loaded"});
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
         .between(0, kMaxSize)
         .differs_silently();

@@ -29,8 +29,7 @@ std::vector<std::string> values_of(const Field& field, const std::string& text) 
 
 }  // namespace
 
-std::vector<Assignment> read_environment(const FieldIndex& index, char** environment,
-                                         std::map<std::string, std::vector<std::string>>& notes,
+std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, Notes& notes,
                                          Problems& problems) {
   std::vector<Assignment> assignments;
   for (char** entry = environment; *entry; ++entry) {

@@ -9,8 +9,7 @@ namespace megatron {
 /// Returns one assignment for each variable MEGATRON_X that names a field. List items are separated
 /// by spaces. A name that differs from a setting by one or two letters is added to `problems`; any
 /// other unknown name is added to `notes`.
-std::vector<Assignment> read_environment(const FieldIndex& index, char** environment,
-                                         std::map<std::string, std::vector<std::string>>& notes,
+std::vector<Assignment> read_environment(const FieldIndex& index, char** environment, Notes& notes,
                                          Problems& problems);
 
 }  // namespace megatron

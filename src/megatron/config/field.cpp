@@ -63,18 +63,17 @@ const Field* FieldSet::find_name(std::string_view name) const {
 }
 
 void assign(const Field& field, void* object, std::span<const std::string> values) {
+  std::vector<std::string> parts(values.begin(), values.end());
   const bool unset = field.is_optional && values.size() == 1 && is_none(values[0]);
   if (!unset) {
     const bool numeric = field.kind == ValueKind::integer || field.kind == ValueKind::number;
-    const std::vector<std::string> parts =
-        field.is_list && numeric ? split_numbers(values)
-                                 : std::vector<std::string>(values.begin(), values.end());
+    if (field.is_list && (numeric || !field.choices.empty())) parts = split_numbers(values);
     for (const std::string& value : parts) {
       check_choice(field, value);
       check_bounds(field, value);
     }
   }
-  field.set(object, values);
+  field.set(object, parts);
 }
 
 void copy_values(const Field& field, std::vector<std::string> values, void* object) {

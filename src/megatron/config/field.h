@@ -59,6 +59,8 @@ struct Field {
   std::vector<std::string> older_names;  ///< aliases with "--" that are noted when they are given
   std::string note;                      ///< printed once on stderr if the field is given
   std::vector<ConditionalNote> conditional_notes;
+  std::string_view read_with;  ///< another field: given other values, this one has no effect
+  std::vector<std::string_view> read_with_values;
   ValueKind kind = ValueKind::text;
   bool is_list = false;        ///< takes values up to the next flag
   bool is_repeatable = false;  ///< each occurrence of the flag appends one value to the list

@@ -9,16 +9,17 @@
 namespace megatron {
 namespace {
 
-/// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT and torchtitan.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kOtherNames{{
+/// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT, torchtitan and forks of
+/// Megatron-LM, or words on what to do instead.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kOtherNames{{
     {"learning-rate", "lr"},
     {"max-steps", "train-iters"},
     {"steps", "train-iters"},
     {"iterations", "train-iters"},
     {"max-iters", "train-iters"},
-    {"epochs", "train-samples"},
-    {"num-epochs", "train-samples"},
-    {"num-train-epochs", "train-samples"},
+    {"epochs", "train-epochs"},
+    {"num-epochs", "train-epochs"},
+    {"num-train-epochs", "train-epochs"},
     {"train-batch-size", "global-batch-size"},
     {"per-device-train-batch-size", "micro-batch-size"},
     {"gradient-accumulation-steps", "global-batch-size"},
@@ -41,7 +42,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 37> kOtherNa
     {"context-length", "seq-length"},
     {"layers", "num-layers"},
     {"heads", "num-attention-heads"},
-    {"num-key-value-heads", "num-query-groups"},
+    {"num-key-value-heads", "use --group-query-attention --num-query-groups N"},
+    {"pad-vocab-size-to", "padded-vocab-size"},
+    {"train-weighted-split-paths-path", "per-split-data-args-path"},
+    {"use-mpi", "leave it out: `megatron launch` or the environment of mpirun places the ranks"},
+    {"embed-layernorm", "leave it out: no norm follows the embedding in this version"},
+    {"deepspeed", "leave it out: --zero-stage N shards state, gradients and weights"},
+    {"trigger-path", "leave it out: SIGTERM and SIGUSR1 make a run save and exit"},
+    {"use-dynamic-batch-size",
+     "leave it out: --sft-packing-strategy and --document-packing-strategy fill samples"},
     {"intermediate-size", "ffn-hidden-size"},
     {"rope-theta", "rotary-base"},
     {"tokenizer", "tokenizer-model"},
@@ -100,6 +109,7 @@ std::string FieldIndex::nearest(const std::string& spelling) const {
 
 std::string FieldIndex::suggestion(const std::string& spelling, std::string_view command) const {
   for (const auto& [other, ours] : kOtherNames) {
+    if (spelling == other && ours.find(' ') != std::string_view::npos) return std::string(ours);
     if (spelling == other && find(std::string(ours)).field != nullptr)
       return "did you mean --" + std::string(ours) + "?";
   }

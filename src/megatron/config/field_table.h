@@ -84,6 +84,12 @@ class FieldBuilder {
     return field_.conditional_notes.push_back(note), *this;
   }
 
+  /// Notes that the field has no effect if `other` is given a value that is none of these.
+  FieldBuilder& only_with(std::string_view other, std::vector<std::string_view> values) {
+    field_.read_with = other;
+    return field_.read_with_values = std::move(values), *this;
+  }
+
   /// Says which part the field has in the architecture.
   FieldBuilder& architecture(ArchitectureRole role) { return field_.architecture = role, *this; }
   /// Marks a member of the architecture that has its default where a checkpoint lacks it.

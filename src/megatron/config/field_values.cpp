@@ -7,8 +7,12 @@
 namespace megatron {
 namespace {
 
-/// Python allows single underscores between digits; charconv does not.
-std::optional<std::string> without_underscores(const std::string& text) {
+/// Python allows single underscores between digits and white space around a number; charconv does
+/// not.
+std::optional<std::string> plain_number(const std::string& padded) {
+  constexpr const char* kSpace = " \t\n\v\f\r";
+  const std::size_t first = std::min(padded.find_first_not_of(kSpace), padded.size());
+  const std::string text = padded.substr(first, padded.find_last_not_of(kSpace) + 1 - first);
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {
@@ -25,7 +29,7 @@ std::optional<std::string> without_underscores(const std::string& text) {
 
 template <class V>
 std::pair<V, std::errc> convert(const std::string& text) {
-  const auto plain = without_underscores(text);
+  const auto plain = plain_number(text);
   V value{};
   if (!plain || plain->empty()) return {value, std::errc::invalid_argument};
   const char* first =
@@ -61,6 +65,11 @@ double number_value(const std::string& text) {
   if (code != std::errc{} || !std::isfinite(value))
     throw FieldError{"must be a number, got '" + text + "'"};
   return value;
+}
+
+std::optional<double> float_value(const std::string& text) {
+  const auto [value, code] = convert<double>(text);
+  return code == std::errc{} ? std::optional(value) : std::nullopt;
 }
 
 std::string number_text(double value) {

@@ -22,9 +22,12 @@ template <class E>
 struct EnumNames;
 
 bool boolean_value(const std::string& text);  ///< true/false, yes/no, on/off, 1/0
-/// Parses a decimal integer as Python's int() does: a sign and single underscores are allowed.
+/// Parses a decimal integer as Python's int() does: a sign, single underscores and white space
+/// around it are allowed.
 std::int64_t integer_value(const std::string& text);
 double number_value(const std::string& text);  ///< finite decimal number
+/// Parses a number as Python's float() does, also "inf" and "nan"; nullopt: it is none.
+std::optional<double> float_value(const std::string& text);
 std::string number_text(double value);         ///< shortest text that parses to the same double
 bool is_none(const std::string& text);         ///< "none", "None" or "null"
 
@@ -42,7 +45,7 @@ using IntegerPair = std::array<std::int64_t, 2>;
 IntegerPair pair_value(std::span<const std::string> values);
 /// Returns the only value. Throws FieldError if there are none or several.
 const std::string& single_value(std::span<const std::string> values);
-/// Splits a list of numbers at commas and spaces, after removing one pair of [ ] or ( ).
+/// Splits a list of numbers or names at commas and spaces, after removing one pair of [ ] or ( ).
 std::vector<std::string> split_numbers(std::span<const std::string> values);
 
 /// Parses one value of type V.

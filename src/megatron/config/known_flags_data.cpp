@@ -186,7 +186,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
     {refused, "splits encoder-decoder models, which are not in this version", "leave it out",
      "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "reads a format of its own", "use --config with flat keys", "yaml-cfg=-"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards",
      "use --tensor-model-parallel-size",

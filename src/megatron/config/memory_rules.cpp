@@ -67,9 +67,11 @@ Rules rules_without_plan() {
               is(&Parallel::tensor_model_parallel_size, "1")},
              {"needs ", &Parallel::tensor_model_parallel_size, " above 1"},
              {"leave ", &Recompute::distribute_saved_activations, " out"}),
-      when(full(), when(&Parallel::tensor_model_parallel_size,
-                        idle({&Recompute::distribute_saved_activations},
-                             &Parallel::sequence_parallel, {.why = ", which keeps slices"}))),
+      when(full(),
+           when(&Parallel::tensor_model_parallel_size,
+                excludes(&Recompute::distribute_saved_activations, &Parallel::sequence_parallel,
+                         {.why = ", which keeps slices",
+                          .fix = {"leave ", &Recompute::distribute_saved_activations, " out"}}))),
   };
 }
 
@@ -212,8 +214,8 @@ const Rules& recomputed_module_rules() {
   static const Rules of_dense_models = {
       refuse({&Recompute::moe_layer_recompute}, "needs a model with experts",
              {"leave it out, or add ", &Moe::num_experts}),
-      refuse({&Offload::offload_modules, offloads_parts_of_experts},
-             "expert_fc1 and moe_act need a model with experts", use_mlp),
+      note({&Offload::offload_modules, offloads_parts_of_experts},
+           "without effect: expert_fc1 and moe_act are parts of experts"),
       refuse({&Recompute::recompute_modules, has_modules_of_experts,
               without(&Recompute::moe_layer_recompute)},
              "moe, moe_act and shared_experts need a model with experts", use_mlp),

@@ -94,6 +94,8 @@ bool has_odd_rotation(S s) {
 
 Rules position_rules() {
   const auto is_scaled = [](S s) { return s.model->rope_scaling_type != RopeScaling::none; };
+  const auto is_llama3 = [](S s) { return s.model->rope_scaling_type == RopeScaling::llama3; };
+  const auto is_yarn = [](S s) { return s.model->rope_scaling_type == RopeScaling::yarn; };
   const auto is_reversed = [](S s) {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
            s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
@@ -110,8 +112,23 @@ Rules position_rules() {
              " head channels is ", rotary_channels, ", not an even number above 0"},
             {"change ", &Model::rotary_percent, " or ", &Model::kv_channels},
             {&Model::hidden_size, &Model::num_attention_heads, &Model::position_embedding_type}}),
-      refuse({{is_scaled, "rotary scaling"}, without(is_rotary)}, "needs rotary positions",
-             {"add ", &Model::position_embedding_type, " rope, or leave the scaling out"}),
+      tunes({{is_scaled, "rotary scaling"},
+             &Model::rotary_base,
+             &Model::rotary_percent,
+             &Model::rotary_interleaved},
+            {is_rotary, {&Model::position_embedding_type, " rope"}}),
+      when(is_rotary,
+           {tunes({&Model::rope_scaling_factor},
+                  {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
+            tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},
+                  {is_llama3, &Legacy::use_rope_scaling}),
+            tunes({&Model::rope_original_max_position_embeddings},
+                  {[=](S s) { return is_llama3(s) || is_yarn(s); },
+                   {&Legacy::use_rope_scaling, " and no YaRN"}}),
+            tunes({&Model::yarn_beta_fast, &Model::yarn_beta_slow, &Model::yarn_mscale,
+                   &Model::yarn_mscale_all_dim, &Model::yarn_correction_range_round_to_int,
+                   &Model::yarn_attention_factor},
+                  {is_yarn, "YaRN"})}),
       rule(is_reversed, {&Model::rope_high_freq_factor,
                          {value(&Model::rope_high_freq_factor), " is not above ",
                           with_value(&Model::rope_low_freq_factor)},
@@ -169,7 +186,7 @@ Rules attention_rules() {
                                 {"names ", num_window_layers, " layers, ", &Model::num_layers,
                                  " is ", value(&Model::num_layers)},
                                 "list every layer once"}),
-      needs(&Model::window_attn_skip_freq, &Model::window_size),
+      tunes({&Model::window_attn_skip_freq}, &Model::window_size),
       excludes(&Model::apply_residual_connection_post_layernorm,
                is(&Model::norm_placement, "post")),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),

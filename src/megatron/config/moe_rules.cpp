@@ -16,25 +16,18 @@ using namespace rules;
 
 const MoeConfig& moe(S s) { return s.model->moe; }
 
-/// The settings that ask for experts and that differ from their defaults.
-Condition flags_of_experts() {
-  std::vector<Condition> flags;
-  for (const Field& field : moe_table().set().fields)
-    if (!is_harmless_without_experts(field.name)) flags.emplace_back(Setting(field.member));
-  return any(flags);
-}
-
 Rules dense_rules() {
   const Wording why = {.why = ", but every MLP of the model is dense"};
-  const Condition divided_experts = {
-      [](S s) { return s.parallel->expert_tensor_parallel_size.value_or(1) > 1; },
-      with_value(&Parallel::expert_tensor_parallel_size),
-      {}};
-  return {
-      needs(flags_of_experts(), &Moe::num_experts, why),
+  const std::vector<Condition> refused = {&Moe::ffn_hidden_size, &Moe::latent_size,
+                                          &Moe::expert_placement_interval, &Moe::use_upcycling};
+  Rules rules = {
+      needs(any(refused), &Moe::num_experts, why),
       needs(valued(&Parallel::expert_model_parallel_size), &Moe::num_experts, why),
-      needs(divided_experts, &Moe::num_experts, why),
+      tunes({&Parallel::expert_tensor_parallel_size}, &Moe::num_experts),
   };
+  for (const Field& field : moe_table().set().fields)
+    rules.add(when(without(any(refused)), tunes({Setting(field.member)}, &Moe::num_experts)));
+  return rules;
 }
 
 Rules expert_parallel_rules() {
@@ -84,12 +77,15 @@ Rules layer_rules() {
       excludes(
           is(&Model::norm_placement, "post"), &Moe::num_experts,
           {.fix = {"use ", &Model::norm_placement, " pre, or leave ", &Moe::num_experts, " out"}}),
-      needs(&Moe::shared_expert_gate, &Moe::shared_expert_intermediate_size),
-      needs(&Moe::shared_expert_overlap, &Moe::shared_expert_intermediate_size),
-      excludes(&Moe::shared_expert_overlap, is(&Moe::token_dispatcher_type, "allgather"),
-               {.why = ", the default", .fix = {"add ", &Moe::token_dispatcher_type, " alltoall"}}),
+      tunes({&Moe::shared_expert_gate, &Moe::shared_expert_overlap},
+            &Moe::shared_expert_intermediate_size),
+      when(&Moe::shared_expert_intermediate_size,
+           excludes(&Moe::shared_expert_overlap, is(&Moe::token_dispatcher_type, "allgather"),
+                    {.why = ", the default",
+                     .fix = {"add ", &Moe::token_dispatcher_type, " alltoall"}})),
       needs(&Moe::pad_expert_input_to_capacity, &Moe::expert_capacity_factor,
             {.fix = {"add ", &Moe::expert_capacity_factor, " 1"}}),
+      tunes({&Moe::token_drop_policy}, &Moe::expert_capacity_factor),
   };
 }
 

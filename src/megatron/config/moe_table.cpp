@@ -1,15 +1,10 @@
 // Declares the flags of mixture-of-experts layers: experts, router, load balancing, capacity and
 // dispatch of tokens.
-#include <algorithm>
-
-#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/moe_config.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 
 namespace megatron {
@@ -17,15 +12,6 @@ namespace {
 
 using Config = MoeConfig;
 using Table = FieldTable<Config>;
-
-/// Returns whether the flags alone give experts. With --load the checkpoint decides.
-bool has_experts(const Settings& s) {
-  return s.checkpoint->load.empty() && s.model->moe.num_experts > 0;
-}
-
-constexpr ConditionalNote kNoExperts{
-    [](const Settings& s) { return s.checkpoint->load.empty() && s.model->moe.num_experts == 0; },
-    "without effect: there is no --num-experts"};
 
 /// Declares a size that is 0 when it is "none".
 FieldBuilder add_size(Table& t, std::string name, std::int64_t Config::*member, std::string help) {
@@ -98,10 +84,7 @@ void add_router(Table& t) {
                "multiply the probabilities of the selected experts by this factor");
   add_optional(t, "moe_router_num_groups", &Config::router_num_groups,
                "number of equal groups of experts for --moe-router-group-topk")
-      .at_most(kMaxLayers)
-      .note(kNoExperts)
-      .note({[](const Settings& s) { return has_experts(s) && !s.model->moe.router_group_topk; },
-             "without effect: there is no --moe-router-group-topk"});
+      .at_most(kMaxLayers);
   add_optional(t, "moe_router_group_topk", &Config::router_group_topk,
                "number of groups from which the experts of a token are selected")
       .at_most(kMaxLayers);
@@ -112,21 +95,14 @@ void add_router(Table& t) {
   t.following().architecture(ArchitectureRole::training);
   t.field("moe_router_bias_update_rate", &Config::router_bias_update_rate,
           "change of an expert's bias after each step, toward the mean number of tokens")
-      .at_least(0)
-      .note(kNoExperts)
-      .note({[](const Settings& s) {
-               return has_experts(s) && !s.model->moe.router_enable_expert_bias;
-             },
-             "without effect: there is no --moe-router-enable-expert-bias"});
+      .at_least(0);
   t.field("moe_router_dtype", &Config::router_dtype,
           "data type of the router's logits; none: fp32, from operands of the model's data type")
       .none_is("none")
-      .choices({"fp32", "fp64"})
-      .note(kNoExperts);
+      .choices({"fp32", "fp64"});
   t.field("moe_router_force_load_balancing", &Config::router_force_load_balancing,
           "route tokens at random instead of by the router, to measure speed only")
-      .architecture(ArchitectureRole::none)
-      .note(kNoExperts);
+      .architecture(ArchitectureRole::none);
 }
 
 void add_balancing(Table& t) {
@@ -136,17 +112,11 @@ void add_balancing(Table& t) {
           "global batch; sinkhorn: balanced assignment of the tokens")
       .otherwise(
           "use one of these; in place of quantile_balancing, which is not in this version, use "
-          "aux_loss or --moe-router-enable-expert-bias")
-      .note(kNoExperts);
+          "aux_loss or --moe-router-enable-expert-bias");
   t.field("moe_aux_loss_coeff", &Config::aux_loss_coeff,
           "coefficients of the auxiliary losses, one for each --moe-router-load-balancing-type; "
           "1e-2 is a good start")
-      .at_least(0)
-      .note({[](const Settings& s) {
-               return has_experts(s) &&
-                      s.model->moe.router_load_balancing_type == std::vector{LoadBalancing::none};
-             },
-             "without effect: --moe-router-load-balancing-type is none"});
+      .at_least(0);
   t.field("moe_z_loss_coeff", &Config::z_loss_coeff,
           "coefficient of the z-loss, which keeps the router's logits small; 1e-3 is a good start")
       .at_least(0);
@@ -175,11 +145,7 @@ void add_capacity(Table& t) {
           "pad the tokens of each expert to its capacity; requires --moe-expert-capacity-factor");
   t.field("moe_token_drop_policy", &Config::token_drop_policy,
           "tokens to drop beyond the capacity; probs: those with the lowest probabilities; "
-          "position: those at the end of the microbatch")
-      .note(kNoExperts)
-      .note(
-          {[](const Settings& s) { return has_experts(s) && !s.model->moe.expert_capacity_factor; },
-           "without effect: there is no --moe-expert-capacity-factor"});
+          "position: those at the end of the microbatch");
   t.field("moe_apply_probs_on_input", &Config::apply_probs_on_input,
           "multiply the input of an expert by the token's probability, not the output; requires "
           "--moe-router-topk 1")
@@ -189,16 +155,14 @@ void add_capacity(Table& t) {
 void add_dispatch(Table& t) {
   t.following().architecture(ArchitectureRole::none);
   t.field("moe_token_dispatcher_type", &Config::token_dispatcher_type,
-          "collective that sends tokens to the ranks of their experts")
-      .note(kNoExperts);
+          "collective that sends tokens to the ranks of their experts");
   t.field("moe_shared_expert_overlap", &Config::shared_expert_overlap,
           "compute the shared experts while tokens are sent; requires --moe-token-dispatcher-type "
           "alltoall or flex");
   t.field(
-       "moe_per_layer_logging", &Config::per_layer_logging,
-       "log the auxiliary losses, the z-loss and the load of every expert for each layer; megatron "
-       "report draws the loads as a heat map")
-      .note(kNoExperts);
+      "moe_per_layer_logging", &Config::per_layer_logging,
+      "log the auxiliary losses, the z-loss and the load of every expert for each layer; megatron "
+      "report draws the loads as a heat map");
 }
 
 void add_placement(Table& t) {
@@ -235,11 +199,6 @@ const FieldTable<MoeConfig>& moe_table() {
     return t;
   }();
   return table;
-}
-
-bool is_harmless_without_experts(std::string_view name) {
-  const auto& notes = moe_table().set().find_name(name)->conditional_notes;
-  return std::ranges::count(notes, kNoExperts.text, &ConditionalNote::text) > 0;
 }
 
 }  // namespace megatron

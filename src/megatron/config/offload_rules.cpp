@@ -29,13 +29,6 @@ bool has_sharded_state(S s) {
   return stage == 1 || stage == 2;
 }
 
-Words offload_to_add(S s) {
-  if (is_planned(*s.memory))
-    return {"add ", &Offload::cpu_offloading, " ", to_add(&Offload::cpu_offloading_activations),
-            ", because the plan says what becomes of activations"};
-  return {"add ", &Offload::cpu_offloading, " or ", &Offload::cpu_offloading_num_layers};
-}
-
 /// Returns what to add: offload in the plan that is given, or else one of the flags.
 Words offload_to_add_to_plan(S s, const Words& flags) {
   if (s.memory->activation_plan.empty()) return "add " + flags;
@@ -45,48 +38,32 @@ Words something_to_offload(S s) {
   return offload_to_add_to_plan(s, {&Offload::cpu_offloading, ", ", &Offload::optimizer_cpu_offload,
                                     " or ", &Memory::memory_budget});
 }
-Words layers_to_offload(S s) {
-  return offload_to_add_to_plan(
-      s, {&Offload::cpu_offloading, " or ", &Offload::fine_grained_activation_offloading});
-}
-
-/// Refuses `one` together with `other`, which would have nothing to offload.
-Rules leaves_nothing(const Condition& one, const Condition& other) {
-  return refuse({one, other}, "leaves " + other.words + " nothing to offload",
-                "give a share above 0, or leave both out");
-}
-
 }  // namespace
 
 const Rules& offload_rules() {
-  static const Words is_alone = {"says what ", &Offload::cpu_offloading,
-                                 " moves, which is not given"};
   static const Rules rules = {
-      needs(&Offload::offload_modules, &Offload::fine_grained_activation_offloading),
-      needs(&Offload::activation_offload_fraction, &Offload::fine_grained_activation_offloading),
+      tunes({&Offload::offload_modules, &Offload::activation_offload_fraction},
+            &Offload::fine_grained_activation_offloading),
       refuse({&Offload::fine_grained_activation_offloading, without(&Offload::offload_modules)},
              "names no part of a layer",
              {"add ", &Offload::offload_modules, ", for example core_attn"}),
       refuse({&Offload::fine_grained_activation_offloading, offloads_whole_layers},
              {"offloads parts of layers, and ", &Offload::cpu_offloading, " whole layers"},
              "choose one of them"),
-      refuse({&Offload::cpu_offloading_weights, without(offloads_whole_layers)}, is_alone,
-             offload_to_add),
-      refuse({&Offload::cpu_offloading_activations, without(&Offload::cpu_offloading_weights),
-              without(offloads_whole_layers)},
-             is_alone, offload_to_add),
+      tunes({&Offload::cpu_offloading_weights, &Offload::cpu_offloading_activations},
+            {offloads_whole_layers, &Offload::cpu_offloading}),
       refuse({&Offload::cpu_offloading_activations, &Offload::cpu_offloading,
               without(&Offload::cpu_offloading_weights)},
              {"leaves ", &Offload::cpu_offloading, " nothing to offload"},
              {"add ", &Offload::cpu_offloading_weights, ", or leave both out"}),
-      leaves_nothing(is(&Offload::optimizer_offload_fraction, "0"),
-                     &Offload::optimizer_cpu_offload),
-      leaves_nothing(is(&Offload::activation_offload_fraction, "0"),
-                     &Offload::fine_grained_activation_offloading),
-      refuse({&Offload::cpu_offloading_weights, without(&Training::bf16), without(&Training::fp16)},
+      idle({&Offload::optimizer_cpu_offload}, is(&Offload::optimizer_offload_fraction, "0")),
+      idle({&Offload::fine_grained_activation_offloading},
+           is(&Offload::activation_offload_fraction, "0")),
+      refuse({&Offload::cpu_offloading_weights, offloads_whole_layers, without(&Training::bf16),
+              without(&Training::fp16)},
              "is for weights of 16 bits: those of 32 bits are the optimizer's main weights",
              {"add ", &Training::bf16, ", or leave ", &Offload::cpu_offloading_weights, " out"}),
-      refuse({&Offload::cpu_offloading_weights, has_sharded_state},
+      refuse({&Offload::cpu_offloading_weights, offloads_whole_layers, has_sharded_state},
              {"with ", stage_flag,
               " needs sharded weights: otherwise every update gathers all weights in memory"},
              {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"}),
@@ -94,9 +71,8 @@ const Rules& offload_rules() {
       refuse({&Offload::offload_folder, without(&Offload::offload_modules), without(offloads)},
              "has no effect: nothing is offloaded",
              {something_to_offload, ", or leave ", &Offload::offload_folder, " out"}),
-      refuse({&Offload::min_offloaded_tensor_size, without(may_offload_layers)},
-             "has no effect: no activations are offloaded",
-             {layers_to_offload, ", or leave ", &Offload::min_offloaded_tensor_size, " out"}),
+      note({&Offload::min_offloaded_tensor_size, without(may_offload_layers)},
+           "without effect: no activations are offloaded"),
       when(&Model::num_layers, at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
                                        {.fix = {"give at most the layers of a pipeline stage, or ",
                                                 &Offload::cpu_offloading, " for all"}})),

@@ -23,6 +23,10 @@ bool has_effective_scale(S s) {
   return scale > 0 && scale != 1;
 }
 
+bool has_dynamic_scale(S s) {
+  return s.training->fp16 && s.training->loss_scale.loss_scale.value_or(0) == 0;
+}
+
 }  // namespace
 
 const Rules& optimizer_settings_rules() {
@@ -34,6 +38,9 @@ const Rules& optimizer_settings_rules() {
              &Optimizer::adafactor_clip_threshold, &Optimizer::adafactor_eps1,
              &Optimizer::adafactor_eps2, &Optimizer::adafactor_scale_parameter},
             adafactor),
+      tunes({&Optimizer::adam_beta1, &Optimizer::adam_beta2, &Optimizer::adam_eps},
+            is(&Optimizer::optimizer, "adam")),
+      tunes({&Optimizer::sgd_momentum}, is(&Optimizer::optimizer, "sgd")),
       excludes(&Offload::optimizer_cpu_offload, adafactor,
                {.why = ", which needs whole matrices and keeps two vectors of state for each",
                 .fix = {"leave ", &Offload::optimizer_cpu_offload, " out, or use ",
@@ -54,14 +61,17 @@ const Rules& precision_rules() {
   static const Rules rules = {
       excludes(&Training::bf16, &Training::fp16,
                {.fix = {"give one of the two; ", &Training::bf16, " needs no loss scale"}}),
-      needs(&Training::grad_reduce_in_bf16, &Training::bf16, {.why = kBf16Gradients}),
-      excludes(&Training::grad_reduce_in_bf16, &Training::accumulate_allreduce_grads_in_fp32),
-      refuse({{has_effective_scale, &LossScale::loss_scale},
-              without(&Training::bf16),
-              without(&Training::fp16)},
-             {value(&LossScale::loss_scale), " has no effect in fp32, which needs no loss scaling"},
-             {"add ", &Training::fp16, ", or leave ", &LossScale::loss_scale, " out"}),
-      at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale),
+      tunes({&Training::grad_reduce_in_bf16}, &Training::bf16, {.why = kBf16Gradients}),
+      when(&Training::bf16,
+           idle({&Training::accumulate_allreduce_grads_in_fp32}, &Training::grad_reduce_in_bf16)),
+      note({{has_effective_scale, with_value(&LossScale::loss_scale)},
+            without(&Training::bf16),
+            without(&Training::fp16)},
+           "without effect in fp32, which needs no loss scaling"),
+      when(has_dynamic_scale, at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale)),
+      tunes({&LossScale::initial_loss_scale, &LossScale::min_loss_scale,
+             &LossScale::loss_scale_window, &LossScale::hysteresis},
+            {has_dynamic_scale, "dynamic loss scale, as --fp16 has without --loss-scale"}),
       needs(small_states, &Optimizer::use_precision_aware_optimizer),
       needs(is(&Optimizer::main_grads_dtype, "bf16"), &Training::bf16, {.why = kBf16Gradients}),
       excludes(is(&Optimizer::main_grads_dtype, "bf16"),
@@ -74,7 +84,7 @@ const Rules& precision_rules() {
       refuse({valued(&Optimizer::main_params_dtype)},
              "is not in this version: fp16 would lose small updates",
              {"leave ", &Optimizer::main_params_dtype, " out, so that main weights are fp32"}),
-      tunes({&Optimizer::use_precision_aware_optimizer}, is(&Optimizer::optimizer, "adam")),
+      needs(&Optimizer::use_precision_aware_optimizer, is(&Optimizer::optimizer, "adam")),
   };
   return rules;
 }

@@ -52,7 +52,8 @@ Rules data_parallel_rules() {
       needs(&Parallel::overlap_param_gather, sharded),
       needs(&Parallel::overlap_param_gather, &Parallel::overlap_grad_reduce),
       needs(&Parallel::num_distributed_optimizer_instances, sharded),
-      needs(&Parallel::ddp_reduce_scatter_with_fp32_accumulation, sharded,
+      tunes({&Parallel::ddp_grad_compression_rank}, low_rank),
+      tunes({&Parallel::ddp_reduce_scatter_with_fp32_accumulation}, sharded,
             {.why = ", which scatters gradients"}),
   };
 }

@@ -14,9 +14,6 @@ namespace {
 constexpr ConditionalNote kNoTensorParallelism{
     [](const Settings& s) { return s.parallel->tensor_model_parallel_size == 1; },
     "is turned off: --tensor-model-parallel-size is 1"};
-constexpr ConditionalNote kNoPipeline{
-    [](const Settings& s) { return s.parallel->pipeline_model_parallel_size == 1; },
-    "without effect: --pipeline-model-parallel-size is 1"};
 
 void add_tensor_fields(FieldTable<ParallelConfig>& t) {
   using Config = ParallelConfig;
@@ -58,8 +55,7 @@ void add_schedule_fields(FieldTable<ParallelConfig>& t) {
              "without effect: the schedule has one chunk per rank, or an order of its own"});
   t.field("overlap_p2p_communication", &Config::overlap_p2p_communication,
           "do not overlap the communication between stages with computation")
-      .alias("overlap-p2p-comm")
-      .note(kNoPipeline);
+      .alias("overlap-p2p-comm");
 }
 
 void add_stage_fields(FieldTable<ParallelConfig>& t) {
@@ -81,11 +77,9 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
       .alias("num-layers-in-last-pipeline-stage");
   t.field("account_for_embedding_in_pipeline_split",
           &Config::account_for_embedding_in_pipeline_split,
-          "count the embedding as a layer when layers are divided")
-      .note(kNoPipeline);
+          "count the embedding as a layer when layers are divided");
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
-          "count the output layer with the loss as a layer when layers are divided")
-      .note(kNoPipeline);
+          "count the output layer with the loss as a layer when layers are divided");
   t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
           "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
           "stage; x*n and (...)*n repeat");
@@ -126,9 +120,7 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
       .left_out_of_check("--ddp-grad-compression");
   t.field("ddp_grad_compression_rank", &Config::ddp_grad_compression_rank,
           "rank of the factors with --ddp-grad-compression low-rank")
-      .between(1, 1024)
-      .note({[](const Settings& s) { return s.parallel->ddp_grad_compression != "low-rank"; },
-             "without effect: there is no --ddp-grad-compression low-rank"});
+      .between(1, 1024);
   t.field("check_weight_hash_across_dp_replicas_interval",
           &Config::check_weight_hash_across_dp_replicas_interval,
           "number of iterations between checks that all replicas have equal weights, which is also "

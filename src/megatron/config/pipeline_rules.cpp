@@ -103,6 +103,10 @@ Rules flag_rules() {
              {"there is no pipeline, ", &Parallel::pipeline_model_parallel_size, " is 1"},
              Words{"add ", &Parallel::pipeline_model_parallel_size, " N above 1, or leave "} +
                  of_pipelines.words + " out"),
+      idle(
+          {&Parallel::overlap_p2p_communication, &Parallel::account_for_embedding_in_pipeline_split,
+           &Parallel::account_for_loss_in_pipeline_split},
+          is(&Parallel::pipeline_model_parallel_size, "1")),
       excludes(&Parallel::num_virtual_stages_per_pipeline_rank, chunk_size),
       refuse({layout, unlisted}, "defines all stages, and excludes " + unlisted.words,
              "leave " + unlisted.words + " out"),

@@ -2,7 +2,6 @@
 // scaling.
 #include "megatron/config/loss_scale_config.h"
 #include "megatron/config/optimizer_config.h"
-#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -12,12 +11,6 @@ namespace {
 
 constexpr std::string_view kArithmetic = "steps use another precision from now on";
 constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
-
-constexpr ConditionalNote kNotDynamic{
-    [](const Settings& s) {
-      return !s.training->fp16 || s.training->loss_scale.loss_scale.value_or(0) != 0;
-    },
-    "without effect: only --fp16 without --loss-scale has a dynamic loss scale"};
 
 const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
@@ -29,20 +22,16 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
         .at_least(0);
     t.field("initial_loss_scale", &Config::initial_loss_scale, "initial dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale)
-        .note(kNotDynamic);
+        .at_most(kLargestLossScale);
     t.field("min_loss_scale", &Config::min_loss_scale, "smallest dynamic loss scale")
         .above(0)
-        .at_most(kLargestLossScale)
-        .note(kNotDynamic);
+        .at_most(kLargestLossScale);
     t.field("loss_scale_window", &Config::loss_scale_window,
             "number of steps with finite gradients after which the loss scale doubles")
-        .between(1, kMaxSize)
-        .note(kNotDynamic);
+        .between(1, kMaxSize);
     t.field("hysteresis", &Config::hysteresis,
             "number of steps with non-finite gradients after which the loss scale halves")
-        .between(1, kMaxSize)
-        .note(kNotDynamic);
+        .between(1, kMaxSize);
     return t;
   }();
   return table;

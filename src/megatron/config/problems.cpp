@@ -31,6 +31,12 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+void add_notes(const Notes& more, Notes& all) {
+  for (const auto& [remark, flags] : more)
+    for (const std::string& flag : flags)
+      if (std::ranges::count(all[remark], flag) == 0) all[remark].push_back(flag);
+}
+
 void Problems::throw_if_any() const {
   if (list_.empty()) return;
   if (list_.size() == 1) throw UserError(list_.front());

@@ -18,7 +18,8 @@ const Rules& resilience_rules() {
              &FaultTolerance::ft_rank_out_of_section_timeout, &FaultTolerance::ft_num_warmup_iters,
              &FaultTolerance::calc_ft_timeouts},
             &FaultTolerance::enable_ft_package),
-      refuse({&FaultTolerance::calc_ft_timeouts, without(&Checkpoint::save)},
+      refuse({&FaultTolerance::calc_ft_timeouts, &FaultTolerance::enable_ft_package,
+              without(&Checkpoint::save)},
              {"keeps the timeouts in the folder of ", &Checkpoint::save, ", which is not given"},
              {"add ", &Checkpoint::save, ", or give ", &FaultTolerance::ft_rank_section_timeouts}),
       tunes({&FaultTolerance::ft_safety_factor}, &FaultTolerance::calc_ft_timeouts),
@@ -26,11 +27,9 @@ const Rules& resilience_rules() {
            is(&Rerun::rerun_mode, "disabled"),
            {.fix = {"use ", &Rerun::rerun_mode, " validate_results"}}),
       tunes({&Rerun::error_injection_rate}, is(&Rerun::rerun_mode, "validate_results")),
-      refuse({&Rerun::error_injection_rate, &Training::check_for_nan_in_loss_and_grad,
-              without(&Rerun::check_for_spiky_loss), without(&Rerun::check_for_large_grads)},
-             "has no effect because no result is checked",
-             {"leave ", to_add(&Training::check_for_nan_in_loss_and_grad), " out, or add ",
-              &Rerun::check_for_spiky_loss}),
+      note({&Rerun::error_injection_rate, &Training::check_for_nan_in_loss_and_grad,
+            without(&Rerun::check_for_spiky_loss), without(&Rerun::check_for_large_grads)},
+           "without effect: no result is checked"),
   };
   return rules;
 }

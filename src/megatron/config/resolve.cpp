@@ -68,6 +68,9 @@ void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) 
     training.global_batch_size = batches.final_batch_size();
     if (training.train_iters == 0)
       training.train_iters = batches.iterations_for(training.train_samples);
+    std::erase_if(training.phase_transition_iterations, [&](std::int64_t iteration) {
+      return training.train_iters > 0 && iteration >= training.train_iters;
+    });
   } catch (const UserError&) {
     return;  // validate_run() reports it
   }
@@ -80,6 +83,9 @@ void resolve_data(DataConfig& data) {
     if (data.split.empty()) data.split = "1,1,1";
   }
   if (is_blend && data.split.empty()) data.split = "969, 30, 1";
+  if (data.sft)  // attention and positions restart with each conversation
+    data.reset_attention_mask = data.reset_position_ids = data.eod_mask_loss =
+        data.dataloader_inter_document_masking = false;
 }
 
 /// Sets fp32 main gradients unless another type is given, and disables the check for infinite
@@ -87,6 +93,9 @@ void resolve_data(DataConfig& data) {
 void resolve_precision(Settings& settings) {
   TrainingConfig& training = *settings.training;
   const bool has_16_bits = training.bf16 || training.fp16;
+  if (!has_16_bits) training.loss_scale.loss_scale.reset();
+  if (!training.bf16) training.grad_reduce_in_bf16 = false;
+  if (training.grad_reduce_in_bf16) training.accumulate_allreduce_grads_in_fp32 = false;
   if (has_16_bits && !training.grad_reduce_in_bf16 &&
       settings.optimizer->main_grads_dtype == "fp32")
     training.accumulate_allreduce_grads_in_fp32 = true;
@@ -140,6 +149,9 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve_recompute(*settings.memory);
   OffloadConfig& offload = settings.memory->offload;
   if (offload.cpu_offloading_num_layers > 0) offload.cpu_offloading = true;
+  if (!offload.cpu_offloading) offload.cpu_offloading_weights = false;
+  if (offload.optimizer_offload_fraction == 0) offload.optimizer_cpu_offload = false;
+  if (offload.activation_offload_fraction == 0) offload.fine_grained_activation_offloading = false;
   resolve_data(*settings.data);
 }
 
@@ -156,7 +168,9 @@ bool has_paths(const DataConfig& data) {
 
 std::optional<std::array<double, 3>> split_weights(const std::string& split) {
   const auto is_numeric = [](char c) { return c == '.' || (c >= '0' && c <= '9'); };
-  const auto is_refused = [](unsigned char c) { return c == '-' || std::isalpha(c) != 0; };
+  const auto is_refused = [](unsigned char c) {
+    return c == '-' || c > 127 || std::isalpha(c) != 0;
+  };
   if (std::any_of(split.begin(), split.end(), is_refused)) return std::nullopt;
   std::array<double, 3> shares{};
   std::size_t count = 0;
@@ -170,7 +184,9 @@ std::optional<std::array<double, 3>> split_weights(const std::string& split) {
     }
     first = std::find_if(last, split.end(), is_numeric);
   }
-  if (shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
+  const auto commas = static_cast<std::size_t>(std::ranges::count(split, ','));
+  const bool has_gap = commas > 0 && commas + 1 != count;
+  if (has_gap || shares[0] + shares[1] + shares[2] <= 0) return std::nullopt;
   return shares;
 }
 

@@ -47,6 +47,8 @@ Rules topk_rules() {
             {"use ", &Moe::router_topk, " ", possible_topk, " or change ", &Moe::num_experts}}),
       excludes(&Moe::router_enable_expert_bias, plain_softmax(),
                {.fix = {"use ", &Moe::router_score_function, " sigmoid or sqrtsoftplus"}}),
+      tunes({&Moe::router_bias_update_rate}, &Moe::router_enable_expert_bias),
+      tunes({&Moe::router_pre_softmax}, is(&Moe::router_score_function, "softmax")),
       needs(&Moe::apply_probs_on_input, is(&Moe::router_topk, "1"),
             {.why = {", but it is ", value(&Moe::router_topk)}}),
   };
@@ -61,6 +63,7 @@ Rules group_rules() {
   return {
       divides(&Moe::router_num_groups, &Moe::num_experts),
       needs(&Moe::router_group_topk, &Moe::router_num_groups),
+      tunes({&Moe::router_num_groups}, &Moe::router_group_topk),
       when(&Moe::router_num_groups, at_most(&Moe::router_num_groups, &Moe::router_group_topk)),
       divides(&Moe::router_group_topk, &Moe::router_topk),
       rule(exceeds_reach, {&Moe::router_topk,
@@ -78,22 +81,16 @@ std::string num_coefficients(S s) {
   return std::to_string(count) + (count == 1 ? " value" : " values");
 }
 
-/// The settings that sinkhorn routing does not have.
+/// The settings that Megatron-LM refuses together with sinkhorn routing.
 Condition excluded_by_sinkhorn() {
   const auto has_several_types = [](S s) { return num_types(s) > 1; };
   const auto has_loss = [](S s) {
     const auto is_positive = [](double coefficient) { return coefficient > 0; };
     return std::ranges::any_of(moe(s).aux_loss_coeff, is_positive);
   };
-  const auto scales = [](S s) { return moe(s).router_topk_scaling_factor.value_or(1) != 1; };
-  const auto limits_groups = [](S s) { return group_topk(s) > 0; };
   return any({{has_several_types, "other types", {}},
               {has_loss, &Moe::aux_loss_coeff},
               &Moe::expert_capacity_factor,
-              &Moe::router_score_function,
-              &Moe::router_pre_softmax,
-              {scales, &Moe::router_topk_scaling_factor},
-              {limits_groups, &Moe::router_group_topk},
               &Moe::router_enable_expert_bias});
 }
 
@@ -130,6 +127,10 @@ Rules balance_rules() {
       excludes(sinkhorn, excluded_by_sinkhorn(),
                {.fix = {"leave out what it excludes, or use ", &Moe::router_load_balancing_type,
                         " aux_loss"}}),
+      idle({&Moe::router_score_function, &Moe::router_pre_softmax, &Moe::router_topk_scaling_factor,
+            &Moe::router_group_topk},
+           sinkhorn),
+      idle({&Moe::aux_loss_coeff}, is(&Moe::router_load_balancing_type, "none")),
       rule(has_negative_coefficient, {{&Moe::aux_loss_coeff, " or ", &Moe::z_loss_coeff},
                                       "is negative",
                                       "use coefficients of at least 0"}),

@@ -19,6 +19,14 @@ Words add_or_leave_out(const Condition& other, const Condition& one) {
   return "add " + other.to_add + ", or leave " + one.words + " out";
 }
 
+Rules noted(std::initializer_list<Condition> some, const Condition& holds, const Words& remark,
+            const Wording& wording) {
+  const Words fix = wording.fix.empty() ? Words() : "; " + wording.fix;
+  Rules all{};
+  for (const Condition& one : some) all.add(note({one, holds}, remark + wording.why + fix));
+  return all;
+}
+
 Rules limit_rule(const Condition& is_beyond, const Setting& number, const char* relation,
                  const Setting& limit, const Wording& wording, const char* verb) {
   return rule(is_beyond, {number, Words{value(number), relation, with_value(limit)} + wording.why,
@@ -29,6 +37,12 @@ std::vector<Setting> reads_of(const std::vector<Condition>& conditions) {
   std::vector<Setting> all;
   for (const Condition& one : conditions) all.insert(all.end(), one.reads.begin(), one.reads.end());
   return all;
+}
+
+Condition all_of(const std::vector<Condition>& conditions) {
+  return [=](S s) {
+    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
+  };
 }
 
 }  // namespace
@@ -130,11 +144,13 @@ void Rules::add(const Rules& more) {
 }
 
 Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix) {
-  const auto all_hold = [=](S s) {
-    return std::ranges::all_of(conditions, [&](const Condition& one) { return one.holds(s); });
-  };
-  return rule(all_hold,
+  return rule(all_of(conditions),
               {conditions[0].words, std::move(got), std::move(fix), reads_of(conditions)});
+}
+
+Rules note(const std::vector<Condition>& conditions, Words remark) {
+  return rule(all_of(conditions),
+              {conditions[0].words, std::move(remark), {}, reads_of(conditions), true});
 }
 
 Rules needs(const Condition& one, const Condition& other, const Wording& wording) {
@@ -153,20 +169,11 @@ Rules excludes(const Condition& one, std::initializer_list<Condition> others,
 }
 
 Rules tunes(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
-  Rules all{};
-  for (const Condition& one : some)
-    all.add(pair_rule(one, without(other), "has no effect without ", other, wording,
-                      add_or_leave_out(other, one)));
-  return all;
+  return noted(some, without(other), "without effect: there is no " + other.words, wording);
 }
 
 Rules idle(std::initializer_list<Condition> some, const Condition& other, const Wording& wording) {
-  Rules all{};
-  for (const Condition& one : some) {
-    const Words fix = (wording.fix.empty() ? "leave " : wording.fix + ", or leave ") + one.words;
-    all.add(pair_rule(one, other, "has no effect with ", other, {wording.why}, fix + " out"));
-  }
-  return all;
+  return noted(some, other, "without effect with " + other.words, wording);
 }
 
 Rules divides(const Setting& unit, const Setting& size, const Wording& wording) {
@@ -240,7 +247,9 @@ Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
-    if (message && !message->mentions_any(skip, settings)) problems.add(message->text(settings));
+    if (!message || message->mentions_any(skip, settings)) continue;
+    const UserError::Parts parts = message->text(settings);
+    message->is_note ? problems.note(parts.what, parts.got) : problems.add(parts);
   }
   return problems;
 }

@@ -1,6 +1,6 @@
 // The forms of the rules between settings, and the lists of all rules. A rules file reads like a
-// list: needs(&Training::grad_reduce_in_bf16, &Training::bf16) refuses the first without the
-// second.
+// list: needs(&Parallel::overlap_param_gather, &Parallel::overlap_grad_reduce) refuses the first
+// without the second. What Megatron-LM accepts without effect has a note: tunes(), idle(), note().
 #pragma once
 
 #include <concepts>
@@ -121,6 +121,7 @@ Piece::Piece(F words) : words_of_([words](S settings) { return Words(words(setti
 struct Message {
   Words what, got, fix;
   std::vector<Setting> reads = {};
+  bool is_note = false;  ///< `got` is a remark on `what`, which is accepted
   UserError::Parts text(S settings) const;
   bool mentions_any(const FieldNames& names, S settings) const;
 };
@@ -166,7 +167,7 @@ class Rules {
   std::vector<std::shared_ptr<const Check>> list_;
 };
 
-/// Replaces words of a form: `why` ends the problem, `fix` is the whole fix.
+/// Replaces words of a form: `why` ends the problem, `fix` is the whole fix, or follows a note.
 struct Wording {
   Words why = {}, fix = {};
 };
@@ -177,10 +178,10 @@ Rules needs(const Condition& one, const Condition& other, const Wording& wording
 Rules excludes(const Condition& one, const Condition& other, const Wording& wording = {});
 Rules excludes(const Condition& one, std::initializer_list<Condition> others,
                const Wording& wording = {});
-/// Refuses each of `some`, which have no effect without `other`.
+/// Notes that each of `some` has no effect without `other`: Megatron-LM accepts it too.
 Rules tunes(std::initializer_list<Condition> some, const Condition& other,
             const Wording& wording = {});
-/// Refuses each of `some`, which have no effect with `other`.
+/// Notes that each of `some` has no effect with `other`.
 Rules idle(std::initializer_list<Condition> some, const Condition& other,
            const Wording& wording = {});
 /// Refuses a value of `size`, if both are given, that is no multiple of the value of `unit`.
@@ -192,6 +193,8 @@ Rules at_least(const Setting& limit, const Setting& number, const Wording& wordi
 Rules required(const Setting& setting, const std::string& meaning);
 /// Refuses the first of `conditions` if all of them hold.
 Rules refuse(const std::vector<Condition>& conditions, Words got, Words fix);
+/// Notes that the first of `conditions` is accepted if all of them hold: "without effect: …".
+Rules note(const std::vector<Condition>& conditions, Words remark);
 /// Refuses settings for which `is_broken` holds.
 Rules rule(const Condition& is_broken, Message message);
 /// Refuses settings for which `mistake` finds one, unless one of `reads` could not be read.
@@ -251,7 +254,7 @@ const Rules& moe_rules();
 const Rules& router_rules();
 const Rules& new_router_rules();
 
-/// Evaluates every rule and returns a problem for each one that is broken.
+/// Evaluates every rule and returns a problem for each one that is broken, and the notes.
 Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip);
 
 }  // namespace megatron

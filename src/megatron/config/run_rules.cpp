@@ -42,8 +42,26 @@ Setting decay_flag(S s) {
 Setting warmup_flag(S s) {
   return by_samples(s) ? &Scheduler::lr_warmup_samples : &Scheduler::lr_warmup_iters;
 }
-Words wsd_decay_to_add(S s) {
-  return to_add(by_samples(s) ? &Scheduler::lr_wsd_decay_samples : &Scheduler::lr_wsd_decay_iters);
+Setting wsd_flag(S s) {
+  return by_samples(s) ? &Scheduler::lr_wsd_decay_samples : &Scheduler::lr_wsd_decay_iters;
+}
+/// Returns the length of the decay phase of WSD; nullopt if it is not given in the unit of the run.
+std::optional<std::int64_t> wsd_steps(S s) {
+  const auto& samples = s.scheduler->lr_wsd_decay_samples;
+  const auto& iterations = s.scheduler->lr_wsd_decay_iters;
+  return s.training->train_epochs && !iterations ? samples : by_samples(s) ? samples : iterations;
+}
+std::int64_t steps_after_warmup(S s) {
+  const double fraction = s.scheduler->lr_warmup_fraction.value_or(0);
+  return decay_steps(s) - warmup_steps(s) -
+         static_cast<std::int64_t>(fraction * static_cast<double>(decay_steps(s)));
+}
+bool jumps_after_warmup(S s) {
+  return decay_steps(s) > 0 && wsd_steps(s).value_or(0) > steps_after_warmup(s);
+}
+bool warms_up(S s) {
+  const SchedulerConfig& c = *s.scheduler;
+  return c.lr_warmup_iters > 0 || c.lr_warmup_samples > 0 || c.lr_warmup_fraction.value_or(0) > 0;
 }
 
 bool has_several_sources(S s) {
@@ -61,10 +79,9 @@ bool has_no_tokenizer(S s) {
 }
 
 Rules learning_rate_rules() {
-  const Condition in_iterations = any(
-      {&Scheduler::lr_decay_iters, &Scheduler::lr_wsd_decay_iters, &Scheduler::lr_warmup_iters});
-  const Condition in_samples = any({&Scheduler::lr_decay_samples, &Scheduler::lr_wsd_decay_samples,
-                                    &Scheduler::lr_warmup_samples});
+  const Condition in_iterations = any({&Scheduler::lr_decay_iters, &Scheduler::lr_warmup_iters}),
+                  in_samples = any({&Scheduler::lr_decay_samples, &Scheduler::lr_warmup_samples}),
+                  wsd = is(&Scheduler::lr_decay_style, "WSD");
   return {
       refuse({without(&Scheduler::lr), without(&Training::skip_train)}, "is required",
              {"add ", to_add(&Scheduler::lr), ", the peak learning rate"}),
@@ -75,15 +92,15 @@ Rules learning_rate_rules() {
       when(without(&Optimizer::decoupled_min_lr),
            at_most(&Optimizer::decoupled_lr, &Scheduler::min_lr,
                    {.fix = {"add a lower ", &Optimizer::decoupled_min_lr}})),
-      excludes(&Training::train_samples, in_iterations,
-               {.fix = {"use ", &Scheduler::lr_decay_samples, ", ",
-                        &Scheduler::lr_wsd_decay_samples, " and ", &Scheduler::lr_warmup_samples}}),
+      excludes(
+          &Training::train_samples, in_iterations,
+          {.fix = {"use ", &Scheduler::lr_decay_samples, " and ", &Scheduler::lr_warmup_samples}}),
       when(without(&Training::train_samples),
-           excludes(
-               &Training::train_iters, in_samples,
-               {.fix = {"use ", &Scheduler::lr_decay_iters, ", ", &Scheduler::lr_wsd_decay_iters,
-                        " and ", &Scheduler::lr_warmup_iters}})),
-      refuse({&Training::train_epochs, in_iterations, in_samples},
+           excludes(&Training::train_iters, in_samples,
+                    {.fix = {"use ", &Scheduler::lr_decay_iters, " and ",
+                             &Scheduler::lr_warmup_iters}})),
+      refuse({&Training::train_epochs, any({in_iterations, &Scheduler::lr_wsd_decay_iters}),
+              any({in_samples, &Scheduler::lr_wsd_decay_samples})},
              "cannot count both iterations and samples in schedules",
              "give all lengths of the schedule in one unit"),
       excludes(&Scheduler::lr_warmup_fraction,
@@ -92,9 +109,17 @@ Rules learning_rate_rules() {
                                {warmup_steps, " leaves nothing of the decay's ", decay_steps},
                                {"warm up for less, or raise ", decay_flag},
                                {&Training::train_iters, &Training::train_samples}}),
-      refuse({is(&Scheduler::lr_decay_style, "WSD"), without(&Scheduler::lr_wsd_decay_iters),
-              without(&Scheduler::lr_wsd_decay_samples)},
-             "needs the length of its decay phase", {"add ", wsd_decay_to_add}),
+      refuse({wsd, [](S s) { return !wsd_steps(s); }}, "needs the length of its decay phase",
+             {"add ", [](S s) { return Words(to_add(wsd_flag(s))); }}),
+      note({{jumps_after_warmup, wsd_flag}, wsd},
+           {"is more than the ", steps_after_warmup,
+            " steps after the warm-up: the learning rate jumps where they begin"}),
+      tunes({&Scheduler::lr_wsd_decay_iters, &Scheduler::lr_wsd_decay_samples,
+             &Scheduler::lr_wsd_decay_style},
+            wsd),
+      when(wsd, idle({&Scheduler::lr_wsd_decay_iters}, &Training::train_samples)),
+      when(wsd, idle({&Scheduler::lr_wsd_decay_samples}, valued(&Training::train_iters))),
+      tunes({&Scheduler::lr_warmup_init}, {warms_up, "warm-up"}),
   };
 }
 
@@ -102,7 +127,7 @@ Rules weight_decay_rules() {
   return {
       needs(valued(&Scheduler::weight_decay_incr_style), &Scheduler::start_weight_decay),
       needs(valued(&Scheduler::weight_decay_incr_style), &Scheduler::end_weight_decay),
-      tunes({&Scheduler::start_weight_decay, &Scheduler::end_weight_decay},
+      needs(any({&Scheduler::start_weight_decay, &Scheduler::end_weight_decay}),
             &Scheduler::weight_decay_incr_style,
             {.fix = {"add ", &Scheduler::weight_decay_incr_style, " linear or cosine, or use ",
                      &Optimizer::weight_decay, " alone"}}),

@@ -100,7 +100,8 @@ const FieldTable<RunOptions>& run_table() {
     t.field("config", &RunOptions::config,
             "YAML or TOML file of settings; later files have precedence")
         .repeatable()
-        .value_name("FILE");
+        .value_name("FILE")
+        .alias("yaml-cfg");
     t.field("print_config", &RunOptions::print_config,
             "print every setting with its origin and exit");
     t.field("json", &RunOptions::json, "print the settings of --print-config as JSON");
@@ -130,8 +131,10 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   translate_legacy_flags(run.options.settings, run.parsed, problems);
   choose_micro_batch_size(run.options.settings, run.parsed);
   add_notes(run.options.settings, run.parsed);
+  note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config)
     check_rules(run.options.settings, run.parsed, world_size, problems);
+  add_notes(problems.notes(), run.parsed.notes);
   problems.throw_if_any();
   return run;
 }

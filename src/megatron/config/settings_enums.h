@@ -93,8 +93,11 @@ struct EnumNames<TokenDropPolicy> {
 template <>
 struct EnumNames<CpCommType> {
   using T = CpCommType;
-  static constexpr EnumTable<T, 4> value{
-      {{"p2p", T::p2p}, {"all_gather", T::all_gather}, {"a2a", T::a2a}, {"a2a+p2p", T::a2a_p2p}}};
+  static constexpr EnumTable<T, 5> value{{{"p2p", T::p2p},
+                                          {"all_gather", T::all_gather},
+                                          {"allgather", T::all_gather},
+                                          {"a2a", T::a2a},
+                                          {"a2a+p2p", T::a2a_p2p}}};
 };
 
 template <>

@@ -51,10 +51,6 @@ const FieldTable<LoggerConfig>& logger_table();
 void add_precision_fields(FieldTable<TrainingConfig>& table);
 void add_precision_fields(FieldTable<OptimizerConfig>& table);
 
-/// Returns whether a model without experts accepts this setting of experts with a note, because it
-/// tunes their router or dispatch and asks for nothing.
-bool is_harmless_without_experts(std::string_view name);
-
 /// Returns the table of all settings of a run.
 const FieldTable<Settings>& settings_table();
 

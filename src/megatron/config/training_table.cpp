@@ -1,5 +1,4 @@
 // Declares the flags of the training loop: batches, length of the run, evaluation and stopping.
-#include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -43,11 +42,7 @@ void add_evaluation_fields(FieldTable<TrainingConfig>& t) {
       .between(1, kMaxSize);
   t.field("start_eval_at_iter", &Config::start_eval_at_iter,
           "do not evaluate before this training iteration")
-      .between(0, kMaxSize)
-      .note({[](const Settings& s) {
-               return s.training->start_eval_at_iter && !s.training->eval_interval;
-             },
-             "without effect: there is no --eval-interval"});
+      .between(0, kMaxSize);
   t.field("eval_on_start", &Config::eval_on_start,
           "also evaluate before the first iteration, on the samples of the first evaluation");
   t.field("eval_global_batch_size", &Config::eval_global_batch_size,

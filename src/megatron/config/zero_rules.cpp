@@ -53,11 +53,9 @@ const Rules& zero_rules() {
       refuse({&Parallel::use_torch_fsdp2, [](S s) { return stage(s) != torch_stage(s); }},
              {"is stage ", torch_stage, " of ZeRO here and contradicts ", stage_flag},
              "give one of the two"),
-      needs(&Parallel::torch_fsdp2_reshard_after_forward, &Parallel::use_torch_fsdp2),
-      refuse({&Parallel::suggested_communication_unit_size, without(from_stage(2))},
-             {"needs sharded gradients or weights: ", &Parallel::use_megatron_fsdp, ", or ",
-              &Parallel::zero_stage, " 2 or 3"},
-             "add one, or leave it out"),
+      tunes({&Parallel::torch_fsdp2_reshard_after_forward}, &Parallel::use_torch_fsdp2),
+      note({&Parallel::suggested_communication_unit_size, without(from_stage(2))},
+           "without effect: neither gradients nor weights are sharded"),
       excludes(valued(&Parallel::ddp_grad_compression), from_stage(2),
                {.why = ", which reduces the gradients of each microbatch",
                 .fix = use_stage_1 + Words{", or ", &Training::grad_reduce_in_bf16}}),
@@ -71,13 +69,10 @@ const Rules& zero_rules() {
                {.why = ", because the layers of two microbatches alternate and would be gathered "
                        "again for every op",
                 .fix = {"use ", &Parallel::zero_stage, " 2, or another schedule"}}),
-      refuse(
-          {is(&Parallel::outer_dp_sharding_strategy, "optim"),
-           any({without(from_stage(3)), without(&Parallel::num_distributed_optimizer_instances)})},
-          {"needs sharded weights and several ", &Parallel::num_distributed_optimizer_instances},
-          {"use ", &Parallel::zero_stage, " 3 with ",
-           &Parallel::num_distributed_optimizer_instances, " N, or leave ",
-           &Parallel::outer_dp_sharding_strategy, " out"}),
+      note({is(&Parallel::outer_dp_sharding_strategy, "optim"),
+            any({without(from_stage(3)), without(&Parallel::num_distributed_optimizer_instances)})},
+           {"without effect: it is for ", &Parallel::zero_stage, " 3 with several ",
+            &Parallel::num_distributed_optimizer_instances}),
   };
   return rules;
 }

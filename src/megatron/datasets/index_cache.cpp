@@ -139,7 +139,8 @@ double take_lock(const IndexCacheEntry& entry, const EntryFiles& files,
                  std::optional<FileLock>& lock) {
   megatron::create_directories(entry.folder);
   const auto start = std::chrono::steady_clock::now();
-  if (FileLock::is_held(files.path("lock")))
+  static std::atomic<bool> has_told = false;
+  if (FileLock::is_held(files.path("lock")) && !has_told.exchange(true))
     std::cerr << "note: waiting for another process that builds " + files.path("*").string() + "\n";
   lock.emplace(files.path("lock"));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -24,10 +24,9 @@ void set_steps_from_iterations(ParamSchedule& schedule, const SchedulerConfig& c
           "--global-batch-size must be positive to count a schedule in samples",
           std::to_string(training.global_batch_size), "give --global-batch-size");
   const NumMicrobatchesCalculator batches(training);
-  require(!config.lr_decay_samples && !config.lr_wsd_decay_samples && config.lr_warmup_samples == 0,
-          "--lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples need --train-samples",
-          "",
-          "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters with --train-iters");
+  require(!config.lr_decay_samples && config.lr_warmup_samples == 0,
+          "--lr-decay-samples and --lr-warmup-samples need --train-samples", "",
+          "use --lr-decay-iters and --lr-warmup-iters with --train-iters");
   const std::int64_t decay_iters = config.lr_decay_iters.value_or(training.train_iters);
   const std::int64_t anneal_start =
       std::max<std::int64_t>(0, decay_iters - config.lr_wsd_decay_iters.value_or(0));
@@ -41,10 +40,9 @@ void set_steps_from_iterations(ParamSchedule& schedule, const SchedulerConfig& c
 
 void set_steps_from_samples(ParamSchedule& schedule, const SchedulerConfig& config,
                             const TrainingConfig& training) {
-  require(!config.lr_decay_iters && !config.lr_wsd_decay_iters && config.lr_warmup_iters == 0,
-          "--lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters need --train-iters", "",
-          "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples with "
-          "--train-samples");
+  require(!config.lr_decay_iters && config.lr_warmup_iters == 0,
+          "--lr-decay-iters and --lr-warmup-iters need --train-iters", "",
+          "use --lr-decay-samples and --lr-warmup-samples with --train-samples");
   schedule.lr_decay_steps = config.lr_decay_samples.value_or(training.train_samples);
   schedule.wd_incr_steps = training.train_samples;
   schedule.wsd_decay_steps = config.lr_wsd_decay_samples.value_or(0);

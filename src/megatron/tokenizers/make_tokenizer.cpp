@@ -1,8 +1,11 @@
 // Selects the tokenizer to open, by --tokenizer-type or from the files.
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/bert_tokenizer.h"
 #include "megatron/tokenizers/byte_tokenizer.h"
@@ -36,6 +39,8 @@ std::unique_ptr<Tokenizer> open_null_multimodal(const TokenizerConfig& config,
                                                 std::string_view type) {
   TokenizerConfig with_end = config;
   if (with_end.vocab_size) ++*with_end.vocab_size;
+  with_end.null_tokenizer_eod_id.reset();
+  with_end.null_tokenizer_pad_id = TokenizerConfig{}.null_tokenizer_pad_id;
   return open_null(with_end, type);
 }
 
@@ -67,7 +72,8 @@ fs::path tokenizer_json_file(const TokenizerConfig& config, std::string_view typ
 std::unique_ptr<Tokenizer> open_hugging_face(const TokenizerConfig& config, std::string_view type) {
   auto tokenizer = std::make_unique<HuggingFaceTokenizer>(tokenizer_json_file(config, type),
                                                           config.tokenizer_special_tokens);
-  if (config.tokenizer_hf_no_include_special_tokens) tokenizer->leave_out_special_tokens();
+  if (config.tokenizer_hf_no_include_special_tokens && type != "SFTTokenizer")
+    tokenizer->leave_out_special_tokens();
   return tokenizer;
 }
 
@@ -111,44 +117,23 @@ std::unique_ptr<Tokenizer> open_bert(const TokenizerConfig& config, std::string_
 
 constexpr std::string_view kMultimodalTokenizer = "MultimodalTokenizer";
 
-/// Refuses flags that the type does not read.
+/// Refuses flags that a recognized type does not read. With --tokenizer-type they have a note.
 void refuse_unread_flags(const TokenizerConfig& config, const std::string& type) {
-  const auto refuse = [&](const std::string& what, const std::string& fix) {
-    throw UserError({what, "the tokenizer is a " + type, fix + ", or leave the flag out"});
-  };
-  const char* flag = !config.tokenizer_prompt_format.empty() ? "--tokenizer-prompt-format"
-                     : !config.image_tag_type.empty()        ? "--image-tag-type"
-                     : config.force_system_message           ? "--force-system-message"
-                                                             : nullptr;
-  if (type != kMultimodalTokenizer && flag != nullptr)
-    refuse(std::string(flag) + " has an effect only with MultimodalTokenizer",
-           "add --tokenizer-type MultimodalTokenizer");
-  const bool has_null_ids = config.null_tokenizer_eod_id || config.null_tokenizer_pad_id != -1;
-  if (has_null_ids && type != "NullTokenizer")
-    refuse(std::string(config.null_tokenizer_eod_id ? "--null-tokenizer-eod-id"
-                                                    : "--null-tokenizer-pad-id") +
-               " has an effect only with NullTokenizer",
-           "add --tokenizer-type NullTokenizer");
-  // The other types that Megatron-LM opens with the flag never add tokens.
-  if (config.tokenizer_hf_no_include_special_tokens && type != "HuggingFaceTokenizer" &&
-      type != "GPT2BPETokenizer" && !type.starts_with("BertWordPiece"))
-    refuse("--tokenizer-hf-no-include-special-tokens is for a tokenizer.json only",
-           "add --tokenizer-type HuggingFaceTokenizer");
+  for (const Field& field : tokenizer_table().set().fields) {
+    const std::vector<std::string_view>& types = field.read_with_values;
+    if (config.tokenizer_type.empty() && !types.empty() && std::ranges::count(types, type) == 0 &&
+        field.get(&config) != field.default_values)
+      throw UserError(
+          {field.flag() + " has an effect only with " + std::string(types[0]),
+           "the tokenizer is a " + type,
+           "add --tokenizer-type " + std::string(types[0]) + ", or leave the flag out"});
+  }
   if (!config.tokenizer_special_tokens.empty() && !reads_tokenizer_json(type) &&
       type != "TikTokenizer")
-    refuse("--tokenizer-special-tokens adds tokens to a tokenizer.json or a TikTokenizer only",
-           "use a tokenizer.json that was converted from this tokenizer");
-  const bool has_tiktoken_flags =
-      !config.tiktoken_pattern.empty() ||
-      config.tiktoken_num_special_tokens != TokenizerConfig{}.tiktoken_num_special_tokens;
-  if (has_tiktoken_flags && type != "TikTokenizer")
-    refuse(std::string(config.tiktoken_pattern.empty() ? "--tiktoken-num-special-tokens"
-                                                       : "--tiktoken-pattern") +
-               " has an effect only with TikTokenizer",
-           "add --tokenizer-type TikTokenizer");
-  if (!config.tokenizer_model.empty() && (type.starts_with("Null") || type == "ByteTokenizer"))
-    refuse("--tokenizer-model " + config.tokenizer_model + " would not be read",
-           "leave --tokenizer-type out to read that file");
+    throw UserError(
+        {"--tokenizer-special-tokens adds tokens to a tokenizer.json or a TikTokenizer only",
+         "the tokenizer is a " + type,
+         "use a tokenizer.json that was converted from this tokenizer, or leave the flag out"});
 }
 
 struct Kind {

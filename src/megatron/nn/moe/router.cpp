@@ -56,6 +56,7 @@ RoutingRule rule_of(const MoeConfig& config) {
         config.router_topk == 1 ? kernels::RouterScore::sigmoid : kernels::RouterScore::softmax;
     rule.pre_softmax = true;
     rule.scaling_factor = 1;
+    rule.num_groups = rule.group_topk = 1;
   }
   return rule;
 }

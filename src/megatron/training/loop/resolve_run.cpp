@@ -1,5 +1,6 @@
 #include "megatron/training/loop/resolve_run.h"
 
+#include <algorithm>
 #include <ostream>
 #include <utility>
 
@@ -12,10 +13,10 @@
 #include "megatron/config/data_phase.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
-#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -141,38 +142,15 @@ void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnin
                out);
 }
 
-/// Warns of flags of the router that Megatron-LM ignores too, and of one that cannot learn.
-void warn_of_router_flags(const MoeConfig& moe, StartupWarnings& warnings, std::ostream& out) {
-  if (moe.num_experts == 0) return;
-  if (moe.router_pre_softmax && moe.router_score_function != RouterScore::softmax)
-    warnings.add(
-        "--moe-router-pre-softmax has no effect: it belongs to --moe-router-score-function "
-        "softmax",
-        out);
-  if (moe.router_topk == 1 && !moe.router_pre_softmax &&
+/// Warns of routers that cannot learn from the loss of the language model.
+void warn_of_constant_router(const MoeConfig& moe, StartupWarnings& warnings, std::ostream& out) {
+  if (moe.num_experts > 0 && moe.router_topk == 1 && !moe.router_pre_softmax &&
       moe.router_score_function == RouterScore::softmax &&
       moe.router_load_balancing_type != std::vector{LoadBalancing::sinkhorn})
     warnings.add(
         "the softmax over one selected expert is always 1: the loaded model's routers learn from "
         "auxiliary losses alone",
         out);
-  if (moe.router_topk_scaling_factor == 0)
-    warnings.add("--moe-router-topk-scaling-factor 0 has no effect: probabilities are not scaled",
-                 out);
-}
-
-/// Warns of numbers of other optimizers: launch scripts often give those of Adam in any case.
-void warn_of_optimizer_flags(const OptimizerConfig& config, StartupWarnings& warnings,
-                             std::ostream& out) {
-  const OptimizerConfig unset;
-  const auto warn = [&](const char* owner, bool is_set, const char* flag) {
-    if (is_set && config.optimizer != owner)
-      warnings.add(std::string(flag) + " has no effect with --optimizer " + config.optimizer, out);
-  };
-  warn("adam", config.adam_beta1 != unset.adam_beta1, "--adam-beta1");
-  warn("adam", config.adam_beta2 != unset.adam_beta2, "--adam-beta2");
-  warn("adam", config.adam_eps != unset.adam_eps, "--adam-eps");
-  warn("sgd", config.sgd_momentum != unset.sgd_momentum, "--sgd-momentum");
 }
 
 /// Returns whether training continues with the rotary frequencies that flags give: in a new run,
@@ -233,12 +211,25 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
   out << epochs_line(settings, samples) << std::endl;
 }
 
+/// Warns of flags without effect on a loaded model. Without --load the flags alone have told it.
+void warn_of_notes(const Notes& notes, const RunConfig& run, StartupWarnings& warnings,
+                   std::ostream& out) {
+  if (run.options.settings.checkpoint->load.empty()) return;
+  for (const Field& field : settings_table().set().fields)
+    for (const auto& [remark, flags] : notes)
+      if (run.parsed.is_set(field.name) && std::ranges::count(flags, field.flag()) > 0)
+        warnings.add(field.flag() + ": " + remark, out);
+}
+
 /// Derives the settings that depend on others, and checks the model.
-void resolve_model(Settings& settings, const Rank& rank, std::ostream& out) {
+void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
+                   StartupWarnings& warnings, std::ostream& out) {
   const bool trains_by_samples =
       settings.training->train_samples > 0 && !settings.training->skip_train;
   resolve(settings, rank.dp.size);
-  validate_model(settings).throw_if_any();
+  const Problems problems = validate_model(settings);
+  problems.throw_if_any();
+  warn_of_notes(problems.notes(), run, warnings, out);
   if (trains_by_samples)
     out << "setting training iterations to " << settings.training->train_iters << std::endl;
 }
@@ -251,6 +242,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const ModelFamily& family = find_model_family(run.options.model);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
+  leave_in_host_memory(*settings.memory, rank.device, out);
   if (!settings.training->skip_train) check_offload_place(*settings.memory, rank.device);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   const bool upcycles = settings.model->moe.use_upcycling;
@@ -267,10 +259,9 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
-  warn_of_router_flags(settings.model->moe, warnings, out);
-  warn_of_optimizer_flags(*settings.optimizer, warnings, out);
+  warn_of_constant_router(settings.model->moe, warnings, out);
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
-  resolve_model(settings, rank, out);
+  resolve_model(settings, run, rank, warnings, out);
   if (!settings.training->skip_train)  // a mistake in it shall end the run here
     train_blend_schedule(*settings.training, *settings.data);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "megatron/config/field_values.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
@@ -10,14 +11,18 @@
 namespace megatron {
 namespace {
 
+double loss_scale_of(const TrainStepContext& context) {
+  return context.optimizer.loss_scale().item<double>();
+}
+
 /// Runs a microbatch of the step with every op recorded. Overwrites the gradients, which are not
 /// reduced afterwards. Collective over the world.
 OpTrace trace_of_step(const TrainStepContext& context, const TrainStepOptions& options,
-                      const Microbatch& microbatch) {
+                      const Microbatch& microbatch, bool is_scaled = true) {
   return trace_microbatch(
       context.model, context.weights, microbatch,
       {.per_token = options.calculate_per_token_loss,
-       .gradient_factor = context.optimizer.loss_scale().item<double>() /
+       .gradient_factor = (is_scaled ? loss_scale_of(context) : 1) /
                           (static_cast<double>(options.num_microbatches) * loss_divisor(context)),
        .pp = &context.rank.pp,
        .order = context.pipeline.layout().order,
@@ -90,15 +95,25 @@ NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainS
                                    const std::string& parameter) {
   const std::string text =
       at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
+  const double scale = loss_scale_of(context);
+  // A dynamic scale is lowered instead.
+  const std::string blame = "\n  cause: gradients overflow under the constant --loss-scale " +
+                            number_text(scale) +
+                            "\n  fix: lower it, or leave it out: --fp16 then lowers its own";
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const OpTrace found = trace_of_step(context, options, batch[i]);
-    if (!on_any_rank(context.rank, found.first_bad.has_value())) continue;
+    const auto is_bad = [&](const OpTrace& trace) {
+      return on_any_rank(context.rank, trace.first_bad.has_value());
+    };
+    if (!is_bad(found)) continue;
+    const bool is_overflow =
+        scale != 1 && !is_bad(trace_of_step(context, options, batch[i], /*is_scaled=*/false));
     return {text + "\n  first in " + place(batch, i) + explain(found, context.weights, batch[i]) +
-                advice(options),
+                (is_overflow ? blame : advice(options)),
             suspect_of(context.rank, batch, i, found)};
   }
   return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" +
-              advice(options),
+              (scale != 1 ? blame : advice(options)),
           suspect_of(context.rank, batch, 0, {})};
 }
 

@@ -1,5 +1,7 @@
 #include "megatron/training/run/open_offload_store.h"
 
+#include <ostream>
+
 #include "megatron/base/error.h"
 #include "megatron/base/offload_file.h"
 #include "megatron/config/activation_plan.h"
@@ -30,6 +32,21 @@ std::string offloading_flag(const MemoryConfig& memory) {
   if (memory.offload.fine_grained_activation_offloading)
     return "--fine-grained-activation-offloading";
   return memory.offload.cpu_offloading ? "--cpu-offloading" : "--cpu-offloading-num-layers";
+}
+
+void leave_in_host_memory(MemoryConfig& memory, c10::Device device, std::ostream& out) {
+  OffloadConfig& config = memory.offload;
+  const bool by_layers = offloads_layers(memory);
+  if (!device.is_cpu() || !config.offload_folder.empty() || is_planned(memory) ||
+      !(by_layers || config.optimizer_cpu_offload))
+    return;
+  out << "note: " << (by_layers ? offloading_flag(memory) : "--optimizer-cpu-offload")
+      << ": without effect on a CPU, where the memory of the host is that of the run; "
+         "--offload-folder DIR moves it to a disk"
+      << std::endl;
+  config.cpu_offloading = config.optimizer_cpu_offload = config.fine_grained_activation_offloading =
+      false;
+  config.cpu_offloading_num_layers = 0;
 }
 
 void check_offload_place(const MemoryConfig& memory, c10::Device device) {

@@ -61,10 +61,9 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
   state.rerun_state = manifest.rerun_state;
   if (!state.optimizer) return;
   if (!plan.settings.checkpoint->load_optim) {
-    warnings.add(
+    warnings.keep(
         "the optimizer starts without state, and the learning rate's schedule from its beginning "
-        "(--no-load-optim)",
-        out);
+        "(--no-load-optim)");
     return;
   }
   load_optimizer(*plan.source, *state.optimizer);

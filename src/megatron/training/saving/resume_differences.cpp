@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
+#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/optimizer_config.h"
@@ -20,8 +21,10 @@ namespace {
 
 constexpr std::string_view kBreakingMark = "  ! ", kPlainMark = "    ";
 
-std::string schedule_consequence(const SchedulerConfig& scheduler, const std::string& there,
+std::string schedule_consequence(const Settings& settings, const std::string& there,
                                  const std::string& here) {
+  const SchedulerConfig& scheduler = *settings.scheduler;
+  if (!settings.checkpoint->load_optim) return here + " holds, by --no-load-optim";
   if (scheduler.override_opt_param_scheduler)
     return here + " holds, by --override-opt-param-scheduler";
   if (scheduler.use_checkpoint_opt_param_scheduler)
@@ -47,7 +50,7 @@ Consequence consequence_of(const Field& field, const Settings& settings, const s
                            const std::string& here, const Continuation& continuation) {
   const ResumeMeaning& meaning = field.on_resume;
   if (meaning.kind == ResumeMeaning::Kind::schedule)
-    return {schedule_consequence(*settings.scheduler, there, here)};
+    return {schedule_consequence(settings, there, here)};
   if (continuation.begins_phase && meaning.phase_may_change)
     return {"holds from here on, where a phase of the data begins"};
   if (field.member == member_key(&DataConfig::blend_schedule) && continuation.keeps_mixtures)
