@@ -1,11 +1,14 @@
-// Divides text into words and numbers.
+// Divides text into words and numbers, and joins them.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace megatron {
@@ -31,6 +34,30 @@ inline std::vector<std::string> split_at(const std::string& text, char separator
     begin = end + 1;
   }
   return parts;
+}
+
+/// The text of a number or of a text.
+struct ValueText {
+  template <class Value>
+  std::string operator()(const Value& value) const {
+    if constexpr (std::is_arithmetic_v<Value>)
+      return std::to_string(value);
+    else
+      return std::string(value);
+  }
+};
+
+/// Returns the texts of the values with the separator between them. `text_of` is a function or a
+/// member.
+template <class Values, class TextOf = ValueText>
+std::string joined_text(const Values& values, std::string_view separator = ", ",
+                        const TextOf& text_of = {}) {
+  std::string text;
+  for (const auto& value : values) {
+    if (!text.empty()) text += separator;
+    text += std::invoke(text_of, value);
+  }
+  return text;
 }
 
 /// Returns the number that at most six digits write; nullopt for any other text.

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/stale_temporaries.h"
@@ -36,10 +37,7 @@ std::string trimmed(const std::string& text) {
 }
 
 std::string list_of(const std::vector<std::int64_t>& iterations) {
-  std::string text;
-  for (const std::int64_t iteration : iterations)
-    text += (text.empty() ? "" : ", ") + std::to_string(iteration);
-  return text.empty() ? "none" : text;
+  return iterations.empty() ? "none" : joined_text(iterations);
 }
 
 fs::path require_committed(const fs::path& root, const std::string& name,

@@ -10,6 +10,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/rule.h"
@@ -88,12 +89,7 @@ void check_sample_flags(const DataConfig& data) {
   evaluate(sample_rules(), settings, {}).throw_if_any();
 }
 
-std::string joined(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers)
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  return text;
-}
+std::string joined(const std::vector<std::int64_t>& numbers) { return joined_text(numbers, ","); }
 
 /// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
 /// its documents or conversations.

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/bert_tokenizer.h"
 #include "megatron/tokenizers/byte_tokenizer.h"
@@ -217,9 +218,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);
-  std::string names;
-  for (const Kind& kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind.name);
-  throw UserError({"--tokenizer-type " + type + " is not supported", "", "supported are " + names});
+  throw UserError({"--tokenizer-type " + type + " is not supported", "",
+                   "supported are " + joined_text(kKinds, ", ", &Kind::name)});
 }
 
 }  // namespace megatron
