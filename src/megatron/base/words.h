@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -58,6 +60,21 @@ std::string joined_text(const Values& values, std::string_view separator = ", ",
     text += std::invoke(text_of, value);
   }
   return text;
+}
+
+/// Returns the text with other texts in place of some of its characters.
+inline std::string escaped_text(std::string_view text,
+                                std::initializer_list<std::pair<char, std::string_view>> escapes) {
+  std::string out;
+  for (const char c : text) {
+    const auto* const found =
+        std::ranges::find(escapes, c, &std::pair<char, std::string_view>::first);
+    if (found == escapes.end())
+      out += c;
+    else
+      out += found->second;
+  }
+  return out;
 }
 
 /// Returns the number that at most six digits write; nullopt for any other text.
