@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/words.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/manifest.h"
@@ -51,9 +51,7 @@ fs::path require_committed(const fs::path& root, const std::string& name,
 }  // namespace
 
 std::string iteration_folder(std::int64_t iteration) {
-  char name[32];
-  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
-  return name;
+  return format("iter_%07lld", static_cast<long long>(iteration));
 }
 
 std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
