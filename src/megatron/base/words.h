@@ -53,7 +53,7 @@ struct ValueText {
 /// member.
 template <class Values, class TextOf = ValueText>
 std::string joined_text(const Values& values, std::string_view separator = ", ",
-                        const TextOf& text_of = {}) {
+                        TextOf text_of = {}) {
   std::string text;
   for (const auto& value : values) {
     if (!text.empty()) text += separator;
