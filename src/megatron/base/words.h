@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -9,6 +10,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,16 +25,21 @@ inline std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
+/// Returns the text without white space around it.
+inline std::string trim(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n\f\v";
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  return first == std::string_view::npos
+             ? ""
+             : std::string(text.substr(first, text.find_last_not_of(kSpaces) + 1 - first));
+}
+
 /// Returns the parts of the text between separators, without white space around them. "" has none.
 inline std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
     const std::size_t end = std::min(text.find(separator, begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    const std::size_t first = part.find_first_not_of(" \t");
-    parts.push_back(first == std::string::npos
-                        ? ""
-                        : part.substr(first, part.find_last_not_of(" \t") + 1 - first));
+    parts.push_back(trim(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;
   }
   return parts;
@@ -75,6 +82,16 @@ inline std::string escaped_text(std::string_view text,
       out += found->second;
   }
   return out;
+}
+
+/// Returns the number that is the whole text; nullopt for any other text, and for a number that is
+/// out of range.
+template <class Number>
+std::optional<Number> exact_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole ? std::optional(number) : std::nullopt;
 }
 
 /// Returns the number that at most six digits write; nullopt for any other text.

@@ -1,7 +1,6 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -25,15 +24,8 @@ std::optional<fs::path> committed_folder(const fs::path& root, const std::string
 }
 
 std::optional<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+  const auto value = exact_number<std::int64_t>(text);
+  return value.value_or(-1) < 0 ? std::nullopt : value;
 }
 
 std::string list_of(const std::vector<std::int64_t>& iterations) {
@@ -57,7 +49,7 @@ std::string iteration_folder(std::int64_t iteration) {
 std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
   const fs::path path = root / kTrackerFile;
   if (!fs::exists(path)) return std::nullopt;
-  const std::string text = trimmed(read_file(path));
+  const std::string text = trim(read_file(path));
   if (text == kReleaseFolder) return TrackerContent{};
   const auto iteration = number(text);
   if (!iteration) {

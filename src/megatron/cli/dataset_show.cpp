@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -43,10 +42,8 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
     const std::string_view word = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(word.size() + 1, rest.size()));
     if (word == "none") continue;
-    std::int64_t size = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-    if (error != std::errc() || end != word.data() + word.size() || size < 0) throw wrong();
-    sizes[i] = size;
+    sizes[i] = exact_number<std::int64_t>(word);
+    if (sizes[i].value_or(-1) < 0) throw wrong();
   }
   if (!rest.empty() || std::count(text.begin(), text.end(), ',') != 2) throw wrong();
   return sizes;

@@ -1,6 +1,5 @@
 #include "megatron/datasets/blend.h"
 
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -13,13 +12,6 @@
 
 namespace megatron {
 namespace {
-
-std::optional<double> parse_weight(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 /// Reads a --per-split-data-args-path file. Its fields train, valid and test hold a list, a string
 /// of words, or null.
@@ -60,7 +52,8 @@ Blend parse_blend(const std::vector<std::string>& list, const std::string& sourc
     throw UserError(
         {source + " is empty", "", "give at least one path prefix of a .bin/.idx pair"});
   std::size_t numbers = 0;
-  for (std::size_t i = 0; i < list.size(); i += 2) numbers += parse_weight(list[i]).has_value();
+  for (std::size_t i = 0; i < list.size(); i += 2)
+    numbers += exact_number<double>(list[i]).has_value();
   if (list.size() % 2 == 1) {
     if (list.size() > 1 && numbers > 0)
       throw UserError({source, std::to_string(list.size()) + " words, some of them numbers",
@@ -73,7 +66,7 @@ Blend parse_blend(const std::vector<std::string>& list, const std::string& sourc
                      "give a weight before every prefix, or no weights"});
   Blend blend{{}, std::vector<double>{}};
   for (std::size_t i = 0; i < list.size(); i += 2) {
-    const double weight = *parse_weight(list[i]);
+    const double weight = *exact_number<double>(list[i]);
     if (!(weight > 0) || !std::isfinite(weight))
       throw UserError({source + ": the weight of " + list[i + 1] + " must be above zero", list[i],
                        "leave the dataset out, or give it a weight"});
