@@ -42,11 +42,12 @@ StoreAddress store_address(const LaunchEnvironment& environment) {
           environment.agent_store ? "the launcher's agent" : "rank 0"};
 }
 
-/// Returns whether this rank reports its wait: one of each host does. On the first host rank 0 may
-/// be the host of the store.
+/// Returns whether this rank reports its wait: one of each host does, the second of the first host
+/// where the first is rank 0 and hosts the store.
 bool reports_wait(const LaunchEnvironment& environment) {
   const bool waits_for_rank_0 = !environment.agent_store && environment.launcher_port == 0;
-  return environment.local_rank == (waits_for_rank_0 && environment.node_rank == 0 ? 1 : 0);
+  return environment.local_rank == 0 ||
+         (waits_for_rank_0 && environment.node_rank == 0 && environment.local_rank == 1);
 }
 
 bool is_late_name(const LaunchEnvironment& environment) {
