@@ -94,6 +94,7 @@ TEST(LaunchPlan, OfATorchrunEndpoint) {
   EXPECT_EQ(at("node1:29400"), "1 on node ?/1:2 at node1:29400");
   EXPECT_EQ(at("node1"), "1 on node ?/1:2 at node1:29500");
   EXPECT_EQ(at("[fd00::1]:7"), "1 on node ?/1:2 at fd00::1:7");
+  EXPECT_EQ(at("fe80::1%eth0"), "1 on node ?/1:2 at fe80::1%eth0:29500");
   EXPECT_EQ(summary(plan_of({"--rdzv-endpoint", "localhost:0"})), "1 on node 0/1 at localhost:0");
   const Variables pod{{"PET_NNODES", "1:4"}, {"PET_RDZV_ENDPOINT", "gpt-worker-0:23456"}};
   EXPECT_EQ(summary(plan_of({}, pod)), "1 on node ?/1:4 at gpt-worker-0:23456");
@@ -106,6 +107,20 @@ TEST(LaunchPlan, OfATorchrunEndpoint) {
         << wrong;
   EXPECT_THAT(error_of({"--nnodes", "1:2", "--rdzv-endpoint", "a:1", "--master-port", "2"}),
               HasSubstr("--rdzv-endpoint: excludes --master-addr and --master-port"));
+}
+
+TEST(LaunchPlan, OfAnIpv6Master) {
+  const auto at = [&](const std::string& address) {
+    return summary(plan_of({"--nnodes", "1:2", "--master-addr", address}));
+  };
+  EXPECT_EQ(at("::1"), "1 on node ?/1:2 at ::1:29500");
+  EXPECT_EQ(at("[::1]"), "1 on node ?/1:2 at ::1:29500");
+  EXPECT_EQ(at("[::1]:7"), "1 on node ?/1:2 at ::1:7");
+  EXPECT_EQ(summary(plan_of({"--nnodes", "1:2"}, {{"MASTER_ADDR", "[::1]"}, {"MASTER_PORT", "7"}})),
+            "1 on node ?/1:2 at ::1:7");
+  EXPECT_THAT(error_of({"--master-addr", "[::1"}), HasSubstr("--master-addr: is not an address"));
+  EXPECT_THAT(error_of({"--master-addr", "[::1]:7", "--master-port", "7"}),
+              HasSubstr("--master-addr [::1]:7: names a port, as --master-port does"));
 }
 
 TEST(LaunchPlan, OfALauncherOnEveryHost) {

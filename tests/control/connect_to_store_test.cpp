@@ -67,6 +67,12 @@ TEST(ConnectToStore, NamesAServiceThatAnswersInItsOwnWay) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
 }
 
+TEST(ConnectToStore, WritesAnIpv6AddressInBrackets) {
+  const std::int64_t port = local_socket().port();  // nothing listens there
+  EXPECT_THAT(refusal({"::1", port}, {.timeout = milliseconds(1)}),
+              HasSubstr("rank 0 at [::1]:" + std::to_string(port) + ": does not answer"));
+}
+
 TEST(ConnectToStore, NamesAServiceThatCloses) {
   const ForeignService service("");
   EXPECT_THAT(refusal(service.address(), {.timeout = milliseconds(1'000)}),

@@ -12,9 +12,8 @@
 #include <map>
 
 #include "megatron/config/optimizer_config.h"
-#include "megatron/optimizer/adamw.h"
+#include "megatron/optimizer/elementwise_rule.h"
 #include "megatron/optimizer/optimizer.h"
-#include "megatron/optimizer/sgd.h"
 #include "megatron/parallel/rank.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"

@@ -86,6 +86,23 @@ TEST(HostTable, IsShortForManyHosts) {
   EXPECT_EQ(hosts.own_address, "10.0.39.15");
 }
 
+/// Gloo connects addresses of one family only.
+TEST(HostTable, HostsUseAddressesOfOneFamily) {
+  const auto own_address = [](const std::vector<std::string>& addresses, std::int64_t rank) {
+    std::vector<RankRecord> records;
+    for (const std::string& address : addresses) {
+      records.push_back(record(static_cast<std::int64_t>(records.size())));
+      records.back().address = address;
+    }
+    return read_as(records, rank).own_address;
+  };
+  EXPECT_EQ(own_address({"10.0.0.1", "10.0.0.2"}, 1), "10.0.0.2");
+  EXPECT_EQ(own_address({"fd00::1", "fd00::2"}, 1), "fd00::2");
+  // Containers that share a network, of which one names loopback by its other address.
+  EXPECT_EQ(own_address({"127.0.0.1", "::1"}, 1), "127.0.0.1");
+  EXPECT_EQ(own_address({"::1", "::1"}, 1), "::1");
+}
+
 TEST(HostTable, RefusesATableOfAnotherRun) {
   const std::vector<RankRecord> records{record(0), record(0), record(1)};
   const auto read = [&](const Json& table, std::int64_t world_size) {

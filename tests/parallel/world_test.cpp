@@ -77,6 +77,18 @@ TEST(World, MeetsAndShares) {
   expect_one_message(ranks, "");
 }
 
+/// PyTorch's TCPStore and Gloo take such addresses.
+TEST(World, MeetsAtEveryLoopbackAddress) {
+  for (const char* address : {"::1", "localhost", "127.0.1.1"}) {
+    if (!is_address_of_this_host(address)) continue;  // a host without IPv6
+    const auto ranks = run_world(
+        2, [](World& world) { return world.join(options_with()), 0; },
+        [&](LaunchEnvironment& environment) { environment.master_addr = address; });
+    expect_codes(ranks, 0);
+    expect_one_message(ranks, "");
+  }
+}
+
 TEST(World, LeavesTogether) {
   const auto ranks = run_world(3, [](World& world) {
     world.join(options_with());
@@ -422,14 +434,18 @@ TEST(World, NamesAMasterThatDoesNotAnswer) {
         return run_command("pretrain", [&] {
           return run_rank(
               "pretrain",
-              [](World& world) { return world.join(options_with({}, milliseconds(1000))), 0; },
+              [](World& world) { return world.join(options_with({}, milliseconds(7000))), 0; },
               environment_of(1, 2, port));
         });
       },
       60);
   expect_codes(ranks, 2);
+  EXPECT_THAT(ranks[0].errors,
+              testing::ContainsRegex("waiting for rank 0 at 127.0.0.1:" + std::to_string(port) +
+                                     " .[5-7] s.: Connection refused\n"));
   EXPECT_THAT(ranks[0].errors, HasSubstr("error: rank 0 at 127.0.0.1:" + std::to_string(port) +
                                          ": does not answer after"));
+  EXPECT_THAT(ranks[0].errors, HasSubstr("other hosts need another --master-addr than 127.0.0.1"));
 }
 
 TEST(RankList, IsShort) {

@@ -2,7 +2,7 @@
 
 #include <xxhash.h>
 
-#include <cstdio>
+#include "megatron/base/format.h"
 
 namespace megatron {
 
@@ -18,9 +18,7 @@ std::array<std::uint64_t, 2> checksum_128(std::string_view text) {
 }
 
 std::string checksum_hex(std::uint64_t value) {
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
+  return format("%016llx", static_cast<unsigned long long>(value));
 }
 
 }  // namespace megatron

@@ -19,8 +19,9 @@ class PortInUse : public UserError {
 struct ListenOptions {
   std::int64_t port = 0;       ///< 0: any free port
   bool loopback_only = false;  ///< accept connections from this host only
-  /// Accept connections only at the address of this host name, if it has a single one and that is
-  /// an address of this host which other hosts can reach; else at every address.
+  /// Accept connections only at the address of this host name: at its first on loopback, if it is
+  /// to be one; else at its only one, if that is an address of this host which other hosts can
+  /// reach. Without such an address: at 127.0.0.1, or at every address.
   std::string address_of = {};
 };
 
@@ -41,16 +42,7 @@ class ListeningSocket {
   std::int64_t port_ = 0;
 };
 
-/// Returns the TCP port that a descriptor listens on, or 0 if it is not a listening socket.
-std::int64_t listening_port(int descriptor);
-
-/// Returns the numeric address of a socket on this host, or "" if it has none.
-std::string local_address_of(int descriptor);
-
 /// Returns whether the name or numeric address is one of this host.
 bool is_address_of_this_host(const std::string& host);
-
-/// Returns whether the address is a loopback address: localhost, 127.x.y.z or ::1.
-bool is_loopback(const char* address);
 
 }  // namespace megatron

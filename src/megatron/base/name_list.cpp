@@ -1,14 +1,13 @@
 #include "megatron/base/name_list.h"
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 
 std::string name_list(std::span<const std::string> names) {
   constexpr std::size_t kShown = 20;
-  std::string text;
-  for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
-    text += (i > 0 ? ", " : "") + names[i];
+  std::string text = joined_text(names.first(std::min(names.size(), kShown)));
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
   return text;
 }

@@ -286,35 +286,31 @@ void OffloadFile::move_piece(OffloadTransfer::State& transfer, std::size_t begin
   const std::uint64_t offset = transfer.offset + begin;
   const bool is_aligned =
       size % kAlignment == 0 && reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
-  if (!is_direct() || is_aligned) {
-    if (transfer.is_write)
-      write_piece(data, size, offset);
-    else
-      read_piece(data, size, offset);
-    return;
-  }
+  if (!is_direct() || is_aligned) return move_bytes(transfer.is_write, data, size, offset);
   const std::size_t padded = round_up(size, kAlignment);
   if (transfer.is_write) {
     std::memcpy(buffer.data.get(), data, size);
     std::memset(buffer.data.get() + size, 0, padded - size);
-    write_piece(buffer.data.get(), padded, offset);
-  } else {
-    read_piece(buffer.data.get(), padded, offset);
-    std::memcpy(data, buffer.data.get(), size);
   }
+  move_bytes(transfer.is_write, buffer.data.get(), padded, offset);
+  if (!transfer.is_write) std::memcpy(data, buffer.data.get(), size);
 }
 
-void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint64_t offset) {
+void OffloadFile::move_bytes(bool is_write, std::byte* data, std::size_t size,
+                             std::uint64_t offset) {
+  const char* const action =
+      is_write ? "write to the offload folder" : "read from the offload folder";
   const std::uint64_t first = offset;
   const std::size_t total = size;
   while (size > 0) {
-    const ssize_t written = calls_.write(file_descriptor(), data, size, offset);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw_file_error("write to the offload folder", options_.folder, errno);
+    const ssize_t count = is_write ? calls_.write(file_descriptor(), data, size, offset)
+                                   : calls_.read(file_descriptor(), data, size, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_file_error(action, options_.folder, errno);
     // A full disk may cut a write anywhere, and a direct one must continue at an aligned offset.
-    std::size_t moved = static_cast<std::size_t>(written);
+    std::size_t moved = static_cast<std::size_t>(count);
     if (is_direct()) moved -= moved % kAlignment;
-    if (moved == 0) throw_file_error("write to the offload folder", options_.folder, ENOSPC);
+    if (moved == 0) throw_file_error(action, options_.folder, is_write ? ENOSPC : EIO);
     data += moved;
     size -= moved;
     offset += moved;
@@ -322,32 +318,14 @@ void OffloadFile::write_piece(const std::byte* data, std::size_t size, std::uint
   if (is_direct()) return;
   // Pages that are not on the disk cannot be dropped from the page cache. What the disk refuses is
   // only known here; file systems that do not know the call keep their pages.
-  if (::sync_file_range(
+  if (is_write &&
+      ::sync_file_range(
           descriptor_.number(), static_cast<off64_t>(first), static_cast<off64_t>(total),
           SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
       (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-    throw_file_error("write to the offload folder", options_.folder, errno);
+    throw_file_error(action, options_.folder, errno);
   ::posix_fadvise(descriptor_.number(), static_cast<off_t>(first), static_cast<off_t>(total),
                   POSIX_FADV_DONTNEED);
-}
-
-void OffloadFile::read_piece(std::byte* data, std::size_t size, std::uint64_t offset) {
-  const std::uint64_t first = offset;
-  const std::size_t total = size;
-  while (size > 0) {
-    const ssize_t count = calls_.read(file_descriptor(), data, size, offset);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw_file_error("read from the offload folder", options_.folder, errno);
-    std::size_t moved = static_cast<std::size_t>(count);
-    if (is_direct()) moved -= moved % kAlignment;
-    if (moved == 0) throw_file_error("read from the offload folder", options_.folder, EIO);
-    data += moved;
-    size -= moved;
-    offset += moved;
-  }
-  if (!is_direct())
-    ::posix_fadvise(descriptor_.number(), static_cast<off_t>(first), static_cast<off_t>(total),
-                    POSIX_FADV_DONTNEED);
 }
 
 }  // namespace megatron

@@ -114,8 +114,7 @@ class OffloadFile {
   void run(OffloadTransfer::State& transfer, Buffer& buffer);
   void move_piece(OffloadTransfer::State& transfer, std::size_t begin, std::size_t size,
                   Buffer& buffer);
-  void write_piece(const std::byte* data, std::size_t size, std::uint64_t offset);
-  void read_piece(std::byte* data, std::size_t size, std::uint64_t offset);
+  void move_bytes(bool is_write, std::byte* data, std::size_t size, std::uint64_t offset);
   /// Returns the descriptor of transfers.
   int file_descriptor() const { return is_direct() ? direct_.number() : descriptor_.number(); }
 

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 
+#include "megatron/base/format.h"
 #include "megatron/base/terminal.h"
 
 namespace megatron {
@@ -16,16 +16,13 @@ constexpr auto kDrawInterval = std::chrono::milliseconds(100);
 constexpr int kBarWidth = 24;
 
 std::string rate_text(double per_second) {
-  char buffer[32];
   const char* suffix = "";
   for (const char* next : {"k", "M", "G"}) {
     if (per_second < 10000) break;
     per_second /= 1000;
     suffix = next;
   }
-  std::snprintf(buffer, sizeof buffer, per_second < 100 ? "%.1f%s/s" : "%.0f%s/s", per_second,
-                suffix);
-  return buffer;
+  return format(per_second < 100 ? "%.1f%s/s" : "%.0f%s/s", per_second, suffix);
 }
 
 std::string bar(double share) {
@@ -39,15 +36,9 @@ std::string duration_text(double seconds) {
   if (!(seconds >= 0) || seconds > 1e9) return "unknown";
   const auto total = static_cast<long long>(std::llround(seconds));
   const long long days = total / 86400, hours = total / 3600 % 24, minutes = total / 60 % 60;
-  char buffer[64];
-  if (days > 0) {
-    std::snprintf(buffer, sizeof buffer, "%lld d %02lld:%02lld", days, hours, minutes);
-  } else if (hours > 0) {
-    std::snprintf(buffer, sizeof buffer, "%lld:%02lld:%02lld", hours, minutes, total % 60);
-  } else {
-    std::snprintf(buffer, sizeof buffer, "%lld:%02lld", minutes, total % 60);
-  }
-  return buffer;
+  if (days > 0) return format("%lld d %02lld:%02lld", days, hours, minutes);
+  if (hours > 0) return format("%lld:%02lld:%02lld", hours, minutes, total % 60);
+  return format("%lld:%02lld", minutes, total % 60);
 }
 
 std::string progress_bar_line(const ProgressBarOptions& options, std::uint64_t done,

@@ -1,11 +1,18 @@
-// Divides text into words and numbers.
+// Divides text into words and numbers, and joins them.
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -18,19 +25,73 @@ inline std::vector<std::string> split_words(const std::string& text) {
   return words;
 }
 
+/// Returns the text without white space around it.
+inline std::string trim(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n\f\v";
+  const std::size_t first = text.find_first_not_of(kSpaces);
+  return first == std::string_view::npos
+             ? ""
+             : std::string(text.substr(first, text.find_last_not_of(kSpaces) + 1 - first));
+}
+
 /// Returns the parts of the text between separators, without white space around them. "" has none.
 inline std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin <= text.size() && !text.empty();) {
     const std::size_t end = std::min(text.find(separator, begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    const std::size_t first = part.find_first_not_of(" \t");
-    parts.push_back(first == std::string::npos
-                        ? ""
-                        : part.substr(first, part.find_last_not_of(" \t") + 1 - first));
+    parts.push_back(trim(std::string_view(text).substr(begin, end - begin)));
     begin = end + 1;
   }
   return parts;
+}
+
+/// The text of a number or of a text.
+struct ValueText {
+  template <class Value>
+  std::string operator()(const Value& value) const {
+    if constexpr (std::is_arithmetic_v<Value>)
+      return std::to_string(value);
+    else
+      return std::string(value);
+  }
+};
+
+/// Returns the texts of the values with the separator between them. `text_of` is a function or a
+/// member.
+template <class Values, class TextOf = ValueText>
+std::string joined_text(const Values& values, std::string_view separator = ", ",
+                        TextOf text_of = {}) {
+  std::string text;
+  for (const auto& value : values) {
+    if (!text.empty()) text += separator;
+    text += std::invoke(text_of, value);
+  }
+  return text;
+}
+
+/// Returns the text with other texts in place of some of its characters.
+inline std::string escaped_text(std::string_view text,
+                                std::initializer_list<std::pair<char, std::string_view>> escapes) {
+  std::string out;
+  for (const char c : text) {
+    const auto* const found =
+        std::ranges::find(escapes, c, &std::pair<char, std::string_view>::first);
+    if (found == escapes.end())
+      out += c;
+    else
+      out += found->second;
+  }
+  return out;
+}
+
+/// Returns the number that is the whole text; nullopt for any other text, and for a number that is
+/// out of range.
+template <class Number>
+std::optional<Number> exact_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_whole = error == std::errc() && end == text.data() + text.size();
+  return is_whole ? std::optional(number) : std::nullopt;
 }
 
 /// Returns the number that at most six digits write; nullopt for any other text.

@@ -1,11 +1,11 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdio>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/stale_temporaries.h"
@@ -24,22 +24,12 @@ std::optional<fs::path> committed_folder(const fs::path& root, const std::string
 }
 
 std::optional<std::int64_t> number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || value < 0) return std::nullopt;
-  return value;
-}
-
-std::string trimmed(const std::string& text) {
-  const auto first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
+  const auto value = exact_number<std::int64_t>(text);
+  return value.value_or(-1) < 0 ? std::nullopt : value;
 }
 
 std::string list_of(const std::vector<std::int64_t>& iterations) {
-  std::string text;
-  for (const std::int64_t iteration : iterations)
-    text += (text.empty() ? "" : ", ") + std::to_string(iteration);
-  return text.empty() ? "none" : text;
+  return iterations.empty() ? "none" : joined_text(iterations);
 }
 
 fs::path require_committed(const fs::path& root, const std::string& name,
@@ -53,15 +43,13 @@ fs::path require_committed(const fs::path& root, const std::string& name,
 }  // namespace
 
 std::string iteration_folder(std::int64_t iteration) {
-  char name[32];
-  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
-  return name;
+  return format("iter_%07lld", static_cast<long long>(iteration));
 }
 
 std::optional<TrackerContent> read_tracker(const std::filesystem::path& root) {
   const fs::path path = root / kTrackerFile;
   if (!fs::exists(path)) return std::nullopt;
-  const std::string text = trimmed(read_file(path));
+  const std::string text = trim(read_file(path));
   if (text == kReleaseFolder) return TrackerContent{};
   const auto iteration = number(text);
   if (!iteration) {

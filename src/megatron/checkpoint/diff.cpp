@@ -7,10 +7,10 @@
 #include <ATen/ops/max.h>
 #include <ATen/ops/sub.h>
 
-#include <cstdio>
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/open_weights.h"
 
@@ -62,16 +62,13 @@ std::string difference_text(const std::vector<WeightDifference>& differences) {
   for (const WeightDifference& difference : differences) {
     if (difference.remark.empty() && difference.largest == 0) continue;
     ++count;
-    char number[32];
-    std::snprintf(number, sizeof number, "%.6e", difference.largest);
-    text +=
-        difference.name + "  " + (difference.remark.empty() ? number : difference.remark) + "\n";
+    text += difference.name + "  " +
+            (difference.remark.empty() ? format("%.6e", difference.largest) : difference.remark) +
+            "\n";
     if (!(difference.largest <= largest)) largest = difference.largest;
   }
-  char closing[128];
-  std::snprintf(closing, sizeof closing, "%zu of %zu tensors differ; largest difference %.6e\n",
-                count, differences.size(), largest);
-  return text + closing;
+  return text + format("%zu of %zu tensors differ; largest difference %.6e\n", count,
+                       differences.size(), largest);
 }
 
 }  // namespace megatron

@@ -1,12 +1,12 @@
 #include "megatron/checkpoint/inspect.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_directory.h"
@@ -77,9 +77,7 @@ std::string human_bytes(std::uint64_t bytes) {
   double value = static_cast<double>(bytes);
   std::size_t unit = 0;
   for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
+  return format(unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
 }
 
 std::string line(const std::string& label, const std::string& value) {

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
@@ -61,14 +62,11 @@ void load_main_parameters(WeightReader& reader, const CheckpointSource& source,
 std::string states_text(const std::vector<std::string>& names) {
   std::map<std::string, std::vector<std::string>> by_state;
   for (const std::string& name : names) by_state[name.substr(0, name.find('.'))].push_back(name);
-  std::string text;
-  for (const auto& [state, of_weights] : by_state) {
-    text += text.empty() ? "" : ", ";
-    text += of_weights.size() == 1
-                ? of_weights.front()
-                : state + " of " + std::to_string(of_weights.size()) + " weights";
-  }
-  return text;
+  return joined_text(by_state, ", ", [](const auto& one) {
+    const auto& [state, of_weights] = one;
+    return of_weights.size() == 1 ? of_weights.front()
+                                  : state + " of " + std::to_string(of_weights.size()) + " weights";
+  });
 }
 
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for

@@ -1,10 +1,10 @@
 #include "megatron/checkpoint/shard_writer.h"
 
-#include <cstdio>
 #include <unordered_map>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 
@@ -24,13 +24,8 @@ std::string key_of(const WriteItem& piece) {
 }
 
 std::string shard_name(const ShardFileOptions& files, std::size_t part) {
-  char number[32];
-  if (part == 0) {
-    std::snprintf(number, sizeof number, "_%05lld", static_cast<long long>(files.rank));
-  } else {
-    std::snprintf(number, sizeof number, "_%05lld_%03zu", static_cast<long long>(files.rank), part);
-  }
-  return files.prefix + number + ".safetensors";
+  const std::string number = format("_%05lld", static_cast<long long>(files.rank));
+  return files.prefix + number + (part == 0 ? "" : format("_%03zu", part)) + ".safetensors";
 }
 
 /// Groups consecutive pieces that fit into one file.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "megatron/base/words.h"
+
 namespace megatron {
 namespace {
 
@@ -94,11 +96,6 @@ std::string tiling_error(const Shape& shape, std::span<const TensorSlice> slices
   return {};
 }
 
-std::string shape_text(const Shape& shape) {
-  std::string text = "[";
-  for (const std::int64_t extent : shape)
-    text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-  return text + "]";
-}
+std::string shape_text(const Shape& shape) { return "[" + joined_text(shape) + "]"; }
 
 }  // namespace megatron

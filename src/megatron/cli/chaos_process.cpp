@@ -1,7 +1,5 @@
 #include "megatron/cli/chaos_process.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -17,6 +15,7 @@
 #include <utility>
 
 #include "megatron/base/descriptor.h"
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/cli/published_weights.h"
@@ -39,41 +38,19 @@ void refuse_unless_gone(const std::string& action) {
                    "the kind out of --kinds"});
 }
 
-/// Returns address and port, the same for IPv4 and for IPv4 within IPv6.
-std::string text_of(const sockaddr_storage& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  std::uint16_t port = 0;
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    port = v4.sin_port;
-  } else {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    const bool is_mapped = IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
-    ::inet_ntop(is_mapped ? AF_INET : AF_INET6, v6.sin6_addr.s6_addr + (is_mapped ? 12 : 0),
-                text.data(), text.size());
-    port = v6.sin6_port;
-  }
-  return std::string(text.data()) + " " + std::to_string(ntohs(port));
-}
-
 std::optional<Connection> connection_of(const Descriptor& process, int number) {
   Descriptor copy(static_cast<int>(::syscall(SYS_pidfd_getfd, process.number(), number, 0)));
   if (copy.number() < 0) {
     refuse_unless_gone("take a rank's connection");
     return std::nullopt;
   }
-  sockaddr_storage own{}, peer{};
-  socklen_t own_size = sizeof(own), peer_size = sizeof(peer);
+  const Endpoint own = local_endpoint(copy.number()), peer = peer_endpoint(copy.number());
   int type = 0;
   socklen_t type_size = sizeof(type);
   if (::getsockopt(copy.number(), SOL_SOCKET, SO_TYPE, &type, &type_size) != 0 ||
-      type != SOCK_STREAM ||
-      ::getsockname(copy.number(), reinterpret_cast<sockaddr*>(&own), &own_size) != 0 ||
-      ::getpeername(copy.number(), reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 ||
-      (own.ss_family != AF_INET && own.ss_family != AF_INET6))
+      type != SOCK_STREAM || own.host.empty() || peer.host.empty())
     return std::nullopt;
-  return Connection{std::move(copy), text_of(own), text_of(peer)};
+  return Connection{std::move(copy), own.text(), peer.text()};
 }
 
 /// Returns the TCP connections of a process in order of their descriptors.

@@ -2,6 +2,7 @@
 // flags.
 #include <iostream>
 
+#include "megatron/base/words.h"
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
 
@@ -40,17 +41,9 @@ std::vector<std::string> visible_flags(const Command& command) {
   return flags;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
+std::string joined(const std::vector<std::string>& words) { return joined_text(words, " "); }
 
-std::string command_names() {
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
-  return joined(names);
-}
+std::string command_names() { return joined_text(commands(), " ", &Command::name); }
 
 /// Prints the cases "command:--flag) values" for flags and words that have choices.
 template <class Print>

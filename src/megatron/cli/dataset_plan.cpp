@@ -1,6 +1,5 @@
 #include "megatron/cli/dataset_plan.h"
 
-#include <charconv>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -8,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/parallel_config.h"
@@ -38,9 +38,8 @@ std::int64_t take_world_size(std::vector<std::string>& words) {
     const bool has_next = words[i] == flag && i + 1 < words.size();
     const std::string value =
         has_next ? words[i + 1] : words[i].substr(std::min(words[i].size(), flag.size() + 1));
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (error != std::errc() || end != value.data() + value.size() || size < 1)
-      throw UserError({flag + " must be a number of ranks, at least 1", value, ""});
+    size = exact_number<std::int64_t>(value).value_or(0);
+    if (size < 1) throw UserError({flag + " must be a number of ranks, at least 1", value, ""});
     const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
     words.erase(at, at + (has_next ? 2 : 1));
     --i;

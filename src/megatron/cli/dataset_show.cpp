@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <iostream>
 #include <limits>
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/config/command_line.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/problems.h"
@@ -43,10 +43,8 @@ std::array<std::optional<std::int64_t>, 3> parse_sizes(const std::string& text) 
     const std::string_view word = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(word.size() + 1, rest.size()));
     if (word == "none") continue;
-    std::int64_t size = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
-    if (error != std::errc() || end != word.data() + word.size() || size < 0) throw wrong();
-    sizes[i] = size;
+    sizes[i] = exact_number<std::int64_t>(word);
+    if (sizes[i].value_or(-1) < 0) throw wrong();
   }
   if (!rest.empty() || std::count(text.begin(), text.end(), ',') != 2) throw wrong();
   return sizes;
@@ -93,12 +91,7 @@ void check_sample_flags(const DataConfig& data) {
   std::cerr << notes_text(noted);
 }
 
-std::string joined(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers)
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  return text;
-}
+std::string joined(const std::vector<std::int64_t>& numbers) { return joined_text(numbers, ","); }
 
 /// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
 /// its documents or conversations.

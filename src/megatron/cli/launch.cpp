@@ -14,6 +14,7 @@
 #include <random>
 #include <utility>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/files.h"
@@ -257,8 +258,8 @@ class Launch {
       if (end_requested() && !agent_->end_run(exit_code_after(end_signal_), kEndedBySignal))
         throw WaitEnded{exit_code_after(end_signal_)};
       if (const std::string reason = agent_->lost_reason(); !reason.empty()) {
-        err_.add("megatron launch: error: the launcher of the first host, at " + plan_.master_addr +
-                 ":" + std::to_string(plan_.master_port) + ", is lost: " + reason +
+        err_.add("megatron launch: error: the launcher of the first host, at " +
+                 Endpoint{plan_.master_addr, plan_.master_port}.text() + ", is lost: " + reason +
                  "\n  fix: look at that host, and start the launchers again\n");
         // A rank that this launcher has ended does not say what has failed.
         const bool is_ended = own_.code == 0 || (own_.is_consequence && own_.code > 128);

@@ -24,9 +24,14 @@ std::int64_t port_from(const std::string& text) {
 }
 
 /// Reads MASTER_ADDR and MASTER_PORT, which have precedence over the launcher's own variables.
-void read_master(const LaunchVariables& variables, LaunchEnvironment& environment) {
-  if (const auto address = variables.text("MASTER_ADDR")) environment.master_addr = *address;
-  if (const auto port = variables.number("MASTER_PORT")) environment.master_port = *port;
+void read_master(const LaunchVariables& variables, LaunchEnvironment& environment,
+                 const std::string& prefix = "") {
+  if (const auto port = variables.number(prefix + "MASTER_PORT")) environment.master_port = *port;
+  if (const auto address = variables.text(prefix + "MASTER_ADDR")) {
+    const Endpoint found = master_endpoint(*address, prefix + "MASTER_ADDR");
+    environment.master_addr = found.host;
+    if (found.port > 0) environment.master_port = found.port;
+  }
 }
 
 /// Assumes equal numbers of consecutive ranks per host, which is the default of launchers. The
@@ -234,8 +239,8 @@ std::optional<LaunchEnvironment> from_kubernetes(const LaunchVariables& variable
   LaunchEnvironment found{.rank = rank ? *rank : *index,
                           .world_size = *size,
                           .source = index ? "Kubernetes (indexed job)" : "PET_* variables"};
-  found.master_addr = variables.text("PET_MASTER_ADDR").value_or("");
-  found.master_port = variables.number("PET_MASTER_PORT").value_or(kDefaultPort);
+  found.master_port = kDefaultPort;
+  read_master(variables, found, "PET_");
   read_master(variables, found);
   count_nodes(found);
   return found;

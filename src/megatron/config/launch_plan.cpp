@@ -175,27 +175,28 @@ class PlanReader {
   }
 
   void read_master() {
+    const auto endpoint = variables_.text("PET_RDZV_ENDPOINT"),
+               address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
     if (options_.rdzv_endpoint) {
       if (options_.master_addr || options_.master_port)
         throw UserError(
             {"--rdzv-endpoint", "excludes --master-addr and --master-port", "give one of the two"});
       take_endpoint(*options_.rdzv_endpoint, "--rdzv-endpoint");
-    } else if (const auto endpoint = variables_.text("PET_RDZV_ENDPOINT");
-               endpoint && plan_.max_nodes > 1 && !options_.master_addr &&
-               !variables_.has("PET_MASTER_ADDR")) {
+    } else if (options_.master_addr) {
+      take_endpoint(*options_.master_addr, "--master-addr");
+    } else if (plan_.max_nodes > 1 && endpoint && !variables_.has("PET_MASTER_ADDR")) {
       take_endpoint(*endpoint, "PET_RDZV_ENDPOINT");
-    }
-    if (options_.master_addr) plan_.master_addr = *options_.master_addr;
-    if (options_.master_port) plan_.master_port = *options_.master_port;
-    if (plan_.max_nodes == 1) return;
-    if (!options_.master_addr) {
-      const auto address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
-      if (!address && outer_.master_addr.empty())
+    } else if (plan_.max_nodes > 1 && address) {
+      take_endpoint(*address, "MASTER_ADDR");
+    } else if (plan_.max_nodes > 1) {
+      if (outer_.master_addr.empty())
         throw UserError({"--master-addr", "is required with --nnodes " + nodes_text(),
                          "give the name or address of the first host"});
-      plan_.master_addr = address ? *address : outer_.master_addr;
+      plan_.master_addr = outer_.master_addr;
     }
-    if (!options_.master_port) {
+    if (options_.master_port) {
+      plan_.master_port = *options_.master_port;
+    } else if (plan_.max_nodes > 1) {
       const auto port = variables_.first_number({"PET_MASTER_PORT", "MASTER_PORT"});
       plan_.master_port = port ? *port : outer_.world_size > 1 ? outer_.master_port : 29500;
     }
@@ -265,24 +266,15 @@ class PlanReader {
       (is_join ? options_.join_seconds : options_.last_call_seconds) = *seconds;
   }
 
-  /// Takes HOST, HOST:PORT or [IPV6]:PORT as the master's address, as torchrun does.
+  /// Takes the master's address and, if it is written behind it, the port.
   void take_endpoint(const std::string& text, const std::string& source) {
-    const bool has_brackets = text.starts_with('[');
-    const std::size_t host_end = text.find(has_brackets ? ']' : ':');
-    const std::string host = text.substr(0, host_end).substr(has_brackets ? 1 : 0);
-    std::string rest = host_end == std::string::npos ? "" : text.substr(host_end);
-    if (has_brackets) rest = rest.starts_with(']') ? rest.substr(1) : "no bracket";
-    const std::string port = rest.starts_with(':') ? rest.substr(1) : "";
-    const bool is_number = !port.empty() && port.size() <= 5 &&
-                           port.find_first_not_of("0123456789") == std::string::npos;
-    const int number = is_number ? std::stoi(port) : -1;
     // torchrun's localhost:0 is any free port, which other hosts could not know.
-    const int least = plan_.max_nodes == 1 ? 0 : 1;
-    if (host.empty() || (!rest.empty() && (number < least || number > 65535)))
-      throw UserError({source, "is not an address: '" + text + "'",
-                       "write HOST:PORT or [IPV6]:PORT, with a port from 1 to 65535"});
-    options_.master_addr = host;
-    if (!options_.master_port && number > 0) options_.master_port = number;
+    const Endpoint found = master_endpoint(text, source, plan_.max_nodes == 1 ? 0 : 1);
+    plan_.master_addr = found.host;
+    if (found.port >= 0 && options_.master_port && source.starts_with("--"))
+      throw UserError(
+          {source + " " + text, "names a port, as --master-port does", "give one of the two"});
+    if (!options_.master_port && found.port > 0) options_.master_port = found.port;
   }
 
   std::string nodes_text() const {

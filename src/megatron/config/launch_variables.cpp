@@ -63,4 +63,13 @@ bool LaunchVariables::is_true(const std::string& name) const {
   return value == "1" || value == "True" || value == "true" || value == "TRUE";
 }
 
+Endpoint master_endpoint(const std::string& text, const std::string& source,
+                         std::int64_t least_port) {
+  const std::optional<Endpoint> found = read_endpoint(text);
+  if (!found || (found->port >= 0 && found->port < least_port))
+    throw UserError({source, "is not an address: '" + text + "'",
+                     "write HOST, HOST:PORT or [IPV6]:PORT, with a port from 1 to 65535"});
+  return *found;
+}
+
 }  // namespace megatron

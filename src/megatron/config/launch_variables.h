@@ -2,6 +2,7 @@
 // variable.
 #pragma once
 
+#include "megatron/base/endpoint.h"
 #include "megatron/config/launch_environment.h"
 
 namespace megatron {
@@ -29,5 +30,10 @@ class LaunchVariables {
  private:
   GetEnv lookup_;
 };
+
+/// Reads where the first host is, with or without a port. Throws a UserError that names `source` if
+/// the text is no endpoint or its port is below `least_port`.
+Endpoint master_endpoint(const std::string& text, const std::string& source,
+                         std::int64_t least_port = 1);
 
 }  // namespace megatron

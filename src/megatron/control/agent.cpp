@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
@@ -133,7 +134,7 @@ class LeaderAgent final : public Agent {
   std::string store_address() const override { return service_.address(); }
   std::string own_address() const override {
     const std::string bound = service_.address();
-    return is_loopback(bound.c_str()) ? service_.address_for_others() : bound;
+    return is_loopback(bound) ? service_.address_for_others() : bound;
   }
   std::string waiting_text() const override {
     const std::string text = membership_.waiting_text();
@@ -376,7 +377,7 @@ class MemberAgent final : public Agent {
       relay_.compare_set(prefix + key, "", text);
   }
   std::int64_t store_port() const override { return relay_.port(); }
-  std::string store_address() const override { return "127.0.0.1"; }
+  std::string store_address() const override { return relay_.address(); }
   std::string own_address() const override { return relay_.own_address(); }
 
  private:
@@ -387,8 +388,7 @@ class MemberAgent final : public Agent {
 };
 
 std::unique_ptr<Agent> lead(const AgentOptions& options) {
-  const bool is_one_host =
-      options.membership.max_hosts == 1 && is_loopback(options.master_addr.c_str());
+  const bool is_one_host = options.membership.max_hosts == 1 && is_loopback(options.master_addr);
   return std::make_unique<LeaderAgent>(options,
                                        ListeningSocket({.port = options.master_port,
                                                         .loopback_only = is_one_host,

@@ -1,7 +1,5 @@
 #include "megatron/control/connect_to_store.h"
 
-#include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/suspend_aware_timer.h"
@@ -22,7 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 constexpr double kSlowResolverSeconds = 2;  ///< Look-ups that take longer are reported.
 
@@ -78,20 +76,14 @@ class StoreConnector {
   double waited_s() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
   int connect() {
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
     const double before_s = waited_s();
-    const int code =
-        ::getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
+    const AddressList list = addresses_of({address_.host, address_.port}, &reason_);
     report_slow_lookup(waited_s() - before_s);
-    if (code != 0) {
+    if (!list) {
       if (!unknown_since_) unknown_since_ = Clock::now();
-      reason_ = ::gai_strerror(code);
       return -1;
     }
     unknown_since_.reset();
-    const AddressList list(found, &::freeaddrinfo);
     for (const addrinfo* one = list.get(); one; one = one->ai_next) {
       if (const int descriptor = connect_to(*one, reason_); descriptor >= 0) return descriptor;
     }
@@ -183,7 +175,10 @@ class StoreConnector {
                      format("does not answer after %.0f s (%s)", waited_s(), reason_.c_str()),
                      "start " + address_.owner +
                          ", and check that MASTER_ADDR and MASTER_PORT name its host and a port "
-                         "that firewalls let through"});
+                         "that firewalls let through" +
+                         (is_loopback(address_.host)
+                              ? "; other hosts need another --master-addr than " + address_.host
+                              : "")});
   }
 
   void report(const std::string& reason) const {

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -403,10 +404,9 @@ std::string Membership::blame() const {
   std::vector<std::pair<std::string, std::int64_t>> hosts(failures_.begin(), failures_.end());
   std::ranges::stable_sort(
       hosts, [](const auto& one, const auto& other) { return one.second > other.second; });
-  std::string text;
-  for (const auto& [host, count] : hosts)
-    text += (text.empty() ? "" : ", ") + host + " (" + std::to_string(count) + ")";
-  return text;
+  return joined_text(hosts, ", ", [](const auto& failed) {
+    return failed.first + " (" + std::to_string(failed.second) + ")";
+  });
 }
 
 }  // namespace megatron

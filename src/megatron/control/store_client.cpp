@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "megatron/base/format.h"
-#include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 #include "megatron/base/process_state.h"
 #include "megatron/control/store_protocol.h"
@@ -230,7 +229,5 @@ bool StoreClient::delete_key(const std::string& key) {
   append_text(request, key);
   return Call(*this, request).number<std::int64_t>() > 0;
 }
-
-std::string StoreClient::local_address() const { return local_address_of(descriptor_.number()); }
 
 }  // namespace megatron

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "megatron/base/descriptor.h"
+#include "megatron/base/endpoint.h"
 #include "megatron/base/suspend_aware_timer.h"
 
 namespace megatron {
@@ -30,7 +31,7 @@ struct StoreAddress {
   std::string owner = "rank 0";  ///< The process that listens there, for messages.
   std::string shown = {};        ///< The address in messages, if another one is meant.
   pid_t relay = 0;  ///< The launcher of this host if it passes the requests on, else 0.
-  std::string text() const { return shown.empty() ? host + ":" + std::to_string(port) : shown; }
+  std::string text() const { return shown.empty() ? Endpoint{host, port}.text() : shown; }
 };
 
 /// A thread-safe client; concurrent calls run one after the other. After a failed call every later
@@ -67,7 +68,7 @@ class StoreClient {
   /// Returns the connected descriptor and gives up ownership of it. No call may follow.
   Descriptor release() { return std::move(descriptor_); }
   /// Returns this host's numeric address towards the server.
-  std::string local_address() const;
+  std::string local_address() const { return local_endpoint(descriptor_.number()).host; }
 
  private:
   class Call;

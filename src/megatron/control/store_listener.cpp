@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -299,8 +300,8 @@ void StoreListener::serve_unauthenticated(StoreRequest request, RequestReader& r
 
 std::string StoreListener::address_for_others() const {
   for (const auto& [descriptor, client] : clients_) {
-    const std::string own = local_address_of(descriptor);
-    if (!own.empty() && !is_loopback(own.c_str())) return own;
+    const std::string own = local_endpoint(descriptor).host;
+    if (!own.empty() && !is_loopback(own)) return own;
   }
   return "";
 }

@@ -1,8 +1,9 @@
 #include "megatron/control/store_service.h"
 
-#include <charconv>
 #include <cstdint>
 #include <utility>
+
+#include "megatron/base/words.h"
 
 namespace megatron {
 
@@ -36,10 +37,8 @@ std::string StoreService::take(const std::string& key) {
 }
 
 std::int64_t StoreService::add(const std::string& key, std::int64_t amount) {
-  const std::string before = find(key).value_or("");
-  std::int64_t number = 0, sum = 0;
-  const auto [end, error] = std::from_chars(before.data(), before.data() + before.size(), number);
-  if (error != std::errc() || end != before.data() + before.size()) number = 0;
+  const auto number = exact_number<std::int64_t>(find(key).value_or("")).value_or(0);
+  std::int64_t sum = 0;
   if (__builtin_add_overflow(number, amount, &sum)) sum = amount < 0 ? INT64_MIN : INT64_MAX;
   set(key, std::to_string(sum));
   return sum;

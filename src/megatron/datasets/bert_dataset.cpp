@@ -4,17 +4,13 @@
 #include <utility>
 
 namespace megatron {
-namespace {
-
-/// Names the members of fields().
-enum Member { kText, kTypes, kLabels, kIsRandom, kPaddingMask, kLossMask, kTruncated };
-
-}  // namespace
 
 BertDataset::BertDataset(SentenceSource source, SourcePart part,
                          const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
     : MaskedDataset(std::move(source), std::move(part), options,
                     {.class_name = "BERTMaskedWordPieceDataset",
+                     .text = "text",
+                     .tokens = "text",
                      .added_tokens = 3,
                      .min_sentences = options.binary_head ? 2 : 1,
                      .key = "classification_head",
@@ -95,16 +91,6 @@ std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
           {"padding_mask", std::move(padding_mask)},
           {"loss_mask", std::move(loss_mask)},
           {"truncated", {pair.truncated ? 1 : 0}, true}};
-}
-
-Sample BertDataset::sample(std::int64_t index) const {
-  std::vector<SampleField> all = fields(index);
-  return causal_sample(std::move(all[kText].values), std::move(all[kLabels].values),
-                       all[kLossMask].values);
-}
-
-std::vector<std::int64_t> BertDataset::text(std::int64_t index) const {
-  return fields(index)[kText].values;
 }
 
 }  // namespace megatron

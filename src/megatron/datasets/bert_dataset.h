@@ -16,9 +16,6 @@ class BertDataset : public MaskedDataset {
   /// Returns megatron-core's text, types, labels (−1 where nothing is predicted), is_random (the
   /// parts are in the wrong order), padding_mask, loss_mask and truncated.
   std::vector<SampleField> fields(std::int64_t index) const override;
-  /// Returns text, labels and the loss mask. Labels without a loss are 0.
-  Sample sample(std::int64_t index) const override;
-  std::vector<std::int64_t> text(std::int64_t index) const override;
 
  private:
   struct Pair {

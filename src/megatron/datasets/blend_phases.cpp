@@ -5,6 +5,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
+#include "megatron/base/words.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
 #include "megatron/config/data_config.h"
@@ -23,12 +24,6 @@ Blend train_blend(const DataConfig& data) {
     return *(*sources.blend_per_split)[0];
   throw UserError({"--blend-schedule has no training data to mix", "",
                    "name the sources with --data-path or --train-data-path"});
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 /// Returns the steps from iteration 0 on: before the first one, the data's own weights hold.
@@ -53,7 +48,7 @@ std::vector<double> weights_of(const BlendStep& step, const std::vector<std::str
     if (found == sources.end())
       throw UserError({"--blend-schedule, iteration " + std::to_string(step.iteration) + ": " +
                            step.prefixes[i] + " is not a source of the training data",
-                       "the sources are " + listed(sources),
+                       "the sources are " + joined_text(sources),
                        "add it to --data-path, or correct its name"});
     weights[static_cast<std::size_t>(found - sources.begin())] = step.weights[i];
   }
@@ -63,7 +58,7 @@ std::vector<double> weights_of(const BlendStep& step, const std::vector<std::str
 void check_sources(const std::vector<std::string>& sources) {
   if (sources.size() < 2)
     throw UserError({"--blend-schedule mixes the sources of the training data, and there is one",
-                     listed(sources), "name all sources with --data-path"});
+                     joined_text(sources), "name all sources with --data-path"});
   for (std::size_t i = 0; i < sources.size(); ++i)
     if (std::ranges::count(sources, sources[i]) > 1)
       throw UserError({"--blend-schedule cannot distinguish sources of one name", sources[i],

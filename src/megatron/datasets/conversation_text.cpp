@@ -8,6 +8,7 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/chat/chat_template.h"
 #include "megatron/tokenizers/chat/json_values.h"
@@ -131,10 +132,8 @@ template <class Kinds>
 const PromptKind& find_kind(const Kinds& kinds, const std::string& name, const std::string& flag) {
   const auto found = std::ranges::find(kinds, name, &PromptKind::name);
   if (found != kinds.end()) return *found;
-  std::string names;
-  for (const PromptKind& kind : kinds)
-    names += (names.empty() ? "" : ", ") + std::string(kind.name);
-  throw UserError({flag + " does not exist", "", "use one of " + names});
+  throw UserError(
+      {flag + " does not exist", "", "use one of " + joined_text(kinds, ", ", &PromptKind::name)});
 }
 
 std::string variable(const std::vector<std::pair<std::string, chat::Value>>& variables,

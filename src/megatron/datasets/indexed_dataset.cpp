@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -36,19 +37,14 @@ T load(const std::byte* data) {
   return value;
 }
 
+/// Returns false when a real value is not a token id (fractional, infinite or too large).
 template <class T>
-void convert(const std::byte* data, std::span<std::int64_t> tokens) {
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a token of type int8 is a number.
-    tokens[i] = static_cast<std::int64_t>(load<T>(data + i * sizeof(T)));
-}
-
-/// Returns false when a value is not a token id (fractional, infinite or too large).
-template <class T>
-bool convert_real(const std::byte* data, std::span<std::int64_t> tokens) {
+bool convert(const std::byte* data, std::span<std::int64_t> tokens) {
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const T value = load<T>(data + i * sizeof(T));
-    if (!(std::abs(value) < T(1e15)) || value != std::floor(value)) return false;
+    if constexpr (std::is_floating_point_v<T>)
+      if (!(std::abs(value) < T(1e15)) || value != std::floor(value)) return false;
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a token of type int8 is a number.
     tokens[i] = static_cast<std::int64_t>(value);
   }
   return true;
@@ -57,27 +53,21 @@ bool convert_real(const std::byte* data, std::span<std::int64_t> tokens) {
 bool convert(TokenDtype type, const std::byte* data, std::span<std::int64_t> tokens) {
   switch (type) {
     case TokenDtype::uint8:
-      convert<std::uint8_t>(data, tokens);
-      break;
+      return convert<std::uint8_t>(data, tokens);
     case TokenDtype::int8:
-      convert<std::int8_t>(data, tokens);
-      break;
+      return convert<std::int8_t>(data, tokens);
     case TokenDtype::int16:
-      convert<std::int16_t>(data, tokens);
-      break;
+      return convert<std::int16_t>(data, tokens);
     case TokenDtype::int32:
-      convert<std::int32_t>(data, tokens);
-      break;
+      return convert<std::int32_t>(data, tokens);
     case TokenDtype::int64:
-      convert<std::int64_t>(data, tokens);
-      break;
+      return convert<std::int64_t>(data, tokens);
     case TokenDtype::uint16:
-      convert<std::uint16_t>(data, tokens);
-      break;
+      return convert<std::uint16_t>(data, tokens);
     case TokenDtype::float64:
-      return convert_real<double>(data, tokens);
+      return convert<double>(data, tokens);
     case TokenDtype::float32:
-      return convert_real<float>(data, tokens);
+      return convert<float>(data, tokens);
   }
   return true;
 }

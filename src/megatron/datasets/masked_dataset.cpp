@@ -11,6 +11,13 @@
 #include "megatron/datasets/sentence_index.h"
 
 namespace megatron {
+namespace {
+
+std::vector<std::int64_t> take(std::vector<SampleField>& fields, std::string_view name) {
+  return std::move(std::ranges::find(fields, name, &SampleField::name)->values);
+}
+
+}  // namespace
 
 MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
                              const MaskedDatasetOptions& options, Kind kind,
@@ -115,11 +122,16 @@ MaskedDataset::Draw MaskedDataset::draw(std::int64_t index) const {
   return draw;
 }
 
-Sample MaskedDataset::causal_sample(std::vector<std::int64_t> tokens,
-                                    std::vector<std::int64_t> labels,
-                                    const std::vector<std::int64_t>& loss_mask) {
-  Sample sample{.tokens = std::move(tokens),
-                .labels = std::move(labels),
+std::vector<std::int64_t> MaskedDataset::text(std::int64_t index) const {
+  std::vector<SampleField> all = fields(index);
+  return take(all, kind_.text);
+}
+
+Sample MaskedDataset::sample(std::int64_t index) const {
+  std::vector<SampleField> all = fields(index);
+  const std::vector<std::int64_t> loss_mask = take(all, "loss_mask");
+  Sample sample{.tokens = take(all, kind_.tokens),
+                .labels = take(all, "labels"),
                 .loss_mask = {loss_mask.begin(), loss_mask.end()},
                 .position_ids = std::vector<std::int64_t>(loss_mask.size()),
                 .document_starts = {0}};

@@ -44,6 +44,10 @@ struct MaskedDatasetOptions {
 class MaskedDataset : public SourceDataset {
  public:
   std::int64_t size() const override { return sample_index_.shape()[0]; }
+  /// Returns the tokens, labels and loss mask of fields() that a causal model reads. Labels without
+  /// a loss are 0.
+  Sample sample(std::int64_t index) const override;
+  std::vector<std::int64_t> text(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   JsonText identifiers() const override;
   const NpyArray& sample_index() const { return sample_index_; }
@@ -51,6 +55,7 @@ class MaskedDataset : public SourceDataset {
  protected:
   struct Kind {
     std::string class_name;         ///< of megatron-core
+    std::string text, tokens;       ///< the fields that text() and sample() return
     std::int64_t added_tokens = 0;  ///< tokens that a sample has besides those of its sentences
     std::int64_t min_sentences = 1;
     std::string key;  ///< more of what identifies the samples
@@ -68,9 +73,6 @@ class MaskedDataset : public SourceDataset {
     RandomState random;
   };
   Draw draw(std::int64_t index) const;
-  /// Returns these parts of a sample as those of a causal model. Labels without a loss (−1) are 0.
-  static Sample causal_sample(std::vector<std::int64_t> tokens, std::vector<std::int64_t> labels,
-                              const std::vector<std::int64_t>& loss_mask);
   const MaskedDatasetOptions& options() const { return options_; }
 
  private:

@@ -1,11 +1,11 @@
 #include "megatron/datasets/punkt_parameters.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
@@ -59,9 +59,8 @@ PunktParameters load_punkt(const fs::path& folder) {
   });
   read_lines(folder / kContexts, [&](std::string_view line, const std::string& where) {
     const auto [type, bits] = columns(line, where);
-    int value = 0;
-    const auto [end, error] = std::from_chars(bits.data(), bits.data() + bits.size(), value);
-    if (error != std::errc() || end != bits.data() + bits.size() || value < 0)
+    const int value = exact_number<int>(bits).value_or(-1);
+    if (value < 0)
       throw UserError({where + ": the second column must be a number", std::string(bits),
                        "give a folder of punkt_tab"});
     parameters.contexts[std::string(type)] = value;

@@ -10,9 +10,6 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Names the members of fields().
-enum Member { kEncoder, kDecoder, kLabels, kLossMask, kTruncated, kEncoderMask, kDecoderMask };
-
 Ids mask_of(std::size_t tokens, std::size_t length) {
   Ids mask(tokens, 1);
   mask.resize(length, 0);
@@ -30,6 +27,8 @@ T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const MaskedDataset
                      std::vector<std::string>& warnings)
     : MaskedDataset(std::move(source), std::move(part), options,
                     {.class_name = "T5MaskedWordPieceDataset",
+                     .text = "text_enc",
+                     .tokens = "text_dec",
                      .added_tokens = 2,
                      .min_sentences = 1,
                      .key = "sequence_length_decoder",
@@ -93,16 +92,6 @@ std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
           {"truncated", {truncated ? 1 : 0}, true},
           {"enc_mask", mask_of(encoder_tokens, encoder_length)},
           {"dec_mask", mask_of(decoder_tokens, decoder_length)}};
-}
-
-Sample T5Dataset::sample(std::int64_t index) const {
-  std::vector<SampleField> all = fields(index);
-  return causal_sample(std::move(all[kDecoder].values), std::move(all[kLabels].values),
-                       all[kLossMask].values);
-}
-
-std::vector<std::int64_t> T5Dataset::text(std::int64_t index) const {
-  return fields(index)[kEncoder].values;
 }
 
 }  // namespace megatron

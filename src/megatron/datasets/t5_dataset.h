@@ -17,10 +17,6 @@ class T5Dataset : public MaskedDataset {
   /// truncated, enc_mask and dec_mask. Throws a UserError for a sample with more runs than there
   /// are sentinels, or that does not fit the decoder.
   std::vector<SampleField> fields(std::int64_t index) const override;
-  /// Returns the decoder's text, labels and loss mask. Labels without a loss are 0.
-  Sample sample(std::int64_t index) const override;
-  /// Returns the encoder's text.
-  std::vector<std::int64_t> text(std::int64_t index) const override;
 };
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/base/words.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {
@@ -20,12 +21,7 @@ std::string number_text(double value) {
 
 /// Escapes backslash, quote and line feed in label values.
 std::string escaped(const std::string& value) {
-  std::string text;
-  for (const char c : value) {
-    if (c == '\\' || c == '"') text += '\\';
-    c == '\n' ? text += "\\n" : text += c;
-  }
-  return text;
+  return escaped_text(value, {{'\\', "\\\\"}, {'"', "\\\""}, {'\n', "\\n"}});
 }
 
 class ExpositionWriter {

@@ -2,9 +2,8 @@
 // them.
 #include <algorithm>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 
+#include "megatron/base/format.h"
 #include "megatron/models/model_cost.h"
 
 namespace megatron {
@@ -53,17 +52,6 @@ double in_flight_share(const MemoryLayout& layout) {
     return 1 + (stages - 1) / (stages * static_cast<double>(layout.virtual_pipeline_chunks));
   if (layout.pipeline_parallel == 1 || layout.num_microbatches == 0) return 1;
   return std::min(1.0, static_cast<double>(layout.num_microbatches) / stages);
-}
-
-void append(std::string& text, const char* format, ...) __attribute__((format(printf, 2, 3)));
-
-void append(std::string& text, const char* format, ...) {
-  char line[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  text += line;
 }
 
 }  // namespace
@@ -136,32 +124,32 @@ std::string theoretical_memory_report(const ModelDimensions& d, const MemoryLayo
   const TheoreticalMemory memory = theoretical_memory(d, layout);
   std::string text;
   if (verbose) {
-    append(text, "Number of parameters in transformer block in billions: % .2f\n",
-           count.transformer_block / kBillion);
+    text += format("Number of parameters in transformer block in billions: % .2f\n",
+                   count.transformer_block / kBillion);
     if (d.num_mtp_layers > 0)
-      append(text, "Number of parameters in mtp block in billions: % .2f\n",
-             count.mtp_block / kBillion);
-    append(text, "Number of parameters in embedding layers in billions: %.2f\n",
-           count.embedding_layers / kBillion);
-    append(text, "Total number of parameters in billions: %.2f\n", count.total() / kBillion);
-    append(text, "Number of parameters in most loaded shard in billions: %.4f\n",
-           count.most_loaded_shard / kBillion);
+      text += format("Number of parameters in mtp block in billions: % .2f\n",
+                     count.mtp_block / kBillion);
+    text += format("Number of parameters in embedding layers in billions: %.2f\n",
+                   count.embedding_layers / kBillion);
+    text += format("Total number of parameters in billions: %.2f\n", count.total() / kBillion);
+    text += format("Number of parameters in most loaded shard in billions: %.4f\n",
+                   count.most_loaded_shard / kBillion);
     if (layout.pipeline_parallel > 1)
-      append(text, "Number of parameters in other shards in billions: %.4f\n",
-             count.other_shards / kBillion);
-    append(text, "Activation memory footprint per transformer layer: %.1f MB\n",
-           memory.activation_per_layer_bytes / kMegabyte);
+      text += format("Number of parameters in other shards in billions: %.4f\n",
+                     count.other_shards / kBillion);
+    text += format("Activation memory footprint per transformer layer: %.1f MB\n",
+                   memory.activation_per_layer_bytes / kMegabyte);
     if (layout.virtual_pipeline_chunks > 0)
-      append(text, "Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
+      text += format("Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
     if (layout.pipeline_parallel > 1 || layout.virtual_pipeline_chunks > 0) {
-      append(text, "Number of in-flight microbatches: %.0f\n", memory.in_flight_microbatches);
+      text += format("Number of in-flight microbatches: %.0f\n", memory.in_flight_microbatches);
     }
   }
-  append(text,
-         "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, "
-         "total=%.2f MB\n\n",
-         memory.weight_and_optimizer_bytes / kMegabyte, memory.activation_bytes / kMegabyte,
-         (memory.weight_and_optimizer_bytes + memory.activation_bytes) / kMegabyte);
+  text += format(
+      "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, "
+      "total=%.2f MB\n\n",
+      memory.weight_and_optimizer_bytes / kMegabyte, memory.activation_bytes / kMegabyte,
+      (memory.weight_and_optimizer_bytes + memory.activation_bytes) / kMegabyte);
   return text;
 }
 

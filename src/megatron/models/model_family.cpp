@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_config.h"
@@ -26,13 +27,6 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),
               "kModelFamilyNames must list the families of this table, in its order");
 
-/// Returns "a, b, c".
-std::string listed(const auto& names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
 }  // namespace
 
 std::span<const ModelFamily> model_families() { return kFamilies; }
@@ -40,7 +34,7 @@ std::span<const ModelFamily> model_families() { return kFamilies; }
 const ModelFamily& find_model_family(std::string_view name) {
   const auto found = std::ranges::find(kFamilies, name, &ModelFamily::name);
   if (found != kFamilies.end()) return *found;
-  throw UserError("model: must be one of " + listed(kModelFamilyNames) + ", got '" +
+  throw UserError("model: must be one of " + joined_text(kModelFamilyNames) + ", got '" +
                   std::string(name) + "'");
 }
 
@@ -52,7 +46,7 @@ const ModelFamily& family_of_model_type(std::string_view model_type) {
     known.insert(known.end(), family.hf_model_types.begin(), family.hf_model_types.end());
   }
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
-                   "supported: " + listed(known)});
+                   "supported: " + joined_text(known)});
 }
 
 }  // namespace megatron

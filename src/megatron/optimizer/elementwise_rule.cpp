@@ -6,6 +6,7 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/optimizer/copy_to_device.h"
+#include "megatron/optimizer/optimizer_operations.h"
 
 namespace megatron {
 namespace {
@@ -196,6 +197,32 @@ void ElementwiseRule::update_windows() {
     buckets = std::move(next);
     for_each_array([&](OffloadedArray& array) { array.close(w); });
   }
+}
+
+std::unique_ptr<UpdateRule> make_adamw(const OptimizerConfig& config, const ParamStore& store,
+                                       const MainParameters& main, ParameterSelector selects) {
+  const kernels::AdamwRule rule{
+      .beta1 = config.adam_beta1, .beta2 = config.adam_beta2, .eps = config.adam_eps};
+  return std::make_unique<ElementwiseRule>(
+      config, store, main,
+      ElementwiseRule::Options{
+          .selects = std::move(selects),
+          .states = {{"exp_avg", config.exp_avg_dtype},
+                     {"exp_avg_sq", config.exp_avg_sq_dtype, true}},
+          .update = [rule, update = optimizer_operations(store.device()).adamw](
+                        const kernels::UpdatePlan& plan) { update(plan, rule); }});
+}
+
+std::unique_ptr<UpdateRule> make_sgd(const OptimizerConfig& config, const ParamStore& store,
+                                     const MainParameters& main, ParameterSelector selects) {
+  const kernels::SgdRule rule{.momentum = config.sgd_momentum};
+  ElementwiseRule::Options options{
+      .selects = std::move(selects),
+      .states = {},
+      .update = [rule, update = optimizer_operations(store.device()).sgd](
+                    const kernels::UpdatePlan& plan) { update(plan, rule); }};
+  if (config.sgd_momentum != 0) options.states = {{"momentum_buffer", "fp32"}};
+  return std::make_unique<ElementwiseRule>(config, store, main, std::move(options));
 }
 
 }  // namespace megatron

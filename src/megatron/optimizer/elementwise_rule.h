@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -68,5 +69,15 @@ class ElementwiseRule final : public UpdateRule {
   std::vector<at::Tensor> codes_;  ///< of 8-bit states, on the device
   kernels::UpdatePlan plan_{};
 };
+
+/// Create AdamW (Loshchilov and Hutter 2019), with Megatron's parameter groups, and SGD with
+/// momentum and L2 decay, as torch.optim.SGD, for the selected parameters of `store`. It must
+/// outlive the rule, as must `main`.
+std::unique_ptr<UpdateRule> make_adamw(const OptimizerConfig& config, const ParamStore& store,
+                                       const MainParameters& main,
+                                       ParameterSelector selects = every_parameter);
+std::unique_ptr<UpdateRule> make_sgd(const OptimizerConfig& config, const ParamStore& store,
+                                     const MainParameters& main,
+                                     ParameterSelector selects = every_parameter);
 
 }  // namespace megatron

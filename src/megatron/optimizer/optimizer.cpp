@@ -3,8 +3,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/adafactor.h"
-#include "megatron/optimizer/adamw.h"
-#include "megatron/optimizer/sgd.h"
+#include "megatron/optimizer/elementwise_rule.h"
 #include "megatron/optimizer/step_controller.h"
 #include "megatron/parallel/object_collectives.h"
 

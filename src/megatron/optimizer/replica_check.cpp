@@ -9,6 +9,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/hardware_error.h"
+#include "megatron/base/words.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"
 
@@ -38,12 +39,6 @@ std::vector<std::int64_t> hashes_of(const std::vector<const Parameter*>& paramet
 using Hashes = std::pair<std::int64_t, std::int64_t>;
 using Ranks = std::vector<std::int64_t>;
 
-std::string list_of(const Ranks& ranks) {
-  std::string list;
-  for (const std::int64_t rank : ranks) list += (list.empty() ? "" : ", ") + std::to_string(rank);
-  return list;
-}
-
 /// Returns the ranks that hold one value, for each value, by their first ranks.
 std::vector<Ranks> ranks_by_value(const std::vector<Hashes>& of_ranks, const Ranks& numbers) {
   std::map<Hashes, Ranks> by_hashes;
@@ -65,12 +60,11 @@ std::string difference_text(const std::vector<Ranks>& groups, std::size_t num_ra
       if (group != usual) others.insert(others.end(), group->begin(), group->end());
     }
     std::ranges::sort(others);
-    return "ranks " + list_of(others) + " differ from rank " + std::to_string(usual->front());
+    return "ranks " + joined_text(others) + " differ from rank " + std::to_string(usual->front());
   }
-  std::string names;
-  for (const Ranks& ranks : groups)
-    names += (names.empty() ? "" : " and ") +
-             (ranks.size() == 1 ? list_of(ranks) : "(" + list_of(ranks) + ")");
+  const std::string names = joined_text(groups, " and ", [](const Ranks& ranks) {
+    return ranks.size() == 1 ? joined_text(ranks) : "(" + joined_text(ranks) + ")";
+  });
   return "ranks " + names +
          " differ, and which of them is right is unknown: suspect the hosts of all";
 }

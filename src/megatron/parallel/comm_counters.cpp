@@ -1,7 +1,8 @@
 #include "megatron/parallel/comm_counters.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "megatron/base/format.h"
 
 namespace megatron {
 namespace {
@@ -9,17 +10,11 @@ namespace {
 std::string table_line(const char* axis, const char* operation, const char* what,
                        const std::string& calls, const std::string& megabytes,
                        const std::string& milliseconds) {
-  char line[256];
-  std::snprintf(line, sizeof(line), "%-10s %-14s %-28s %10s %12s %12s\n", axis, operation, what,
-                calls.c_str(), megabytes.c_str(), milliseconds.c_str());
-  return line;
+  return format("%-10s %-14s %-28s %10s %12s %12s\n", axis, operation, what, calls.c_str(),
+                megabytes.c_str(), milliseconds.c_str());
 }
 
-std::string number(double value, int digits) {
-  char text[48];
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  return text;
-}
+std::string number(double value, int digits) { return format("%.*f", digits, value); }
 
 }  // namespace
 

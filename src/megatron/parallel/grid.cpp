@@ -3,17 +3,14 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::int64_t kMaxRanks = std::int64_t{1} << 40;
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : "-") + name;
-  return text;
-}
+std::string joined(const std::vector<std::string>& names) { return joined_text(names, "-"); }
 
 void check_names(const std::vector<std::string>& names) {
   for (auto name = names.begin(); name != names.end(); ++name) {

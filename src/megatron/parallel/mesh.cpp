@@ -4,6 +4,7 @@
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -80,12 +81,9 @@ bool is_expert_axis(std::string_view name) {
 
 /// Returns the dimensions of the expert grid for a product, where tp and dp mean etp and edp.
 std::string expert_dims(const std::vector<std::string_view>& names) {
-  std::string dims;
-  for (const std::string_view name : names)
-    dims += (dims.empty() ? "" : "-") + std::string(name == "tp"   ? "etp"
-                                                    : name == "dp" ? "edp"
-                                                                   : name);
-  return dims;
+  return joined_text(names, "-", [](std::string_view name) {
+    return name == "tp" ? "etp" : name == "dp" ? "edp" : name;
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/base/words.h"
 #include "megatron/parallel/mesh.h"
 
 namespace megatron {
@@ -44,9 +45,7 @@ std::string text_of(const RankList& ranks) {
   if (ranks.size() > 4)
     return std::to_string(ranks[0]) + " " + std::to_string(ranks[1]) + " .. " +
            std::to_string(ranks.back());
-  std::string text;
-  for (const std::int64_t rank : ranks) text += (text.empty() ? "" : " ") + std::to_string(rank);
-  return text;
+  return joined_text(ranks, " ");
 }
 
 /// Returns as many groups as fit on the line, and the last.
@@ -55,9 +54,7 @@ std::string groups_text(const Mesh& mesh, const char* axis) {
   if (first == last) return text_of(first);
   std::string cut = text_of(first) + " | .. | " + text_of(last);
   if (static_cast<std::size_t>(mesh.num_groups(axis)) > kGroupsWidth / 2) return cut;
-  std::string all;
-  for (const RankList& group : mesh.groups(axis))
-    all += (all.empty() ? "" : " | ") + text_of(group);
+  const std::string all = joined_text(mesh.groups(axis), " | ", text_of);
   return all.size() <= kGroupsWidth ? all : cut;
 }
 

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/config/run_command.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
@@ -149,10 +150,8 @@ void World::State::post_lost_ranks() {
   for (const std::int64_t rank : lost)
     hosts.insert(hosts_.names.at(
         static_cast<std::size_t>(hosts_.host_of_rank.at(static_cast<std::size_t>(rank)))));
-  std::string names;
-  for (const std::string& host : hosts) names += (names.empty() ? "" : ", ") + host;
   run_status_->post({environment_.rank, "", 1,
-                     "error: the connection to " + ranks_text(lost) + " on " + names +
+                     "error: the connection to " + ranks_text(lost) + " on " + joined_text(hosts) +
                          " is lost: the process died, the host is down or the network is cut",
                      true});
 }

@@ -1,8 +1,7 @@
 #include "megatron/pipeline/pipeline_plan.h"
 
-#include <cstdio>
-
 #include "megatron/base/error.h"
+#include "megatron/base/format.h"
 #include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate.h"
 
@@ -85,14 +84,12 @@ std::string content_of(const StageLayers& stage) {
 std::string PipelinePlan::table(std::int64_t num_microbatches) const {
   const Schedule& schedule = training_schedule(num_microbatches);
   const Simulation expected = simulate(schedule, options_.costs.value_or(uniform_costs(schedule)));
-  char line[160];
-  std::snprintf(line, sizeof(line),
-                "pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n",
-                schedule.name.c_str(), static_cast<long>(layout_.num_ranks),
-                static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
-                100 * expected.total_bubble(),
-                options_.costs ? "with the measured times" : "if all stages are equal");
-  std::string text = line;
+  std::string text =
+      format("pipeline %s of %ld ranks, %ld stages, %ld microbatches; bubble %.1f %% %s\n",
+             schedule.name.c_str(), static_cast<long>(layout_.num_ranks),
+             static_cast<long>(schedule.num_stages()), static_cast<long>(num_microbatches),
+             100 * expected.total_bubble(),
+             options_.costs ? "with the measured times" : "if all stages are equal");
   for (std::int64_t rank = 0; rank < layout_.num_ranks; ++rank) {
     text += "  rank " + std::to_string(rank) + "  ";
     for (std::int64_t chunk = 0; chunk < layout_.num_chunks; ++chunk)

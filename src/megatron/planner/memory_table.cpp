@@ -7,6 +7,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -138,10 +139,8 @@ double MemoryTable::explained() const {
 
 std::string memory_text(std::span<const MemoryColumn> columns) {
   std::string text;
-  if (columns.size() > 1) {
-    for (const MemoryColumn& column : columns) text += (text.empty() ? "" : " | ") + column.title;
-    text = "\n    columns: " + text;
-  }
+  if (columns.size() > 1)
+    text = "\n    columns: " + joined_text(columns, " | ", &MemoryColumn::title);
   for (const MemoryRow& row : kRows) {
     text += row_line(row.name, columns,
                      [&](std::size_t column) { return columns[column].table->*row.bytes; });

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "megatron/base/format.h"
+#include "megatron/base/words.h"
 #include "megatron/schedules/draw.h"
 #include "megatron/schedules/drawn_steps.h"
 #include "megatron/schedules/timeline.h"
@@ -35,18 +36,7 @@ std::string class_of(StepKind kind, std::int32_t chunk) {
 }
 
 std::string escaped(const std::string& text) {
-  std::string result;
-  for (const char character : text) {
-    if (character == '<')
-      result += "&lt;";
-    else if (character == '>')
-      result += "&gt;";
-    else if (character == '&')
-      result += "&amp;";
-    else
-      result += character;
-  }
-  return result;
+  return escaped_text(text, {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}});
 }
 
 class SvgDrawing {

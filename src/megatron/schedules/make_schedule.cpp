@@ -5,6 +5,7 @@
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/schedules/rank_steps.h"
 
 namespace megatron {
@@ -28,13 +29,6 @@ constexpr std::array<ScheduleInfo, 8> kSchedules{{
     {"combined-1f1b", ChunkOrder::loop, 0, combined_1f1b},
 }};
 
-std::string joined_names() {
-  std::string names;
-  for (const ScheduleInfo& kind : kSchedules)
-    names += (names.empty() ? "" : ", ") + std::string(kind.name);
-  return names;
-}
-
 const ScheduleInfo& kind_of(std::string_view name) {
   const auto* const found =
       std::find_if(kSchedules.begin(), kSchedules.end(),
@@ -42,7 +36,7 @@ const ScheduleInfo& kind_of(std::string_view name) {
   if (found == kSchedules.end()) {
     throw UserError({.what = "--pipeline-schedule: unknown schedule",
                      .got = std::string(name),
-                     .fix = "choose one of " + joined_names()});
+                     .fix = "choose one of " + joined_text(kSchedules, ", ", &ScheduleInfo::name)});
   }
   return *found;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/bert_tokenizer.h"
@@ -202,9 +203,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
   refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);
-  std::string names;
-  for (const Kind& kind : kKinds) names += (names.empty() ? "" : ", ") + std::string(kind.name);
-  throw UserError({"--tokenizer-type " + type + " is not supported", "", "supported are " + names});
+  throw UserError({"--tokenizer-type " + type + " is not supported", "",
+                   "supported are " + joined_text(kKinds, ", ", &Kind::name)});
 }
 
 }  // namespace megatron

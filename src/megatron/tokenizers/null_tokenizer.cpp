@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 
@@ -45,9 +46,7 @@ std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {
 }
 
 std::string NullTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens) const {
-  std::string text;
-  for (const std::int32_t id : ids) text += (text.empty() ? "" : " ") + std::to_string(id);
-  return text;
+  return joined_text(ids, " ");
 }
 
 }  // namespace megatron

@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -41,13 +42,11 @@ TokenizerMetadata read_tokenizer_metadata(const std::filesystem::path& path) {
   const JsonCursor json(read_json(path), source);
   TokenizerMetadata metadata{.library = json["library"].text()};
   const auto found = types_of_libraries().find(metadata.library);
-  if (found == types_of_libraries().end()) {
-    std::string names;
-    for (const auto& [name, types] : types_of_libraries())
-      names += (names.empty() ? "" : ", ") + name;
-    throw UserError({source + ": library '" + metadata.library + "' is not known", "",
-                     "the libraries are " + names});
-  }
+  if (found == types_of_libraries().end())
+    throw UserError(
+        {source + ": library '" + metadata.library + "' is not known", "",
+         "the libraries are " +
+             joined_text(types_of_libraries(), ", ", [](const auto& one) { return one.first; })});
   metadata.types = found->second;
   for (const char* own : {"class_name", "class_path"})
     if (const auto name = json.find(own); name && !(*name)->is_null())

@@ -6,16 +6,10 @@
 #include <fstream>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
-
-std::string trim(std::string_view text) {
-  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return std::string(text);
-}
 
 /// Returns a value of a section of an INI file; "" if there is none.
 std::string ini_value(const std::string& file, const std::string& section, const std::string& key) {

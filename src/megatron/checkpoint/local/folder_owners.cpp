@@ -1,9 +1,9 @@
 #include "megatron/checkpoint/local/folder_owners.h"
 
 #include <chrono>
-#include <cstdio>
 
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 
@@ -19,9 +19,8 @@ std::string new_token() {
 /// Returns the name of a rank's mark. It is a temporary name, so that a later save removes what a
 /// killed run leaves.
 std::string mark_name(const std::string& token, std::int64_t rank) {
-  char digits[32];
-  std::snprintf(digits, sizeof digits, "%010lld", static_cast<long long>(rank));
-  return std::string(kWriteProbe) + ".tmp." + token + digits;
+  return std::string(kWriteProbe) + ".tmp." + token +
+         format("%010lld", static_cast<long long>(rank));
 }
 
 }  // namespace

@@ -1,18 +1,25 @@
 // Implements `megatron pretrain`: trains a model with Megatron-LM's flags, as one rank of a run.
 #include <malloc.h>
 
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <optional>
+#include <vector>
 
+#include "megatron/base/cpu_affinity.h"
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/cli/engine/engine.h"
-#include "megatron/cli/engine/kept_process.h"
 #include "megatron/cli/published_weights.h"
+#include "megatron/config/launch_environment.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/report_folders.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/control/rank_link.h"
 #include "megatron/parallel/world.h"
 #include "megatron/params/param_store.h"
 #include "megatron/training/loop/kept_model.h"
@@ -24,6 +31,26 @@
 
 namespace megatron {
 namespace {
+
+/// Runs one start of a run, and again for every start that `megatron launch` keeps this process
+/// for, in the environment of that start. `start` returns the exit code of the rank; one other than
+/// 0 and 2 makes the process offer itself to the launcher. Returns the last exit code.
+int run_starts(const std::function<int()>& start) {
+  const std::optional<int> link = find_launch_environment().process_link;
+  const std::vector<int> cpus = allowed_cpu_numbers();  // before the rank is pinned to its share
+  while (true) {
+    const int code = start();
+    if (!link || code == 0 || code == 2) return code;
+    std::cout.flush();
+    std::fflush(nullptr);
+    ::malloc_trim(0);               // the next start may get its memory from other arenas
+    std::signal(SIGUSR2, SIG_IGN);  // until the next start can answer
+    const auto variables = offer_process(*link, code);
+    if (!variables) return code;
+    allow_cpus(cpus);  // they are divided again
+    for (const auto& [name, value] : *variables) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+}
 
 /// Keeps freed memory in the process, because each step allocates what the previous one freed, and
 /// returning pages to the system would cause new page faults. Tensors use the caching CPU

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "megatron/base/checksum.h"
+#include "megatron/tokenizers/chat/python_text.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -21,27 +22,6 @@ constexpr std::array<std::string_view, 8> kStopWords = {"the", "be",   "to",   "
 bool is_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x1f);
   return is_white_space(c);
-}
-
-/// Line ends of Python's str.splitlines().
-bool is_line_end(char32_t c) {
-  return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
-         c == 0x2029;
-}
-
-std::string_view stripped(std::string_view text) {
-  std::size_t begin = 0, end = text.size();
-  while (begin < end) {
-    std::size_t next = begin;
-    if (!is_space(next_code_point(text, next))) break;
-    begin = next;
-  }
-  while (end > begin) {
-    std::size_t before = end;
-    if (!is_space(previous_code_point(text, before))) break;
-    end = before;
-  }
-  return text.substr(begin, end - begin);
 }
 
 std::size_t count_of(std::string_view text, std::string_view part) {
@@ -96,22 +76,12 @@ void TextMeasures::add_word(std::size_t begin, std::size_t end, std::size_t char
 }
 
 void TextMeasures::measure_lines() {
-  const auto add_line = [&](std::string_view line) {
+  for (const std::string_view line : chat::split_lines(text_, /*keep_ends=*/false)) {
     ++lines_;
-    const std::string_view content = stripped(line);
+    const std::string_view content = chat::strip(line, chat::Side::both);
     bullet_lines_ += content.starts_with('-') || content.starts_with(kBullet);
     ellipsis_lines_ += content.ends_with("...") || content.ends_with(kEllipsis);
-  };
-  std::size_t begin = 0;
-  for (std::size_t at = 0; at < text_.size();) {
-    const std::size_t start = at;
-    const char32_t c = next_code_point(text_, at);
-    if (!is_line_end(c)) continue;
-    add_line(text_.substr(begin, start - begin));
-    if (c == '\r' && at < text_.size() && text_[at] == '\n') ++at;
-    begin = at;
   }
-  if (begin < text_.size()) add_line(text_.substr(begin));
 }
 
 double TextMeasures::per_character(double count) const { return ratio(count, characters()); }
@@ -180,7 +150,8 @@ const TextMeasures::DuplicateShare& TextMeasures::lines() const {
 }
 
 const TextMeasures::DuplicateShare& TextMeasures::paragraphs() const {
-  if (!paragraph_share_.is_known) paragraph_share_ = duplicates(stripped(text_), 2);
+  if (!paragraph_share_.is_known)
+    paragraph_share_ = duplicates(chat::strip(text_, chat::Side::both), 2);
   return paragraph_share_;
 }
 

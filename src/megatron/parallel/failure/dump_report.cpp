@@ -4,6 +4,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/parallel/failure/dump_analysis.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/rendezvous/rank_record.h"
@@ -19,10 +20,7 @@ constexpr std::size_t kMaxFrames = 24;  ///< of a stack
 
 std::string tensor_text(const CallRecord& call) {
   if (call.type.empty()) return "no tensor";
-  std::string text = call.type + " [";
-  for (std::size_t i = 0; i < call.shape.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(call.shape[i]);
-  return text + "]";
+  return call.type + " [" + joined_text(call.shape) + "]";
 }
 
 const RankDump* dump_of(const std::vector<RankDump>& dumps, std::int64_t rank) {

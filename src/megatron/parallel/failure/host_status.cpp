@@ -1,9 +1,13 @@
 #include "megatron/parallel/failure/host_status.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <thread>
 
@@ -33,6 +37,15 @@ bool raise(std::atomic<std::int64_t>& number, std::int64_t least) {
 }
 
 }  // namespace
+
+ProcessWatch::ProcessWatch(std::int32_t process)
+    : process_(process), handle_(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))) {}
+
+bool ProcessWatch::has_ended() const {
+  if (!handle_.is_open()) return ::kill(process_, 0) != 0 && errno == ESRCH;
+  pollfd state{.fd = handle_.number(), .events = POLLIN, .revents = 0};
+  return ::poll(&state, 1, 0) > 0;
+}
 
 struct HostStatus::Memory {
   std::atomic<std::uint32_t> failure_state, has_reporter, is_explained, is_guess, has_dump_notice;

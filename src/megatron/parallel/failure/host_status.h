@@ -13,14 +13,25 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/parallel/failure/call_history.h"
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/failure/hang_report.h"
-#include "megatron/parallel/failure/process_watch.h"
 #include "megatron/parallel/failure/wait_table.h"
 #include "megatron/parallel/shared_memory/shared_memory.h"
 
 namespace megatron {
+
+/// Tells whether another process of this host still runs. A zombie process counts as ended.
+class ProcessWatch {
+ public:
+  explicit ProcessWatch(std::int32_t process);
+  bool has_ended() const;
+
+ private:
+  std::int32_t process_;
+  Descriptor handle_;  ///< none when the kernel lacks pidfd_open or the process had already ended.
+};
 
 class HostStatus final : public FailureNotice {
  public:

@@ -1,7 +1,6 @@
 #include "megatron/parallel/failure/rank_dump.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -10,6 +9,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -21,10 +21,9 @@ constexpr std::string_view kPrefix = "rank-", kSuffix = ".json";
 
 /// Returns the rank in the name of a dump.
 std::optional<std::int64_t> rank_in(std::string_view name) {
-  const char* const end = name.data() + name.size() - kSuffix.size();
-  std::int64_t rank = -1;
-  const auto [read, error] = std::from_chars(name.data() + kPrefix.size(), end, rank);
-  return error == std::errc() && read == end ? std::optional(rank) : std::nullopt;
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(kSuffix.size());
+  return exact_number<std::int64_t>(name);
 }
 
 JsonText call_json(const CallRecord& call) {

@@ -275,8 +275,12 @@ class GlooChannel final : public ByteChannel {
 std::shared_ptr<ByteChannel> make_gloo_channel(const RunStore& store, const GlooOptions& options) {
   try {
     return std::make_shared<GlooChannel>(store, options);
-  } catch (const c10::Error& error) {
-    throw CommError(std::string("listening with Gloo: ") + error.what_without_backtrace());
+  } catch (const std::exception& error) {  // Gloo throws errors of its own
+    const std::string text(error.what());
+    throw UserError({"Gloo cannot listen at " + options.address + ", the address of this host",
+                     text.substr(0, text.find('\n')),
+                     "give --master-addr (MASTER_ADDR) an address of rank 0's host in the network "
+                     "that connects all hosts"});
   }
 }
 

@@ -20,7 +20,7 @@ struct GlooOptions {
 };
 
 /// Returns the channel of this rank, without waiting for the others. `store` must be that of the
-/// group and used for nothing else. Throws CommError if Gloo cannot listen at the address.
+/// group and used for nothing else. Throws a UserError if Gloo cannot listen at the address.
 std::shared_ptr<ByteChannel> make_gloo_channel(const RunStore& store, const GlooOptions& options);
 
 }  // namespace megatron

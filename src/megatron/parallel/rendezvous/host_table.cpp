@@ -1,13 +1,14 @@
 #include "megatron/parallel/rendezvous/host_table.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
-#include "megatron/base/listening_socket.h"
 
 namespace megatron {
 namespace {
@@ -99,16 +100,19 @@ void add_run(RunHosts& hosts, const Run& run, std::int64_t host, std::int64_t ra
   hosts.host_of_rank.insert(hosts.host_of_rank.end(), static_cast<std::size_t>(run.ranks), host);
 }
 
-/// Returns this host's address for other hosts. When its own record holds a loopback address
-/// (Debian's 127.0.1.1), returns the source address of packets to another host.
+/// Returns this host's address for other hosts, which must all be of one family. A host whose
+/// record holds a loopback address (Debian's 127.0.1.1) or one of the other family has the source
+/// address of packets to the first that can be reached. Hosts that reach each other over loopback
+/// are containers with one network, so that any loopback address serves all.
 std::string address_for_others(const std::vector<std::string>& addresses, std::size_t own) {
+  const auto is_ipv6 = [](const std::string& text) { return text.find(':') != std::string::npos; };
+  const auto is_shown = [](const std::string& text) { return !text.empty() && !is_loopback(text); };
+  const auto first = std::ranges::find_if(addresses, is_shown);
+  if (first == addresses.end()) return addresses.front();
   const std::string& address = addresses[own];
-  if (addresses.size() == 1) return "127.0.0.1";
-  if (!address.empty() && !is_loopback(address.c_str())) return address;
-  for (const std::string& other : addresses) {
-    if (!other.empty() && !is_loopback(other.c_str())) return source_address_for(other);
-  }
-  return address;
+  if (is_shown(address) && is_ipv6(address) == is_ipv6(*first)) return address;
+  const std::string source = source_address_for(*first);
+  return source.empty() ? address : source;
 }
 
 }  // namespace

@@ -1,19 +1,14 @@
 #include "megatron/parallel/rendezvous/rank_record.h"
 
-#include <netdb.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/checksum.h"
-#include "megatron/base/descriptor.h"
 #include "megatron/base/json.h"
-#include "megatron/base/listening_socket.h"
 #include "megatron/base/machine.h"
 
 namespace megatron {
@@ -47,19 +42,6 @@ std::string quoted(const std::string& name, const std::string& value) {
 }
 
 }  // namespace
-
-std::string source_address_for(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  hints.ai_socktype = SOCK_DGRAM;  // a datagram socket connects without sending anything
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
-  const Descriptor socket(::socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const bool is_connected =
-      socket.is_open() && ::connect(socket.number(), list->ai_addr, list->ai_addrlen) == 0;
-  return is_connected ? local_address_of(socket.number()) : "";
-}
 
 RankRecord own_record(const SettingsText& settings, const std::string& address) {
   return {host_name(), host_identity(),  address,

@@ -27,10 +27,6 @@ struct RankRecord {
 /// Returns the record of this process. `address` is this host's address for other ranks.
 RankRecord own_record(const SettingsText& settings, const std::string& address = "");
 
-/// Returns the local address of packets from here to `address`, or "" when there is none. `address`
-/// must be numeric, so that no resolver is asked.
-std::string source_address_for(const std::string& address);
-
 std::string write_record(const RankRecord& record);
 RankRecord read_record(const std::string& text);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
@@ -103,8 +104,7 @@ class Rendezvous {
     return UserError({"the ranks of this run",
                       missing_text() + format(" did not arrive within %.0f s", waited_s),
                       "start them, or check why they ended; they must reach " +
-                          environment_.master_addr + ":" +
-                          std::to_string(environment_.master_port) +
+                          Endpoint{environment_.master_addr, environment_.master_port}.text() +
                           " (--distributed-timeout-minutes sets how long to wait)"});
   }
 

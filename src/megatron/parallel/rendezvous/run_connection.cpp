@@ -1,8 +1,8 @@
 #include "megatron/parallel/rendezvous/run_connection.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
+#include "megatron/base/endpoint.h"
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
 #include "megatron/control/connect_to_store.h"
@@ -21,8 +21,7 @@ std::string prefix_of(const LaunchEnvironment& environment) {
 }
 
 ListeningSocket listening_socket(const LaunchEnvironment& environment) {
-  const bool is_one_host =
-      environment.num_nodes == 1 && is_loopback(environment.master_addr.c_str());
+  const bool is_one_host = environment.num_nodes == 1 && is_loopback(environment.master_addr);
   return ListeningSocket({.port = environment.master_port,
                           .loopback_only = is_one_host,
                           .address_of = environment.master_addr});
@@ -36,11 +35,19 @@ StoreAddress store_address(const LaunchEnvironment& environment) {
     // The launcher of this host relays the requests.
     address.relay = ::getppid();
     address.owner = "the launcher of the first host";
-    address.shown = environment.master_addr + ":" + std::to_string(environment.master_port);
+    address.shown = Endpoint{environment.master_addr, environment.master_port}.text();
     return address;
   }
   return {environment.master_addr, environment.master_port,
           environment.agent_store ? "the launcher's agent" : "rank 0"};
+}
+
+/// Returns whether this rank reports its wait: one of each host does, the second of the first host
+/// where the first is rank 0 and hosts the store.
+bool reports_wait(const LaunchEnvironment& environment) {
+  const bool waits_for_rank_0 = !environment.agent_store && environment.launcher_port == 0;
+  return environment.local_rank == 0 ||
+         (waits_for_rank_0 && environment.node_rank == 0 && environment.local_rank == 1);
 }
 
 bool is_late_name(const LaunchEnvironment& environment) {
@@ -67,7 +74,7 @@ RunStore open_root(const LaunchEnvironment& environment, const ConnectionOptions
                     .has_tokens = !environment.agent_store,
                     .progress =
                         [&](double waited_s, const std::string& reason) {
-                          if (environment.local_rank == 0 && options.progress)
+                          if (reports_wait(environment) && options.progress)
                             options.progress("waiting for " + address.owner + " at " +
                                              address.text() + format(" (%.0f s): ", waited_s) +
                                              reason);

@@ -1,16 +1,14 @@
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 
+#include "megatron/base/format.h"
 #include "megatron/parallel/rank_list.h"
 
 namespace megatron {
 std::string time_text(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g s", static_cast<double>(time.count()) / 1000.0);
-  return text;
+  return format("%g s", static_cast<double>(time.count()) / 1000.0);
 }
 
 std::string mismatch_text(const CommCall& call, const GroupInfo& group_info, const CallHeader& mine,

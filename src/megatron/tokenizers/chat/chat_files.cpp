@@ -5,6 +5,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -37,9 +38,7 @@ Templates templates_in(const fs::path& path) {
 }
 
 std::string names_of(const Templates& templates) {
-  std::string names;
-  for (const auto& [name, ignored] : templates) names += (names.empty() ? "" : ", ") + name;
-  return names;
+  return joined_text(templates, ", ", &Templates::value_type::first);
 }
 
 /// Returns the only template of a file, or the one called default.

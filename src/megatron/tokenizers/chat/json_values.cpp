@@ -102,27 +102,20 @@ class Writer {
     meter_.check_size(out_.size());
     switch (value.kind()) {
       case Kind::none:
-        out_ += "null";
-        break;
+        return void(out_ += "null");
       case Kind::boolean:
-        out_ += value.as_boolean() ? "true" : "false";
-        break;
+        return void(out_ += value.as_boolean() ? "true" : "false");
       case Kind::integer:
-        out_ += std::to_string(value.as_integer());
-        break;
+        return void(out_ += std::to_string(value.as_integer()));
       case Kind::real:
-        out_ += real(value.as_real());
-        break;
+        return void(out_ += real(value.as_real()));
       case Kind::text:
-        write_text(value.as_text());
-        break;
+        return write_text(value.as_text());
       case Kind::list:
       case Kind::tuple:
-        write_list(value.items());
-        break;
+        return write_items('[', value.items(), ']', [&](const Value& item) { write(item); });
       case Kind::dict:
-        write_dict(value.as_dict());
-        break;
+        return write_dict(value.as_dict());
       default:
         throw TemplateError("Object of type " + type_name(value) + " is not JSON serializable");
     }
@@ -140,39 +133,31 @@ class Writer {
     out_ += '\n';
     for (int i = 0; i < level_; ++i) out_ += *style_.indent;
   }
-  void write_list(const Values& items) {
-    if (items.empty()) return void(out_ += "[]");
-    out_ += '[';
+  template <class Items, class WriteItem>
+  void write_items(char open, const Items& items, char close, const WriteItem& write_item) {
+    out_ += open;
     ++level_;
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (i > 0) out_ += style_.between_items;
       new_line();
-      write(items[i]);
+      write_item(items[i]);
     }
     --level_;
-    new_line();
-    out_ += ']';
+    if (!items.empty()) new_line();
+    out_ += close;
   }
   void write_dict(const Dict& dict) {
-    if (dict.entries().empty()) return void(out_ += "{}");
     std::vector<const Dict::Entry*> entries;
     for (const Dict::Entry& entry : dict.entries()) entries.push_back(&entry);
     if (style_.sort_keys)
       std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
         return compare(a->first, b->first, "<", meter_) < 0;
       });
-    out_ += '{';
-    ++level_;
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (i > 0) out_ += style_.between_items;
-      new_line();
-      write_key(entries[i]->first);
+    write_items('{', entries, '}', [&](const Dict::Entry* entry) {
+      write_key(entry->first);
       out_ += style_.after_key;
-      write(entries[i]->second);
-    }
-    --level_;
-    new_line();
-    out_ += '}';
+      write(entry->second);
+    });
   }
   void write_key(const Value& key) {
     if (key.is_text()) return write_text(key.as_text());
@@ -202,39 +187,17 @@ void Writer::write_escape(char32_t c) {
 }
 
 void Writer::write_text(std::string_view text) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b", kLetters = "\"\\nrtfb";
   meter_.charge_bytes(text.size());
   out_ += '"';
   for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end) {
     const char32_t c = next_code_point(text, end);
-    switch (c) {
-      case '"':
-        out_ += "\\\"";
-        break;
-      case '\\':
-        out_ += "\\\\";
-        break;
-      case '\n':
-        out_ += "\\n";
-        break;
-      case '\r':
-        out_ += "\\r";
-        break;
-      case '\t':
-        out_ += "\\t";
-        break;
-      case '\f':
-        out_ += "\\f";
-        break;
-      case '\b':
-        out_ += "\\b";
-        break;
-      default:
-        if (c < 0x20 || (style_.ensure_ascii && c > 0x7E)) {
-          write_escape(c);
-        } else {
-          out_ += text.substr(begin, end - begin);
-        }
-    }
+    if (const std::size_t at = kEscaped.find(text[begin]); at != std::string_view::npos)
+      out_.append(1, '\\').append(1, kLetters[at]);
+    else if (c < 0x20 || (style_.ensure_ascii && c > 0x7E))
+      write_escape(c);
+    else
+      out_ += text.substr(begin, end - begin);
   }
   out_ += '"';
 }

@@ -19,41 +19,29 @@ class Printer {
     meter_.check_size(out_.size());
     switch (value.kind()) {
       case Kind::undefined:
-        out_ += "Undefined";
-        break;
+        return void(out_ += "Undefined");
       case Kind::none:
-        out_ += "None";
-        break;
+        return void(out_ += "None");
       case Kind::boolean:
-        out_ += value.as_boolean() ? "True" : "False";
-        break;
+        return void(out_ += value.as_boolean() ? "True" : "False");
       case Kind::integer:
-        out_ += std::to_string(value.as_integer());
-        break;
+        return void(out_ += std::to_string(value.as_integer()));
       case Kind::real:
-        out_ += real_text(value.as_real());
-        break;
+        return void(out_ += real_text(value.as_real()));
       case Kind::text:
-        print_text(value);
-        break;
+        return print_text(value);
       case Kind::list:
-        print_items(value.items(), "[", "]");
-        break;
+        return print_items(value.items(), "[", "]");
       case Kind::tuple:
-        print_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
-        break;
+        return print_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")");
       case Kind::view:
-        print_view(value);
-        break;
+        return print_view(value);
       case Kind::iterator:
-        out_ += "<" + value.view_name() + " object>";
-        break;
+        return void(out_ += "<" + value.view_name() + " object>");
       case Kind::dict:
-        print_dict(value.as_dict());
-        break;
+        return print_dict(value.as_dict());
       case Kind::object:
-        out_ += value.as_object().print();
-        break;
+        return void(out_ += value.as_object().print());
     }
   }
   std::string take() { return std::move(out_); }

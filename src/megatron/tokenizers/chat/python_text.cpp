@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "megatron/base/words.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -174,29 +175,8 @@ std::int64_t count_parts(std::string_view text, std::string_view part) {
 }
 
 std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return escaped_text(
+      text, {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}});
 }
 
 }  // namespace megatron::chat

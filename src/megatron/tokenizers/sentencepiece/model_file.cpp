@@ -57,36 +57,17 @@ Piece read_piece(std::string_view message, std::size_t index, const std::string&
 
 void read_trainer_spec(std::string_view message, const std::string& source, ModelFile& model) {
   for_each_field(message, source, [&](const ProtobufReader::FieldValue& value) {
-    switch (value.field) {
-      case 3:
-        if (value.integer < 1 || value.integer > 4)
-          refuse(source, "model type " + std::to_string(value.integer) + " is unknown");
-        model.type = static_cast<ModelType>(value.integer);
-        break;
-      case 24:
-        model.treat_whitespace_as_suffix = value.integer != 0;
-        break;
-      case 35:
-        model.byte_fallback = value.integer != 0;
-        break;
-      case 44:
-        model.unk_surface = value.bytes;
-        break;
-      case 45:
-        model.unk_piece = value.bytes;
-        break;
-      case 46:
-        model.bos_piece = value.bytes;
-        break;
-      case 47:
-        model.eos_piece = value.bytes;
-        break;
-      case 48:
-        model.pad_piece = value.bytes;
-        break;
-      default:
-        break;
+    if (value.field == 3) {
+      if (value.integer < 1 || value.integer > 4)
+        refuse(source, "model type " + std::to_string(value.integer) + " is unknown");
+      model.type = static_cast<ModelType>(value.integer);
     }
+    if (value.field == 24) model.treat_whitespace_as_suffix = value.integer != 0;
+    if (value.field == 35) model.byte_fallback = value.integer != 0;
+    if (value.field == 44) model.unk_surface = value.bytes;
+    if (value.field == 46) model.bos_piece = value.bytes;
+    if (value.field == 47) model.eos_piece = value.bytes;
+    if (value.field == 48) model.pad_piece = value.bytes;
   });
 }
 

@@ -39,7 +39,7 @@ struct ModelFile {
   ModelType type = ModelType::unigram;
   bool byte_fallback = false;
   bool treat_whitespace_as_suffix = false;
-  std::string unk_piece = "<unk>", bos_piece = "<s>", eos_piece = "</s>", pad_piece = "<pad>";
+  std::string bos_piece = "<s>", eos_piece = "</s>", pad_piece = "<pad>";
   std::string unk_surface = " \xE2\x81\x87 ";
   NormalizerSpec normalizer, denormalizer;
   std::int32_t unk_id = -1;

@@ -1,9 +1,11 @@
 // Remembers what pairs of symbols make together, so that their text is searched once per thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "megatron/base/huge_pages.h"
+#include "megatron/tokenizers/thread_caches.h"
 
 namespace megatron::sentencepiece {
 
@@ -19,8 +21,8 @@ class PairCache {
  public:
   /// Returns this thread's cache for the model `owner`, which WordCache::new_owner() numbered
   /// (tokenizers/thread_caches.h).
-  static PairCache& of_thread(std::uint64_t owner);
-  void clear();
+  static PairCache& of_thread(std::uint64_t owner) { return thread_cache<PairCache>(owner); }
+  void clear() { std::fill(entries_.begin(), entries_.end(), Entry{}); }
 
   /// Returns the merge of the symbols `left` and `right` (≥ 0): from the cache, or by search().
   template <class Search>

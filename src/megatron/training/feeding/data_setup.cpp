@@ -15,8 +15,9 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/sample_counts.h"
+#include "megatron/models/model_cost.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/planner/sequence_cost.h"
+#include "megatron/schedules/hybrid_context_schedule.h"
 #include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/hybrid_context_source.h"
 #include "megatron/training/observability/startup_report.h"
@@ -24,6 +25,23 @@
 
 namespace megatron {
 namespace {
+
+constexpr double kOperationsPerByte = 1000;
+/// What a ring sends for a channel of a key or value: two bytes in forward, two in backward, and
+/// four for its gradient.
+constexpr double kBytesPerChannel = 8;
+
+/// Returns the cost of sequences of a model, in floating-point operations of forward and backward.
+/// Sending a byte counts as a thousand of them: the 400 TFLOP/s of an H100 are 900 for each byte of
+/// the 450 GB/s of its NVLink, and a core of 1 TFLOP/s with 1 GB/s over loopback has a thousand.
+SequenceCost sequence_cost(const ModelDimensions& dimensions) {
+  const double channels = 2.0 * static_cast<double>(dimensions.query_groups) *
+                          static_cast<double>(dimensions.kv_channels) *
+                          static_cast<double>(dimensions.num_layers);
+  return {.per_token = num_floating_point_operations(dimensions, 1.0, 0.0),
+          .per_squared_token = num_floating_point_operations(dimensions, 0.0, 1.0),
+          .per_sent_token = channels * kBytesPerChannel * kOperationsPerByte};
+}
 
 SamplerKind sampler_kind(const DataConfig& config) {
   return config.dataloader_type == "cyclic" ? SamplerKind::cyclic : SamplerKind::single;

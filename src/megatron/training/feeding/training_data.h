@@ -1,16 +1,28 @@
 // The data of a training run: its training microbatches and the sets that it is evaluated on.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/data_report.h"
-#include "megatron/training/feeding/evaluation_set.h"
 #include "megatron/training/feeding/microbatch_source.h"
 
 namespace megatron {
+
+/// A set of samples that the model is evaluated on: a validation set or the test set.
+struct EvaluationSet {
+  /// "", or "-<name>" or "-<index>" when there are several validation sets
+  std::string suffix = {};
+  std::int64_t num_microbatches = 0;  ///< per evaluation
+  std::int64_t num_samples = 0;       ///< per evaluation
+  bool is_full_validation = false;    ///< each evaluation starts at the first sample
+  std::function<std::unique_ptr<MicrobatchSource>(std::int64_t first_sample)> open = {};
+};
 
 struct TrainingData {
   /// Starts at the first sample that the run has not consumed; null with --skip-train.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/division.h"
+#include "megatron/base/words.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/cp_comm_type.h"
@@ -36,10 +37,7 @@ constexpr std::int64_t kHeadChannels = 16, kLeastTokens = 32, kLeastWidth = 32,
 
 /// Returns "[1,0,1]", which the flags of layer patterns take.
 std::string list_text(const std::vector<std::int64_t>& values) {
-  std::string text = "[";
-  for (const std::int64_t value : values)
-    text += (text.size() > 1 ? "," : "") + std::to_string(value);
-  return text + "]";
+  return "[" + joined_text(values, ",") + "]";
 }
 
 template <class T>

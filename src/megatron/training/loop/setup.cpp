@@ -1,11 +1,16 @@
 #include "megatron/training/loop/setup.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
 #include <array>
+#include <cstdlib>
 #include <ostream>
+#include <string>
 #include <utility>
 
+#include "kernels/cpu/cpu_features.h"
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_phase.h"
@@ -27,12 +32,46 @@
 #include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
-#include "megatron/training/run/determinism.h"
 #include "megatron/training/run/open_device.h"
 #include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {
+
+/// Sets the environment variable; UserError when it has a value that does not begin with `wanted`.
+void require_variable(const char* name, const std::string& wanted, const char* why) {
+  const char* given = std::getenv(name);
+  if (given == nullptr) {
+    setenv(name, wanted.c_str(), 0);
+    return;
+  }
+  if (std::string(given).starts_with(wanted)) return;
+  throw UserError({std::string("--deterministic-mode: the environment has ") + name + "=" + given,
+                   why, std::string("unset it, or set ") + name + "=" + wanted});
+}
+
+/// Enables the MKL mode whose summation order does not depend on the number of threads (only Intel
+/// CPUs need it).
+void fix_mkl() {
+  const char* given = std::getenv("MKL_CBWR");
+  if (given != nullptr && std::string(given).find("STRICT") == std::string::npos) {
+    throw UserError({std::string("--deterministic-mode: the environment has MKL_CBWR=") + given,
+                     "without STRICT, GEMM results depend on the number of threads",
+                     "unset it, or add ,STRICT"});
+  }
+  setenv("MKL_CBWR", kernels::cpu_has_avx512() ? "AVX512,STRICT" : "AVX2,STRICT", 0);
+}
+
+/// Configures LibTorch and the math libraries; call it before the first operation. UserError when
+/// an environment variable contradicts deterministic mode.
+void set_determinism(const TrainingConfig& config) {
+  at::globalContext().setDeterministicAlgorithms(config.deterministic_mode, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+  if (!config.deterministic_mode) return;
+  fix_mkl();
+  require_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8",
+                   "cuBLAS then chooses its order of additions as it goes");
+}
 
 /// Opens the device and binds this rank's threads to its CPUs. Returns `world` with the device.
 RankContext open_machine(const Settings& settings, RankContext world) {

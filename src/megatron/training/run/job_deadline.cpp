@@ -1,11 +1,11 @@
 #include "megatron/training/run/job_deadline.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <string_view>
 
 #include "megatron/base/progress_bar.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -17,13 +17,6 @@ std::string local_time(std::int64_t epoch_s) {
   char text[32];
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
   return text;
-}
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return code == std::errc{} && end == text.data() + text.size() ? std::optional(value)
-                                                                 : std::nullopt;
 }
 
 }  // namespace
@@ -41,7 +34,7 @@ void JobDeadline::record_save_time(double seconds) {
 
 SlurmDeadline slurm_deadline(const char* end_time, const RunClock& clock, bool saves) {
   if (end_time == nullptr || *end_time == '\0') return {};
-  const auto end = whole_number(end_time);
+  const auto end = exact_number<std::int64_t>(end_time);
   if (!end)
     return {.deadline = {},
             .line = std::string("WARNING: SLURM_JOB_END_TIME '") + end_time +

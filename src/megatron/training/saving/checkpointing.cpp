@@ -1,27 +1,59 @@
 #include "megatron/training/saving/checkpointing.h"
 
+#include <algorithm>
 #include <array>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <string>
 
 #include "megatron/base/format.h"
+#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/non_finite.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/resilience/diagnosis/tensor_statistics.h"
 #include "megatron/training/run/training_plan.h"
-#include "megatron/training/saving/non_finite_weights.h"
 #include "megatron/training/saving/resume_differences.h"
 
 namespace megatron {
 namespace {
+
+/// Describes the first non-finite weight of this rank; "" when all are finite.
+std::string first_non_finite(const ParamStore& store) {
+  const auto is_finite = [](const ParamBucket& bucket) {
+    return !bucket.offloads_values && count_non_finite(bucket.kept_value()) == 0;
+  };
+  if (std::ranges::all_of(store.buckets(), is_finite)) return {};
+  for (const ParameterPiece& piece : store.kept_pieces()) {
+    const at::Tensor flat = store.read_kept(piece);
+    if (count_non_finite(flat) > 0)
+      return piece.parameter->name() + " holds " + describe(tensor_statistics(flat));
+  }
+  return {};
+}
+
+/// Returns "<folder> holds weights that are not finite: <name of the first one> holds …" when a
+/// weight of `store` is not finite on any rank, and "" otherwise. Collective over rank.world.
+std::string non_finite_weights(const CheckpointSource& source, const ParamStore& store,
+                               const Rank& rank) {
+  const std::vector<std::string> found =
+      all_gather_strings({rank.world, rank.device}, first_non_finite(store));
+  const auto first =
+      std::ranges::find_if(found, [](const std::string& text) { return !text.empty(); });
+  return first == found.end()
+             ? ""
+             : source.folder.string() + " holds weights that are not finite: " + *first;
+}
 
 /// Returns this rank's coordinates as Megatron prints them.
 std::string place(const Rank& rank) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "megatron/base/words.h"
+
 namespace megatron {
 namespace {
 
@@ -109,14 +111,8 @@ bool op_moves_data(std::string_view name) {
 }
 
 std::string shapes_text(std::span<const TensorShape> shapes) {
-  std::string text;
-  for (const TensorShape& shape : shapes) {
-    text += text.empty() ? "[" : " [";
-    for (std::size_t i = 0; i < shape.sizes.size(); ++i)
-      text += (i > 0 ? ", " : "") + std::to_string(shape.sizes[i]);
-    text += "]";
-  }
-  return text;
+  return joined_text(shapes, " ",
+                     [](const TensorShape& shape) { return "[" + joined_text(shape.sizes) + "]"; });
 }
 
 }  // namespace megatron

@@ -7,6 +7,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/median.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -48,11 +49,9 @@ std::string span_text(std::int64_t first, std::int64_t last) {
 }
 
 std::string rank_times(const std::vector<RankTime>& ranks) {
-  std::string text;
-  for (const RankTime& rank : ranks)
-    text += format("%s%.2fms/%lld", text.empty() ? "" : " ", rank.seconds * kMs,
-                   static_cast<long long>(rank.rank));
-  return text;
+  return joined_text(ranks, " ", [](const RankTime& rank) {
+    return format("%.2fms/%lld", rank.seconds * kMs, static_cast<long long>(rank.rank));
+  });
 }
 
 std::string part_text(const SlowPart& part) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/rerun_config.h"
 #include "megatron/config/settings.h"
@@ -99,16 +100,11 @@ void skip_rejected_iterations(Settings& settings, const Rank& rank, std::ostream
   if (path.empty()) return;
   const SkippedIterations found =
       rank.world.rank == 0 ? iterations_to_skip(path) : SkippedIterations{};
-  const auto listed = [](const std::vector<std::int64_t>& iterations) {
-    std::string text;
-    for (const std::int64_t iteration : iterations)
-      text += (text.empty() ? "" : ", ") + std::to_string(iteration);
-    return "[" + text + "]";
-  };
-  out << "Will skip these iterations from tracker file: " << listed(found.to_skip) << std::endl;
+  out << "Will skip these iterations from tracker file: [" << joined_text(found.to_skip) << "]"
+      << std::endl;
   if (!found.to_ignore.empty())
-    out << "Will not skip these iterations due to multiple rank errors: " << listed(found.to_ignore)
-        << std::endl;
+    out << "Will not skip these iterations due to multiple rank errors: ["
+        << joined_text(found.to_ignore) << "]" << std::endl;
   std::vector<std::string> numbers;
   for (const std::int64_t iteration : found.to_skip) numbers.push_back(std::to_string(iteration));
   for (const std::string& number : broadcast_strings({rank.world, rank.device}, numbers))
