@@ -28,8 +28,8 @@ std::int64_t integer_value(const std::string& text);
 double number_value(const std::string& text);  ///< finite decimal number
 /// Parses a number as Python's float() does, also "inf" and "nan"; nullopt: it is none.
 std::optional<double> float_value(const std::string& text);
-std::string number_text(double value);         ///< shortest text that parses to the same double
-bool is_none(const std::string& text);         ///< "none", "None" or "null"
+std::string number_text(double value);  ///< shortest text that parses to the same double
+bool is_none(const std::string& text);  ///< "none", "None" or "null"
 
 template <class V>
 inline constexpr bool is_optional_v = false;

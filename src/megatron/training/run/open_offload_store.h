@@ -27,8 +27,8 @@ struct OffloadStoreRequest {
 /// Returns the flag by which a run offloads activations or weights, for errors.
 std::string offloading_flag(const MemoryConfig& memory);
 
-/// Lets what flags of Megatron-LM offload stay where it is on a CPU without --offload-folder, with a
-/// note: the memory of the host is that of the run.
+/// Lets what flags of Megatron-LM offload stay where it is on a CPU without --offload-folder, with
+/// a note: the memory of the host is that of the run.
 void leave_in_host_memory(MemoryConfig& memory, c10::Device device, std::ostream& out);
 
 /// Checks the place of what a run offloads before anything is built. Throws as
