@@ -91,8 +91,8 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
   EXPECT_EQ(s.scheduler->lr, 2.5e-4);
   EXPECT_THAT(s.training->rampup_batch_size, ElementsAre(32, 32, 65324160));
   EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
-                              write("bad.yaml", "language_model:\n  init_method: xavier\n")}),
-              HasSubstr("bad.yaml:2: init_method: unknown key"));
+                              write("bad.yaml", "language_model:\n  initial_method: xavier\n")}),
+              HasSubstr("bad.yaml:2: initial_method: unknown key"));
 }
 
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {

@@ -279,10 +279,6 @@ TEST(MoeRules, EveryLayerIsListedOnce) {
 TEST(MoeRules, SharedExpertsAreThere) {
   const char* shared = "--moe-shared-expert-intermediate-size";
   expect_mistakes({
-      {{"--moe-shared-expert-gate"}, 1, "--moe-shared-expert-gate: needs " + std::string(shared)},
-      {{"--moe-shared-expert-overlap", "--moe-token-dispatcher-type", "alltoall"},
-       1,
-       "--moe-shared-expert-overlap: needs " + std::string(shared)},
       {{"--moe-shared-expert-overlap", shared, "16"},
        1,
        "--moe-shared-expert-overlap: excludes --moe-token-dispatcher-type allgather"},
@@ -401,14 +397,12 @@ TEST(MoeRules, PaddingNeedsACapacity) {
 }
 
 TEST(MoeRules, AllAreShownTogether) {
-  EXPECT_THAT(
-      mistake(experts({"--moe-router-topk", "9", "--moe-shared-expert-gate",
-                       "--moe-router-group-topk", "3", "--expert-model-parallel-size", "3"}),
-              3),
-      AllOf(HasSubstr("4 problems"), HasSubstr("9 is not between 1"),
-            HasSubstr("--moe-shared-expert-gate: needs"),
-            HasSubstr("--moe-router-group-topk: needs"),
-            HasSubstr("8 is no multiple of --expert-model-parallel-size 3")));
+  EXPECT_THAT(mistake(experts({"--moe-router-topk", "9", "--moe-router-group-topk", "3",
+                               "--expert-model-parallel-size", "3"}),
+                      3),
+              AllOf(HasSubstr("3 problems"), HasSubstr("9 is not between 1"),
+                    HasSubstr("--moe-router-group-topk: needs"),
+                    HasSubstr("8 is no multiple of --expert-model-parallel-size 3")));
 }
 
 TEST(MoeRules, WhatIsNotThereSaysWhy) {
@@ -435,7 +429,7 @@ TEST(MoeNotes, FlagsWithoutEffectSaySo) {
               HasSubstr("there is no --moe-router-group-topk"));
   EXPECT_THAT(notes(experts({"--moe-router-bias-update-rate", "1"})),
               HasSubstr("there is no --moe-router-enable-expert-bias"));
-  EXPECT_THAT(notes(experts({"--moe-token-drop-policy", "probs"})),
+  EXPECT_THAT(notes(experts({"--moe-token-drop-policy", "position"})),
               HasSubstr("there is no --moe-expert-capacity-factor"));
   EXPECT_THAT(
       notes(experts({"--moe-aux-loss-coeff", "1", "--moe-router-load-balancing-type", "none"})),
