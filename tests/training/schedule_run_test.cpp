@@ -246,6 +246,7 @@ TEST(ResumeDifferences, EachWayOutOfAScheduleConflictIsNamed) {
               HasSubstr("0.01 holds, by --use-checkpoint-opt-param-scheduler"));
   settings.checkpoint->load_optim = false;
   EXPECT_THAT(settings_differences(saved, settings, 4), HasSubstr("0.5 holds, by --no-load-optim"));
+  settings.checkpoint->load_optim = true;
   settings.scheduler->use_checkpoint_opt_param_scheduler = false;
   settings.scheduler->override_opt_param_scheduler = true;
   EXPECT_THAT(settings_differences(saved, settings, 4),
