@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/field.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
@@ -212,13 +214,17 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
 }
 
 /// Warns of flags without effect on a loaded model. Without --load the flags alone have told it.
-void warn_of_notes(const Notes& notes, const RunConfig& run, StartupWarnings& warnings,
+/// merge_architecture() drops such flags, so they are laid over the model as they are given.
+void warn_of_notes(Settings settings, const RunConfig& run, StartupWarnings& warnings,
                    std::ostream& out) {
   if (run.options.settings.checkpoint->load.empty()) return;
-  for (const Field& field : settings_table().set().fields)
-    for (const auto& [remark, flags] : notes)
-      if (run.parsed.is_set(field.name) && std::ranges::count(flags, field.flag()) > 0)
-        warnings.add(field.flag() + ": " + remark, out);
+  FieldNames given;
+  for (const auto& [name, origin] : run.parsed.origins) given.insert(name);
+  for (const Field& field : transformer_table().set().fields)
+    if (given.contains(field.name))
+      copy_values(field, field.get(&*run.options.settings.model), &*settings.model);
+  for (const auto& [remark, flags] : validate_model(settings, {}, &given).notes())
+    warnings.add(joined_text(flags) + ": " + remark, out);
 }
 
 /// Derives the settings that depend on others, and checks the model.
@@ -227,9 +233,8 @@ void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
   const bool trains_by_samples =
       settings.training->train_samples > 0 && !settings.training->skip_train;
   resolve(settings, rank.dp.size);
-  const Problems problems = validate_model(settings);
-  problems.throw_if_any();
-  warn_of_notes(problems.notes(), run, warnings, out);
+  validate_model(settings).throw_if_any();
+  warn_of_notes(settings, run, warnings, out);
   if (trains_by_samples)
     out << "setting training iterations to " << settings.training->train_iters << std::endl;
 }
