@@ -166,7 +166,7 @@ std::string trace_of(const std::vector<PlannedContextLayers>& all) {
 int run_plan_context(std::span<const std::string> args) {
   ContextPlanOptions options;
   ParseResult parsed = parse_command_line(context_plan_table(), args, options, "plan");
-  std::cerr << notes_text(parsed);
+  std::cerr << notes_text(parsed.notes);
   Settings& settings = options.run;
   Problems problems;
   translate_legacy_flags(settings, parsed, problems);
