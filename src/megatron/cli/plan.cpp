@@ -318,14 +318,14 @@ void refuse_beside(std::span<const std::string> args, const std::string& flag,
 /// Reports mistakes in the flags before the engine is loaded.
 int run_plan_memory_frontend(std::span<const std::string> args) {
   MemoryPlanOptions options = read_memory_plan(args);
-  std::cerr << notes_text(options.parsed.notes);
   check_memory_plan(options);
+  std::cerr << notes_text(options.parsed.notes);
   return run_in_engine("plan --memory", args);
 }
 int run_plan_layouts_frontend(std::span<const std::string> args) {
   LayoutPlanOptions options = read_layout_plan(args);
-  std::cerr << notes_text(options.parsed.notes);
   check_layout_plan(options);
+  std::cerr << notes_text(options.parsed.notes);
   return run_in_engine("plan", args);
 }
 
