@@ -6,6 +6,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "support/temporary_folder.h"
@@ -114,10 +115,10 @@ TEST(MergeArchitecture, KeepsLearnedPositions) {
       {"max_position_embeddings", "32", "16"});
   flags.rotary_base = 7;
   EXPECT_NO_THROW(merge_architecture(source_of(there), flags, given({"rotary_base"})));
-  flags.rope_scaling_type = RopeScaling::llama3;
-  expect_user_error(
-      [&] { merge_architecture(source_of(there), flags, given({"rope_scaling_type"})); },
-      {"rope_scaling_type", "the model has no rotary positions there"});
+  flags.rope_scaling_type = RopeScaling::llama3;  // has a note, as in a new run
+  const auto scaled = given({"rope_scaling_type"});
+  EXPECT_EQ(merge_architecture(source_of(there), flags, scaled).rope_scaling_type,
+            RopeScaling::none);
 }
 
 /// Flags of a plain rotary model that continues with others.
@@ -267,6 +268,20 @@ TEST(MergeArchitecture, ADenseModelHasNoUseForFlagsOfExperts) {
   expect_user_error(
       [&] { merge_architecture(source_of(tiny_llama()), flags, given({"num_experts"})); },
       {"num_experts is 0 there, the flag says 8"});
+  flags = {};
+  flags.moe.router_topk = 4;
+  flags.moe.shared_expert_intermediate_size = 24;
+  flags.moe.layer_freq = "2";
+  const auto noted =
+      given({"moe_router_topk", "moe_shared_expert_intermediate_size", "moe_layer_freq"});
+  Settings settings;
+  settings.model = merge_architecture(source_of(tiny_llama()), flags, noted);
+  EXPECT_EQ(settings.model->moe.router_topk, 2);
+  const Notes expected{
+      {"without effect: there is no --num-experts",
+       {"--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--moe-router-topk"}}};
+  EXPECT_EQ(notes_on_flags(settings, flags, noted), expected);
+  EXPECT_EQ(notes_on_flags(settings, flags, given({})), Notes());
 }
 
 }  // namespace

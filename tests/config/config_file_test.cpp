@@ -102,7 +102,8 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   const auto found = read_run(Args{"--print-config"});
   EXPECT_EQ(found.options.settings.model->num_layers, 6);
   EXPECT_THAT(found.options.settings.data->data_path, ElementsAre("1", "a", "2", "b"));
-  EXPECT_THAT(notes_text(found.parsed), HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
+  EXPECT_THAT(notes_text(found.parsed.notes),
+              HasSubstr("note: MEGATRON_CODE_DIR: names no setting"));
   ::setenv("MEGATRON_HIDEN_SIZE", "4", 1);
   EXPECT_THAT(mistake_of(Args{"--print-config"}),
               AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"),

@@ -194,7 +194,7 @@ TEST(LegacyFlags, NamesOfTheFirstReleaseAreNoted) {
   const auto run = read_run(words);
   EXPECT_EQ(run.options.settings.training->micro_batch_size, 2);
   EXPECT_EQ(run.options.settings.scheduler->lr_warmup_fraction, .1);
-  EXPECT_THAT(notes_text(run.parsed),
+  EXPECT_THAT(notes_text(run.parsed.notes),
               HasSubstr("note: --batch-size: is an older name of --micro-batch-size\n"));
 }
 
@@ -241,9 +241,9 @@ TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {
   const auto run = read_run(small_gpt({"--lr", "1e-4", "--seed", "3", "--seed", "3"}));
   EXPECT_EQ(run.options.settings.scheduler->lr, 1e-4);
-  EXPECT_THAT(notes_text(run.parsed),
+  EXPECT_THAT(notes_text(run.parsed.notes),
               HasSubstr("note: --lr 1e-4: is given more than once: the last value counts"));
-  EXPECT_THAT(notes_text(run.parsed), Not(HasSubstr("--seed")));
+  EXPECT_THAT(notes_text(run.parsed.notes), Not(HasSubstr("--seed")));
 }
 
 TEST(LegacyFlags, AFlagWinsOverAFileWhicheverOfThemIsLegacy) {

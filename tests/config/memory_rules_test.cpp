@@ -203,7 +203,7 @@ TEST(RecomputeNotes, AMethodAloneIsIgnored) {
   const auto run = read_run(
       small({"--recompute-method", "uniform", "--activations-checkpoint-num-layers", "2"}));
   EXPECT_EQ(
-      notes_text(run.parsed),
+      notes_text(run.parsed.notes),
       "accepted without effect:\n  --recompute-method, --activations-checkpoint-num-layers: as "
       "in Megatron-LM: there is no --recompute-granularity full\n");
   EXPECT_EQ(run.options.settings.memory->recompute.recompute_granularity, "");

@@ -416,7 +416,7 @@ TEST(MoeRules, WhatIsNotThereSaysWhy) {
   });
 }
 
-std::string notes(const Args& more) { return notes_text(read_run(small(more)).parsed); }
+std::string notes(const Args& more) { return notes_text(read_run(small(more)).parsed.notes); }
 
 TEST(MoeNotes, FlagsWithoutEffectSaySo) {
   EXPECT_THAT(notes({"--moe-token-dispatcher-type", "alltoall", "--moe-router-dtype", "fp32"}),

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string notes(const Args& more, std::int64_t world_size = 1) {
-  return notes_text(read_run(small(more), world_size).parsed);
+  return notes_text(read_run(small(more), world_size).parsed.notes);
 }
 
 struct NotedRun {

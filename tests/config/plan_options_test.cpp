@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/check_options.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -74,6 +75,23 @@ TEST(MemoryPlan, IsOfTheFewestRanks) {
   EXPECT_EQ(read_memory_plan(model({"--num-experts", "8", "--expert-model-parallel-size", "4"}))
                 .num_ranks(),
             4);
+}
+
+TEST(PlanNotes, NameFlagsWithoutEffect) {
+  const Args flags = model({"--num-experts", "8", "--moe-shared-expert-overlap"});
+  const std::string note =
+      "accepted without effect:\n"
+      "  --moe-shared-expert-overlap: there is no --moe-shared-expert-intermediate-size\n";
+  LayoutPlanOptions layouts = read_layout_plan(flags);
+  check_layout_plan(layouts);
+  EXPECT_EQ(notes_text(layouts.parsed.notes), note);
+  MemoryPlanOptions memory = read_memory_plan(flags);
+  check_memory_plan(memory);
+  EXPECT_EQ(notes_text(memory.parsed.notes), note);
+  Args run = flags;
+  run.insert(run.end(), {"--world-size", "1", "--load", "x", "--train-iters", "1", "--lr", "1",
+                         "--mock-data", "--tokenizer-type", "NullTokenizer"});
+  EXPECT_EQ(notes_text(read_check(run).run.parsed.notes), note);
 }
 
 }  // namespace

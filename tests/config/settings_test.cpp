@@ -555,7 +555,7 @@ TEST(KnownFlags, AreNotedOnce) {
   const auto found = run({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend",
                           "flash", "--local-rank", "0", "--use-flash-attn"});
   EXPECT_EQ(found.parsed.notes.size(), 2u);
-  EXPECT_THAT(notes_text(found.parsed),
+  EXPECT_THAT(notes_text(found.parsed.notes),
               HasSubstr("  --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: it "
                         "chooses among"));
 }
@@ -574,10 +574,10 @@ TEST(Precision, KnobsOfADynamicLossScaleAreNotedWhereThereIsNone) {
   for (const Args& words : {Args{"--bf16"}, Args{"--fp16", "--loss-scale", "128"}, Args{}}) {
     Args all = words;
     all.insert(all.end(), {"--initial-loss-scale", "65536", "--hysteresis", "3"});
-    EXPECT_THAT(notes_text(run(all).parsed),
+    EXPECT_THAT(notes_text(run(all).parsed.notes),
                 HasSubstr("  --initial-loss-scale, --hysteresis: there is no dynamic loss scale"));
   }
-  EXPECT_EQ(notes_text(run({"--fp16", "--initial-loss-scale", "65536"}).parsed), "");
+  EXPECT_EQ(notes_text(run({"--fp16", "--initial-loss-scale", "65536"}).parsed.notes), "");
 }
 
 TEST(Precision, FollowsTheFlags) {

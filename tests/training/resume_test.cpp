@@ -109,6 +109,29 @@ TEST_F(ResumeTest, OpensTheManifestOnce) {
     EXPECT_TRUE(tensor.equal(tensors(trainer).at(name))) << name;
 }
 
+/// Checkpoints do not keep such settings, so that a resumed run knows them from its flags alone.
+TEST_F(ResumeTest, FlagsWithoutEffectAreNotedAtEachStart) {
+  const auto expect_notes = [&](std::vector<std::string> words, const auto& notes) {
+    const std::string run = folder(words[0].substr(2));
+    words.insert(words.end(), {"--save", run, "--load", run, "--exit-interval", "1"});
+    const std::string logs[] = {small_run::run(words).log, small_run::run(words).log};
+    EXPECT_THAT(logs[1], HasSubstr("at iteration 1"));
+    for (const std::string& log : logs) EXPECT_THAT(log, notes);
+  };
+  expect_notes(
+      {"--moe-router-topk", "4", "--moe-shared-expert-intermediate-size", "24",
+       "--use-rope-scaling", "--rotary-base", "5e5", "--no-yarn-correction-range-round-to-int"},
+      testing::AllOf(HasSubstr("--moe-shared-expert-intermediate-size, --moe-router-topk: "
+                               "without effect: there is no --num-experts\n"),
+                     HasSubstr("rotary scaling, --rotary-base: without effect: there is "
+                               "no --position-embedding-type rope\n"),
+                     HasSubstr("--no-yarn-correction-range-round-to-int: without "
+                               "effect: there is no YaRN\n")));
+  expect_notes({"--num-experts", "4", "--moe-router-num-groups", "2"},
+               HasSubstr("--moe-router-num-groups: without effect: there is no "
+                         "--moe-router-group-topk\n"));
+}
+
 TEST_F(ResumeTest, SgdToo) {
   auto whole = small_run::run({"--optimizer", "sgd"});
   small_run::run({"--optimizer", "sgd", "--save", folder("a"), "--exit-interval", "5"});

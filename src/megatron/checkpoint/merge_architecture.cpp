@@ -8,8 +8,11 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/config/validate_settings.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {
@@ -59,11 +62,6 @@ void copy_dispatch(const MoeConfig& from, MoeConfig& to) {
 /// channels and their order are none: weights are trained for them.
 bool is_rotary_frequency(std::string_view member) {
   return member == "rotary_base" || member.starts_with("rope_") || member.starts_with("yarn_");
-}
-
-bool has_rotary_positions(const TransformerConfig& config) {
-  return config.position_embedding_type == PositionEmbedding::rope ||
-         config.position_embedding_type == PositionEmbedding::yarn;
 }
 
 /// Applies the flags of rotary scaling. Another type of scaling takes none of the checkpoint's
@@ -140,15 +138,12 @@ void refuse_contradictions(const CheckpointSource& source, const TransformerConf
     text += (text.empty() ? "" : "; ") + difference.member + " is " + difference.left +
             " there, the flag says " + difference.right;
   }
+  // Other flags of experts, and of rotary scaling without rotary positions, have notes.
   const bool is_dense = source.model.moe.num_experts == 0 && candidate.moe.num_experts == 0;
-  for (const Field& field : forward_members().set().fields) {
-    if (is_dense && is_moe_member(field.name) && field.get(&candidate) != field.get(&source.model))
-      differences[given_by(field.name, parsed)].text = "the model has no experts there";
+  for (const auto member : {&MoeConfig::ffn_hidden_size, &MoeConfig::latent_size}) {
+    if (is_dense && candidate.moe.*member != source.model.moe.*member)
+      differences[given_by(Setting(member).name(), parsed)].text = "the model has no experts there";
   }
-  const std::string scaling = given_by("rope_scaling_type", parsed);
-  if (!scaling.empty() && !has_rotary_positions(candidate) &&
-      candidate.rope_scaling_type != RopeScaling::none)
-    differences[scaling].text = "the model has no rotary positions there";
   Problems problems;
   for (const auto& [where, contradiction] : differences)
     problems.add(
@@ -178,6 +173,14 @@ TransformerConfig merge_architecture(const CheckpointSource& source, const Trans
   copy_dispatch(flags.moe, merged.moe);
   resolve(merged);
   return merged;
+}
+
+Notes notes_on_flags(Settings settings, const TransformerConfig& flags, const ParseResult& parsed) {
+  FieldNames given;
+  for (const auto& [name, origin] : parsed.origins) given.insert(name);
+  for (const Field& field : transformer_table().set().fields)
+    if (given.contains(field.name)) copy_member(field, flags, *settings.model);
+  return validate_model(settings, {}, &given).notes();
 }
 
 std::string training_origins(const CheckpointSource& source, const TransformerConfig& merged,

@@ -11,7 +11,7 @@ const FieldSet& check_fields() { return check_table().set(); }
 
 int run_check_frontend(std::span<const std::string> args) {
   const CheckedRun checked = read_check(args);
-  std::cerr << notes_text(checked.run.parsed);
+  std::cerr << notes_text(checked.run.parsed.notes);
   return run_in_engine("check", args);
 }
 

@@ -10,7 +10,7 @@ namespace megatron {
 const FieldSet& convert_fields() { return convert_table().set(); }
 
 int run_convert_frontend(std::span<const std::string> args) {
-  std::cerr << notes_text(read_convert_options(args).parsed);
+  std::cerr << notes_text(read_convert_options(args).parsed.notes);
   return run_in_engine("convert", args);
 }
 

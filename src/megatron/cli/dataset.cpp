@@ -279,7 +279,7 @@ int run_dataset(std::span<const std::string> args) {
   if (!args.empty() && args[0] == "plan") return run_dataset_plan(args.subspan(1));
   DatasetCommandOptions options;
   const ParseResult parsed = parse_command_line(dataset_table(), args, options, "dataset");
-  std::cerr << notes_text(parsed);
+  std::cerr << notes_text(parsed.notes);
   const std::string word = options.operands.empty() ? "" : options.operands[0];
   const std::vector<std::string> prefixes(
       options.operands.begin() + (options.operands.empty() ? 0 : 1), options.operands.end());

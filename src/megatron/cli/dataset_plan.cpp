@@ -106,7 +106,7 @@ int run_dataset_plan(std::span<const std::string> args) {
   std::vector<std::string> words(args.begin(), args.end());
   const std::int64_t world_size = take_world_size(words);
   const RunConfig run = read_run(words, world_size);
-  std::cerr << notes_text(run.parsed);
+  std::cerr << notes_text(run.parsed.notes);
   Settings settings = run.options.settings;
   const MeshSizes sizes = mesh_sizes(*settings.parallel);
   check_mesh_sizes(sizes, world_size).throw_if_any();

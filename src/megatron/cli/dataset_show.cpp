@@ -86,9 +86,7 @@ void check_sample_flags(const DataConfig& data) {
   settings.data = data;
   const Problems problems = evaluate(sample_rules(), settings, {});
   problems.throw_if_any();
-  ParseResult noted;
-  add_notes(problems.notes(), noted.notes);
-  std::cerr << notes_text(noted);
+  std::cerr << notes_text(problems.notes());
 }
 
 std::string joined(const std::vector<std::int64_t>& numbers) { return joined_text(numbers, ","); }

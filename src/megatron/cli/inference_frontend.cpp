@@ -17,7 +17,7 @@ int run_front(std::string_view command, std::span<const std::string> args,
   if (const auto code = parse_on_rank(environment, command, args,
                                       [&] { options = read(args, environment.world_size); }))
     return *code;
-  if (environment.rank == 0) std::cerr << notes_text(options.parsed);
+  if (environment.rank == 0) std::cerr << notes_text(options.parsed.notes);
   return run_in_engine(command, args);
 }
 

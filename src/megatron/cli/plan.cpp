@@ -318,14 +318,14 @@ void refuse_beside(std::span<const std::string> args, const std::string& flag,
 /// Reports mistakes in the flags before the engine is loaded.
 int run_plan_memory_frontend(std::span<const std::string> args) {
   MemoryPlanOptions options = read_memory_plan(args);
-  std::cerr << notes_text(options.parsed);
   check_memory_plan(options);
+  std::cerr << notes_text(options.parsed.notes);
   return run_in_engine("plan --memory", args);
 }
 int run_plan_layouts_frontend(std::span<const std::string> args) {
   LayoutPlanOptions options = read_layout_plan(args);
-  std::cerr << notes_text(options.parsed);
   check_layout_plan(options);
+  std::cerr << notes_text(options.parsed.notes);
   return run_in_engine("plan", args);
 }
 
@@ -348,7 +348,7 @@ int run_plan(std::span<const std::string> args) {
   }
   if (wants_layouts && !wants_schedule && !wants_help) return run_plan_layouts_frontend(args);
   PlanOptions options;
-  std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan"));
+  std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan").notes);
   if (!wants_schedule)
     throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
                      "add --world-size N for the layouts of a model over N ranks, "

@@ -55,8 +55,8 @@ const FieldTable<ContextPlanOptions>& context_plan_table() {
   return table;
 }
 
-/// Checks what a run checks, as far as its attention depends on it.
-void check(const Settings& settings) {
+/// Checks what a run checks, as far as its attention depends on it, and adds the notes.
+void check(const Settings& settings, Notes& notes) {
   Problems problems;
   const std::int64_t ranks = settings.parallel->context_parallel_size;
   if (ranks == 1)
@@ -74,6 +74,7 @@ void check(const Settings& settings) {
     problems.add({"--seq-length", "is required", "add --seq-length N"});
   problems.add(evaluate(context_rules(), settings, {}));
   problems.add(validate_model(settings));
+  add_notes(problems.notes(), notes);
   problems.throw_if_any();
 }
 
@@ -166,14 +167,14 @@ std::string trace_of(const std::vector<PlannedContextLayers>& all) {
 int run_plan_context(std::span<const std::string> args) {
   ContextPlanOptions options;
   ParseResult parsed = parse_command_line(context_plan_table(), args, options, "plan");
-  std::cerr << notes_text(parsed);
   Settings& settings = options.run;
   Problems problems;
   translate_legacy_flags(settings, parsed, problems);
   problems.throw_if_any();
   if (settings.training->micro_batch_size == 0) settings.training->micro_batch_size = 1;
   resolve(settings);
-  check(settings);
+  check(settings, parsed.notes);
+  std::cerr << notes_text(parsed.notes);
   std::vector<PlannedContextLayers> all;
   for (ContextLayers& group : context_layers(settings)) {
     auto passes = context_passes(group.attention, options.speed());

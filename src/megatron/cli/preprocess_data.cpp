@@ -218,7 +218,7 @@ int run_preprocess_data(std::span<const std::string> args) {
     if (parsed.is_set(name) && !options.split_sentences)
       parsed.notes["without effect: there is no --split-sentences"].push_back(
           parsed.origin(name).where);
-  std::cerr << notes_text(parsed);
+  std::cerr << notes_text(parsed.notes);
   refuse_unsupported(options);
   const std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(options.tokenizer);
   PreprocessOptions preprocess_options{

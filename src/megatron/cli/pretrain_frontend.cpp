@@ -21,7 +21,7 @@ int run_pretrain_frontend(std::span<const std::string> args) {
   if (const auto code = parse_on_rank(environment, "pretrain", args,
                                       [&] { run = read_run(args, environment.world_size); }))
     return *code;
-  if (environment.rank == 0) std::cerr << notes_text(run.parsed);
+  if (environment.rank == 0) std::cerr << notes_text(run.parsed.notes);
   if (run.options.print_config) {
     if (environment.rank == 0)
       std::cout << (run.options.json ? config_json(run) : config_text(run));

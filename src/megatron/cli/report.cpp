@@ -63,7 +63,7 @@ const FieldSet& report_fields() { return report_table().set(); }
 
 int run_report(std::span<const std::string> args) {
   ReportOptions options;
-  std::cerr << notes_text(parse_command_line(report_table(), args, options, "report"));
+  std::cerr << notes_text(parse_command_line(report_table(), args, options, "report").notes);
   if (options.runs.empty())
     throw UserError(
         {"the folder of a run is missing", "", "write for example megatron report checkpoints"});

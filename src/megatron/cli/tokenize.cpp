@@ -212,7 +212,7 @@ const FieldSet& tokenize_fields() { return tokenize_table().set(); }
 
 int run_tokenize(std::span<const std::string> args) {
   TokenizeOptions options;
-  std::cerr << notes_text(parse_command_line(tokenize_table(), args, options, "tokenize"));
+  std::cerr << notes_text(parse_command_line(tokenize_table(), args, options, "tokenize").notes);
   check_options(options);
   if (options.chat || options.chat_text) return answer_conversations(options), 0;
   const auto tokenizer = make_tokenizer(options.tokenizer);

@@ -259,7 +259,7 @@ int run_tokenizer(std::span<const std::string> args) {
   Options options;
   const ParseResult parsed =
       parse_command_line(tokenizer_command_table(), args, options, "tokenizer");
-  std::cerr << notes_text(parsed);
+  std::cerr << notes_text(parsed.notes);
   refuse_unused_flags(options, parsed);
   options.json_keys = split_at_commas("--json-keys", options.json_keys);
   if (options.json_keys.empty()) options.json_keys = {"text"};

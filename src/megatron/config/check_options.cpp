@@ -24,8 +24,9 @@ const Field* own_field(const std::string& word) {
   return nullptr;
 }
 
-/// Throws a UserError if the flags do not describe the model, or ask for something else.
-void require_architecture(const RunOptions& run, std::int64_t world_size) {
+/// Throws a UserError if the flags do not describe the model, or ask for something else. Adds the
+/// notes on the model, which read_run() leaves to a checkpoint.
+void require_architecture(const RunOptions& run, std::int64_t world_size, Notes& notes) {
   if (run.print_config)
     throw UserError({"--print-config", "belongs to `megatron pretrain`", "leave it out"});
   if (run.settings.checkpoint->load.empty()) return;
@@ -35,7 +36,9 @@ void require_architecture(const RunOptions& run, std::int64_t world_size) {
                      "add --num-layers and the other flags of the model"});
   settings.checkpoint->load.clear();
   resolve(settings, data_parallel_size(settings, world_size));
-  validate_model(settings).throw_if_any();
+  const Problems problems = validate_model(settings);
+  add_notes(problems.notes(), notes);
+  problems.throw_if_any();
 }
 
 }  // namespace
@@ -76,7 +79,7 @@ CheckedRun read_check(std::span<const std::string> args) {
   CheckedRun checked;
   parse_command_line(check_table(), own, checked.options, "check");
   checked.run = read_run(others, checked.options.world_size);
-  require_architecture(checked.run.options, checked.options.world_size);
+  require_architecture(checked.run.options, checked.options.world_size, checked.run.parsed.notes);
   return checked;
 }
 

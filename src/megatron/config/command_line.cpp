@@ -204,10 +204,10 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
   }
 }
 
-std::string notes_text(const ParseResult& parsed) {
+std::string notes_text(const Notes& notes) {
   constexpr std::string_view kUseless = "without effect";
   std::string useless, others;
-  for (const auto& [remark, flags] : parsed.notes) {
+  for (const auto& [remark, flags] : notes) {
     const bool is_useless = remark.starts_with(kUseless);
     const std::size_t begin = remark.find_first_not_of(":, ", is_useless ? kUseless.size() : 0);
     std::string& text = is_useless ? useless : others;

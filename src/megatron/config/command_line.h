@@ -62,7 +62,7 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
                        Problems& problems);
 
 /// Returns a line for each note, with its flags. Those on flags without effect are one block.
-std::string notes_text(const ParseResult& parsed);
+std::string notes_text(const Notes& notes);
 
 /// Adds a note for each field that another one leaves without effect (FieldBuilder::only_with()).
 void note_unread_fields(const FieldSet& fields, const void* object, ParseResult& parsed);

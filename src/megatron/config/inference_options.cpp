@@ -108,7 +108,7 @@ Options read_options(const FieldTable<Options>& table, std::span<const std::stri
   return options;
 }
 
-void check_model_options(const ModelOptions& options, std::int64_t world_size) {
+void check_model_options(ModelOptions& options, std::int64_t world_size) {
   Settings settings;
   settings.parallel = options.parallel;
   Problems problems = check_mesh_sizes(mesh_sizes(options.parallel), world_size);
@@ -119,6 +119,7 @@ void check_model_options(const ModelOptions& options, std::int64_t world_size) {
     problems.add({flags + "together", "a model computes in one type",
                   "give at most one of them; without any, the type of the checkpoint is used"});
   }
+  add_notes(problems.notes(), options.parsed.notes);
   problems.throw_if_any();
 }
 

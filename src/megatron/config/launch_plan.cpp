@@ -311,7 +311,7 @@ LaunchPlan read_launch_plan(std::span<const std::string> args, const GetEnv& var
   if (num_flags + 1 >= args.size()) throw no_command;
   LaunchPlan plan = PlanReader(options, parsed, variables).read(host);
   plan.command.assign(separator + 1, args.end());
-  plan.notes.insert(0, notes_text(parsed));
+  plan.notes.insert(0, notes_text(parsed.notes));
   return plan;
 }
 

@@ -100,6 +100,7 @@ Rules position_rules() {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
            s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
   };
+  const Show show_scaling = [](const Setting&, S) -> std::string { return "rotary scaling"; };
   return {
       refuse(
           {&Legacy::no_position_embedding, is(&Model::position_embedding_type, "learned_absolute")},
@@ -112,7 +113,7 @@ Rules position_rules() {
              " head channels is ", rotary_channels, ", not an even number above 0"},
             {"change ", &Model::rotary_percent, " or ", &Model::kv_channels},
             {&Model::hidden_size, &Model::num_attention_heads, &Model::position_embedding_type}}),
-      tunes({{is_scaled, "rotary scaling"},
+      tunes({{is_scaled, Piece(&Model::rope_scaling_type, show_scaling)},
              &Model::rotary_base,
              &Model::rotary_percent,
              &Model::rotary_interleaved},
@@ -196,7 +197,7 @@ Rules attention_rules() {
 
 }  // namespace
 
-Problems validate_model(const Settings& settings, const FieldNames& skip) {
+Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
   static const Rules rules = {size_rules(),
                               position_rules(),
                               attention_rules(),
@@ -206,7 +207,7 @@ Problems validate_model(const Settings& settings, const FieldNames& skip) {
                               context_sharding_rules(),
                               layout_rules(),
                               recomputed_module_rules()};
-  return evaluate(rules, settings, skip);
+  return evaluate(rules, settings, skip, noted);
 }
 
 Problems validate_model(const TransformerConfig& model) {

@@ -73,6 +73,7 @@ void check_planned_run(Settings& run, ParseResult& parsed) {
     problems.add({"--cp-comm-type a2a+p2p", "needs two --hierarchical-context-parallel-sizes",
                   "add them together with --context-parallel-size, or plan with another type"});
   problems.add(validate_model(settings));
+  add_notes(problems.notes(), parsed.notes);
   problems.throw_if_any();
 }
 

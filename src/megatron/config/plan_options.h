@@ -23,11 +23,11 @@ struct LayoutPlanOptions {
   ParseResult parsed;
 };
 
-/// Reads the flags of `plan --world-size`. Call check_layout_plan() after printing `parsed.notes`.
+/// Reads the flags of `plan --world-size`. Call check_layout_plan(), then print `parsed.notes`.
 LayoutPlanOptions read_layout_plan(std::span<const std::string> args);
 
 /// Sets what older flags such as --swiglu stand for. Then checks what a run checks on one rank, as
-/// far as layouts depend on it. Throws one UserError with all problems.
+/// far as layouts depend on it, and adds the notes. Throws one UserError with all problems.
 void check_layout_plan(LayoutPlanOptions& options);
 
 /// What `plan --memory` was asked for: the memory of a rank of the run.
@@ -42,7 +42,7 @@ struct MemoryPlanOptions {
   std::int64_t num_ranks() const;
 };
 
-/// Reads the flags of `plan --memory`. Call check_memory_plan() after printing `parsed.notes`.
+/// Reads the flags of `plan --memory`. Call check_memory_plan(), then print `parsed.notes`.
 MemoryPlanOptions read_memory_plan(std::span<const std::string> args);
 
 /// Does the same as check_layout_plan(), and checks that the ranks fit the sizes of parallelism.

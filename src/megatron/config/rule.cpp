@@ -243,12 +243,14 @@ std::int64_t largest_divisor(std::int64_t size, std::int64_t most) {
 
 }  // namespace rules
 
-Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip) {
+Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip,
+                  const FieldNames* noted) {
   Problems problems;
   for (const auto& check : rules.list()) {
     const auto message = (*check)(settings);
     if (!message || message->mentions_any(skip, settings)) continue;
     const UserError::Parts parts = message->text(settings);
+    if (message->is_note && noted && !message->what.mentions_any(*noted, settings)) continue;
     message->is_note ? problems.note(parts.what, parts.got) : problems.add(parts);
   }
   return problems;

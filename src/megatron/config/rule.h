@@ -254,7 +254,9 @@ const Rules& moe_rules();
 const Rules& router_rules();
 const Rules& new_router_rules();
 
-/// Evaluates every rule and returns a problem for each one that is broken, and the notes.
-Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip);
+/// Evaluates every rule and returns a problem for each one that is broken, and the notes: with
+/// `noted`, those on these settings.
+Problems evaluate(const Rules& rules, const Settings& settings, const FieldNames& skip,
+                  const FieldNames* noted = nullptr);
 
 }  // namespace megatron

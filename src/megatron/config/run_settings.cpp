@@ -49,7 +49,7 @@ void refuse_nested_config(std::span<const Assignment> of_file, Problems& problem
 }
 
 /// Adds the notes of the fields that are given, such as that a flag has no effect without another.
-void add_notes(const Settings& settings, ParseResult& parsed) {
+void note_given_fields(const Settings& settings, ParseResult& parsed) {
   for (const Field& field : settings_table().set().fields) {
     if (!parsed.is_set(field.name)) continue;
     for (const ConditionalNote& note : field.conditional_notes)
@@ -130,7 +130,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   require_fields(index.fields(), run.parsed, problems);
   translate_legacy_flags(run.options.settings, run.parsed, problems);
   choose_micro_batch_size(run.options.settings, run.parsed);
-  add_notes(run.options.settings, run.parsed);
+  note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config)
     check_rules(run.options.settings, run.parsed, world_size, problems);

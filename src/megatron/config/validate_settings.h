@@ -20,8 +20,9 @@ using FieldNames = std::set<std::string, std::less<>>;
 Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 
 /// Checks the rules on the architecture, which may come from flags, a checkpoint or config.json.
-/// Call it after resolve().
-Problems validate_model(const Settings& settings, const FieldNames& skip = {});
+/// Call it after resolve(). With `noted`, it has only the notes on these settings.
+Problems validate_model(const Settings& settings, const FieldNames& skip = {},
+                        const FieldNames* noted = nullptr);
 
 /// Checks the rules on an architecture alone, without the sequence length of a run.
 Problems validate_model(const TransformerConfig& model);

@@ -18,7 +18,7 @@ void parse_command_line(std::string_view input) {
   try {
     const ParseResult parsed =
         megatron::parse_command_line(settings_table().set(), words, &settings, "pretrain gpt");
-    notes_text(parsed);
+    notes_text(parsed.notes);
   } catch (const HelpRequested&) {  // --help is a good answer too
   }
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
@@ -16,7 +17,6 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
-#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -212,13 +212,12 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
 }
 
 /// Warns of flags without effect on a loaded model. Without --load the flags alone have told it.
-void warn_of_notes(const Notes& notes, const RunConfig& run, StartupWarnings& warnings,
+void warn_of_notes(const Settings& settings, const RunConfig& run, StartupWarnings& warnings,
                    std::ostream& out) {
-  if (run.options.settings.checkpoint->load.empty()) return;
-  for (const Field& field : settings_table().set().fields)
-    for (const auto& [remark, flags] : notes)
-      if (run.parsed.is_set(field.name) && std::ranges::count(flags, field.flag()) > 0)
-        warnings.add(field.flag() + ": " + remark, out);
+  const Settings& given = run.options.settings;
+  if (given.checkpoint->load.empty()) return;
+  for (const auto& [remark, flags] : notes_on_flags(settings, *given.model, run.parsed))
+    warnings.add(joined_text(flags) + ": " + remark, out);
 }
 
 /// Derives the settings that depend on others, and checks the model.
@@ -227,9 +226,8 @@ void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
   const bool trains_by_samples =
       settings.training->train_samples > 0 && !settings.training->skip_train;
   resolve(settings, rank.dp.size);
-  const Problems problems = validate_model(settings);
-  problems.throw_if_any();
-  warn_of_notes(problems.notes(), run, warnings, out);
+  validate_model(settings).throw_if_any();
+  warn_of_notes(settings, run, warnings, out);
   if (trains_by_samples)
     out << "setting training iterations to " << settings.training->train_iters << std::endl;
 }
