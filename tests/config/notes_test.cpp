@@ -244,6 +244,13 @@ TEST(Notes, OfSamplesAndTokenizers) {
       {with_sft({"--null-tokenizer-eod-id", "3"}),
        "--null-tokenizer-eod-id: with --tokenizer-type SFTTokenizer\n"},
   });
+  Args words =
+      small({"--vocab-file", "v.json", "--merge-file", "m.txt", "--image-tag-type", "nvlm"});
+  std::erase(words, "--tokenizer-type");
+  std::erase(words, "NullTokenizer");
+  EXPECT_EQ(notes_text(read_run(words).parsed),
+            "accepted without effect:\n"
+            "  --image-tag-type: with --tokenizer-type GPT2BPETokenizer\n");
 }
 
 TEST(Notes, OfResilience) {

@@ -198,8 +198,11 @@ std::string tokenizer_type(const TokenizerConfig& config) {
   return type;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
-  const std::string type = tokenizer_type(config);
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config,
+                                          std::string_view default_type) {
+  const std::string type = has_tokenizer(config) || default_type.empty()
+                               ? tokenizer_type(config)
+                               : std::string(default_type);
   refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);

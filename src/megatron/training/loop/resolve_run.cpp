@@ -79,13 +79,9 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
 /// Opens the tokenizer that the settings name. Without a type, it is a tokenizer of plain ids with
 /// --vocab-size or the loaded model's vocabulary.
 std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
-  const TokenizerConfig& config = *settings.tokenizer;
-  TokenizerConfig chosen = config;
-  if (!has_tokenizer(config)) {
-    chosen.tokenizer_type = "NullTokenizer";
-    chosen.vocab_size = config.vocab_size.value_or(settings.model->vocab_size);
-  }
-  return make_tokenizer(chosen);
+  TokenizerConfig config = *settings.tokenizer;
+  if (!has_tokenizer(config) && !config.vocab_size) config.vocab_size = settings.model->vocab_size;
+  return make_tokenizer(config, "NullTokenizer");
 }
 
 struct RunTokenizer {
