@@ -103,6 +103,24 @@ TEST_F(StartRefusals, AVocabularyHoldsTheTokenizersIds) {
                         "--vocab-size out, or make it as large as the tokenizer's"));
 }
 
+TEST_F(StartRefusals, ATokenizerOfPlainIdsReadsNoFlagsOfOthers) {
+  Words words = small_run::flags({"--tiktoken-pattern", "v2"});
+  std::erase(words, "--tokenizer-type");
+  std::erase(words, "NullTokenizer");
+  std::ostringstream out;
+  EXPECT_THAT(message_of([&] { set_up(read_run(words), out); }),
+              HasSubstr("--tiktoken-pattern has an effect only with TikTokenizer: the tokenizer is "
+                        "a NullTokenizer"));
+}
+
+// A script names one folder to load and to save, which its first start finds empty.
+TEST_F(StartRefusals, ANewRouterNeedsAGradientAlsoWhereAFolderToLoadIsNamed) {
+  const Words flags{"--num-experts", "4",      "--moe-router-topk", "1", "--load",
+                    folder("new"),   "--save", folder("new")};
+  EXPECT_THAT(refusal(flags), HasSubstr("so that the router gets no gradient\n  fix: add "
+                                        "--moe-router-pre-softmax"));
+}
+
 TEST_F(StartRefusals, ACheckpointThatMustBeThereIsNamed) {
   EXPECT_THAT(refusal({"--load", folder("nothing"), "--exit-on-missing-checkpoint"}),
               HasSubstr("--load " + folder("nothing") +

@@ -3,12 +3,14 @@
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -136,6 +138,8 @@ Rules weight_decay_rules() {
   };
 }
 
+bool has_new_routers(S s) { return s.checkpoint->load.empty() || s.model->moe.use_upcycling; }
+
 Rules data_rules() {
   const Condition gpt2 = is(&Tokenizer::tokenizer_type, "GPT2BPETokenizer");
   return {
@@ -179,7 +183,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                               document_attention_rules(),
                               parallel_rules(),
                               pipeline_rules(),
-                              new_router_rules(),
+                              when(has_new_routers, new_router_rules()),
                               optimizer_settings_rules(),
                               memory_rules(),
                               resilience_rules(),

@@ -15,6 +15,7 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
@@ -255,7 +256,10 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
-  warn_of_constant_router(settings.model->moe, warnings, out);
+  if (source)
+    warn_of_constant_router(settings.model->moe, warnings, out);
+  else
+    evaluate(new_router_rules(), settings, {}).throw_if_any();
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, run, rank, warnings, out);
   if (!settings.training->skip_train)  // a mistake in it shall end the run here
