@@ -68,8 +68,6 @@ TEST(Notes, OfCheckpointsAndTraining) {
         "--non-persistent-local-ckpt-dir", "y"},
        "--replication: there is no --non-persistent-save-interval\n"},
       {{"--start-eval-at-iter", "4"}, "--start-eval-at-iter: there is no --eval-interval\n"},
-      {{"--phase-transition-iterations", "4,12"},
-       "--phase-transition-iterations: 12 is not before the end of training at iteration 10\n"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: there is no --decoupled-lr\n"},
       {{"--straggler-minmax-count", "2"}, "--straggler-minmax-count: there is no --log-straggler"},
       {{"--straggler-ctrlr-port", "65534"}, "--straggler-ctrlr-port: there is no --log-straggler"},
@@ -82,6 +80,14 @@ TEST(Notes, OfCheckpointsAndTraining) {
       {{"--error-injection-rate", "3", "--no-check-for-nan-in-loss-and-grad"},
        "--error-injection-rate: no result is checked\n"},
   });
+}
+
+// An earlier phase has its effect, so that the flag is not among those without.
+TEST(Notes, OfPhasesBehindTheEnd) {
+  EXPECT_EQ(notes({"--phase-transition-iterations", "4,12,10"}),
+            "note: --phase-transition-iterations: has no effect at 12, 10: training ends at "
+            "iteration 10\n");
+  EXPECT_EQ(notes({"--phase-transition-iterations", "4"}), "");
 }
 
 TEST(Notes, OfSchedules) {
