@@ -214,10 +214,22 @@ TEST(Notes, OfSmallMemory) {
       {{"--no-cpu-offloading-activations"},
        "--no-cpu-offloading-activations: there is no --cpu-offloading\n"},
       {{"--fine-grained-activation-offloading", "--offload-modules", "expert_fc1"},
-       "--offload-modules: expert_fc1 and moe_act are parts of experts\n"},
+       "--offload-modules expert_fc1: the model has no experts\n"},
       {{"--min-offloaded-tensor-size", "5"},
        "--min-offloaded-tensor-size: no activations are offloaded\n"},
   });
+  const auto parts = [](const Args& modules) {
+    Args words{"--fine-grained-activation-offloading", "--offload-modules"};
+    words.insert(words.end(), modules.begin(), modules.end());
+    return notes(words);
+  };
+  EXPECT_EQ(parts({"core_attn"}), "");
+  EXPECT_EQ(parts({"core_attn", "expert_fc1", "moe_act"}),
+            "accepted without effect:\n"
+            "  --offload-modules expert_fc1 moe_act: the model has no experts\n");
+  EXPECT_THAT(parts({"moe_act"}),
+              HasSubstr("  --fine-grained-activation-offloading: --offload-modules names parts of "
+                        "experts alone\n"));
 }
 
 TEST(Notes, OfSamplesAndTokenizers) {
