@@ -106,7 +106,11 @@ TEST(Notes, OfSchedules) {
   EXPECT_EQ(wsd("8"), "");
   EXPECT_EQ(wsd("9"),
             "note: --lr-wsd-decay-iters: is more than the 8 steps after the warm-up: the learning "
-            "rate jumps where they begin\n");
+            "rate jumps where the warm-up ends\n");
+  EXPECT_EQ(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "10"}), "");
+  EXPECT_EQ(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "11"}),
+            "note: --lr-wsd-decay-iters: is more than the 10 steps of the schedule: the learning "
+            "rate decays from the first step on\n");
   EXPECT_THAT(mistake({"--lr-decay-style", "WSD", "--lr-wsd-decay-samples", "6"}),
               HasSubstr("add --lr-wsd-decay-iters N"));
 }

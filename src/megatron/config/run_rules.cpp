@@ -3,7 +3,6 @@
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
-#include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
@@ -58,7 +57,7 @@ std::int64_t steps_after_warmup(S s) {
   return decay_steps(s) - warmup_steps(s) -
          static_cast<std::int64_t>(fraction * static_cast<double>(decay_steps(s)));
 }
-bool jumps_after_warmup(S s) {
+bool decays_beyond_warmup(S s) {
   return decay_steps(s) > 0 && wsd_steps(s).value_or(0) > steps_after_warmup(s);
 }
 bool warms_up(S s) {
@@ -79,6 +78,7 @@ bool has_no_tokenizer(S s) {
   return !s.tokenizer->has_type_or_model() && !s.tokenizer->vocab_size &&
          s.checkpoint->load.empty();
 }
+bool has_new_routers(S s) { return s.checkpoint->load.empty() || s.model->moe.use_upcycling; }
 
 Rules learning_rate_rules() {
   const Condition in_iterations = any({&Scheduler::lr_decay_iters, &Scheduler::lr_warmup_iters}),
@@ -113,9 +113,12 @@ Rules learning_rate_rules() {
                                {&Training::train_iters, &Training::train_samples}}),
       refuse({wsd, [](S s) { return !wsd_steps(s); }}, "needs the length of its decay phase",
              {"add ", [](S s) { return Words(to_add(wsd_flag(s))); }}),
-      note({{jumps_after_warmup, wsd_flag}, wsd},
+      note({{decays_beyond_warmup, wsd_flag}, wsd, warms_up},
            {"is more than the ", steps_after_warmup,
-            " steps after the warm-up: the learning rate jumps where they begin"}),
+            " steps after the warm-up: the learning rate jumps where the warm-up ends"}),
+      note({{decays_beyond_warmup, wsd_flag}, wsd, without(warms_up)},
+           {"is more than the ", decay_steps,
+            " steps of the schedule: the learning rate decays from the first step on"}),
       tunes({&Scheduler::lr_wsd_decay_iters, &Scheduler::lr_wsd_decay_samples,
              &Scheduler::lr_wsd_decay_style},
             wsd),
@@ -137,8 +140,6 @@ Rules weight_decay_rules() {
                &Scheduler::use_checkpoint_opt_param_scheduler),
   };
 }
-
-bool has_new_routers(S s) { return s.checkpoint->load.empty() || s.model->moe.use_upcycling; }
 
 Rules data_rules() {
   const Condition gpt2 = is(&Tokenizer::tokenizer_type, "GPT2BPETokenizer");
