@@ -69,6 +69,8 @@ TEST(StartNotes, OnACpuTheMemoryOfTheHostIsThatOfTheRun) {
                           {"--optimizer-cpu-offload"}})
     EXPECT_THAT(note(flags), HasSubstr("note: " + flags[0] + text));
   EXPECT_EQ(note({}), "");
+  EXPECT_THAT(note({"--optimizer-cpu-offload", "--cpu-offloading"}),
+              HasSubstr("note: --cpu-offloading, --optimizer-cpu-offload" + text));
 }
 
 TEST_F(StartRefusals, AnOffloadFolderIsTriedBeforeAnythingIsBuilt) {
