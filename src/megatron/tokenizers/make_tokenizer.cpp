@@ -200,9 +200,8 @@ std::string tokenizer_type(const TokenizerConfig& config) {
 
 std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config,
                                           std::string_view default_type) {
-  const std::string type = has_tokenizer(config) || default_type.empty()
-                               ? tokenizer_type(config)
-                               : std::string(default_type);
+  std::string type(default_type);
+  if (type.empty() || has_tokenizer(config)) type = tokenizer_type(config);
   refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);
