@@ -68,8 +68,6 @@ TEST(Notes, OfCheckpointsAndTraining) {
         "--non-persistent-local-ckpt-dir", "y"},
        "--replication: there is no --non-persistent-save-interval\n"},
       {{"--start-eval-at-iter", "4"}, "--start-eval-at-iter: there is no --eval-interval\n"},
-      {{"--phase-transition-iterations", "4,12"},
-       "--phase-transition-iterations: 12 is not before the end of training at iteration 10\n"},
       {{"--decoupled-min-lr", "1e-5"}, "--decoupled-min-lr: there is no --decoupled-lr\n"},
       {{"--straggler-minmax-count", "2"}, "--straggler-minmax-count: there is no --log-straggler"},
       {{"--straggler-ctrlr-port", "65534"}, "--straggler-ctrlr-port: there is no --log-straggler"},
@@ -82,6 +80,14 @@ TEST(Notes, OfCheckpointsAndTraining) {
       {{"--error-injection-rate", "3", "--no-check-for-nan-in-loss-and-grad"},
        "--error-injection-rate: no result is checked\n"},
   });
+}
+
+// An earlier phase has its effect, so that the flag is not among those without.
+TEST(Notes, OfPhasesBehindTheEnd) {
+  EXPECT_EQ(notes({"--phase-transition-iterations", "4,12,10"}),
+            "note: --phase-transition-iterations: has no effect at 12, 10: training ends at "
+            "iteration 10\n");
+  EXPECT_EQ(notes({"--phase-transition-iterations", "4"}), "");
 }
 
 TEST(Notes, OfSchedules) {
@@ -100,7 +106,11 @@ TEST(Notes, OfSchedules) {
   EXPECT_EQ(wsd("8"), "");
   EXPECT_EQ(wsd("9"),
             "note: --lr-wsd-decay-iters: is more than the 8 steps after the warm-up: the learning "
-            "rate jumps where they begin\n");
+            "rate jumps where the warm-up ends\n");
+  EXPECT_EQ(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "10"}), "");
+  EXPECT_EQ(notes({"--lr-decay-style", "WSD", "--lr-wsd-decay-iters", "11"}),
+            "note: --lr-wsd-decay-iters: is more than the 10 steps of the schedule: the learning "
+            "rate decays from the first step on\n");
   EXPECT_THAT(mistake({"--lr-decay-style", "WSD", "--lr-wsd-decay-samples", "6"}),
               HasSubstr("add --lr-wsd-decay-iters N"));
 }
@@ -208,10 +218,22 @@ TEST(Notes, OfSmallMemory) {
       {{"--no-cpu-offloading-activations"},
        "--no-cpu-offloading-activations: there is no --cpu-offloading\n"},
       {{"--fine-grained-activation-offloading", "--offload-modules", "expert_fc1"},
-       "--offload-modules: expert_fc1 and moe_act are parts of experts\n"},
+       "--offload-modules expert_fc1: the model has no experts\n"},
       {{"--min-offloaded-tensor-size", "5"},
        "--min-offloaded-tensor-size: no activations are offloaded\n"},
   });
+  const auto parts = [](const Args& modules) {
+    Args words{"--fine-grained-activation-offloading", "--offload-modules"};
+    words.insert(words.end(), modules.begin(), modules.end());
+    return notes(words);
+  };
+  EXPECT_EQ(parts({"core_attn"}), "");
+  EXPECT_EQ(parts({"core_attn", "expert_fc1", "moe_act"}),
+            "accepted without effect:\n"
+            "  --offload-modules expert_fc1 moe_act: the model has no experts\n");
+  EXPECT_THAT(parts({"moe_act"}),
+              HasSubstr("  --fine-grained-activation-offloading: --offload-modules names parts of "
+                        "experts alone\n"));
 }
 
 TEST(Notes, OfSamplesAndTokenizers) {
@@ -244,6 +266,13 @@ TEST(Notes, OfSamplesAndTokenizers) {
       {with_sft({"--null-tokenizer-eod-id", "3"}),
        "--null-tokenizer-eod-id: with --tokenizer-type SFTTokenizer\n"},
   });
+  Args words =
+      small({"--vocab-file", "v.json", "--merge-file", "m.txt", "--image-tag-type", "nvlm"});
+  std::erase(words, "--tokenizer-type");
+  std::erase(words, "NullTokenizer");
+  EXPECT_EQ(notes_text(read_run(words).parsed),
+            "accepted without effect:\n"
+            "  --image-tag-type: with --tokenizer-type GPT2BPETokenizer\n");
 }
 
 TEST(Notes, OfResilience) {

@@ -370,6 +370,14 @@ TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
   EXPECT_EQ(count("bfd", 3), 6);
 }
 
+TEST(Conversations, NameTheFirstLineWithInvalidUtf8) {
+  const std::string line = "{\"messages\":[{\"role\":\"user\",\"content\":\"é\"}]}\n";
+  EXPECT_EQ(ConversationFile(line, "c").first_invalid_line(), std::nullopt);
+  const ConversationFile file(line + "\n\xff\n\xc3\n", "c");
+  EXPECT_EQ(file.first_invalid_line(), 1);
+  EXPECT_EQ(file.describe(1), "c:3");
+}
+
 // A mock of conversations needs no file, and its samples are those of a file with the same lines.
 TEST_F(SftDatasets, MockDataAreConversations) {
   DataConfig config;

@@ -69,6 +69,8 @@ TEST(StartNotes, OnACpuTheMemoryOfTheHostIsThatOfTheRun) {
                           {"--optimizer-cpu-offload"}})
     EXPECT_THAT(note(flags), HasSubstr("note: " + flags[0] + text));
   EXPECT_EQ(note({}), "");
+  EXPECT_THAT(note({"--optimizer-cpu-offload", "--cpu-offloading"}),
+              HasSubstr("note: --cpu-offloading, --optimizer-cpu-offload" + text));
 }
 
 TEST_F(StartRefusals, AnOffloadFolderIsTriedBeforeAnythingIsBuilt) {
@@ -101,6 +103,24 @@ TEST_F(StartRefusals, AVocabularyHoldsTheTokenizersIds) {
   EXPECT_THAT(refusal({"--tokenizer-type", "ByteTokenizer", "--vocab-size", "200"}),
               HasSubstr("the tokenizer has 257 ids: the model's vocabulary has 200\n  fix: leave "
                         "--vocab-size out, or make it as large as the tokenizer's"));
+}
+
+TEST_F(StartRefusals, ATokenizerOfPlainIdsReadsNoFlagsOfOthers) {
+  Words words = small_run::flags({"--tiktoken-pattern", "v2"});
+  std::erase(words, "--tokenizer-type");
+  std::erase(words, "NullTokenizer");
+  std::ostringstream out;
+  EXPECT_THAT(message_of([&] { set_up(read_run(words), out); }),
+              HasSubstr("--tiktoken-pattern has an effect only with TikTokenizer: the tokenizer is "
+                        "a NullTokenizer"));
+}
+
+// A script names one folder to load and to save, which its first start finds empty.
+TEST_F(StartRefusals, ANewRouterNeedsAGradientAlsoWhereAFolderToLoadIsNamed) {
+  const Words flags{"--num-experts", "4",      "--moe-router-topk", "1", "--load",
+                    folder("new"),   "--save", folder("new")};
+  EXPECT_THAT(refusal(flags), HasSubstr("so that the router gets no gradient\n  fix: add "
+                                        "--moe-router-pre-softmax"));
 }
 
 TEST_F(StartRefusals, ACheckpointThatMustBeThereIsNamed) {

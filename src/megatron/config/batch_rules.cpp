@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "megatron/base/words.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
 #include "megatron/config/checkpoint_config.h"
@@ -74,15 +75,18 @@ bool has_too_small_first_batch(S s) {
   return schedule && schedule->at(0).num_microbatches < 1;
 }
 
-std::int64_t last_transition(S s) {
-  return *std::ranges::max_element(s.training->phase_transition_iterations);
-}
 /// Returns the length of a run in iterations; a number without limit while it is unknown.
 std::int64_t iterations_of_run(S s) {
   if (s.training->train_iters > 0) return s.training->train_iters;
   const auto schedule = s.training->train_samples > 0 ? batches(s) : std::nullopt;
   return schedule ? schedule->iterations_for(s.training->train_samples)
                   : std::numeric_limits<std::int64_t>::max();
+}
+/// Returns the phases that would begin when training has ended.
+std::string late_transitions(S s) {
+  std::vector<std::int64_t> late = s.training->phase_transition_iterations;
+  std::erase_if(late, [&](std::int64_t iteration) { return iteration < iterations_of_run(s); });
+  return joined_text(late);
 }
 std::int64_t last_blend_step(S s) {
   return parse_blend_schedule(s.data->blend_schedule).back().iteration;
@@ -193,14 +197,14 @@ Rules step_rules() {
 }
 
 Rules phase_transition_rules() {
-  const auto is_late = [](S s) { return last_transition(s) >= iterations_of_run(s); };
+  const auto is_late = [](S s) { return !late_transitions(s).empty(); };
   return {
       excludes(&Training::phase_transition_iterations,
                {&Training::step_batch_size_schedule, &Training::decrease_batch_size_if_needed,
                 &Training::rampup_batch_size},
                {.why = ": all phases of the data have one batch size"}),
       note({&Training::phase_transition_iterations, {is_late, {}, length_settings()}},
-           {"without effect: ", last_transition, " is not before the end of training at iteration ",
+           {"has no effect at ", late_transitions, ": training ends at iteration ",
             iterations_of_run}),
   };
 }

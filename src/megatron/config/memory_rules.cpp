@@ -1,6 +1,7 @@
 // Rules on recomputation and on a memory budget, and the lists of all rules on memory.
 #include <algorithm>
 
+#include "megatron/base/words.h"
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/byte_count.h"
 #include "megatron/config/list_expression.h"
@@ -196,10 +197,11 @@ bool has_modules_of_experts(S s) {
   return has_module(s, "moe") || has_module(s, "moe_act") || has_module(s, "shared_experts");
 }
 
-bool offloads_parts_of_experts(S s) {
-  return std::ranges::any_of(s.memory->offload.offload_modules, [](const std::string& module) {
-    return module == "expert_fc1" || module == "moe_act";
-  });
+/// Returns those of --offload-modules that are parts of experts.
+std::string offloaded_parts_of_experts(S s) {
+  std::vector<std::string> parts = s.memory->offload.offload_modules;
+  std::erase_if(parts, [](const auto& part) { return part != "expert_fc1" && part != "moe_act"; });
+  return joined_text(parts, " ");
 }
 
 }  // namespace
@@ -211,11 +213,17 @@ const Rules& memory_rules() {
 
 const Rules& recomputed_module_rules() {
   static const Words use_mlp = {"use mlp, or add ", &Moe::num_experts};
+  const auto offloads_parts_of_experts_alone = [](S s) {
+    return offloaded_parts_of_experts(s) == joined_text(s.memory->offload.offload_modules, " ");
+  };
   static const Rules of_dense_models = {
       refuse({&Recompute::moe_layer_recompute}, "needs a model with experts",
              {"leave it out, or add ", &Moe::num_experts}),
-      note({&Offload::offload_modules, offloads_parts_of_experts},
-           "without effect: expert_fc1 and moe_act are parts of experts"),
+      note({{[](S s) { return !offloaded_parts_of_experts(s).empty(); },
+             {&Offload::offload_modules, " ", offloaded_parts_of_experts}}},
+           "without effect: the model has no experts"),
+      note({&Offload::fine_grained_activation_offloading, offloads_parts_of_experts_alone},
+           {"without effect: ", &Offload::offload_modules, " names parts of experts alone"}),
       refuse({&Recompute::recompute_modules, has_modules_of_experts,
               without(&Recompute::moe_layer_recompute)},
              "moe, moe_act and shared_experts need a model with experts", use_mlp),

@@ -1,7 +1,6 @@
 // Rules on the router of a mixture of experts: top-k, groups and load balancing.
 #include <algorithm>
 
-#include "megatron/config/checkpoint_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/transformer_config.h"
@@ -143,10 +142,9 @@ Rules balance_rules() {
 }  // namespace
 
 const Rules& new_router_rules() {
-  const auto is_new = [](S s) { return s.checkpoint->load.empty() || moe(s).use_upcycling; };
   static const Rules rules = refuse(
       {is(&Moe::router_topk, "1"), without(&Moe::router_pre_softmax), plain_softmax(),
-       &Moe::num_experts, is_new},
+       &Moe::num_experts},
       "makes the softmax over the selected expert always 1, so that the router gets no gradient",
       {"add ", &Moe::router_pre_softmax, ", or use ", &Moe::router_score_function, " sigmoid"});
   return rules;

@@ -9,6 +9,7 @@
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -56,7 +57,7 @@ std::int64_t steps_after_warmup(S s) {
   return decay_steps(s) - warmup_steps(s) -
          static_cast<std::int64_t>(fraction * static_cast<double>(decay_steps(s)));
 }
-bool jumps_after_warmup(S s) {
+bool decays_beyond_warmup(S s) {
   return decay_steps(s) > 0 && wsd_steps(s).value_or(0) > steps_after_warmup(s);
 }
 bool warms_up(S s) {
@@ -77,6 +78,7 @@ bool has_no_tokenizer(S s) {
   return !s.tokenizer->has_type_or_model() && !s.tokenizer->vocab_size &&
          s.checkpoint->load.empty();
 }
+bool has_new_routers(S s) { return s.checkpoint->load.empty() || s.model->moe.use_upcycling; }
 
 Rules learning_rate_rules() {
   const Condition in_iterations = any({&Scheduler::lr_decay_iters, &Scheduler::lr_warmup_iters}),
@@ -111,9 +113,12 @@ Rules learning_rate_rules() {
                                {&Training::train_iters, &Training::train_samples}}),
       refuse({wsd, [](S s) { return !wsd_steps(s); }}, "needs the length of its decay phase",
              {"add ", [](S s) { return Words(to_add(wsd_flag(s))); }}),
-      note({{jumps_after_warmup, wsd_flag}, wsd},
+      note({{decays_beyond_warmup, wsd_flag}, wsd, warms_up},
            {"is more than the ", steps_after_warmup,
-            " steps after the warm-up: the learning rate jumps where they begin"}),
+            " steps after the warm-up: the learning rate jumps where the warm-up ends"}),
+      note({{decays_beyond_warmup, wsd_flag}, wsd, without(warms_up)},
+           {"is more than the ", decay_steps,
+            " steps of the schedule: the learning rate decays from the first step on"}),
       tunes({&Scheduler::lr_wsd_decay_iters, &Scheduler::lr_wsd_decay_samples,
              &Scheduler::lr_wsd_decay_style},
             wsd),
@@ -179,7 +184,7 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                               document_attention_rules(),
                               parallel_rules(),
                               pipeline_rules(),
-                              new_router_rules(),
+                              when(has_new_routers, new_router_rules()),
                               optimizer_settings_rules(),
                               memory_rules(),
                               resilience_rules(),

@@ -245,6 +245,9 @@ class Builder {
                                     .tokenizer_files = request_.tokenizer.files,
                                     .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
+    if (const auto line = file->first_invalid_line())
+      warnings.push_back(file->describe(*line) +
+                         " contains invalid UTF-8, which is read as U+FFFD");
     SplitDatasets datasets = divide(
         file->size(), {.path = file->path().string()}, matrix, sizes, [&](const SourcePart& part) {
           return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);

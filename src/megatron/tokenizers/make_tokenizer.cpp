@@ -198,8 +198,10 @@ std::string tokenizer_type(const TokenizerConfig& config) {
   return type;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config) {
-  const std::string type = tokenizer_type(config);
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config,
+                                          std::string_view default_type) {
+  std::string type(default_type);
+  if (type.empty() || has_tokenizer(config)) type = tokenizer_type(config);
   refuse_unread_flags(config, type);
   for (const Kind& kind : kKinds)
     if (kind.name == type) return kind.open(config, kind.name);

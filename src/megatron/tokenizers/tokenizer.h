@@ -86,8 +86,9 @@ std::string tokenizer_type(const TokenizerConfig& config);
 /// tokenizer_type().
 TokenizerConfig with_resolved_type(TokenizerConfig config);
 
-/// Opens the tokenizer of `config`. Its type is that of tokenizer_type(). UserErrors name flag,
-/// file and field.
-std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config);
+/// Opens the tokenizer of `config`. Its type is that of tokenizer_type(), or `default_type` if
+/// `config` names neither type nor files. UserErrors name flag, file and field.
+std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerConfig& config,
+                                          std::string_view default_type = "");
 
 }  // namespace megatron

@@ -16,6 +16,7 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
+#include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
@@ -79,13 +80,9 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
 /// Opens the tokenizer that the settings name. Without a type, it is a tokenizer of plain ids with
 /// --vocab-size or the loaded model's vocabulary.
 std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
-  const TokenizerConfig& config = *settings.tokenizer;
-  TokenizerConfig chosen = config;
-  if (!has_tokenizer(config)) {
-    chosen.tokenizer_type = "NullTokenizer";
-    chosen.vocab_size = config.vocab_size.value_or(settings.model->vocab_size);
-  }
-  return make_tokenizer(chosen);
+  TokenizerConfig config = *settings.tokenizer;
+  if (!has_tokenizer(config) && !config.vocab_size) config.vocab_size = settings.model->vocab_size;
+  return make_tokenizer(config, "NullTokenizer");
 }
 
 struct RunTokenizer {
@@ -257,6 +254,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
+  if (!source) evaluate(new_router_rules(), settings, {}).throw_if_any();
   warn_of_constant_router(settings.model->moe, warnings, out);
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, run, rank, warnings, out);

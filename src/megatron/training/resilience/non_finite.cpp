@@ -97,9 +97,9 @@ NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainS
       at_iteration(options) + "the gradient of " + parameter + " is not finite (every loss was)";
   const double scale = loss_scale_of(context);
   // A dynamic scale is lowered instead.
-  const std::string blame = "\n  cause: gradients overflow under the constant --loss-scale " +
-                            number_text(scale) +
-                            "\n  fix: lower it, or leave it out: --fp16 then lowers its own";
+  const std::string blame =
+      "\n  cause: gradients overflow under the constant --loss-scale " + number_text(scale) +
+      "\n  fix: lower it, or leave it out: --fp16 then lowers its own, --bf16 needs none";
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const OpTrace found = trace_of_step(context, options, batch[i]);
     const auto is_bad = [&](const OpTrace& trace) {

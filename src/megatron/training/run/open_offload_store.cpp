@@ -1,9 +1,12 @@
 #include "megatron/training/run/open_offload_store.h"
 
 #include <ostream>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/offload_file.h"
+#include "megatron/base/words.h"
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/memory_config.h"
 
@@ -36,17 +39,20 @@ std::string offloading_flag(const MemoryConfig& memory) {
 
 void leave_in_host_memory(MemoryConfig& memory, c10::Device device, std::ostream& out) {
   OffloadConfig& config = memory.offload;
-  const bool by_layers = offloads_layers(memory);
-  if (!device.is_cpu() || !config.offload_folder.empty() || is_planned(memory) ||
-      !(by_layers || config.optimizer_cpu_offload))
-    return;
-  out << "note: " << (by_layers ? offloading_flag(memory) : "--optimizer-cpu-offload")
+  if (!device.is_cpu() || !config.offload_folder.empty() || is_planned(memory)) return;
+  std::vector<std::string> flags;
+  const auto turn_off = [&](auto& value, const char* flag) {
+    if (std::exchange(value, {})) flags.emplace_back(flag);
+  };
+  turn_off(config.cpu_offloading, "--cpu-offloading");
+  turn_off(config.cpu_offloading_num_layers, "--cpu-offloading-num-layers");
+  turn_off(config.fine_grained_activation_offloading, "--fine-grained-activation-offloading");
+  turn_off(config.optimizer_cpu_offload, "--optimizer-cpu-offload");
+  if (flags.empty()) return;
+  out << "note: " << joined_text(flags)
       << ": without effect on a CPU, where the memory of the host is that of the run; "
          "--offload-folder DIR moves it to a disk"
       << std::endl;
-  config.cpu_offloading = config.optimizer_cpu_offload = config.fine_grained_activation_offloading =
-      false;
-  config.cpu_offloading_num_layers = 0;
 }
 
 void check_offload_place(const MemoryConfig& memory, c10::Device device) {
