@@ -80,8 +80,10 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
       write("gpt.yaml",
             "language_model:\n  num_layers: 3\n  hidden_dropout: 0.0\n  init_method: null\n"
             "  masked_softmax_fusion: True\n  fp8_margin: 0\n  moe_token_dropping: False\n"
+            "  heterogeneous_block_specs: False\n  inference_sampling_seed: 42\n"
             "model_parallel:\n  bf16: True\n  grad_scale_func: null\n"
             "  gradient_accumulation_fusion: True\n"
+            "  moe_extended_tp: False\n  _cpu_offloading_context: null\n"
             "use_legacy_models: False\nspec: null\nlr: 2.5e-4\nadam_eps: 1.e-08\n"
             "no_load_rng: null\nrampup_batch_size: [32, 32, 65_324_160]\n");
   const Settings s = read_run(Args{"--yaml-cfg", yaml, "--print-config"}).options.settings;
@@ -93,6 +95,9 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
   EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
                               write("bad.yaml", "language_model:\n  initial_method: xavier\n")}),
               HasSubstr("bad.yaml:2: initial_method: unknown key"));
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
+                              write("typo.yaml", "language_model:\n  gated_linar_unit: False\n")}),
+              HasSubstr("typo.yaml:2: gated_linar_unit: unknown key"));
 }
 
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
