@@ -25,8 +25,9 @@ using Args = std::vector<std::string>;
 class ConfigFile : public ::testing::Test {
  protected:
   void TearDown() override {
-    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG",
-                             "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"})
+    for (const char* name :
+         {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE",
+          "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR", "MEGATRON_BATCH_SIZE"})
       ::unsetenv(name);
   }
   std::string write(const std::string& name, const std::string& text) {
@@ -112,6 +113,16 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   EXPECT_THAT(mistake_of(Args{"--print-config"}),
               AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"),
                     HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
+}
+
+TEST_F(ConfigFile, OlderNamesAreNotedWhereverTheyStand) {
+  const std::string path = write("old.yaml", "batch_size: 2\n");
+  EXPECT_THAT(
+      notes_text(read_run(Args{"--print-config", "--config", path}).parsed),
+      HasSubstr("note: " + path + ":1: batch_size: is an older name of --micro-batch-size"));
+  ::setenv("MEGATRON_BATCH_SIZE", "2", 1);
+  EXPECT_THAT(notes_text(read_run(Args{"--print-config"}).parsed),
+              HasSubstr("note: MEGATRON_BATCH_SIZE: is an older name of --micro-batch-size"));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {

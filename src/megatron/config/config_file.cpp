@@ -38,9 +38,10 @@ class EntryMatcher {
   std::optional<Assignment> match(const FileEntry& entry) {
     const std::string where = source_ + ":" + std::to_string(entry.line) + ": " + entry.key;
     check_section(entry);
-    const Spelling meaning = meaning_of(kebab(entry.key));
+    const std::string spelling = kebab(entry.key);
+    const Spelling meaning = meaning_of(spelling);
     if (!meaning.field) {
-      const std::string near = index_.nearest(kebab(entry.key));
+      const std::string near = index_.nearest(spelling);
       problems_.add({where, "unknown key",
                      near.empty() ? "see the keys of megatron --print-config"
                                   : "did you mean " + snake(near) + "?"});
@@ -55,7 +56,8 @@ class EntryMatcher {
     std::vector<std::string> values =
         entry.is_null ? std::vector<std::string>{"none"} : entry.values;
     if (meaning.turns_off && !invert(values, where)) return std::nullopt;
-    return Assignment{meaning.field, std::move(values), {Origin::Kind::file, where}};
+    return Assignment{
+        meaning.field, std::move(values), {Origin::Kind::file, where}, "--" + spelling};
   }
 
  private:
