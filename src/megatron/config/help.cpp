@@ -27,6 +27,12 @@ std::string usage_line(const FieldSet& fields, std::string_view command) {
   return text + " [flags]";
 }
 
+/// Returns whether the help shows the flag that turns off a switch that is on by default.
+bool is_turned_off(const Field& field) {
+  return field.is_switch() && !field.off_flags.empty() &&
+         field.default_values == std::vector<std::string>{"true"};
+}
+
 std::string range_text(const Field& field) {
   std::string text;
   if (field.minimum)
@@ -113,12 +119,14 @@ std::string wrap_text(std::string_view text, int width, int indent) {
 
 std::string field_usage(const Field& field) {
   if (field.is_positional) return value_placeholder(field) + (field.is_list ? "..." : "");
-  if (field.is_switch()) {
-    const bool is_on = field.default_values == std::vector<std::string>{"true"};
-    return is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag();
-  }
+  if (is_turned_off(field)) return "--" + field.off_flags.front();
+  if (field.is_switch()) return field.flag();
   const bool many = field.is_list && !field.is_repeatable && field.value_name != "N,N";
   return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
+}
+
+std::vector<std::string> shown_aliases(const Field& field) {
+  return is_turned_off(field) ? std::vector<std::string>() : field.aliases;
 }
 
 bool has_default(const Field& field) {
@@ -139,7 +147,7 @@ std::string field_help(const Field& field) {
   const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
   if (const std::string limits = field_limits(field); !limits.empty()) add(limits);
   std::string also;
-  for (const std::string& alias : field.aliases) also += " --" + alias;
+  for (const std::string& alias : shown_aliases(field)) also += " --" + alias;
   if (!also.empty()) add("also" + also);
   return facts.empty() ? field.help : field.help + " (" + facts + ")";
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/config/field.h"
 
@@ -22,6 +23,9 @@ std::string wrap_text(std::string_view text, int width, int indent);
 
 /// Returns the spelling shown in the help: "--lr X", "--no-mmap-bin-files" or "PREFIX".
 std::string field_usage(const Field& field);
+
+/// Returns the aliases that mean what field_usage() shows: none if that turns a switch off.
+std::vector<std::string> shown_aliases(const Field& field);
 
 /// Returns whether the default is a valid value. A default outside the range only marks a setting
 /// that must be given or is derived.
