@@ -27,12 +27,6 @@ std::string usage_line(const FieldSet& fields, std::string_view command) {
   return text + " [flags]";
 }
 
-/// Returns whether the help shows the flag that turns off a switch that is on by default.
-bool is_turned_off(const Field& field) {
-  return field.is_switch() && !field.off_flags.empty() &&
-         field.default_values == std::vector<std::string>{"true"};
-}
-
 std::string range_text(const Field& field) {
   std::string text;
   if (field.minimum)
@@ -117,16 +111,20 @@ std::string wrap_text(std::string_view text, int width, int indent) {
   return out;
 }
 
-std::string field_usage(const Field& field) {
-  if (field.is_positional) return value_placeholder(field) + (field.is_list ? "..." : "");
-  if (is_turned_off(field)) return "--" + field.off_flags.front();
-  if (field.is_switch()) return field.flag();
-  const bool many = field.is_list && !field.is_repeatable && field.value_name != "N,N";
-  return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
+std::string shown_flag(const Field& field) {
+  const bool is_on = field.default_values == std::vector<std::string>{"true"};
+  return is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag();
 }
 
 std::vector<std::string> shown_aliases(const Field& field) {
-  return is_turned_off(field) ? std::vector<std::string>() : field.aliases;
+  return shown_flag(field) == field.flag() ? field.aliases : std::vector<std::string>();
+}
+
+std::string field_usage(const Field& field) {
+  if (field.is_positional) return value_placeholder(field) + (field.is_list ? "..." : "");
+  if (field.is_switch()) return shown_flag(field);
+  const bool many = field.is_list && !field.is_repeatable && field.value_name != "N,N";
+  return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
 }
 
 bool has_default(const Field& field) {

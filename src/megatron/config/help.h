@@ -21,11 +21,13 @@ std::string search_help(const FieldSet& fields, std::string_view word, bool hidd
 /// Wraps text to lines of at most `width` columns and indents all but the first by `indent`.
 std::string wrap_text(std::string_view text, int width, int indent);
 
+/// Returns the flag that the help shows, "--no-x" of a switch that is on by default, and the
+/// aliases that mean the same.
+std::string shown_flag(const Field& field);
+std::vector<std::string> shown_aliases(const Field& field);
+
 /// Returns the spelling shown in the help: "--lr X", "--no-mmap-bin-files" or "PREFIX".
 std::string field_usage(const Field& field);
-
-/// Returns the aliases that mean what field_usage() shows: none if that turns a switch off.
-std::vector<std::string> shown_aliases(const Field& field);
 
 /// Returns whether the default is a valid value. A default outside the range only marks a setting
 /// that must be given or is derived.
