@@ -2,6 +2,7 @@
 // launchers.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -54,12 +55,8 @@ std::pair<std::int64_t, std::int64_t> num_hosts(const std::string& text,
 
 /// Returns nullopt if the text is not a number of at least 0.
 std::optional<double> seconds_of(const std::string& text) {
-  try {
-    const double seconds = number_value(text);
-    return seconds >= 0 ? std::optional(seconds) : std::nullopt;
-  } catch (const FieldError&) {
-    return std::nullopt;
-  }
+  const auto seconds = float_value(text);
+  return seconds && std::isfinite(*seconds) && *seconds >= 0 ? seconds : std::nullopt;
 }
 
 /// Keys of --rdzv-conf that are about torchrun's own rendezvous.
