@@ -345,24 +345,6 @@ TEST_F(SftDatasets, AreBlendedAndSplit) {
   EXPECT_EQ(from_b, 9);
 }
 
-TEST_F(SftDatasets, WarnOnceOfInvalidUtf8) {
-  const std::string odd =
-      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\xff\"},"
-      "{\"role\":\"assistant\",\"content\":\"x\"}]}\n";
-  const std::string path = folder_.write("odd.jsonl", "\n" + odd + odd);
-  DataConfig config;
-  config.data_path = {path};
-  config.split = "1,1,0";
-  config.sft = true;
-  config.sft_tokenizer_prompt_format = kIdentity;
-  const Datasets datasets = build_datasets(config, {.sequence_length = 4,
-                                                    .num_samples = {1, 1, 0},
-                                                    .cache = false,
-                                                    .tokenizer = {.text = tokenizer("gpt2")}});
-  EXPECT_THAT(datasets.warnings,
-              ElementsAre(path + ":2 contains invalid UTF-8, which is read as U+FFFD"));
-}
-
 /// An epoch is the lines of the file, or the sequences that its conversations fill.
 TEST_F(SftDatasets, CountTheSamplesOfEpochs) {
   std::string lines;

@@ -249,7 +249,6 @@ class Builder {
         file->size(), {.path = file->path().string()}, matrix, sizes, [&](const SourcePart& part) {
           return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
         });
-    if (!file->warning().empty()) warnings.push_back(file->warning());
     add_warnings(warnings);
     return datasets;
   }

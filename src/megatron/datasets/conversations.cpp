@@ -1,6 +1,7 @@
 #include "megatron/datasets/conversations.h"
 
 #include <array>
+#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -70,8 +71,6 @@ void ConversationFile::find_lines() {
             {path().string() + " has a line of " + std::to_string(line.size()) + " bytes",
              "at most 4 GiB can be read", "divide it"});
       lines_.push_back({begin, static_cast<std::uint32_t>(line.size()), blanks});
-      if (warning_.empty() && replace_invalid_utf8(line))
-        warning_ = describe(size() - 1) + " contains invalid UTF-8, which is read as U+FFFD";
     }
     begin = end + 1;
   }
@@ -84,7 +83,12 @@ std::string ConversationFile::describe(std::int64_t index) const {
 
 Conversation ConversationFile::messages(std::int64_t index) const {
   const Line& line = lines_[static_cast<std::size_t>(index)];
-  return parse_messages(bytes().substr(line.begin, line.size), describe(index));
+  bool had_invalid_utf8 = false;
+  Conversation messages =
+      parse_messages(bytes().substr(line.begin, line.size), describe(index), &had_invalid_utf8);
+  if (had_invalid_utf8 && !has_noted_->test_and_set())
+    std::cerr << "note: " + describe(index) + " contains invalid UTF-8, which is read as U+FFFD\n";
+  return messages;
 }
 
 Conversation parse_messages(std::string_view line, const std::string& where,

@@ -2,7 +2,9 @@
 //   {"messages": [{"role": "system", "content": "…"}, {"role": "user", "content": "…"}, …]}
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,10 +37,8 @@ class ConversationFile {
   std::int64_t size() const { return static_cast<std::int64_t>(lines_.size()); }
   const fs::path& path() const { return path_; }
 
-  /// Returns a warning that names the first line with invalid UTF-8; "": there is none.
-  const std::string& warning() const { return warning_; }
-
-  /// Returns the messages of a line. UserErrors name file and line.
+  /// Returns the messages of a line. UserErrors name file and line, and so does a note on stderr
+  /// about the first invalid UTF-8.
   Conversation messages(std::int64_t index) const;
   /// Returns "file:line" for errors.
   std::string describe(std::int64_t index) const;
@@ -55,7 +55,7 @@ class ConversationFile {
   std::optional<MappedFile> file_;  ///< otherwise the lines are in `memory_`
   std::string memory_;
   std::vector<Line> lines_;
-  std::string warning_;
+  std::unique_ptr<std::atomic_flag> has_noted_ = std::make_unique<std::atomic_flag>();
 };
 
 /// Returns a file of 1,000 lines, for runs without data: one to three conversations of one to four
