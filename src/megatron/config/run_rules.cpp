@@ -111,9 +111,9 @@ Rules learning_rate_rules() {
                                {&Training::train_iters, &Training::train_samples}}),
       refuse({wsd, [](S s) { return !wsd_steps(s); }}, "needs the length of its decay phase",
              {"add ", [](S s) { return Words(to_add(wsd_flag(s))); }}),
-      note({{jumps_after_warmup, wsd_flag}, wsd, warms_up},
+      note({{jumps_after_warmup, wsd_flag}, wsd},
            {"is more than the ", steps_after_warmup,
-            " steps after the warm-up: the learning rate falls at once when the warm-up ends"}),
+            " steps after the warm-up: the learning rate jumps where they begin"}),
       tunes({&Scheduler::lr_wsd_decay_iters, &Scheduler::lr_wsd_decay_samples,
              &Scheduler::lr_wsd_decay_style},
             wsd),
@@ -185,7 +185,10 @@ Problems validate_run(const Settings& settings, const FieldNames& skip) {
                               resilience_rules(),
                               precision_rules(),
                               profile_rules()};
-  return evaluate(rules, settings, skip);
+  FieldNames unread = skip;
+  if (skip.contains("batch_size"))
+    unread.insert(Setting(&Training::micro_batch_size).name());  // its former name
+  return evaluate(rules, settings, unread);
 }
 
 }  // namespace megatron
