@@ -15,6 +15,7 @@ TEST(Words, AreJoined) {
   EXPECT_EQ(joined_text(std::vector<int>{1, -2, 3}), "1, -2, 3");
   EXPECT_EQ(joined_text(std::vector<std::string>{"a"}, "-"), "a");
   EXPECT_EQ(joined_text(std::vector<std::string>{}), "");
+  EXPECT_EQ(joined_text(std::vector<std::string>{"", "a"}), ", a");
   EXPECT_EQ(joined_text(std::vector<Named>{{"a"}, {"b"}}, " | ", &Named::name), "a | b");
 }
 

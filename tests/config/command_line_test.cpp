@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Inner {
   double rate = 0.5;
@@ -47,7 +48,7 @@ const FieldTable<Options>& options_table() {
     t.field("count", &Options::count, "how many").at_least(1).at_most(10).alias("old-count");
     t.field("input_file", &Options::input, "what to read").required().value_name("FILE");
     t.field("verbose", &Options::verbose, "say more");
-    t.field("fast", &Options::fast, "be slow");
+    t.field("fast", &Options::fast, "be slow").alias("quick");
     t.field("shape", &Options::shape, "its shape");
     t.field("shapes", &Options::shapes, "its shapes");
     t.field("limit", &Options::limit, "a limit");
@@ -229,6 +230,7 @@ TEST(Help, ShowsGroupsDefaultsAndRanges) {
       text,
       HasSubstr("--count N                       how many (default: 3; at least 1, at most 10;"));
   EXPECT_THAT(text, HasSubstr("--no-fast"));
+  EXPECT_THAT(text, Not(HasSubstr("--quick"))) << "which does not mean --no-fast";
   EXPECT_THAT(text, HasSubstr("\nInner:\n"));
   std::size_t longest = 0;
   std::istringstream lines(text);

@@ -25,8 +25,9 @@ using Args = std::vector<std::string>;
 class ConfigFile : public ::testing::Test {
  protected:
   void TearDown() override {
-    for (const char* name : {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG",
-                             "MEGATRON_HIDEN_SIZE", "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR"})
+    for (const char* name :
+         {"MEGATRON_LR", "MEGATRON_NUM_LAYERS", "MEGATRON_CONFIG", "MEGATRON_HIDEN_SIZE",
+          "MEGATRON_DATA_PATH", "MEGATRON_CODE_DIR", "MEGATRON_BATCH_SIZE"})
       ::unsetenv(name);
   }
   std::string write(const std::string& name, const std::string& text) {
@@ -80,8 +81,10 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
       write("gpt.yaml",
             "language_model:\n  num_layers: 3\n  hidden_dropout: 0.0\n  init_method: null\n"
             "  masked_softmax_fusion: True\n  fp8_margin: 0\n  moe_token_dropping: False\n"
+            "  heterogeneous_block_specs: False\n  inference_sampling_seed: 42\n"
             "model_parallel:\n  bf16: True\n  grad_scale_func: null\n"
             "  gradient_accumulation_fusion: True\n"
+            "  moe_extended_tp: False\n  _cpu_offloading_context: null\n"
             "use_legacy_models: False\nspec: null\nlr: 2.5e-4\nadam_eps: 1.e-08\n"
             "no_load_rng: null\nrampup_batch_size: [32, 32, 65_324_160]\n");
   const Settings s = read_run(Args{"--yaml-cfg", yaml, "--print-config"}).options.settings;
@@ -93,6 +96,9 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
   EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
                               write("bad.yaml", "language_model:\n  initial_method: xavier\n")}),
               HasSubstr("bad.yaml:2: initial_method: unknown key"));
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
+                              write("typo.yaml", "language_model:\n  gated_linar_unit: False\n")}),
+              HasSubstr("typo.yaml:2: gated_linar_unit: unknown key"));
 }
 
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
@@ -108,6 +114,16 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   EXPECT_THAT(mistake_of(Args{"--print-config"}),
               AllOf(HasSubstr("MEGATRON_HIDEN_SIZE: names no setting"),
                     HasSubstr("did you mean MEGATRON_HIDDEN_SIZE?")));
+}
+
+TEST_F(ConfigFile, OlderNamesAreNotedWhereverTheyStand) {
+  const std::string path = write("old.yaml", "batch_size: 2\n");
+  EXPECT_THAT(
+      notes_text(read_run(Args{"--print-config", "--config", path}).parsed),
+      HasSubstr("note: " + path + ":1: batch_size: is an older name of --micro-batch-size"));
+  ::setenv("MEGATRON_BATCH_SIZE", "2", 1);
+  EXPECT_THAT(notes_text(read_run(Args{"--print-config"}).parsed),
+              HasSubstr("note: MEGATRON_BATCH_SIZE: is an older name of --micro-batch-size"));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {

@@ -165,6 +165,9 @@ TEST(LaunchPlan, RefusesWhatItCannotDo) {
               HasSubstr("PET_NNODES 0: is not a number of hosts"));
   EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}}),
               HasSubstr("--node-rank: is required with --nnodes 2"));
+  for (const char* name : {"PET_MASTER_ADDR", "MASTER_ADDR"})
+    EXPECT_THAT(error_of({}, {{"PET_NNODES", "2"}, {"PET_NODE_RANK", "0"}, {name, "[::1"}}),
+                testing::StartsWith(name));
   EXPECT_THAT(error_of({"--nproc-per-node", "0"}),
               HasSubstr("--nproc-per-node: must be a number of at least 1"));
   EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "2", "--master-addr", "a"}),

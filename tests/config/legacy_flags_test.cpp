@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "config/mistake_of.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/fault_tolerance_config.h"
@@ -26,6 +27,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "support/temporary_folder.h"
 
 namespace megatron {
 namespace {
@@ -155,6 +157,7 @@ TEST(LegacyFlags, TwoSpellingsOfOneSettingContradictEachOther) {
            {"--swiglu", "--activation", "gelu"},
            {"--activation", "gelu", "--swiglu"},
            {"--gated-linear-unit", "--openai-gelu"},
+           {"--swiglu", "--gated-linear-unit=false"},
            {"--save-interval", "2", "--persistent-save-interval", "3"},
            {"--geglu", "--quick-geglu"}}) {
     const std::string text = mistake_of(small_gpt(flags));
@@ -217,10 +220,13 @@ TEST(LegacyFlags, OfForksSetWhatTheyStandFor) {
 
 // yaml_arguments.py: swiglu is SiLU with a gate, whatever gated_linear_unit says.
 TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
+  const TemporaryFolder folder;
+  write_file_atomically(folder / "run.yaml",
+                        "language_model:\n  activation_func: swiglu\n  gated_linear_unit: False\n");
   const Settings s =
-      settings_of({"--activation-func", "swiglu", "--gated-linear-unit=false",
-                   "--layernorm-epsilon", "1e-6", "--layernorm-zero-centered-gamma=true",
-                   "--grad-reduce-in-fp32=true", "--num-moe-experts", "4", "--bucket-size", "9"});
+      settings_of({"--yaml-cfg", folder / "run.yaml", "--layernorm-epsilon", "1e-6",
+                   "--layernorm-zero-centered-gamma=true", "--grad-reduce-in-fp32=true",
+                   "--num-moe-experts", "4", "--bucket-size", "9"});
   EXPECT_EQ(s.model->activation, Activation::silu);
   EXPECT_TRUE(s.model->gated_linear_unit);
   EXPECT_EQ(s.model->norm_epsilon, 1e-6);

@@ -193,15 +193,17 @@ TEST(RankLayouts, PutsThoseThatFitFirstAndSaysWhy) {
     return std::pair<double, std::string>(memory, why);
   };
   EXPECT_THAT(ranked(32768),
-              testing::ElementsAre(row(3, "fits, little off-host, small bubble"),
-                                   row(2, "more in-host"), row(1.5, "larger bubble"),
-                                   row(1, "more off-host"), row(2.5, "short sequences need no cp"),
+              testing::ElementsAre(row(3, "best of those that fit"), row(2, "more in-host"),
+                                   row(1.5, "larger bubble"), row(1, "more off-host"),
+                                   row(2.5, "short sequences need no cp"),
                                    row(4, "above the limit by 1 GiB")));
-  EXPECT_THAT(
-      ranked(32769),
-      testing::ElementsAre(row(2.5, "fits, little off-host, small bubble"), row(3, "larger bubble"),
-                           row(2, "larger bubble"), row(1.5, "larger bubble"),
-                           row(1, "more off-host"), row(4, "above the limit by 1 GiB")));
+  EXPECT_THAT(ranked(32769),
+              testing::ElementsAre(row(2.5, "best of those that fit"), row(3, "larger bubble"),
+                                   row(2, "larger bubble"), row(1.5, "larger bubble"),
+                                   row(1, "more off-host"), row(4, "above the limit by 1 GiB")));
+  std::vector<LayoutCandidate> large{layout(1237, 1, 0, 1)};
+  rank_layouts(large, 3 * kGibibyte, 32768);
+  EXPECT_EQ(large[0].why, "above the limit by 1234 GiB");
 }
 
 Settings published(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t ffn,

@@ -45,10 +45,11 @@ inline std::vector<std::string> split_at(const std::string& text, char separator
   return parts;
 }
 
-/// The text of a number or of a text.
+/// The text of an integer or of a text. Other numbers need a format of their own.
 struct ValueText {
   template <class Value>
   std::string operator()(const Value& value) const {
+    static_assert(!std::is_floating_point_v<Value>);
     if constexpr (std::is_arithmetic_v<Value>)
       return std::to_string(value);
     else
@@ -62,8 +63,9 @@ template <class Values, class TextOf = ValueText>
 std::string joined_text(const Values& values, std::string_view separator = ", ",
                         TextOf text_of = {}) {
   std::string text;
+  std::size_t index = 0;
   for (const auto& value : values) {
-    if (!text.empty()) text += separator;
+    if (index++ > 0) text += separator;
     text += std::invoke(text_of, value);
   }
   return text;

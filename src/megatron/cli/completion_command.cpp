@@ -5,6 +5,7 @@
 #include "megatron/base/words.h"
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/help.h"
 
 namespace megatron {
 namespace {
@@ -34,9 +35,7 @@ std::vector<std::string> visible_flags(const Command& command) {
   if (!command.fields) return flags;
   for (const Field& field : command.fields().fields) {
     if (field.is_hidden || field.is_positional) continue;
-    const bool is_on = field.default_values == std::vector<std::string>{"true"};
-    flags.push_back(is_on && !field.off_flags.empty() ? "--" + field.off_flags.front()
-                                                      : field.flag());
+    flags.push_back(shown_flag(field));
   }
   return flags;
 }
@@ -112,10 +111,7 @@ void print_fish() {
       if (field.is_hidden) continue;
       std::cout << "complete -c megatron -n '__fish_seen_subcommand_from " << command.name << "'";
       if (!field.is_positional) {
-        const bool is_on = field.default_values == std::vector<std::string>{"true"};
-        std::cout << " -l "
-                  << (is_on && !field.off_flags.empty() ? field.off_flags.front()
-                                                        : field.flag().substr(2));
+        std::cout << " -l " << shown_flag(field).substr(2);
         if (!field.is_switch()) std::cout << (field.choices.empty() ? " -r -F" : " -x");
       }
       if (!field.choices.empty()) std::cout << " -a " << quoted(joined(field.choices));

@@ -21,13 +21,11 @@ constexpr const char* kForm = "write ITERATION: WEIGHT PREFIX WEIGHT PREFIX ... 
 bool is_step(const std::string& word) { return word.ends_with(':'); }
 
 std::int64_t parse_iteration(const std::string& word) {
-  try {
-    const std::int64_t iteration = integer_value(word.substr(0, word.size() - 1));
-    if (iteration >= 0) return iteration;
-  } catch (const FieldError&) {  // the message below says what is wrong
-  }
-  refuse(": a step begins with the number of an iteration and a colon", word,
-         "write for example 1000:");
+  const auto iteration = exact_number<std::int64_t>(word.substr(0, word.size() - 1));
+  if (iteration.value_or(-1) < 0)
+    refuse(": a step begins with the number of an iteration and a colon", word,
+           "write for example 1000:");
+  return *iteration;
 }
 
 void add_source(BlendStep& step, const std::string& weight, const std::string& prefix) {

@@ -75,7 +75,7 @@ class FlagReader {
         return;
       }
     }
-    found_.push_back({&field, std::move(values), {Origin::Kind::flag, flag}});
+    found_.push_back({&field, std::move(values), {Origin::Kind::flag, flag}, flag});
   }
 
   bool invert(const std::string& flag, std::string& value) {
@@ -196,7 +196,7 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
       problems.add(std::move(mistake));
       parsed.failed.insert(field.name);
     }
-    if (std::ranges::count(field.older_names, assignment.origin.where) > 0)
+    if (std::ranges::count(field.older_names, assignment.spelling) > 0)
       parsed.notes["is an older name of " + field.flag()].push_back(assignment.origin.where);
     if (!field.note.empty() && !parsed.is_set(field.name))
       parsed.notes[field.note].push_back(assignment.origin.where);

@@ -49,6 +49,7 @@ struct Assignment {
   const Field* field = nullptr;
   std::vector<std::string> values;
   Origin origin;
+  std::string spelling = {};  ///< the flag that it stands for, as it is spelled: "--kebab-case"
 };
 
 /// Splits the words into assignments and adds mistakes to `problems`. Throws HelpRequested on

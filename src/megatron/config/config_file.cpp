@@ -15,9 +15,10 @@ namespace {
 /// The sections of Megatron-LM's --yaml-cfg, which are named after its configuration classes.
 constexpr std::array<std::string_view, 2> kClassSections{"language_model", "model_parallel"};
 
+/// Returns the spelling of a key. Private members of Megatron-LM's classes begin with '_'.
 std::string kebab(std::string text) {
   std::replace(text.begin(), text.end(), '_', '-');
-  return text;
+  return text.erase(0, text.find_first_not_of('-'));
 }
 
 std::string snake(std::string text) {
@@ -37,10 +38,10 @@ class EntryMatcher {
   std::optional<Assignment> match(const FileEntry& entry) {
     const std::string where = source_ + ":" + std::to_string(entry.line) + ": " + entry.key;
     check_section(entry);
-    const Spelling meaning = meaning_of(kebab(entry.key));
-    if (!meaning.field && is_left_at_default(entry)) return std::nullopt;
+    const std::string spelling = kebab(entry.key);
+    const Spelling meaning = meaning_of(spelling);
     if (!meaning.field) {
-      const std::string near = index_.nearest(kebab(entry.key));
+      const std::string near = index_.nearest(spelling);
       problems_.add({where, "unknown key",
                      near.empty() ? "see the keys of megatron --print-config"
                                   : "did you mean " + snake(near) + "?"});
@@ -55,7 +56,8 @@ class EntryMatcher {
     std::vector<std::string> values =
         entry.is_null ? std::vector<std::string>{"none"} : entry.values;
     if (meaning.turns_off && !invert(values, where)) return std::nullopt;
-    return Assignment{meaning.field, std::move(values), {Origin::Kind::file, where}};
+    return Assignment{
+        meaning.field, std::move(values), {Origin::Kind::file, where}, "--" + spelling};
   }
 
  private:
@@ -67,14 +69,6 @@ class EntryMatcher {
       if (meaning.field && meaning.field->is_switch()) return {meaning.field, !meaning.turns_off};
     }
     return {};
-  }
-
-  /// Returns whether the entry leaves a member of Megatron-LM's classes, which may be no setting
-  /// here, at its default.
-  static bool is_left_at_default(const FileEntry& entry) {
-    const std::string value = entry.is_null ? "false" : join_values(entry.values);
-    return std::ranges::count(kClassSections, snake(entry.section)) > 0 &&
-           (value == "false" || value == "False");
   }
 
   void check_section(const FileEntry& entry) {

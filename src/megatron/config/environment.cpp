@@ -42,15 +42,17 @@ std::vector<Assignment> read_environment(const FieldIndex& index, char** environ
         variable == kLaunchOwnAddrVariable || variable == kLaunchCauseVariable ||
         variable == kLaunchLinkVariable || variable == kJobTokenVariable)
       continue;
-    const Spelling meaning = index.find(spelling_of(variable));
+    const std::string spelling = spelling_of(variable);
+    const Spelling meaning = index.find(spelling);
     if (meaning.field && !meaning.turns_off) {
       assignments.push_back({meaning.field,
                              values_of(*meaning.field, std::string(text.substr(equals + 1))),
-                             {Origin::Kind::environment, variable}});
+                             {Origin::Kind::environment, variable},
+                             "--" + spelling});
       continue;
     }
-    const std::string near = index.nearest(spelling_of(variable));
-    if (near.empty() || !is_misspelt(spelling_of(variable), near)) {
+    const std::string near = index.nearest(spelling);
+    if (near.empty() || !is_misspelt(spelling, near)) {
       notes["names no setting and is ignored"].push_back(variable);
     } else {
       problems.add({variable, "names no setting",

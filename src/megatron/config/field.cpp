@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/base/words.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/problems.h"
 
@@ -82,10 +83,7 @@ void copy_values(const Field& field, std::vector<std::string> values, void* obje
 }
 
 std::string join_values(std::span<const std::string> values) {
-  if (values.empty()) return "none";
-  std::string text;
-  for (const std::string& value : values) text += (text.empty() ? "" : " ") + value;
-  return text;
+  return values.empty() ? "none" : joined_text(values, " ");
 }
 
 std::string value_placeholder(const Field& field) {

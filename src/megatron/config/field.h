@@ -68,7 +68,7 @@ struct Field {
   bool is_required = false;
   bool is_hidden = false;      ///< omitted from the help, the documentation and the dumps
   bool is_refused = false;     ///< known, but refused unless its value is neutral
-  bool decides_flags = false;  ///< a wrong value is reported alone: other flags belong to it
+  bool decides_flags = false;  ///< a wrong value is reported alone: other flags depend on it
   /// Takes its values from the words that belong to no flag, in order of declaration.
   bool is_positional = false;
   std::optional<double> minimum, maximum;

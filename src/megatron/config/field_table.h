@@ -62,7 +62,7 @@ class FieldBuilder {
   FieldBuilder& hidden() { return field_.is_hidden = true, *this; }
   /// Takes the values from the words that belong to no flag. A list takes all remaining words.
   FieldBuilder& positional() { return field_.is_positional = true, *this; }
-  /// Reports a wrong value alone, because the other flags belong to it.
+  /// Reports a wrong value alone, because the other flags depend on it.
   FieldBuilder& decides_flags() { return field_.decides_flags = true, *this; }
   /// Makes each occurrence of the flag append one value to the list: --prompt a --prompt b.
   FieldBuilder& repeatable() { return field_.is_repeatable = true, *this; }

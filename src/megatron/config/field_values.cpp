@@ -4,15 +4,15 @@
 #include <charconv>
 #include <cmath>
 
+#include "megatron/base/words.h"
+
 namespace megatron {
 namespace {
 
 /// Python allows single underscores between digits and white space around a number; charconv does
 /// not.
 std::optional<std::string> plain_number(const std::string& padded) {
-  constexpr const char* kSpace = " \t\n\v\f\r";
-  const std::size_t first = std::min(padded.find_first_not_of(kSpace), padded.size());
-  const std::string text = padded.substr(first, padded.find_last_not_of(kSpace) + 1 - first);
+  const std::string text = trim(padded);
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {

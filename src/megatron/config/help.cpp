@@ -111,12 +111,18 @@ std::string wrap_text(std::string_view text, int width, int indent) {
   return out;
 }
 
+std::string shown_flag(const Field& field) {
+  const bool is_on = field.default_values == std::vector<std::string>{"true"};
+  return is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag();
+}
+
+std::vector<std::string> shown_aliases(const Field& field) {
+  return shown_flag(field) == field.flag() ? field.aliases : std::vector<std::string>();
+}
+
 std::string field_usage(const Field& field) {
   if (field.is_positional) return value_placeholder(field) + (field.is_list ? "..." : "");
-  if (field.is_switch()) {
-    const bool is_on = field.default_values == std::vector<std::string>{"true"};
-    return is_on && !field.off_flags.empty() ? "--" + field.off_flags.front() : field.flag();
-  }
+  if (field.is_switch()) return shown_flag(field);
   const bool many = field.is_list && !field.is_repeatable && field.value_name != "N,N";
   return field.flag() + " " + value_placeholder(field) + (many ? " ..." : "");
 }
@@ -139,7 +145,7 @@ std::string field_help(const Field& field) {
   const auto add = [&](const std::string& fact) { facts += (facts.empty() ? "" : "; ") + fact; };
   if (const std::string limits = field_limits(field); !limits.empty()) add(limits);
   std::string also;
-  for (const std::string& alias : field.aliases) also += " --" + alias;
+  for (const std::string& alias : shown_aliases(field)) also += " --" + alias;
   if (!also.empty()) add("also" + also);
   return facts.empty() ? field.help : field.help + " (" + facts + ")";
 }

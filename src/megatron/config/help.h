@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/config/field.h"
 
@@ -19,6 +20,11 @@ std::string search_help(const FieldSet& fields, std::string_view word, bool hidd
 
 /// Wraps text to lines of at most `width` columns and indents all but the first by `indent`.
 std::string wrap_text(std::string_view text, int width, int indent);
+
+/// Returns the flag that the help shows, "--no-x" of a switch that is on by default, and the
+/// aliases that mean the same.
+std::string shown_flag(const Field& field);
+std::vector<std::string> shown_aliases(const Field& field);
 
 /// Returns the spelling shown in the help: "--lr X", "--no-mmap-bin-files" or "PREFIX".
 std::string field_usage(const Field& field);

@@ -21,11 +21,8 @@ std::vector<std::string> split(std::string_view text, char separator) {
 /// Returns whether two texts denote the same value: "1e-3" and ".001", "None" and "-".
 bool same_value(const std::string& a, const std::string& b) {
   if (a == b || (b == "-" && (a.empty() || is_none(a)))) return true;
-  try {
-    return number_value(a) == number_value(b);
-  } catch (const FieldError&) {
-    return false;
-  }
+  const auto number = float_value(a);
+  return number && number == float_value(b);
 }
 
 bool all_neutral(std::span<const std::string> values, const std::vector<std::string>& neutral) {

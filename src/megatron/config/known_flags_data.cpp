@@ -167,7 +167,9 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is set by Megatron-LM's programs, not by their users", "leave it out",
      "init-method=- output-layer-init-method=- params-dtype=- pipeline-dtype=- autocast-dtype=- "
      "enable-autocast timers=- finalize-model-grads-func=- grad-scale-func=- no-sync-func=- "
-     "grad-sync-func=- param-sync-func=- -cpu-offloading-context=- moe-token-dropping "
+     "grad-sync-func=- param-sync-func=- cpu-offloading-context=- moe-token-dropping "
+     "embedding-init-method=- quant-recipe=- heterogeneous-block-specs "
+     "hetereogenous-dist-checkpoint moe-extended-tp inference-sampling-seed=42 "
      "decoupled-weight-decay=true;True"},
     {refused, "is not in this version",
      "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},

@@ -2,6 +2,7 @@
 // launchers.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -54,12 +55,8 @@ std::pair<std::int64_t, std::int64_t> num_hosts(const std::string& text,
 
 /// Returns nullopt if the text is not a number of at least 0.
 std::optional<double> seconds_of(const std::string& text) {
-  try {
-    const double seconds = number_value(text);
-    return seconds >= 0 ? std::optional(seconds) : std::nullopt;
-  } catch (const FieldError&) {
-    return std::nullopt;
-  }
+  const auto seconds = float_value(text);
+  return seconds && std::isfinite(*seconds) && *seconds >= 0 ? seconds : std::nullopt;
 }
 
 /// Keys of --rdzv-conf that are about torchrun's own rendezvous.
@@ -177,6 +174,7 @@ class PlanReader {
   void read_master() {
     const auto endpoint = variables_.text("PET_RDZV_ENDPOINT"),
                address = variables_.first_text({"PET_MASTER_ADDR", "MASTER_ADDR"});
+    const bool is_pet = variables_.has("PET_MASTER_ADDR");
     if (options_.rdzv_endpoint) {
       if (options_.master_addr || options_.master_port)
         throw UserError(
@@ -184,10 +182,10 @@ class PlanReader {
       take_endpoint(*options_.rdzv_endpoint, "--rdzv-endpoint");
     } else if (options_.master_addr) {
       take_endpoint(*options_.master_addr, "--master-addr");
-    } else if (plan_.max_nodes > 1 && endpoint && !variables_.has("PET_MASTER_ADDR")) {
+    } else if (plan_.max_nodes > 1 && endpoint && !is_pet) {
       take_endpoint(*endpoint, "PET_RDZV_ENDPOINT");
     } else if (plan_.max_nodes > 1 && address) {
-      take_endpoint(*address, "MASTER_ADDR");
+      take_endpoint(*address, is_pet ? "PET_MASTER_ADDR" : "MASTER_ADDR");
     } else if (plan_.max_nodes > 1) {
       if (outer_.master_addr.empty())
         throw UserError({"--master-addr", "is required with --nnodes " + nodes_text(),

@@ -215,9 +215,10 @@ class Translation {
     const Field& field = *settings_table().set().find_name(target);
     const std::vector<std::string> before = field.get(&settings_);
     assign(field, &settings_, std::vector{value});
-    const bool is_given =
-        parsed_.is_set(target) && parsed_.origin(target).kind == parsed_.origin(legacy).kind;
-    if (is_given && before != field.get(&settings_) && before != std::vector<std::string>{"false"})
+    const Origin::Kind kind = parsed_.origin(legacy).kind;
+    const bool is_given = parsed_.is_set(target) && parsed_.origin(target).kind == kind,
+               may_be_default = kind == Origin::Kind::file && join_values(before) == "false";
+    if (is_given && before != field.get(&settings_) && !may_be_default)
       problems_.add({where(legacy), "contradicts " + where(target), "give one of the two"});
     else
       mark(target, legacy);

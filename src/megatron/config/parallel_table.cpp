@@ -111,7 +111,7 @@ void add_gradient_fields(FieldTable<ParallelConfig>& t) {
       .alias("average-in-collective");
   t.field("ddp_reduce_scatter_with_fp32_accumulation",
           &Config::ddp_reduce_scatter_with_fp32_accumulation,
-          "send gradients in 16 bits and add them in fp32; requires --use-distributed-optimizer")
+          "send gradients in 16 bits and add them in fp32, with --use-distributed-optimizer")
       .alias("reduce-scatter-with-fp32-accumulation");
   t.field("ddp_grad_compression", &Config::ddp_grad_compression,
           "compress the gradients that are sent; bf16: round to bfloat16; low-rank: send two "

@@ -56,7 +56,7 @@ void add_precision_fields(FieldTable<TrainingConfig>& table) {
              "--grad-reduce-in-bf16 is given")
       .alias("grad-reduce-in-fp32");
   table.field("grad_reduce_in_bf16", &Config::grad_reduce_in_bf16,
-              "accumulate and reduce gradients in bfloat16; requires --bf16");
+              "accumulate and reduce gradients in bfloat16, with --bf16");
   table.include(&Config::loss_scale, loss_scale_table());
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatron/base/json_text.h"
+#include "megatron/base/words.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
@@ -76,10 +77,10 @@ JsonText json_value(const Field& field, const std::vector<std::string>& values) 
 std::string python_text(const Field& field, const std::vector<std::string>& values) {
   const bool quoted = field.kind == ValueKind::text;
   if (field.is_list && (!values.empty() || !field.is_optional)) {
-    std::string text;
-    for (const std::string& value : values)
-      text += (text.empty() ? "" : ", ") + (quoted ? "'" + value + "'" : value);
-    return "[" + text + "]";
+    const auto text_of = [&](const std::string& value) {
+      return quoted ? "'" + value + "'" : value;
+    };
+    return "[" + joined_text(values, ", ", text_of) + "]";
   }
   if (values.empty()) return "None";
   if (field.kind == ValueKind::boolean) return values[0] == "true" ? "True" : "False";

@@ -29,7 +29,7 @@ std::string code(const std::string& text) {
 
 std::string field_row(const Field& field) {
   std::string flags = code(field_usage(field));
-  for (const std::string& alias : field.aliases) flags += ", " + code("--" + alias);
+  for (const std::string& alias : shown_aliases(field)) flags += ", " + code("--" + alias);
   const std::string key = field.is_positional ? "" : code(field.name);
   const std::string value = field.is_switch()    ? field.default_values[0]
                             : has_default(field) ? join_values(field.default_values)

@@ -249,7 +249,7 @@ const Rules& layout_rules();
 /// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
 const Rules& sharding_rules();
 /// Rules on the experts and their parallelism (moe_rules.cpp), on routers (router_rules.cpp), and
-/// on those that no checkpoint gives: a trained router may do without a gradient.
+/// on new routers, which need a gradient; a router that is loaded may already be trained.
 const Rules& moe_rules();
 const Rules& router_rules();
 const Rules& new_router_rules();

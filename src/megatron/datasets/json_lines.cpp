@@ -151,7 +151,7 @@ const std::vector<std::vector<std::string_view>>& JsonLineParser::parse(std::str
   return texts_;
 }
 
-/// Slow path for JSON that simdjson rejects: deep nesting.
+/// Slow path for JSON that simdjson rejects: it is nested too deeply, or broken.
 void JsonLineParser::parse_with_nlohmann(std::string_view line, const std::string& source) {
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) parse_json(line, source);  // names what is wrong, and the column

@@ -85,14 +85,14 @@ double bytes_between_hosts(const CommunicationVolume& sent, const Settings& sett
          sent.data * share("dp-cp") + sent.expert_data * share("edp");
 }
 
-/// What decides between layouts that fit, most important first. Between hosts it is the number of
-/// powers of four above the least.
+/// What decides between layouts that fit, most important first. Of the bytes between hosts it is
+/// the logarithm to base 4 of their ratio to the least, rounded down.
 using LayoutOrder = std::array<double, 4>;
 
 /// Why a layout comes after the best, by the first number in which it differs.
 constexpr std::array<const char*, 5> kReasons{"short sequences need no cp", "more off-host",
                                               "larger bubble", "more in-host",
-                                              "fits, little off-host, small bubble"};
+                                              "best of those that fit"};
 
 }  // namespace
 
@@ -250,9 +250,11 @@ std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_li
     const auto first = std::ranges::mismatch(own, best).in1 - own.begin();
     layout.why = kReasons[static_cast<std::size_t>(first)];
   }
-  for (LayoutCandidate& layout : rest)
-    layout.why =
-        format("above the limit by %.3g GiB", (layout.memory.total() - memory_limit) / kGibibyte);
+  for (LayoutCandidate& layout : rest) {
+    const double excess = (layout.memory.total() - memory_limit) / kGibibyte;
+    layout.why = format(
+        excess < 100 ? "above the limit by %.3g GiB" : "above the limit by %.0f GiB", excess);
+  }
   return fitting.size();
 }
 
