@@ -222,9 +222,8 @@ void note_unread_fields(const FieldSet& fields, const void* object, ParseResult&
   for (const Field& field : fields.fields) {
     if (!parsed.is_set(field.name) || field.read_with.empty()) continue;
     const Field& other = *fields.find_name(field.read_with);
-    const std::vector<std::string> values = other.get(object);
-    const std::string value = join_values(values);
-    if (values != other.default_values && std::ranges::count(field.read_with_values, value) == 0)
+    const std::string value = join_values(other.get(object));
+    if (!value.empty() && std::ranges::count(field.read_with_values, value) == 0)
       parsed.notes["without effect with " + other.flag() + " " + value].push_back(
           parsed.origin(field.name).where);
   }

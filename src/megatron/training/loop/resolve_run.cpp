@@ -254,7 +254,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
-  if (!source) evaluate(new_router_rules(), settings, {}).throw_if_any();
+  if (!source && !settings.checkpoint->load.empty())
+    evaluate(new_router_rules(), settings, {}).throw_if_any();
   warn_of_constant_router(settings.model->moe, warnings, out);
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, run, rank, warnings, out);
