@@ -6,6 +6,7 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "support/temporary_folder.h"
@@ -273,7 +274,14 @@ TEST(MergeArchitecture, ADenseModelHasNoUseForFlagsOfExperts) {
   flags.moe.layer_freq = "2";
   const auto noted =
       given({"moe_router_topk", "moe_shared_expert_intermediate_size", "moe_layer_freq"});
-  EXPECT_EQ(merge_architecture(source_of(tiny_llama()), flags, noted).moe.router_topk, 2);
+  Settings settings;
+  settings.model = merge_architecture(source_of(tiny_llama()), flags, noted);
+  EXPECT_EQ(settings.model->moe.router_topk, 2);
+  const Notes expected{
+      {"without effect: there is no --num-experts",
+       {"--moe-layer-freq", "--moe-shared-expert-intermediate-size", "--moe-router-topk"}}};
+  EXPECT_EQ(notes_on_flags(settings, flags, noted), expected);
+  EXPECT_EQ(notes_on_flags(settings, flags, given({})), Notes());
 }
 
 }  // namespace

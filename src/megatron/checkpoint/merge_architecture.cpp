@@ -8,8 +8,11 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/config/validate_settings.h"
 #include "megatron/models/architecture.h"
 
 namespace megatron {
@@ -170,6 +173,14 @@ TransformerConfig merge_architecture(const CheckpointSource& source, const Trans
   copy_dispatch(flags.moe, merged.moe);
   resolve(merged);
   return merged;
+}
+
+Notes notes_on_flags(Settings settings, const TransformerConfig& flags, const ParseResult& parsed) {
+  FieldNames given;
+  for (const auto& [name, origin] : parsed.origins) given.insert(name);
+  for (const Field& field : transformer_table().set().fields)
+    if (given.contains(field.name)) copy_member(field, flags, *settings.model);
+  return validate_model(settings, {}, &given).notes();
 }
 
 std::string training_origins(const CheckpointSource& source, const TransformerConfig& merged,

@@ -8,6 +8,7 @@
 namespace megatron {
 
 struct CheckpointSource;
+struct Settings;
 struct TransformerConfig;
 
 /// What flags may replace of a checkpoint's architecture.
@@ -26,6 +27,10 @@ struct MergeOptions {
 /// - Rotary frequencies are part of the forward function unless `options` say otherwise.
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
                                      const ParseResult& parsed, const MergeOptions& options = {});
+
+/// Returns the notes of validate_model() on given flags, such as those without effect, which
+/// merge_architecture() drops. `settings` hold the merged model.
+Notes notes_on_flags(Settings settings, const TransformerConfig& flags, const ParseResult& parsed);
 
 /// Returns "attention_dropout 0.1 (--attention-dropout), hidden_dropout 0 (the family has none),
 /// …": the training members that the source sets, as merged, and where each comes from.

@@ -7,6 +7,8 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 
@@ -18,9 +20,11 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   loaded_.emplace(
       load_model(options.load, options.ckpt_step,
                  {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));
-  merge_architecture(loaded_->source, *options.run.model,
-                     options.parsed);  // throws if flags contradict the checkpoint
+  Settings settings;
+  settings.parallel = options.parallel;
+  settings.model = merge_architecture(loaded_->source, *options.run.model, options.parsed);
   if (!is_main_rank()) return;
+  std::cerr << notes_text(notes_on_flags(settings, *options.run.model, options.parsed));
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 

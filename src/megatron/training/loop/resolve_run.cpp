@@ -12,13 +12,11 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
-#include "megatron/config/field.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
-#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
@@ -214,16 +212,11 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
 }
 
 /// Warns of flags without effect on a loaded model. Without --load the flags alone have told it.
-/// merge_architecture() drops such flags, so they are laid over the model as they are given.
-void warn_of_notes(Settings settings, const RunConfig& run, StartupWarnings& warnings,
+void warn_of_notes(const Settings& settings, const RunConfig& run, StartupWarnings& warnings,
                    std::ostream& out) {
-  if (run.options.settings.checkpoint->load.empty()) return;
-  FieldNames given;
-  for (const auto& [name, origin] : run.parsed.origins) given.insert(name);
-  for (const Field& field : transformer_table().set().fields)
-    if (given.contains(field.name))
-      copy_values(field, field.get(&*run.options.settings.model), &*settings.model);
-  for (const auto& [remark, flags] : validate_model(settings, {}, &given).notes())
+  const Settings& given = run.options.settings;
+  if (given.checkpoint->load.empty()) return;
+  for (const auto& [remark, flags] : notes_on_flags(settings, *given.model, run.parsed))
     warnings.add(joined_text(flags) + ": " + remark, out);
 }
 
