@@ -279,7 +279,7 @@ TEST(MergeArchitecture, ADenseModelHasNoUseForFlagsOfExperts) {
   EXPECT_EQ(settings.model->moe.router_topk, 2);
   const Notes expected{
       {"without effect: there is no --num-experts",
-       {"--moe-shared-expert-intermediate-size", "--moe-layer-freq", "--moe-router-topk"}}};
+       {"--moe-layer-freq", "--moe-shared-expert-intermediate-size", "--moe-router-topk"}}};
   EXPECT_EQ(notes_on_flags(settings, flags, noted), expected);
   EXPECT_EQ(notes_on_flags(settings, flags, given({})), Notes());
 }
