@@ -103,8 +103,9 @@ TEST_F(LoadModel, FlagsThatNameNoTokenizerChangeTheCheckpoints) {
   flags.config.null_tokenizer_eod_id = 3;
   EXPECT_THAT(load_tokenizer(flags, source).stop_token_ids, ElementsAre(3));
   flags.config.force_system_message = true;
-  EXPECT_THAT(message_of([&] { load_tokenizer(flags, source); }),
-              HasSubstr("only with MultimodalTokenizer"));
+  EXPECT_THAT(load_tokenizer(flags, source).notes,
+              ElementsAre("--force-system-message: without effect with the checkpoint's "
+                          "NullTokenizer"));
 }
 
 TEST_F(LoadModel, WithoutATokenizerTheFlagsAreNamed) {

@@ -1,14 +1,18 @@
 #include "megatron/inference/load_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -86,11 +90,20 @@ void warn_of_other_tokenizer(const TokenizerConfig& flags, const CheckpointSourc
   }
 }
 
-/// Opens the tokenizer of a checkpoint with the settings that the flags change.
+/// Opens the tokenizer of a checkpoint with the settings that the flags change, and notes the flags
+/// that its type does not read.
 std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerFlags& flags,
-                                                     const CheckpointSource& source) {
+                                                     const CheckpointSource& source,
+                                                     std::vector<std::string>& notes) {
   const TokenizerConfig config = with_tokenizer_flags(source.tokenizer, flags);
   const bool is_changed = config != source.tokenizer;
+  for (const Field& field : tokenizer_table().set().fields) {
+    const std::vector<std::string_view>& types = field.read_with_values;
+    if (!types.empty() && std::ranges::count(types, config.tokenizer_type) == 0 &&
+        field.get(&config) != field.get(&source.tokenizer))
+      notes.push_back(field.flag() + ": without effect with the checkpoint's " +
+                      config.tokenizer_type);
+  }
   try {
     return make_tokenizer(config);
   } catch (const UserError& error) {
@@ -111,7 +124,7 @@ LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSour
     result.tokenizer = make_tokenizer(flags.config);
     warn_of_other_tokenizer(flags.config, source, result);
   } else if (has_tokenizer(source.tokenizer)) {
-    result.tokenizer = load_checkpoint_tokenizer(flags, source);
+    result.tokenizer = load_checkpoint_tokenizer(flags, source, result.notes);
     result.stop_token_ids = eos_token_ids(source);
   } else {
     throw UserError({"--load " + source.folder.string(),
