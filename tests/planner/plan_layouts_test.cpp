@@ -51,12 +51,24 @@ TEST(ConsideredSizes, OfExpertsVaryTheirOwnSizes) {
   Settings settings = run_settings();
   settings.model->moe.num_experts = 6;
   settings.parallel->pipeline_model_parallel_size = 1;
-  EXPECT_THAT(names(considered_sizes(
-                  settings, {.world_size = 3,
-                             .fixed = {"pipeline_model_parallel_size", "context_parallel_size"}})),
-              testing::ElementsAre("tp1pp1ep1etp1", "tp1pp1ep2etp1", "tp1pp1ep3etp1",
-                                   "tp2pp1ep1etp1", "tp2pp1ep1etp2", "tp2pp1ep2etp1",
-                                   "tp2pp1ep2etp2", "tp2pp1ep3etp1", "tp2pp1ep3etp2"));
+  EXPECT_THAT(
+      names(considered_sizes(
+          settings,
+          {.world_size = 4, .fixed = {"pipeline_model_parallel_size", "context_parallel_size"}})),
+      testing::ElementsAre("tp1pp1ep1etp1", "tp1pp1ep2etp1", "tp2pp1ep1etp1", "tp2pp1ep1etp2",
+                           "tp2pp1ep2etp1", "tp2pp1ep2etp2", "tp4pp1ep1etp1", "tp4pp1ep1etp2",
+                           "tp4pp1ep1etp4", "tp4pp1ep2etp1", "tp4pp1ep2etp2", "tp4pp1ep2etp4"));
+}
+
+// 1, 2, 4 and 8 make 10 products of tp and cp that divide a host. 1024 and 96 have 11 and 12
+// divisors.
+TEST(ConsideredSizes, AreAsManyAsTheDivisorsOfTheRanks) {
+  Settings settings = run_settings();
+  settings.model->num_layers = 80;
+  settings.model->num_attention_heads = 64;
+  settings.training->seq_length = 8192;
+  EXPECT_EQ(considered_sizes(settings, {.world_size = 1024}).size(), 10u * 11);
+  EXPECT_EQ(considered_sizes(settings, {.world_size = 96}).size(), 10u * 12);
 }
 
 TEST(SearchLayouts, FindsTheValidOnesLeastMemoryFirst) {
@@ -74,6 +86,16 @@ TEST(SearchLayouts, FindsTheValidOnesLeastMemoryFirst) {
       found, {}, [](const LayoutCandidate& layout) { return layout.memory.total(); }));
   for (const LayoutCandidate& layout : found)
     EXPECT_EQ(layout.num_microbatches, 8 / layout.data_parallel);
+}
+
+// No 3 ranks share 4 heads, 8 positions or 8 samples: only stages of 1, 2 and 1 layers are left.
+TEST(SearchLayouts, FindsUnevenStages) {
+  Settings settings = run_settings();
+  settings.model->num_layers = 4;
+  const auto found = search_layouts(settings, find_model_family("gpt"), {.world_size = 3});
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].sizes.pp, 3);
+  EXPECT_EQ(found[0].num_microbatches, 8);
 }
 
 TEST(ConsideredSizes, KeepTensorAndContextParallelismWithinAHost) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 
 #include "megatron/base/format.h"
@@ -28,14 +29,13 @@ namespace {
 /// The longest sequences that published layouts leave whole where memory suffices.
 constexpr std::int64_t kShortSequence = 32768;
 
-/// Returns the divisors of `number` and the powers of two, up to `limit`, ascending.
-std::vector<std::int64_t> sizes_for(std::int64_t number, std::int64_t limit) {
-  std::set<std::int64_t> sizes;
-  for (std::int64_t size = 1; size <= limit; size *= 2) sizes.insert(size);
-  for (std::int64_t size = 1; size <= std::min(number, limit); ++size) {
-    if (number % size == 0) sizes.insert(size);
+/// Returns the divisors of `number`, ascending.
+std::vector<std::int64_t> divisors_of(std::int64_t number) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t size = 1; size <= number; ++size) {
+    if (number % size == 0) divisors.push_back(size);
   }
-  return {sizes.begin(), sizes.end()};
+  return divisors;
 }
 
 /// Returns the bytes that are gathered and reduced in a step when gradients or weights are sharded:
@@ -125,13 +125,12 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
     return request.fixed.contains(setting.name()) ? Sizes{value} : free;
   };
   const Sizes tps = choose(&Parallel::tensor_model_parallel_size, given.tp,
-                           sizes_for(settings.model->num_attention_heads, world)),
+                           divisors_of(std::gcd(settings.model->num_attention_heads, world))),
               cps = choose(&Parallel::context_parallel_size, given.cp,
                            context_sizes(settings.training->seq_length, world)),
-              pps = choose(&Parallel::pipeline_model_parallel_size, given.pp,
-                           sizes_for(settings.model->num_layers, world)),
+              pps = choose(&Parallel::pipeline_model_parallel_size, given.pp, divisors_of(world)),
               eps = choose(&Parallel::expert_model_parallel_size, given.ep,
-                           experts > 0 ? sizes_for(experts, world) : Sizes{1});
+                           experts > 0 ? divisors_of(std::gcd(experts, world)) : Sizes{1});
   const auto is_considered = [&](std::int64_t tp, std::int64_t cp) {
     return tp * cp == tps.front() * cps.front() || world <= request.gpus_per_host ||
            request.gpus_per_host % (tp * cp) == 0;
@@ -139,7 +138,7 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
   std::vector<MeshSizes> all;
   for (const std::int64_t tp : tps) {
     const Sizes etps = choose(&Parallel::expert_tensor_parallel_size, given.expert_tp(),
-                              experts > 0 && tp > 1 ? Sizes{1, tp} : Sizes{tp});
+                              experts > 0 ? divisors_of(tp) : Sizes{tp});
     for (const std::int64_t cp : cps) {
       if (!is_considered(tp, cp)) continue;
       for (const std::int64_t pp : pps) {

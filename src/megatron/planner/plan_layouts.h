@@ -47,9 +47,9 @@ Settings settings_with(const Settings& settings, const MeshSizes& sizes, std::in
 /// world, the batch, or the dimensions of the model.
 Problems check_layout(const Settings& settings, std::int64_t world_size);
 
-/// Returns the sizes that a search considers, valid or not: powers of two and the divisors of the
-/// number of layers (pipeline) or experts, and for cp the divisors of half the sequence, up to the
-/// world size. The ranks of tp × cp stay within a host, as far as one of the two is free.
+/// Returns the sizes that a search considers, valid or not: divisors of the world size (pp), those
+/// that divide the attention heads (tp) or the experts (ep) too, the divisors of tp (etp), and
+/// those of half the sequence (cp). The ranks of tp × cp stay within a host, as far as one is free.
 std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRequest& request);
 
 /// Returns the ranks of the first pipeline, without communicators. `settings` must pass

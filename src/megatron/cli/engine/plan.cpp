@@ -6,6 +6,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
@@ -40,6 +41,20 @@ std::string indivisible_note(const LayoutPlanOptions& options, const LayoutReque
              ? ""
              : "note: --expert-model-parallel-size " + sizes + ": not considered, " +
                    "because --num-experts " + std::to_string(experts) + " is no multiple\n";
+}
+
+/// Returns the note that no layout fits, with what can help.
+std::string misfit_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
+  const bool recomputes = options.run.memory->recompute.recompute_granularity == "full",
+             are_given =
+                 request.fixed.contains(
+                     Setting(&ParallelConfig::tensor_model_parallel_size).name()) &&
+                 request.fixed.contains(Setting(&ParallelConfig::context_parallel_size).name());
+  return std::string("note: no layout fits --memory-limit-gib; ") +
+         (recomputes ? "" : "--recompute-granularity full needs less, and ") +
+         (request.world_size > request.gpus_per_host && !are_given
+              ? "a larger --gpus-per-host allows more ranks of tp and cp\n"
+              : "a larger --world-size can divide the model further\n");
 }
 
 std::string row(const LayoutCandidate& layout, bool has_experts) {
@@ -136,10 +151,7 @@ int run_plan_layouts(std::span<const std::string> args) {
       search_layouts(options.run, find_model_family(options.model), request);
   const std::size_t num_fitting =
       rank_layouts(layouts, options.memory_limit_gib * kGibibyte, options.run.training->seq_length);
-  if (num_fitting == 0)
-    std::cerr
-        << "note: no layout fits --memory-limit-gib; --recompute-granularity full needs less, "
-           "and a larger --gpus-per-host allows more ranks of tp and cp\n";
+  if (num_fitting == 0) std::cerr << misfit_note(options, request);
   std::cout << (options.json ? layouts_json(layouts, num_fitting, options)
                              : table_text(layouts, options));
   return 0;
