@@ -58,8 +58,11 @@ TEST(Notes, OfCheckpointsAndTraining) {
       {{"--finetune"}, "--finetune: there is no --load\n"},
       {{"--ckpt-step", "3"}, "--ckpt-step: there is no --load\n"},
       {{"--exit-on-missing-checkpoint"}, "--exit-on-missing-checkpoint: there is no --load\n"},
-      {{"--no-load-optim", "--no-load-rng"},
-       "--no-load-optim, --no-load-rng: there is no --load\n"},
+      {{"--no-load-optim"}, "--no-load-optim: there is no --load\n"},
+      {{"--save", "x", "--no-save-rng", "--no-load-rng"},
+       "--no-save-rng, --no-load-rng: random numbers have no state that is saved or loaded\n"},
+      {{"--no-barrier-with-level-1-timing"},
+       "--no-barrier-with-level-1-timing: timers never wait for other ranks\n"},
       {{"--save", "x", "--replication-jump", "2"},
        "--replication-jump: there is no --replication\n"},
       {{"--save", "x", "--replication-factor", "3"},
@@ -118,6 +121,9 @@ TEST(Notes, OfSchedules) {
 TEST(Notes, OfPrecision) {
   expect_notes({
       {{"--loss-scale", "1024"}, "--loss-scale 1024: in fp32, which needs no loss scaling\n"},
+      {{"--loss-scale", "0"}, "--loss-scale 0: in fp32, which needs no loss scaling\n"},
+      {{"--bf16", "--attention-softmax-in-fp32"},
+       "--attention-softmax-in-fp32: the attention softmax is always computed in fp32\n"},
       {{"--grad-reduce-in-bf16"}, "--grad-reduce-in-bf16: there is no --bf16: only bfloat16"},
       {{"--bf16", "--grad-reduce-in-bf16", "--accumulate-allreduce-grads-in-fp32"},
        "--accumulate-allreduce-grads-in-fp32: with --grad-reduce-in-bf16\n"},
@@ -248,6 +254,7 @@ TEST(Notes, OfSamplesAndTokenizers) {
        "--fim-spm-rate, --fim-no-prefix, --fim-pad-token: there is no --fim-data\n"},
       {{"--fim-data", "--fim-fragment-rate", "0.5"},
        "--fim-fragment-rate: there is no --fim-split-sample\n"},
+      {{"--no-data-sharding"}, "--no-data-sharding: there is no --dataloader-type cyclic\n"},
       {{"--sft-packing-strategy", "bfd"}, "--sft-packing-strategy: there is no --sft\n"},
       {{"--sft-tokenizer-prompt-format", "identity"},
        "--sft-tokenizer-prompt-format: there is no --sft\n"},
@@ -266,11 +273,12 @@ TEST(Notes, OfSamplesAndTokenizers) {
       {with_sft({"--null-tokenizer-eod-id", "3"}),
        "--null-tokenizer-eod-id: with --tokenizer-type SFTTokenizer\n"},
   });
+  EXPECT_EQ(notes({"--no-data-sharding", "--dataloader-type", "cyclic"}), "");
   Args words =
       small({"--vocab-file", "v.json", "--merge-file", "m.txt", "--image-tag-type", "nvlm"});
   std::erase(words, "--tokenizer-type");
   std::erase(words, "NullTokenizer");
-  EXPECT_EQ(notes_text(read_run(words).parsed),
+  EXPECT_EQ(notes_text(read_run(words).parsed.notes),
             "accepted without effect:\n"
             "  --image-tag-type: with --tokenizer-type GPT2BPETokenizer\n");
 }

@@ -281,8 +281,34 @@ TEST_F(SftDatasets, CountConversationsWithoutALoss) {
     const CorpusShare share = open(asks + chat_line(1) + chat_line(2), options).shares(1)[0];
     EXPECT_EQ(share.conversations, 4);
     EXPECT_EQ(share.unlabeled, 2);
-    EXPECT_THAT(data_table({{"train", share}}),
-                HasSubstr("c.jsonl (train) have no answer: no token has a loss"));
+    EXPECT_THAT(
+        data_table({{"train", share}}),
+        HasSubstr("c.jsonl (train) have no answer within --seq-length: no token has a loss"));
+  }
+}
+
+// The answers lie behind the 8 tokens of a sequence: of the question, or of the conversation
+// before.
+TEST_F(SftDatasets, CountConversationsWhoseAnswerIsCutOff) {
+  const auto chat = [](const std::string& question) {
+    return R"({"role":"user","content":")" + question + R"("},{"role":"assistant","content":"b"})";
+  };
+  const std::string content = R"({"messages":[)" + chat("a a a a a a a a a a a a") + "]}\n" +
+                              R"({"messages":[{"role":"system","content":""},)" + chat("a a a a") +
+                              R"(,{"role":"system","content":""},)" + chat("a a a a") + "]}\n";
+  SftDatasetOptions options{.sequence_length = 8};
+  const std::vector<std::int64_t> expected{2, 1, 0};
+  for (const PackingStrategy packing : kPackingStrategies) {
+    options.packing = packing;
+    const SftDataset dataset = open(content, options);
+    const CorpusShare share = dataset.shares(1)[0];
+    EXPECT_EQ(share.conversations, 3);
+    EXPECT_EQ(share.unlabeled, expected[static_cast<std::size_t>(packing)]);
+    EXPECT_EQ(share.packings[1].unlabeled, 1);
+    double labels = 0;
+    for (std::int64_t i = 0; i < dataset.size(); ++i)
+      for (const float mask : dataset.sample(i).loss_mask) labels += mask;
+    EXPECT_GT(labels, 0);
   }
 }
 

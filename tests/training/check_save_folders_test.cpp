@@ -311,9 +311,11 @@ TEST_F(StartFoldersTest, WarningsAreRepeatedRightBeforeTraining) {
   EXPECT_EQ(log.substr(last, start - last).find("building GPT model"), std::string::npos);
 
   train_into("a", 2);
-  const std::string resumed = run({"--load", folder("a"), "--seed", "7", "--no-load-optim"}).log;
+  const std::string resumed =
+      run({"--load", folder("a"), "--seed", "7", "--no-load-optim", "--no-load-rng"}).log;
   EXPECT_THAT(resumed.substr(resumed.rfind("WARNING: this is no longer the run that was saved")),
               HasSubstr("--seed: 1234 in the checkpoint, 7 now"));
+  EXPECT_EQ(resumed.find("rng: true in the checkpoint"), std::string::npos);
   EXPECT_EQ(resumed.find("WARNING: the optimizer starts without state"),
             resumed.rfind("WARNING: the optimizer starts without state"));
 }

@@ -178,6 +178,7 @@ void check_flag_conditions(const DatasetCommandOptions& options, const ParseResu
       {"global_batch_size", !options.data.blend_schedule.empty(), "--blend-schedule"},
       {"micro_batch_size", cyclic, "--dataloader-type cyclic"},
       {"data_parallel_size", cyclic, "--dataloader-type cyclic"},
+      {"data_sharding", cyclic, "--dataloader-type cyclic"},
       {"chat_template", options.data.sft, "--sft"},
       {"reset_attention_mask", packs, kPacking},
       {"eod_mask_loss", packs, kPacking},

@@ -189,7 +189,8 @@ void print_samples(const DatasetCommandOptions& options, const Dataset& dataset,
     cyclic.emplace(SamplerOptions{.total_samples = dataset.size(),
                                   .consumed_samples = options.start,
                                   .micro_batch_size = options.micro_batch_size,
-                                  .data_parallel_size = options.data_parallel_size});
+                                  .data_parallel_size = options.data_parallel_size,
+                                  .data_sharding = options.data.data_sharding});
   } else if (options.start > dataset.size()) {
     throw UserError(
         {"--start " + std::to_string(options.start) + " is beyond the end",

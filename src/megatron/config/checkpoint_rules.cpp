@@ -75,8 +75,10 @@ const Rules& checkpoint_rules() {
   static const Rules rules = {
       saving_rules(), upcycling_rules(),
       tunes({&Checkpoint::finetune, &Checkpoint::ckpt_step, &Checkpoint::exit_on_missing_checkpoint,
-             &Checkpoint::load_optim, &Checkpoint::load_rng},
-            &Checkpoint::load)};
+             &Checkpoint::load_optim},
+            &Checkpoint::load),
+      note({any({&Checkpoint::save_rng, &Checkpoint::load_rng})},
+           "without effect: random numbers have no state that is saved or loaded")};
   return rules;
 }
 

@@ -35,6 +35,7 @@ struct DataConfig {
   std::int64_t object_storage_cache_mib = 65536;  ///< bound of the copies of .bin files
   std::int64_t object_storage_chunk_mib = 256;    ///< part of a .bin file that is copied at once
   std::string dataloader_type = "single";         ///< single | cyclic | external
+  bool data_sharding = true;                      ///< of cyclic: each rank shuffles its own part
   bool reset_position_ids = false, reset_attention_mask = false, eod_mask_loss = false;
   bool dataloader_inter_document_masking = false;     ///< pack the documents of samples
   std::string document_packing_strategy = "wrapped";  ///< wrapped | bfd | bfd_split

@@ -122,6 +122,10 @@ const FieldTable<DataConfig>& data_table() {
             "of a program that links the library, in order")
         .choices({"single", "cyclic", "external"})
         .breaks_phase(kOtherSamples);
+    t.field("data_sharding", &Config::data_sharding,
+            "with --dataloader-type cyclic, shuffle all samples together, not the part of each "
+            "data-parallel rank")
+        .breaks_phase(kOtherSamples);
     t.field("reset_position_ids", &Config::reset_position_ids,
             "restart the position ids after each end-of-document token")
         .breaks_phase("positions are counted differently")
@@ -345,10 +349,12 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         "exit_on_missing_checkpoint", &Config::exit_on_missing_checkpoint,
         "exit with an error if --load contains no checkpoint, instead of starting from scratch");
     t.field("save_optim", &Config::save_optim, "do not save the optimizer state");
-    t.field("save_rng", &Config::save_rng, "do not save the random number generator state");
+    t.field("save_rng", &Config::save_rng, "do not save the random number generator state")
+        .differs_silently();
     t.field("load_optim", &Config::load_optim,
             "do not load the optimizer state and the learning rate schedule");
-    t.field("load_rng", &Config::load_rng, "do not load the random number generator state");
+    t.field("load_rng", &Config::load_rng, "do not load the random number generator state")
+        .differs_silently();
     t.field("ckpt_format", &Config::ckpt_format,
             "accepted for compatibility with Megatron-LM's scripts; there is only one format here")
         .choices({"torch", "torch_dist", "torch_dcp", "fsdp_dtensor"})

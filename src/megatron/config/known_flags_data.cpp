@@ -126,13 +126,14 @@ constexpr KnownFlags kKnownFlags[] = {
      "exit-signal-handler-for-dataloader no-pin-cpu-grads no-pin-cpu-params train-sync-interval=* "
      "num-dataset-builder-threads=* dataloader-fast-cache-load fast-cache-load "
      "defer-npy-index-mmap dataloader-defer-npy-index-mmap trust-remote-code "
-     "tokenizer-hf-no-use-fast use-gigatoken disable-msc"},
+     "tokenizer-hf-no-use-fast use-gigatoken disable-msc logging-level=*"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
-     "no-barrier-with-level-1-timing barrier-with-L1-time no-one-logger enable-one-logger "
-     "one-logger-project=* one-logger-run-name=* "
-     "one-logger-async app-tag-run-name=* app-tag-run-version=* logging-level=*"},
+     "no-one-logger enable-one-logger one-logger-project=* one-logger-run-name=* one-logger-async "
+     "app-tag-run-name=* app-tag-run-version=*"},
+    {accepted, "without effect: timers never wait for other ranks", "",
+     "no-barrier-with-level-1-timing barrier-with-L1-time"},
     {accepted, "without effect: --log-straggler compares the ranks at every --log-interval", "",
      "straggler-detector-window-size=*"},
     {accepted, "without effect: it turns on self-tests inside Megatron-LM's layers", "",
@@ -254,8 +255,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "freeze-all-layers dump-param-to-param-group-map=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "decoder-num-layers=-;0 onnx-safe=-;0;false vocab-extra-ids=0 no-data-sharding "
-     "vision-pretraining"},
+     "decoder-num-layers=-;0 onnx-safe=-;0;false vocab-extra-ids=0 vision-pretraining"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
      "save-wgrads-interval=-;0 save-dgrads-interval=-;0 config-logger-dir=-"},

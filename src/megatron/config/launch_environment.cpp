@@ -48,7 +48,7 @@ void require(bool condition, const std::string& names, const std::string& proble
   if (!condition) throw UserError({"environment variables " + names + ": " + problem, "", fix});
 }
 
-void check_consistent(const LaunchEnvironment& environment) {
+void check_consistent(const LaunchEnvironment& environment, const LaunchVariables& variables) {
   const auto pair = [](std::int64_t rank, std::int64_t size) {
     return "rank " + std::to_string(rank) + " of " + std::to_string(size);
   };
@@ -68,7 +68,7 @@ void check_consistent(const LaunchEnvironment& environment) {
   require(!environment.master_addr.empty(), "MASTER_ADDR" + of,
           "not set, so the host of rank 0 is unknown", "set MASTER_ADDR to the host of rank 0");
   require(environment.master_port >= 1 && environment.master_port <= 65535, "MASTER_PORT" + of,
-          environment.master_port == 0
+          environment.master_port == 0 && !variables.first_text({"PET_MASTER_PORT", "MASTER_PORT"})
               ? "not set"
               : "must lie between 1 and 65535, got " + std::to_string(environment.master_port),
           "set MASTER_PORT to the same free port on every rank, such as " +
@@ -261,7 +261,7 @@ LaunchEnvironment find_launch_environment(const GetEnv& lookup) {
   for (const auto find :
        {from_rank_variables, from_open_mpi, from_slurm, from_pmix, from_pmi, from_kubernetes}) {
     if (auto found = find(variables)) {
-      check_consistent(*found);
+      check_consistent(*found, variables);
       found->job_token = variables.text(kJobTokenVariable).value_or("");
       return *found;
     }

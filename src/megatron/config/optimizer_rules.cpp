@@ -18,11 +18,6 @@ bool divides_shared_embedding(S s) {
 
 constexpr const char* kBf16Gradients = ": only bfloat16 weights may have bfloat16 gradients";
 
-bool has_effective_scale(S s) {
-  const double scale = s.training->loss_scale.loss_scale.value_or(0);
-  return scale > 0 && scale != 1;
-}
-
 bool has_dynamic_scale(S s) {
   return s.training->fp16 && s.training->loss_scale.loss_scale.value_or(0) == 0;
 }
@@ -64,10 +59,10 @@ const Rules& precision_rules() {
       tunes({&Training::grad_reduce_in_bf16}, &Training::bf16, {.why = kBf16Gradients}),
       when(&Training::bf16,
            idle({&Training::accumulate_allreduce_grads_in_fp32}, &Training::grad_reduce_in_bf16)),
-      note({{has_effective_scale, with_value(&LossScale::loss_scale)},
-            without(&Training::bf16),
-            without(&Training::fp16)},
+      note({valued(&LossScale::loss_scale), without(&Training::bf16), without(&Training::fp16)},
            "without effect in fp32, which needs no loss scaling"),
+      note({&Model::attention_softmax_in_fp32},
+           "without effect: the attention softmax is always computed in fp32"),
       when(has_dynamic_scale, at_most(&LossScale::initial_loss_scale, &LossScale::min_loss_scale)),
       tunes({&LossScale::initial_loss_scale, &LossScale::min_loss_scale,
              &LossScale::loss_scale_window, &LossScale::hysteresis},

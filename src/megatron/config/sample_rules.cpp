@@ -57,7 +57,8 @@ Rules sft_rules() {
 }  // namespace
 
 const Rules& sample_rules() {
-  static const Rules rules = {fim_rules(), document_packing_rules(), sft_rules()};
+  static const Rules rules = {fim_rules(), document_packing_rules(), sft_rules(),
+                              tunes({&Data::data_sharding}, is(&Data::dataloader_type, "cyclic"))};
   return rules;
 }
 

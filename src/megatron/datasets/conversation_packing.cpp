@@ -32,7 +32,7 @@ ConversationLengths count_tokens(const ConversationFile& file, std::span<const s
                                  const PromptFormat& format) {
   constexpr std::size_t kBlock = 64;
   struct Count {
-    std::ptrdiff_t tokens, labels;
+    std::ptrdiff_t tokens, unlabeled;
   };
   std::vector<std::vector<Count>> counts(lines.size());
   parallel_for((lines.size() + kBlock - 1) / kBlock, [&](std::size_t block) {
@@ -40,22 +40,22 @@ ConversationLengths count_tokens(const ConversationFile& file, std::span<const s
       const std::string where = file.describe(lines[i]);
       for (const Conversation& conversation : split_conversations(file.messages(lines[i]))) {
         const auto targets = format.tokenize(conversation, where).targets;
-        counts[i].push_back({std::ssize(targets),
-                             std::ssize(targets) - std::ranges::count(targets, kIgnoredLabel)});
+        const auto label = std::ranges::find_if(targets, [](auto t) { return t != kIgnoredLabel; });
+        counts[i].push_back({std::ssize(targets), label - targets.begin()});
       }
     }
   });
   std::vector<std::int64_t> line_begins{0};
-  std::vector<std::int32_t> lengths, labels;
+  std::vector<std::int32_t> lengths, unlabeled;
   for (const std::vector<Count>& line : counts) {
     for (const Count& count : line) {
       lengths.push_back(static_cast<std::int32_t>(count.tokens));
-      labels.push_back(static_cast<std::int32_t>(count.labels));
+      unlabeled.push_back(static_cast<std::int32_t>(count.unlabeled));
     }
     line_begins.push_back(static_cast<std::int64_t>(lengths.size()));
   }
   return {NpyArray(std::move(line_begins)), NpyArray(std::move(lengths)),
-          NpyArray(std::move(labels))};
+          NpyArray(std::move(unlabeled))};
 }
 
 PackedConversations pack_conversations(const ConversationLengths& lengths, PackingStrategy strategy,
@@ -85,21 +85,22 @@ PackingShare packing_share(const ConversationLengths& lengths, PackingStrategy s
                            const SequenceLayout& layout) {
   PackingShare share{.strategy = std::string(packing_strategy_name(strategy)),
                      .documents = lengths.num_lines()};
-  std::int64_t all_tokens = 0, in_lines = 0, of_line = -1, filled = 0;
+  std::int64_t all_tokens = 0, of_line = -1, filled = 0, number = 0;
   for_each_conversation(lengths, [&](std::int64_t line, std::int32_t, std::int32_t tokens) {
     all_tokens += tokens;
-    if (std::exchange(of_line, line) != line) filled = 0;
-    in_lines += std::clamp<std::int64_t>(layout.sequence_length - filled, 0, tokens);
+    if (strategy != PackingStrategy::line || std::exchange(of_line, line) != line) filled = 0;
+    const std::int64_t room = layout.sequence_length - filled,
+                       kept = strategy == PackingStrategy::bfd_split
+                                  ? tokens
+                                  : std::clamp<std::int64_t>(room, 0, tokens);
+    share.tokens += kept;
+    share.unlabeled += lengths.unlabeled.at(number++) >= kept ? 1 : 0;
     filled += padded(tokens, layout);
   });
-  if (strategy == PackingStrategy::line) {
-    share.sequences = lengths.num_lines();
-    share.tokens = in_lines;
-  } else {
-    const PackedConversations packed = pack_conversations(lengths, strategy, layout);
-    share.sequences = static_cast<std::int64_t>(packed.rows.size());
-    for (const ConversationPiece& piece : packed.pieces) share.tokens += piece.tokens;
-  }
+  share.sequences =
+      strategy == PackingStrategy::line
+          ? lengths.num_lines()
+          : static_cast<std::int64_t>(pack_conversations(lengths, strategy, layout).rows.size());
   share.truncated = all_tokens - share.tokens;
   share.padding = share.sequences * layout.sequence_length - share.tokens;
   return share;

@@ -109,7 +109,7 @@ std::string label_warnings(const std::vector<SplitShare>& shares) {
     if (corpus.unlabeled > 0)
       text += "WARNING: " + percentage(corpus.unlabeled, corpus.conversations) +
               " of the conversations of " + corpus.name + " (" + split +
-              ") have no answer: no token has a loss\n";
+              ") have no answer within --seq-length: no token has a loss\n";
   }
   return text;
 }

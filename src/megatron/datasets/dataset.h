@@ -40,6 +40,7 @@ struct PackingShare {
   std::int64_t tokens = 0;     ///< their tokens in these sequences
   std::int64_t padding = 0;    ///< positions that hold padding
   std::int64_t truncated = 0;  ///< their tokens that are cut off
+  std::int64_t unlabeled = 0;  ///< conversations of which no token in a sequence has a loss
 };
 
 /// What one mixture of a run takes of a corpus.

@@ -80,7 +80,7 @@ IndexCacheEntry SftDataset::cache_entry() const {
           .class_name = "SFTDataset",
           .split = std::string(split_name(part_.split)),
           .description = python_json_dumps(key),
-          .array_names = {"line_begins", "conversation_lengths", "conversation_labels"},
+          .array_names = {"line_begins", "conversation_lengths", "conversation_unlabeled"},
           .sources = {.files = files, .checksum = [files] { return checksum_of_files(files); }}};
 }
 
@@ -91,7 +91,7 @@ ConversationLengths SftDataset::load_lengths(std::vector<std::string>& warnings)
         std::vector<std::int64_t> lines(static_cast<std::size_t>(num_lines()));
         std::iota(lines.begin(), lines.end(), part_.begin);
         const ConversationLengths lengths = count_tokens(*file_, lines, *format_);
-        return IndexArrays{lengths.line_begins, lengths.lengths, lengths.labels};
+        return IndexArrays{lengths.line_begins, lengths.lengths, lengths.unlabeled};
       },
       [&](const IndexArrays& loaded) {
         return loaded[0].size() == num_lines() + 1 &&
@@ -228,11 +228,11 @@ std::vector<CorpusShare> SftDataset::shares(std::int64_t samples) const {
   }
   for (const PackingStrategy strategy : kPackingStrategies) {
     share.packings.push_back(packing_share(lengths, strategy, layout()));
-    share.packings.back().is_used = strategy == options_.packing;
+    if (strategy != options_.packing) continue;
+    share.packings.back().is_used = true;
+    share.unlabeled = share.packings.back().unlabeled;
   }
-  share.conversations = lengths.labels.size();
-  for (std::int64_t i = 0; i < share.conversations; ++i)
-    share.unlabeled += lengths.labels.at(i) == 0 ? 1 : 0;
+  share.conversations = lengths.lengths.size();
   if (is_whole) share.tokens = share.packings[0].tokens + share.packings[0].truncated;
   share.epochs = static_cast<double>(samples) / static_cast<double>(samples_per_epoch());
   return {share};
