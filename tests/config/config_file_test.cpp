@@ -101,6 +101,41 @@ TEST_F(ConfigFile, ReadsTheSectionsOfMegatronsFiles) {
               HasSubstr("typo.yaml:2: gated_linar_unit: unknown key"));
 }
 
+TEST_F(ConfigFile, NullGivesWayToTheOtherNameOfASetting) {
+  for (const char* text :
+       {"num_layers: 2\nencoder_num_layers: null\nencoder_seq_length: null\nseq_length: 64\n",
+        "encoder_num_layers: null\nnum_layers: 2\nseq_length: 64\nencoder_seq_length: null\n",
+        "num_layers: 2\nnum_layers: 2\nseq_length: 64\nretriever_seq_length: 256\n"}) {
+    const Settings s =
+        read_run(Args{"--yaml-cfg", write("a.yaml", text), "--print-config"}).options.settings;
+    EXPECT_EQ(s.model->num_layers, 2) << text;
+    EXPECT_EQ(s.training->seq_length, 64) << text;
+  }
+  EXPECT_THAT(mistake_of(Args{"--print-config", "--yaml-cfg",
+                              write("b.yaml", "num_layers: 2\nencoder_num_layers: 3\n")}),
+              HasSubstr("b.yaml:2: encoder_num_layers: was given before, in line 1"));
+}
+
+TEST_F(ConfigFile, NotesAreOnWhatTheFileTurnsOn) {
+  const auto notes = [&](const std::string& text) {
+    const std::string path = write("a.yaml",
+                                   "num_layers: 2\nhidden_size: 32\nseq_length: 8\n"
+                                   "num_attention_heads: 4\nmicro_batch_size: 1\n"
+                                   "train_iters: 1\nlr: 1\nmock_data: true\n"
+                                   "tokenizer_type: NullTokenizer\nvocab_size: 9\n" +
+                                       text);
+    return notes_text(read_run(Args{"gpt", "--yaml-cfg", path}).parsed.notes);
+  };
+  EXPECT_EQ(notes("model_parallel:\n  sequence_parallel: false\n  tp_comm_overlap: false\n"
+                  "  overlap_p2p_comm: true\n"),
+            "");
+  EXPECT_EQ(notes("model_parallel:\n  overlap_p2p_comm: false\n"),
+            "accepted without effect:\n  " + (folder_ / "a.yaml").string() +
+                ":12: overlap_p2p_comm: with --pipeline-model-parallel-size 1\n");
+  EXPECT_THAT(notes("sequence_parallel: true\n"),
+              HasSubstr("a.yaml:11: sequence_parallel: is turned off"));
+}
+
 TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
   ::setenv("MEGATRON_CONFIG", write("a.yaml", "num_layers: 6\n").c_str(), 1);
   ::setenv("MEGATRON_DATA_PATH", "1 a 2 b", 1);
@@ -119,10 +154,10 @@ TEST_F(ConfigFile, TheEnvironmentNamesFilesListsAndTypos) {
 TEST_F(ConfigFile, OlderNamesAreNotedWhereverTheyStand) {
   const std::string path = write("old.yaml", "batch_size: 2\n");
   EXPECT_THAT(
-      notes_text(read_run(Args{"--print-config", "--config", path}).parsed),
+      notes_text(read_run(Args{"--print-config", "--config", path}).parsed.notes),
       HasSubstr("note: " + path + ":1: batch_size: is an older name of --micro-batch-size"));
   ::setenv("MEGATRON_BATCH_SIZE", "2", 1);
-  EXPECT_THAT(notes_text(read_run(Args{"--print-config"}).parsed),
+  EXPECT_THAT(notes_text(read_run(Args{"--print-config"}).parsed.notes),
               HasSubstr("note: MEGATRON_BATCH_SIZE: is an older name of --micro-batch-size"));
 }
 

@@ -114,9 +114,6 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
        1,
        "--recompute-modules: needs --recompute-granularity selective\n  fix: add "
        "--recompute-granularity selective"},
-      {{granularity, "full", "--recompute-activations"},
-       1,
-       "--recompute-activations: stands for --recompute-granularity selective, not full"},
       {{granularity, "full", "--recompute-num-layers", "3"},
        1,
        "--recompute-num-layers: 3 is above --num-layers 2\n  fix: give at most the layers of a "
@@ -207,6 +204,17 @@ TEST(RecomputeNotes, AMethodAloneIsIgnored) {
       "accepted without effect:\n  --recompute-method, --activations-checkpoint-num-layers: as "
       "in Megatron-LM: there is no --recompute-granularity full\n");
   EXPECT_EQ(run.options.settings.memory->recompute.recompute_granularity, "");
+}
+
+// As validate_args() of Megatron-LM does.
+TEST(RecomputeNotes, RecomputedActivationsReplaceFull) {
+  const auto run = read_run(small({"--recompute-activations", "--recompute-granularity", "full"}));
+  EXPECT_EQ(notes_text(run.parsed.notes),
+            "note: --recompute-activations: replaces full by selective\n");
+  EXPECT_EQ(run.options.settings.memory->recompute.recompute_granularity, "selective");
+  EXPECT_THAT(mistake({"--recompute-activations", "--recompute-granularity", "full",
+                       "--recompute-method", "block"}),
+              ::testing::HasSubstr("--recompute-method: excludes"));
 }
 
 TEST(RecomputeNotes, OneMicrobatchIsInFlightWithoutAPipeline) {

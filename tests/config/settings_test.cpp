@@ -319,7 +319,8 @@ TEST(Rules, EachNamesValuesAndFix) {
        "--global-batch-size: 5 is no multiple of --micro-batch-size 2\n  fix: use "
        "--micro-batch-size 1, or --global-batch-size 4 or 6"},
       {{"--max-position-embeddings", "16"},
-       "--max-position-embeddings: 16 is less than --seq-length 32"},
+       "--max-position-embeddings: 16 is less than --seq-length 32\n  fix: lower --seq-length, or "
+       "in a new model raise --max-position-embeddings or use --position-embedding-type rope"},
       {{"--rampup-batch-size", "2", "2"}, "--rampup-batch-size: takes three numbers, got 2"},
       {{"--rampup-batch-size", "2", "0", "8"}, "--rampup-batch-size: must be at least 1"},
       {{"--rampup-batch-size", "1", "1", "8", "--global-batch-size", "1000000000",

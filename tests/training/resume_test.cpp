@@ -147,6 +147,23 @@ TEST_F(ResumeTest, ProlongedRunStretchesItsSchedule) {
                                      "that end with the run stretch"));
 }
 
+// Megatron-LM compares the weight decay's duration in samples: 4 iterations of 4, not 6 of 4.
+TEST_F(ResumeTest, ARefusedScheduleIsShownAsItWasSaved) {
+  const std::vector<std::string> schedule{"--micro-batch-size", "2", "--lr-decay-iters", "4"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), schedule.begin(), schedule.end());
+    return words;
+  };
+  small_run::run(with({"--global-batch-size", "4", "--save", folder("a"), "--train-iters", "4"}));
+  try {
+    small_run::run(with({"--global-batch-size", "8", "--load", folder("a"), "--train-iters", "6"}));
+    ADD_FAILURE() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("wd_incr_steps: 48 here, 16 in the checkpoint"));
+    EXPECT_THAT(error.what(), HasSubstr("lr_decay_steps: 32 here, 16 in the checkpoint"));
+  }
+}
+
 TEST_F(ResumeTest, AnotherLearningRateNeedsALeaveToOverride) {
   small_run::run({"--save", folder("a"), "--exit-interval", "4"});
   EXPECT_THROW(small_run::run({"--load", folder("a"), "--lr", "2e-2"}), UserError);

@@ -47,15 +47,17 @@ class EntryMatcher {
                                   : "did you mean " + snake(near) + "?"});
       return std::nullopt;
     }
-    if (const auto [first, is_new] = lines_.emplace(meaning.field, entry.line); !is_new) {
-      problems_.add({where, "was given before, in line " + std::to_string(first->second),
-                     "keep one of the two"});
-      return std::nullopt;
-    }
     if (entry.is_null && !meaning.field->is_optional) return std::nullopt;
     std::vector<std::string> values =
         entry.is_null ? std::vector<std::string>{"none"} : entry.values;
     if (meaning.turns_off && !invert(values, where)) return std::nullopt;
+    // Of two keys of one setting, null gives way: Megatron-LM's files have encoder_num_layers too.
+    auto& [line, given] = given_[meaning.field];
+    if (line > 0 && !entry.is_null && given != values)
+      problems_.add(
+          {where, "was given before, in line " + std::to_string(line), "keep one of the two"});
+    if (line > 0) return std::nullopt;
+    if (!entry.is_null) line = entry.line, given = values;
     return Assignment{
         meaning.field, std::move(values), {Origin::Kind::file, where}, "--" + spelling};
   }
@@ -97,7 +99,7 @@ class EntryMatcher {
   std::string source_;
   Problems& problems_;
   std::set<std::string> sections_, reported_;
-  std::map<const Field*, int> lines_;
+  std::map<const Field*, std::pair<int, std::vector<std::string>>> given_;  ///< line and values
 };
 
 }  // namespace

@@ -90,6 +90,10 @@ struct Field {
   std::string flag() const;              ///< "--kebab-case"
   std::string environment_name() const;  ///< "MEGATRON_UPPER_CASE"
   bool is_switch() const { return kind == ValueKind::boolean && !is_list; }
+  /// Returns whether this is a switch that holds its default, as if it were not given.
+  bool is_switch_at_default(const void* object) const {
+    return is_switch() && !default_values.empty() && get(object) == default_values;
+  }
 };
 
 /// Thrown for an invalid value. `reason` follows the name of the setting in the message: "must be

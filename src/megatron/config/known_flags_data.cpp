@@ -401,7 +401,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
      "decoder-seq-length=* bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* "
-     "sample-rate=* ict-head-size=* biencoder-projection-dim=* "
+     "retriever-seq-length=* sample-rate=* ict-head-size=* biencoder-projection-dim=* "
      "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
      "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
      "retriever-report-topk-accuracies+=* retriever-score-scaling block-data-path=* "

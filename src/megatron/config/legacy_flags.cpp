@@ -190,6 +190,8 @@ class Translation {
     std::string& granularity = settings_.memory->recompute.recompute_granularity;
     if (granularity == "partial") granularity = "selective";
     for (const Shorthand& item : kShorthands) translate_shorthand(item);
+    if (granularity == "full" && settings_.memory->recompute.recompute_activations)
+      granularity = "selective", note("replaces full by selective", "recompute_activations");
     translate_activation();
     translate_positions();
     translate_rope_scaling();

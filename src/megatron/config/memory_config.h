@@ -12,7 +12,7 @@ namespace megatron {
 /// Activations that backward computes again (Chen et al. 2016; Korthikanti et al. 2022).
 struct RecomputeConfig {
   std::string recompute_granularity;   ///< full | selective | adaptive; empty: nothing
-  bool recompute_activations = false;  ///< selective, unless a granularity is given
+  bool recompute_activations = false;  ///< selective, also in place of full
   bool moe_layer_recompute = false;    ///< selective with the module moe
   std::string recompute_method;        ///< uniform | block; used by full
   /// uniform: layers of a recomputed group; block: recomputed layers of a pipeline stage.

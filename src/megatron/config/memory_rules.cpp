@@ -82,9 +82,6 @@ Rules recompute_rules() {
       when(full(), when(&Model::num_layers,
                         at_most(&Model::num_layers, &Recompute::recompute_num_layers,
                                 {.fix = "give at most the layers of a pipeline stage"}))),
-      refuse({&Recompute::recompute_activations, full()},
-             {"stands for ", &Recompute::recompute_granularity, " selective, not full"},
-             {"leave ", &Recompute::recompute_activations, " out"}),
       refuse({&Recompute::recompute_modules, has_modules_of_other_version},
              "mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that are "
              "not in this version",

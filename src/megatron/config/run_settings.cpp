@@ -51,7 +51,7 @@ void refuse_nested_config(std::span<const Assignment> of_file, Problems& problem
 /// Adds the notes of the fields that are given, such as that a flag has no effect without another.
 void note_given_fields(const Settings& settings, ParseResult& parsed) {
   for (const Field& field : settings_table().set().fields) {
-    if (!parsed.is_set(field.name)) continue;
+    if (!parsed.is_set(field.name) || field.is_switch_at_default(&settings)) continue;
     for (const ConditionalNote& note : field.conditional_notes)
       if (note.holds(settings))
         parsed.notes[std::string(note.text)].push_back(parsed.origin(field.name).where);
@@ -134,7 +134,13 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config)
     check_rules(run.options.settings, run.parsed, world_size, problems);
-  add_notes(problems.notes(), run.parsed.notes);
+  for (const auto& [remark, flags] : problems.notes())
+    for (const std::string& flag : flags) {
+      const Field* field = index.find(flag.substr(2)).field;
+      const std::string where = field != nullptr ? run.parsed.origin(field->name).where : "";
+      const bool has_place = !where.empty() && !where.starts_with("--");  // a file, the environment
+      add_notes({{remark, {has_place ? where : flag}}}, run.parsed.notes);
+    }
   problems.throw_if_any();
   return run;
 }

@@ -167,11 +167,18 @@ Json saved_schedule_state(const Json& saved, const Settings& settings, std::int6
   read_saved(saved, scheduler_table().set(), &*there.scheduler);
   read_saved(saved, training_table().set(), &*there.training);
   read_saved(saved, optimizer_table().set(), &*there.optimizer);
+  const auto state_of = [&](const Settings& run) {
+    OptimizerParamScheduler scheduler(make_param_schedule(run));
+    scheduler.set_num_steps(num_steps);
+    return scheduler.state();
+  };
+  const Json as_saved = state_of(there), here = state_of(settings);
   copy_run_length(*there.training, *settings.training);
-  OptimizerParamScheduler scheduler(
-      make_param_schedule(*there.scheduler, *there.training, there.optimizer->weight_decay));
-  scheduler.set_num_steps(num_steps);
-  return scheduler.state();
+  Json state = state_of(there);
+  if (schedule_conflict(*settings.scheduler) == ScheduleConflict::refuse)
+    for (auto& [key, value] : state.items())
+      if (value != here.at(key)) value = as_saved.at(key);
+  return state;
 }
 
 }  // namespace megatron

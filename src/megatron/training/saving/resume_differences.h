@@ -30,8 +30,8 @@ void check_phase_batch_size(const Json& saved, const TrainingConfig& training);
 /// Returns only the lines of `differences` that start with "  ! ".
 std::string breaking_differences(const std::string& differences);
 
-/// Returns the schedule state after `num_steps` steps under the saved settings. Durations that
-/// depend on the length of the run use this run's length, because a resumed run may be longer.
+/// Returns the schedule state after `num_steps` steps under the saved settings for this run's
+/// length, which may be longer. Where a difference is to be refused, it has the saved run's values.
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps);
 
 }  // namespace megatron
