@@ -136,10 +136,12 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
     check_rules(run.options.settings, run.parsed, world_size, problems);
   for (const auto& [remark, flags] : problems.notes())
     for (const std::string& flag : flags) {
-      const Field* field = index.find(flag.substr(2)).field;
-      const std::string where = field != nullptr ? run.parsed.origin(field->name).where : "";
-      const bool has_place = !where.empty() && !where.starts_with("--");  // a file, the environment
-      add_notes({{remark, {has_place ? where : flag}}}, run.parsed.notes);
+      std::string place = flag;
+      if (const Field* field = index.find(flag.substr(2)).field) {
+        const Origin origin = run.parsed.origin(field->name);  // maybe a file or the environment
+        if (!origin.where.empty() && !origin.where.starts_with("--")) place = origin.where;
+      }
+      add_notes({{remark, {place}}}, run.parsed.notes);
     }
   problems.throw_if_any();
   return run;
