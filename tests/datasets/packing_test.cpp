@@ -64,7 +64,7 @@ TEST(BestFitDecreasing, FollowsItsDefinition) {
   }
 }
 
-/// Lines with conversations of these numbers of tokens.
+/// Lines with conversations of these numbers of tokens, all with a loss.
 ConversationLengths lengths_of(const std::vector<std::vector<std::int32_t>>& lines) {
   std::vector<std::int64_t> begins{0};
   std::vector<std::int32_t> lengths;
@@ -72,7 +72,9 @@ ConversationLengths lengths_of(const std::vector<std::vector<std::int32_t>>& lin
     lengths.insert(lengths.end(), line.begin(), line.end());
     begins.push_back(static_cast<std::int64_t>(lengths.size()));
   }
-  return {NpyArray(std::move(begins)), NpyArray(std::move(lengths))};
+  std::vector<std::int32_t> unlabeled(lengths.size(), 0);
+  return {NpyArray(std::move(begins)), NpyArray(std::move(lengths)),
+          NpyArray(std::move(unlabeled))};
 }
 
 PackingShare share(const std::vector<std::vector<std::int32_t>>& lines, PackingStrategy strategy,

@@ -15,9 +15,9 @@ namespace megatron {
 
 /// The numbers of tokens of every conversation of some lines.
 struct ConversationLengths {
-  NpyArray line_begins;     ///< [lines + 1]: the first conversation of each line, then their number
-  NpyArray lengths;         ///< int32 [conversations]
-  NpyArray unlabeled = {};  ///< int32 [conversations]: tokens before the first that has a loss
+  NpyArray line_begins;  ///< [lines + 1]: the first conversation of each line, then their number
+  NpyArray lengths;      ///< int32 [conversations]
+  NpyArray unlabeled;    ///< int32 [conversations]: tokens before the first that has a loss
   std::int64_t num_lines() const { return line_begins.size() - 1; }
 };
 
