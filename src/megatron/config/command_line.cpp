@@ -198,7 +198,8 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
     }
     if (std::ranges::count(field.older_names, assignment.spelling) > 0)
       parsed.notes["is an older name of " + field.flag()].push_back(assignment.origin.where);
-    if (!field.note.empty() && !field.is_switch_at_default(object))
+    const bool is_flag = assignment.origin.kind == Origin::Kind::flag;  // a file may give false
+    if (!field.note.empty() && (is_flag || !field.is_switch_at_default(object)))
       add_notes({{field.note, {assignment.origin.where}}}, parsed.notes);
     parsed.origins[field.name] = assignment.origin;
   }
