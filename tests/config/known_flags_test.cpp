@@ -1,0 +1,122 @@
+// Tests flags of Megatron-LM that are known here without a setting: accepted, noted or refused.
+#include "megatron/config/known_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "config/small_run.h"
+#include "megatron/config/run_settings.h"
+
+namespace megatron {
+namespace {
+
+using ::testing::HasSubstr;
+
+RunConfig read_small(const Args& more) { return read_run(small(more)); }
+
+TEST(KnownFlags, AreAcceptedWhenNeutral) {
+  for (const Args& words : std::vector<Args>{{"--num-experts", "None"},
+                                             {"--num-experts", "0"},
+                                             {"--moe-router-topk", "2"},
+                                             {"--moe-aux-loss-coeff", "0"},
+                                             {"--moe-router-bias-update-rate", "1e-3"},
+                                             {"--recompute-modules", "None"},
+                                             {"--fp8-recipe", "delayed"},
+                                             {"--spec", "local"},
+                                             {"--multi-latent-attention=false"},
+                                             {"--no-rl-partial-rollouts"},
+                                             {"--fim-eod-token", "<|endoftext|>"},
+                                             {"--tensor-model-parallel-size", "1"},
+                                             {"--train-mode", "pretrain"},
+                                             {"--init-method", "None"},
+                                             {"--fp8", "None"},
+                                             {"--optimizer-offload-fraction", "1.0"},
+                                             {"--rl-default-top-k", "-1"}}) {
+    EXPECT_EQ(mistake_of(small(words)), "no error") << words[0];
+  }
+}
+
+TEST(KnownFlags, AreRefusedWithReasonAndFix) {
+  EXPECT_THAT(mistake_of(small({"--per-dataset-sequences-path", "f.json"})),
+              HasSubstr("--per-dataset-sequences-path: is not in this version\n  fix: "));
+  EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
+  EXPECT_THAT(mistake_of(small({"--train-mode", "finetune"})), HasSubstr("fix: use --sft"));
+  EXPECT_THAT(mistake_of(small({"--memory-threshold", "0.8"})), HasSubstr("--memory-budget"));
+  EXPECT_THAT(mistake_of(small({"--fp8", "hybrid"})), HasSubstr("use --bf16"));
+  EXPECT_THAT(mistake_of(small({"--export-quant-cfg", "fp8", "--modelopt-enabled"})),
+              testing::StartsWith("--export-quant-cfg: is not in this version"));
+  EXPECT_THAT(mistake_of(small({"--otel-enabled"})), HasSubstr("metrics.jsonl"));
+  EXPECT_THAT(mistake_of(small({"--transformer-impl", "nvidia"})),
+              HasSubstr("must be one of local, transformer_engine, inference_optimized"));
+}
+
+// Without the flag that asks for the feature, they have no effect in Megatron-LM either.
+TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
+  const Args tuning{"--kv-lora-rank",
+                    "512",
+                    "--qk-rope-head-dim",
+                    "64",
+                    "--mtp-hsm",
+                    "--fp8-margin",
+                    "1",
+                    "--muon-momentum",
+                    "0.8",
+                    "--img-h",
+                    "336",
+                    "--mask-prob",
+                    "0.2",
+                    "--rl-skip-bos-token",
+                    "--mup-width-mult",
+                    "2",
+                    "--dsa-indexer-topk",
+                    "32",
+                    "--otel-service-name",
+                    "x",
+                    "--cache-kv-in-compressed-form"};
+  const auto notes = read_small(tuning).parsed.notes;
+  EXPECT_EQ(notes.at("without effect: it tunes a feature that no flag of this run asks for").size(),
+            12u);
+  EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
+}
+
+// The names of members of TransformerConfig, ModelParallelConfig and
+// DistributedDataParallelConfig, as files write them.
+TEST(KnownFlags, HaveTheNamesOfMegatronCoresMembers) {
+  for (const Args& words : std::vector<Args>{{"--masked-softmax-fusion=true"},
+                                             {"--persist-layer-norm=false"},
+                                             {"--gradient-accumulation-fusion=true"},
+                                             {"--apply-rope-fusion=true"},
+                                             {"--fp8-wgrad=true"},
+                                             {"--tp-comm-split-ag=true"},
+                                             {"--manual-gc-eval=true"},
+                                             {"--barrier-with-L1-time=true"},
+                                             {"--attention-backend", "transformer_engine"},
+                                             {"--moe-token-dropping=false"}}) {
+    EXPECT_EQ(mistake_of(small(words)), "no error") << words[0];
+  }
+}
+
+TEST(KnownFlags, AreNotedOnce) {
+  const auto found =
+      read_small({"--use-flash-attn", "--no-masked-softmax-fusion", "--attention-backend", "flash",
+                  "--local-rank", "0", "--use-flash-attn"});
+  EXPECT_EQ(found.parsed.notes.size(), 2u);
+  EXPECT_THAT(notes_text(found.parsed.notes),
+              HasSubstr("  --use-flash-attn, --no-masked-softmax-fusion, --attention-backend: it "
+                        "chooses among"));
+}
+
+TEST(KnownFlags, CoverMegatronOnceEach) {
+  std::set<std::string> seen;
+  std::size_t flags = 0;
+  for (const Field& field : run_table().set().fields) {
+    EXPECT_TRUE(seen.insert(field.name).second) << field.name << " is declared twice";
+    flags += 1 + field.aliases.size();
+  }
+  EXPECT_GE(flags, 838u);
+}
+
+}  // namespace
+}  // namespace megatron
