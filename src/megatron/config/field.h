@@ -2,6 +2,7 @@
 // this form of a FieldTable.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -90,6 +91,10 @@ struct Field {
   std::string flag() const;              ///< "--kebab-case"
   std::string environment_name() const;  ///< "MEGATRON_UPPER_CASE"
   bool is_switch() const { return kind == ValueKind::boolean && !is_list; }
+  /// Returns whether the field has an effect if `read_with` has this value.
+  bool is_read_with(std::string_view value) const {
+    return read_with_values.empty() || std::ranges::count(read_with_values, value) > 0;
+  }
   /// Returns whether this is a switch that holds its default, as if it were not given.
   bool is_switch_at_default(const void* object) const {
     return is_switch() && !default_values.empty() && get(object) == default_values;

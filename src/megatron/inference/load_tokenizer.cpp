@@ -1,10 +1,8 @@
 #include "megatron/inference/load_tokenizer.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -98,8 +96,7 @@ std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerFlags& flags
   const TokenizerConfig config = with_tokenizer_flags(source.tokenizer, flags);
   const bool is_changed = config != source.tokenizer;
   for (const Field& field : tokenizer_table().set().fields) {
-    const std::vector<std::string_view>& types = field.read_with_values;
-    if (!types.empty() && std::ranges::count(types, config.tokenizer_type) == 0 &&
+    if (!field.is_read_with(config.tokenizer_type) &&
         field.get(&config) != field.get(&source.tokenizer))
       notes.push_back(field.flag() + ": without effect with the checkpoint's " +
                       config.tokenizer_type);

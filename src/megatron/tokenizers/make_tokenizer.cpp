@@ -121,13 +121,13 @@ constexpr std::string_view kMultimodalTokenizer = "MultimodalTokenizer";
 /// Refuses flags that a recognized type does not read. With --tokenizer-type they have a note.
 void refuse_unread_flags(const TokenizerConfig& config, const std::string& type) {
   for (const Field& field : tokenizer_table().set().fields) {
-    const std::vector<std::string_view>& types = field.read_with_values;
-    if (config.tokenizer_type.empty() && !types.empty() && std::ranges::count(types, type) == 0 &&
-        field.get(&config) != field.default_values)
-      throw UserError(
-          {field.flag() + " has an effect only with " + std::string(types[0]),
-           "the tokenizer is a " + type,
-           "add --tokenizer-type " + std::string(types[0]) + ", or leave the flag out"});
+    if (!config.tokenizer_type.empty() || field.is_read_with(type) ||
+        field.get(&config) == field.default_values)
+      continue;
+    const std::string reader(field.read_with_values[0]);
+    throw UserError({field.flag() + " has an effect only with " + reader,
+                     "the tokenizer is a " + type,
+                     "add --tokenizer-type " + reader + ", or leave the flag out"});
   }
   if (!config.tokenizer_special_tokens.empty() && !reads_tokenizer_json(type) &&
       type != "TikTokenizer")
