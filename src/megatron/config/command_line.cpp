@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "megatron/base/words.h"
 #include "megatron/config/field_index.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/help.h"
@@ -132,6 +133,17 @@ class FlagReader {
   std::size_t next_ = 0;
 };
 
+/// Returns whether the values leave a switch as it is without them: files write what is off, too.
+/// Field::get() cannot tell it of a flag that is translated later.
+bool is_default_of_switch(const Field& field, std::span<const std::string> values) {
+  if (!field.is_switch() || field.default_values.empty()) return false;
+  try {
+    return boolean_value(single_value(values)) == (field.default_values[0] == "true");
+  } catch (const FieldError&) {
+    return false;  // apply_assignments() has reported it
+  }
+}
+
 /// Returns the values of a field after an assignment: a repeatable field appends to the values from
 /// the same source.
 std::vector<std::string> grown(const Assignment& assignment, const void* object,
@@ -198,25 +210,22 @@ void apply_assignments(std::span<const Assignment> assignments, void* object, Pa
     }
     if (std::ranges::count(field.older_names, assignment.spelling) > 0)
       parsed.notes["is an older name of " + field.flag()].push_back(assignment.origin.where);
-    const bool is_flag = assignment.origin.kind == Origin::Kind::flag;  // a file may give false
-    if (!field.note.empty() && (is_flag || !field.is_switch_at_default(object)))
+    if (!field.note.empty() && !is_default_of_switch(field, assignment.values))
       add_notes({{field.note, {assignment.origin.where}}}, parsed.notes);
     parsed.origins[field.name] = assignment.origin;
   }
 }
 
 std::string notes_text(const Notes& notes) {
-  constexpr std::string_view kUseless = "without effect";
-  std::string useless, others;
+  constexpr std::string_view kWithoutEffect = "without effect";
+  std::string without_effect, others;
   for (const auto& [remark, flags] : notes) {
-    const bool is_useless = remark.starts_with(kUseless);
-    const std::size_t begin = remark.find_first_not_of(":, ", is_useless ? kUseless.size() : 0);
-    std::string& text = is_useless ? useless : others;
-    text += is_useless ? "  " : "note: ";
-    for (std::size_t i = 0; i < flags.size(); ++i) text += (i ? ", " : "") + flags[i];
-    text += ": " + remark.substr(begin) + "\n";
+    const bool has_none = remark.starts_with(kWithoutEffect);
+    const std::size_t begin = remark.find_first_not_of(":, ", has_none ? kWithoutEffect.size() : 0);
+    (has_none ? without_effect : others) +=
+        (has_none ? "  " : "note: ") + joined_text(flags) + ": " + remark.substr(begin) + "\n";
   }
-  return (useless.empty() ? "" : "accepted without effect:\n" + useless) + others;
+  return (without_effect.empty() ? "" : "accepted without effect:\n" + without_effect) + others;
 }
 
 void note_unread_fields(const FieldSet& fields, const void* object, ParseResult& parsed) {
@@ -224,7 +233,7 @@ void note_unread_fields(const FieldSet& fields, const void* object, ParseResult&
     if (!parsed.is_set(field.name) || field.read_with.empty()) continue;
     const Field& other = *fields.find_name(field.read_with);
     const std::string value = join_values(other.get(object));
-    if (!value.empty() && std::ranges::count(field.read_with_values, value) == 0)
+    if (!value.empty() && !field.is_read_with(value))
       parsed.notes["without effect with " + other.flag() + " " + value].push_back(
           parsed.origin(field.name).where);
   }
