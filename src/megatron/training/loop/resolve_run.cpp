@@ -139,15 +139,17 @@ void warn_of_padded_vocab_size(const Settings& settings, StartupWarnings& warnin
                out);
 }
 
-/// Warns of routers that cannot learn from the loss of the language model.
-void warn_of_constant_router(const MoeConfig& moe, StartupWarnings& warnings, std::ostream& out) {
-  if (moe.num_experts > 0 && moe.router_topk == 1 && !moe.router_pre_softmax &&
-      moe.router_score_function == RouterScore::softmax &&
-      moe.router_load_balancing_type != std::vector{LoadBalancing::sinkhorn})
-    warnings.add(
-        "the softmax over one selected expert is always 1: the loaded model's routers learn from "
-        "auxiliary losses alone",
-        out);
+/// Refuses new routers that cannot learn from the loss of the language model, and warns of loaded
+/// ones.
+void check_router_gradient(const Settings& settings, bool is_new, StartupWarnings& warnings,
+                           std::ostream& out) {
+  const Problems problems = evaluate(new_router_rules(), settings, {});
+  if (problems.empty()) return;
+  if (is_new) problems.throw_if_any();
+  warnings.add(
+      "the softmax over one selected expert is always 1: the loaded model's routers learn from "
+      "auxiliary losses alone",
+      out);
 }
 
 /// Returns whether training continues with the rotary frequencies that flags give: in a new run,
@@ -254,9 +256,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
   warn_of_padded_vocab_size(settings, warnings, out);
-  if (!source && !settings.checkpoint->load.empty())
-    evaluate(new_router_rules(), settings, {}).throw_if_any();
-  warn_of_constant_router(settings.model->moe, warnings, out);
+  check_router_gradient(settings, !source && !settings.checkpoint->load.empty(), warnings, out);
   resolve_epochs(settings, tokenizer.tokenizer, rank, out);
   resolve_model(settings, run, rank, warnings, out);
   if (!settings.training->skip_train)  // a mistake in it shall end the run here
