@@ -20,8 +20,7 @@ namespace {
 using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
-constexpr std::int64_t kWide = std::int64_t{1} << 24, kLong = std::int64_t{1} << 31,
-                       kMostExperts = 100'000;
+constexpr std::int64_t kLong = std::int64_t{1} << 31;
 
 /// Returns the settings that have a role in the architecture.
 Table settings_of(ArchitectureRole role) {
@@ -119,7 +118,7 @@ void check_experts(const Config& c, const std::string& source) {
   if (moe.num_experts == 0) return;
   for (const auto member : {&MoeConfig::ffn_hidden_size,
                             &MoeConfig::shared_expert_intermediate_size, &MoeConfig::latent_size})
-    check_between(moe, member, 0, kWide, source);
+    check_between(moe, member, 0, kWidest, source);
   check_between(moe, &MoeConfig::router_topk, 1, moe.num_experts, source);
   check_layer_list(moe.layers, c.num_layers, "moe_layers", source);
   for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
@@ -268,15 +267,15 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 }
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
-  check_size(c, &Config::num_layers, 10'000, source);
-  check_size(c, &Config::hidden_size, kWide, source);
-  check_size(c, &Config::num_attention_heads, kWide, source);
+  check_size(c, &Config::num_layers, kMostLayers, source);
+  check_size(c, &Config::hidden_size, kWidest, source);
+  check_size(c, &Config::num_attention_heads, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
-  check_size(full, &Config::ffn_hidden_size, kWide, source);
-  check_size(full, &Config::kv_channels, kWide, source);
-  check_size(full, &Config::num_query_groups, kWide, source);
+  check_size(full, &Config::ffn_hidden_size, kWidest, source);
+  check_size(full, &Config::kv_channels, kWidest, source);
+  check_size(full, &Config::num_query_groups, kWidest, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
     check_size(c, &Config::max_position_embeddings, kLong, source);
   if (full.num_attention_heads % full.num_query_groups != 0) {

@@ -2,6 +2,7 @@
 // checkpoint, compared with another and merged with flags.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,11 @@ bool is_moe_member(std::string_view name);
 /// the member; reading also runs check_sizes().
 Json architecture_to_json(const TransformerConfig& config);
 TransformerConfig architecture_from_json(const Json& json, const std::string& source);
+
+/// The largest numbers of layers and experts, and widths of layers and heads, that check_sizes()
+/// takes.
+inline constexpr std::int64_t kMostLayers = 10'000, kMostExperts = 100'000,
+                              kWidest = std::int64_t{1} << 24;
 
 /// Throws UserError naming `source` when a size is missing, absurd, or not divisible (heads by
 /// groups).

@@ -8,14 +8,13 @@
 #include <string>
 
 #include "megatron/base/json.h"
+#include "megatron/models/architecture.h"
 
 namespace megatron {
 
 /// Reads the fields of one JSON object.
 class ConfigReader {
  public:
-  static constexpr std::int64_t kWidest = std::int64_t{1} << 24;  ///< of layers and heads
-
   ConfigReader(const Json& object, std::string source);
 
   std::string source() const { return object_.place(); }

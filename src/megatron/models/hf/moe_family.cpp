@@ -48,11 +48,10 @@ constexpr std::array kFamilies{
 };
 
 std::int64_t read_num_experts(const ConfigReader& config, const MoeFamily& family) {
-  constexpr std::int64_t kMost = 100'000;
   const std::string own(family.experts_key), other(family.other_experts_key);
   const bool has_other = !other.empty() && config.has(other);
   const std::string& key = has_other && !config.has(own) ? other : own;
-  const std::int64_t count = config.size(key, kMost, family.default_experts);
+  const std::int64_t count = config.size(key, kMostExperts, family.default_experts);
   if (has_other && config.integer(other) != count)
     config.unsupported(other, own + " says " + std::to_string(count));
   return count;
@@ -112,11 +111,11 @@ void read_moe(const ConfigReader& config, const MoeFamily& family, HfConfig& res
   moe.num_experts = read_num_experts(config, family);
   moe.router_topk = config.size("num_experts_per_tok", moe.num_experts, family.default_topk);
   moe.ffn_hidden_size =
-      config.size(std::string(family.width_key), ConfigReader::kWidest,
+      config.size(std::string(family.width_key), kWidest,
                   family.default_width > 0 ? std::optional(family.default_width) : std::nullopt);
   if (family.default_shared_width > 0) {
-    moe.shared_expert_intermediate_size = config.size(
-        "shared_expert_intermediate_size", ConfigReader::kWidest, family.default_shared_width);
+    moe.shared_expert_intermediate_size =
+        config.size("shared_expert_intermediate_size", kWidest, family.default_shared_width);
     moe.shared_expert_gate = true;
   }
   if (family.chooses_layers) {

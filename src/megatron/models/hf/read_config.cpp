@@ -20,8 +20,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostLayers = 10'000;
-
 /// The differences between the configuration classes of the llama kind.
 struct LlamaVariant {
   std::string_view model_type;
@@ -279,8 +277,7 @@ void read_llama_sizes(const ConfigReader& config, const LlamaVariant& kind,
   const std::int64_t default_groups =
       nulled ? model.num_attention_heads
              : kind.default_key_value_heads.value_or(model.num_attention_heads);
-  model.num_query_groups =
-      config.size("num_key_value_heads", ConfigReader::kWidest, default_groups);
+  model.num_query_groups = config.size("num_key_value_heads", kWidest, default_groups);
   if (model.num_attention_heads % model.num_query_groups != 0)
     config.unsupported("num_key_value_heads",
                        "num_attention_heads must be a multiple of it, here " +
