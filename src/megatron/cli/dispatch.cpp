@@ -30,18 +30,22 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOtherNa
 
 }  // namespace
 
-void refuse_command(const std::string& name) {
-  if (const auto reason = absent_command_reason(name); !reason.empty()) {
-    throw UserError(
-        {"'" + name + "'", "this command is not available in this version", std::string(reason)});
-  }
+std::string nearest_command(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
   for (const auto& [other, command] : kOtherNames) names.emplace_back(other);
   const std::string near = nearest_name(name, names);
   const auto other = std::find_if(kOtherNames.begin(), kOtherNames.end(),
                                   [&](const auto& pair) { return pair.first == near; });
-  const std::string meant = other == kOtherNames.end() ? near : std::string(other->second);
+  return other == kOtherNames.end() ? near : std::string(other->second);
+}
+
+void refuse_command(const std::string& name) {
+  if (const auto reason = absent_command_reason(name); !reason.empty()) {
+    throw UserError(
+        {"'" + name + "'", "this command is not available in this version", std::string(reason)});
+  }
+  const std::string meant = nearest_command(name);
   throw UserError(
       {"'" + name + "'", "unknown command",
        meant.empty() ? "see megatron --help" : "did you mean `megatron " + meant + "`?"});

@@ -5,7 +5,6 @@
 #include "megatron/cli/command.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/help.h"
-#include "megatron/config/problems.h"
 #include "megatron/config/reference_docs.h"
 
 namespace megatron {
@@ -79,10 +78,7 @@ int search(const std::string& word) {
       text +=
           (text.empty() ? "" : "\n") + ("megatron " + std::string(command.name)) + ":\n" + found;
   }
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
-  const bool means_command =
-      !nearest_name(word, names).empty() || !absent_command_reason(word).empty();
+  const bool means_command = !nearest_command(word).empty() || !absent_command_reason(word).empty();
   if (text.empty() && means_command) refuse_command(word);
   if (text.empty()) text = "nothing mentions " + word + "; see megatron --help\n";
   std::cout << text;
