@@ -3,6 +3,7 @@
 #include <map>
 #include <string_view>
 
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
@@ -185,14 +186,13 @@ Notes notes_on_flags(Settings settings, const TransformerConfig& flags, const Pa
 
 std::string training_origins(const CheckpointSource& source, const TransformerConfig& merged,
                              const ParseResult& parsed) {
-  std::string text;
-  for (const auto& [member, origin] : source.given_training_fields) {
+  return joined_text(source.given_training_fields, ", ", [&](const auto& one) {
+    const auto& [member, origin] = one;
     const Field& field = *training_members().set().find_name(member);
     const std::string where = given_by(member, parsed);
-    text += (text.empty() ? "" : ", ") + member + ' ' + join_values(field.get(&merged)) + " (" +
-            (where.empty() ? origin : where) + ')';
-  }
-  return text;
+    return member + ' ' + join_values(field.get(&merged)) + " (" +
+           (where.empty() ? origin : where) + ')';
+  });
 }
 
 std::string rotary_differences(const TransformerConfig& checkpoint,

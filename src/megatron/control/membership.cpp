@@ -24,8 +24,8 @@ constexpr std::int64_t kFreeRestarts = 2;
 /// Failures that are this close together are ordered by their exit codes: launchers detect the end
 /// of a rank at slightly different times.
 constexpr milliseconds kSameTime{500};
-/// Multiple of the settle time after which a start waits for no further host. Without it, a host
-/// that rejoins repeatedly would delay the start forever.
+/// A start waits for further hosts at most this multiple of the settle time, so that a host that
+/// rejoins repeatedly does not delay it forever.
 constexpr int kMaxSettleTimes = 4;
 
 /// Orders exit codes by how likely they are the cause: 1 is also that of a rank whose peer is lost.
