@@ -114,7 +114,8 @@ class Words {
 };
 
 template <std::invocable<S> F>
-Piece::Piece(F words) : words_of_([words](S settings) { return Words(words(settings)); }) {}
+Piece::Piece(F words)
+    : words_of_([words = std::move(words)](S settings) { return Words(words(settings)); }) {}
 
 /// What is wrong, and how to mend it. It is not reported if the value of a setting that it mentions
 /// or that is among `reads` could not be read.
