@@ -19,7 +19,8 @@ void parse_command_line(std::string_view input) {
     const ParseResult parsed =
         megatron::parse_command_line(settings_table().set(), words, &settings, "pretrain gpt");
     notes_text(parsed.notes);
-  } catch (const HelpRequested&) {  // --help is a good answer too
+  } catch (const HelpRequested&) {
+    return;  // --help is a good answer too
   }
 }
 
