@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_enums.h"
 
@@ -85,6 +86,13 @@ struct TransformerConfig {
   bool attention_softmax_in_fp32 = false;
   bool apply_query_key_layer_scaling = false;
   std::optional<double> softmax_scale;  ///< default 1/√kv_channels
+
+  /// Returns the kind of a layer, by its 0-based index in the whole model.
+  LayerKind kind(std::int64_t layer) const {
+    return {
+        .feed_forward = moe.has_experts(layer) ? FeedForwardKind::experts : FeedForwardKind::mlp,
+        .window = window_of(layer)};
+  }
 
   bool is_gated() const { return gated_linear_unit; }
   std::int64_t query_groups() const {
