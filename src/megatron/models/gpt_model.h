@@ -1,25 +1,29 @@
-// The GPT model: embedding, transformer block, output layer. Parameter names are Megatron Core's in
-// the Transformer Engine spelling.
+// GPT, and models of one-block layers, as data (model_spec.h). Parameter names are Megatron Core's
+// in the Transformer Engine spelling.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
-#include "megatron/models/language_model.h"
-#include "megatron/models/make_model_options.h"
+#include "megatron/models/model_spec.h"
 
 namespace megatron {
 
-struct Rank;
-struct TransformerConfig;
+/// Returns the blocks of a layer by its kind: attention, then an MLP or experts; or one of them.
+std::vector<BlockSpec> decoder_blocks(const LayerKind& kind);
+/// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own.
+std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments);
 
-/// Declares a GPT, or the pipeline stages of it that `rank` holds. `config` must be resolved and
-/// valid. Bind the parameters, which Module::visit reaches, to a ParamStore before use. When
-/// embedding and tied output layer are on different ranks, both ranks declare the word embeddings
-/// (StageSharing).
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              const MakeModelOptions& options);
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              std::int64_t vocab_pad_multiple = 128);
+ModelSpec gpt_spec(const TransformerConfig& config);
+/// The decoder of --hybrid-layer-pattern. Its last norm is decoder.final_norm, as in
+/// megatron-core's HybridStack.
+ModelSpec hybrid_spec(const TransformerConfig& config);
+
+/// Declares a GPT as make_model() does.
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      const MakeModelOptions& options);
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      std::int64_t vocab_pad_multiple = 128);
 
 }  // namespace megatron

@@ -1,0 +1,60 @@
+// A model as data: stacks of layers, what makes the rows that each begins with, and the heads on
+// the rows of the last. A family of models is a function from a configuration to this.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "megatron/config/transformer_config.h"
+#include "megatron/models/make_model_options.h"
+#include "megatron/models/model.h"
+#include "megatron/nn/head.h"
+#include "megatron/nn/input.h"
+#include "megatron/nn/layer_spec.h"
+#include "megatron/params/parameter.h"
+
+namespace megatron {
+
+struct Rank;
+
+/// What an input or a head is constructed with. `config` and `rank` must outlive the model.
+struct PartArguments {
+  Module* parent;
+  const TransformerConfig& config;
+  const Rank& rank;
+  std::int64_t vocab_pad_multiple = 128;
+  /// The ranks with an input or a head. Those that declare a weight under the same name, as tied
+  /// embeddings, share it.
+  StageHolders ends = {};
+};
+
+/// Consecutive layers of the model under one name.
+struct StackSpec {
+  std::string name = "decoder";  ///< path of its layers
+  TransformerConfig config;      ///< of its layers, by their index in the stack
+  TransformerLayerSpec layers;
+  bool causal = true;            ///< attention reads no later positions
+  std::int64_t num_streams = 1;  ///< n > 1: the residual is [s, b, n, h]
+  std::function<std::unique_ptr<Input>(const PartArguments&)> input;
+};
+
+/// A model computes its stacks one after another. What a stack but the last returns is published
+/// under its name (ForwardContext::published()) for the layers of later ones.
+struct ModelSpec {
+  std::vector<StackSpec> stacks;
+  std::vector<std::function<std::unique_ptr<Head>(const PartArguments&)>> heads;
+  Objective objective = {};
+};
+
+/// Declares the model, or the pipeline stages of it that `rank` holds. Bind the parameters, which
+/// Module::visit reaches, to a ParamStore before use. `config` must be resolved and valid; it
+/// describes the model as a whole.
+std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
+                                  const MakeModelOptions& options);
+
+}  // namespace megatron

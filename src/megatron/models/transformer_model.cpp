@@ -1,0 +1,289 @@
+// The one model class: it runs a ModelSpec on the pipeline stages that a rank holds.
+// b samples, s positions, h hidden channels, v vocabulary.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/config/transformer_enums.h"
+#include "megatron/models/model_part.h"
+#include "megatron/models/model_spec.h"
+#include "megatron/nn/moe/moe_layer.h"
+#include "megatron/nn/transformer_layer.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/rotary.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+namespace {
+
+/// What a pipeline stage computes of a stack.
+struct StackPart {
+  std::size_t stack = 0;
+  bool has_input = false;  ///< the stack begins here
+  std::int64_t begin = 0;  ///< index of the first layer among this rank's layers of the stack
+  std::int64_t num_layers = 0;
+  bool has_end = false;  ///< the stack ends here, with its final norm
+};
+
+/// The modules of a stack on this rank.
+struct Stack {
+  std::unique_ptr<Input> input;
+  std::unique_ptr<TransformerBlock> block;
+  std::optional<RotaryFrequencies> rotary;
+};
+
+class TransformerModel : public Model {
+ public:
+  TransformerModel(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
+                   const MakeModelOptions& options)
+      : Model(nullptr, ""),
+        config_(config),
+        rank_(rank),
+        spec_(std::move(spec)),
+        part_(model_part(
+            options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers),
+            options.layout != nullptr ? rank.pp.rank : 0)),
+        dtype_(options.dtype),
+        offload_store_(options.offload_store),
+        smallest_offloaded_(
+            options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
+    set_objective(spec_.objective);
+    std::vector<std::vector<std::int64_t>> layers(spec_.stacks.size());
+    for (const ModelChunk& chunk : part_.chunks) chunks_.push_back(parts_of(chunk, layers));
+    for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
+      stacks_.push_back(make_stack(i, layers[i], options));
+    if (!part_.has_output) return;
+    for (const auto& make_head : spec_.heads)
+      heads_.push_back(make_head(arguments(config_, options)));
+  }
+
+  const TransformerConfig& config() const override { return config_; }
+  std::int64_t num_chunks() const override { return std::ssize(chunks_); }
+
+  std::vector<Module*> units() override {
+    std::vector<Module*> units;
+    for (const Stack& stack : stacks_) {
+      if (stack.input) units.push_back(stack.input.get());
+      for (Module* unit : stack.block->units()) units.push_back(unit);
+    }
+    return units;
+  }
+
+  std::vector<Module*> layers() override {
+    std::vector<Module*> layers;
+    for (const Stack& stack : stacks_)
+      for (Module* layer : stack.block->layers()) layers.push_back(layer);
+    return layers;
+  }
+
+  std::vector<MoeLayer*> moe_layers() override {
+    std::vector<MoeLayer*> layers;
+    for (const Stack& stack : stacks_)
+      for (MoeLayer* layer : stack.block->moe_layers()) layers.push_back(layer);
+    return layers;
+  }
+
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
+    if (!this->chunk(chunk).receives_hidden) return {};
+    return {hidden_spec(this->chunk(chunk).stage.first_layer, pass)};
+  }
+
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
+    const ModelChunk& own = this->chunk(chunk);
+    if (!own.sends_hidden) return {};
+    return {hidden_spec(own.stage.first_layer + own.stage.num_layers, pass)};
+  }
+
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
+    const ModelChunk& own = this->chunk(chunk);
+    if (own.is_empty()) return {};
+    MEGATRON_CHECK(in.size() == (own.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
+                   " activations instead of ", int(own.receives_hidden));
+    ForwardContext context = forward_context(pass, config_, rank_);
+    context.hooks = unit_hooks_;
+    const at::Tensor positions = position_ids(pass).to(rank_.device);
+    at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
+    for (const StackPart& part : chunks_[static_cast<std::size_t>(chunk)])
+      hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+    if (!own.stage.has_output) return {.activations = {hidden_sbh}};
+    return output(hidden_sbh, pass, context);
+  }
+
+ private:
+  const ModelChunk& chunk(std::int64_t index) const {
+    return part_.chunks[static_cast<std::size_t>(index)];
+  }
+
+  /// Returns what a chunk has of each stack, and appends its layers, by their index in the stack,
+  /// to those of this rank.
+  std::vector<StackPart> parts_of(const ModelChunk& chunk,
+                                  std::vector<std::vector<std::int64_t>>& layers) const {
+    std::vector<StackPart> parts;
+    const std::int64_t first = chunk.stage.first_layer, last = first + chunk.stage.num_layers;
+    std::int64_t begin = 0;
+    for (std::size_t i = 0; i < spec_.stacks.size(); ++i) {
+      const std::int64_t end = begin + spec_.stacks[i].config.num_layers;
+      const std::int64_t from = std::max(first, begin), to = std::max(from, std::min(last, end));
+      const bool is_first = i == 0, is_last = i + 1 == spec_.stacks.size();
+      const StackPart part{
+          .stack = i,
+          .has_input = is_first ? chunk.stage.has_embedding : from == begin && to > from,
+          .begin = std::ssize(layers[i]),
+          .num_layers = to - from,
+          .has_end = is_last ? chunk.stage.has_output : to == end && to > from};
+      for (std::int64_t layer = from; layer < to; ++layer) layers[i].push_back(layer - begin);
+      if (part.has_input || part.num_layers > 0 || part.has_end) parts.push_back(part);
+      begin = end;
+    }
+    return parts;
+  }
+
+  PartArguments arguments(const TransformerConfig& config, const MakeModelOptions& options) {
+    return {.parent = this,
+            .config = config,
+            .rank = rank_,
+            .vocab_pad_multiple = options.vocab_pad_multiple,
+            .ends = part_.ends};
+  }
+
+  Stack make_stack(std::size_t index, const std::vector<std::int64_t>& layers,
+                   const MakeModelOptions& options) {
+    const StackSpec& spec = spec_.stacks[index];
+    const auto has = [&](bool StackPart::*member) {
+      return std::ranges::any_of(chunks_, [&](const std::vector<StackPart>& parts) {
+        return std::ranges::any_of(
+            parts, [&](const StackPart& part) { return part.stack == index && part.*member; });
+      });
+    };
+    Stack stack;
+    if (has(&StackPart::has_input)) stack.input = spec.input(arguments(spec.config, options));
+    stack.block =
+        std::make_unique<TransformerBlock>(this, spec.name, spec.layers,
+                                           LayerArguments{.config = spec.config,
+                                                          .rank = rank_,
+                                                          .causal = spec.causal,
+                                                          .activations = options.activations},
+                                           layers, has(&StackPart::has_end));
+    const auto type = spec.config.position_embedding_type;
+    if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
+      stack.rotary = rotary_frequencies(spec.config);
+    return stack;
+  }
+
+  at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
+                      const at::Tensor& positions, ForwardContext& context) {
+    Stack& stack = stacks_[part.stack];
+    context.rotary_cos = context.rotary_sin = {};
+    if (stack.rotary)
+      std::tie(context.rotary_cos, context.rotary_sin) =
+          tables(*stack.rotary, positions.t().reshape({-1}));
+    if (part.has_input)
+      hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
+        return stack.input->forward(pass.microbatch, positions, context);
+      });
+    std::optional<OffloadPass> offload;
+    if (offload_store_ != nullptr && context.training)
+      context.offload = &offload.emplace(*offload_store_, offload_options(context));
+    hidden_sbh = stack.block->forward(hidden_sbh, context, part.begin, part.num_layers);
+    context.offload = nullptr;
+    return part.has_end ? stack.block->finish(hidden_sbh, context) : hidden_sbh;
+  }
+
+  /// Returns what a pass wants of the last stage.
+  StageOutput output(const at::Tensor& hidden_sbh, const Pass& pass,
+                     const ForwardContext& context) const {
+    const auto loss = [&] {
+      std::vector<const Head*> heads;
+      for (const auto& head : heads_) heads.push_back(head.get());
+      return sum_of_heads(heads, hidden_sbh, pass.microbatch, context,
+                          announced_gradient(pass.microbatch));
+    };
+    switch (pass.wants) {
+      case Wants::loss: {
+        StepOutput output = loss();
+        notify_op(unit_hooks_, *this, "loss", output.root);
+        return {.loss = std::move(output)};
+      }
+      case Wants::token_losses:
+        return {.result = loss().token_losses.to(at::kFloat)};
+      case Wants::last_logits:
+        return {.result = heads_.front()
+                              ->logits(last_rows(hidden_sbh, pass.microbatch))
+                              .reshape({-1, config_.vocab_size})};
+      case Wants::logits:
+        return {.result = heads_.front()->logits(hidden_sbh)};
+      case Wants::hidden:
+        return {.result = hidden_sbh.transpose(0, 1).to(at::kFloat)};
+    }
+    throw InternalError("a pass wants nothing");
+  }
+
+  OffloadPass::Options offload_options(const ForwardContext& context) const {
+    return {.min_elements = smallest_offloaded_,
+            .shared = {context.rotary_cos, context.rotary_sin, context.document_ids,
+                       context.sample_ordinals, context.row_positions.each,
+                       context.row_positions.sequences, context.row_positions.ordinals,
+                       context.row_positions.padding}};
+  }
+
+  /// On a rank with the whole model, backward follows forward immediately.
+  LossGradient announced_gradient(const Microbatch& microbatch) const {
+    if (!microbatch.has("loss_gradient")) return {};
+    return {.value = microbatch.at("loss_gradient"),
+            .accumulates_in_forward =
+                part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
+  }
+
+  /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
+  std::pair<at::Tensor, at::Tensor> tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
+    if (rotary.inverse.device() != positions.device())
+      rotary.inverse = rotary.inverse.to(positions.device());
+    const RotaryTables result = rotary_tables(rotary, positions, compute_type(params_dtype()));
+    return {result.cos, result.sin};
+  }
+
+  /// Returns the dtype of the model's weights.
+  c10::ScalarType params_dtype() {
+    const std::vector<Parameter*> parameters = declared_parameters(*this);
+    return parameters.empty() ? dtype_ : parameters.front()->dtype();
+  }
+
+  /// Returns the shape of the hidden rows before layer `layer` of the model; with sequence
+  /// parallelism, of this rank's slice.
+  ActivationSpec hidden_spec(std::int64_t layer, const Pass& pass) const {
+    const at::Tensor& tokens = pass.microbatch.at("tokens");
+    std::vector<std::int64_t> shape{tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1),
+                                    tokens.size(0)};
+    const StackSpec& stack = stack_of(layer);
+    if (stack.num_streams > 1) shape.push_back(stack.num_streams);
+    shape.push_back(stack.config.hidden_size);
+    return {"hidden", std::move(shape),
+            stack.config.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
+  }
+
+  const TransformerConfig config_;
+  const Rank rank_;
+  const ModelSpec spec_;
+  const ModelPart part_;
+  std::vector<std::vector<StackPart>> chunks_;
+  std::vector<Stack> stacks_;
+  std::vector<std::unique_ptr<Head>> heads_;
+  const c10::ScalarType dtype_;
+  OffloadStore* const offload_store_;  ///< null: activations stay
+  const std::int64_t smallest_offloaded_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
+                                  const MakeModelOptions& options) {
+  MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
+                     config.kv_channels > 0 && config.ffn_hidden_size > 0,
+                 "the config is not resolved: ", config.num_layers, " layers, hidden size ",
+                 config.hidden_size, ", ffn_hidden_size ", config.ffn_hidden_size);
+  return std::make_unique<TransformerModel>(std::move(spec), config, rank, options);
+}
+
+}  // namespace megatron
