@@ -27,17 +27,15 @@
 namespace megatron {
 namespace {
 
-TransformerLayerSpec gpt_layer_spec() {
-  return {
-      .self_attention = [](Module* parent,
-                           const LayerArguments& arguments) -> std::unique_ptr<Mixer> {
-        return std::make_unique<SelfAttention>(parent, "self_attention", arguments);
-      },
-      .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
-        if (arguments.config.moe.has_experts(arguments.layer_index))
-          return std::make_unique<MoeLayer>(parent, "mlp", arguments);
-        return std::make_unique<Mlp>(parent, "mlp", arguments);
-      }};
+std::vector<BlockSpec> gpt_blocks(const LayerKind& kind) {
+  return {{.name = "self_attention",
+           .site = "self_attn_bda",
+           .post_norm = "post_self_attn_layernorm",
+           .make = make_sublayer<SelfAttention>},
+          {.name = "mlp",
+           .site = "mlp_bda",
+           .post_norm = "post_mlp_layernorm",
+           .make = kind.has_experts() ? make_sublayer<MoeLayer> : make_sublayer<Mlp>}};
 }
 
 class GptModel : public LanguageModel {
@@ -50,7 +48,8 @@ class GptModel : public LanguageModel {
         part_(std::move(part)),
         dtype_(options.dtype),
         offload_store_(options.offload_store),
-        smallest_offloaded_(options.offload != nullptr ? options.offload->min_elements : 0) {
+        smallest_offloaded_(
+            options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
     const bool is_shared =
         !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
     const auto shared = [&](StageSharing sharing) {
@@ -59,12 +58,10 @@ class GptModel : public LanguageModel {
     };
     if (part_.has_embedding)
       embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
-    decoder_.emplace(this, "decoder", gpt_layer_spec(),
-                     LayerArguments{.config = config_,
-                                    .rank = rank_,
-                                    .recompute = options.recompute,
-                                    .offload = options.offload},
-                     part_.layers, part_.has_output);
+    decoder_.emplace(
+        this, "decoder", TransformerLayerSpec{.blocks = gpt_blocks},
+        LayerArguments{.config = config_, .rank = rank_, .activations = options.activations},
+        part_.layers, part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
       output_layer_.emplace(this, "output_layer",
                             output_weight_spec(config_, options.vocab_pad_multiple), rank_);

@@ -1,97 +1,101 @@
 #include "megatron/nn/transformer_layer.h"
 
+#include <ATen/TensorOperators.h>
+
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/recomputed_block.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/recomputed_outputs.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
 
-LayerArguments with_norm_placement(LayerArguments arguments) {
-  arguments.has_input_norm = arguments.config.norm_placement == NormPlacement::pre;
-  return arguments;
-}
-
-std::unique_ptr<Norm> post_norm(Module* parent, std::string_view name,
-                                const LayerArguments& arguments) {
-  if (arguments.config.norm_placement == NormPlacement::pre) return nullptr;
-  return std::make_unique<Norm>(parent, name, arguments.config, arguments.config.hidden_size,
-                                arguments.rank);
+void observe_norm(const ForwardContext& context, const NormWeights& norm, const SumAndNorm& sums) {
+  if (norm.weight != nullptr) observe(context, *norm.owner, norm.op, sums.normalised);
 }
 
 }  // namespace
 
 TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
-                                   const TransformerLayerSpec& spec,
-                                   const LayerArguments& arguments)
-    : Module(parent, name),
-      config_(arguments.config),
-      recompute_(arguments.layer_recompute()),
-      offload_(arguments.layer_offload()),
-      self_attention_(spec.self_attention(this, with_norm_placement(arguments))),
-      post_self_attn_layernorm_(post_norm(this, "post_self_attn_layernorm", arguments)),
-      mlp_(spec.mlp(this, with_norm_placement(arguments))),
-      post_mlp_layernorm_(post_norm(this, "post_mlp_layernorm", arguments)) {}
+                                   const TransformerLayerSpec& spec, LayerArguments arguments)
+    : Module(parent, name), config_(arguments.config), policy_(arguments.policy()) {
+  arguments.has_input_norm = config_.norm_placement == NormPlacement::pre;
+  for (const BlockSpec& block : spec.blocks(config_.kind(arguments.layer_index))) {
+    blocks_.push_back({.sublayer = block.make(this, block.name, arguments),
+                       .site = std::string(block.site),
+                       .residual_scale = block.residual_scale});
+    if (!arguments.has_input_norm)
+      blocks_.back().post_norm = std::make_unique<Norm>(this, block.post_norm, config_,
+                                                        config_.hidden_size, arguments.rank);
+  }
+}
 
-SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNorm& input,
-                                          std::string_view site, const Norm* post_norm,
-                                          const NormWeights& next_norm,
-                                          const ForwardContext& context) const {
-  const at::Tensor& residual =
-      config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
-  SumAndNorm both =
-      dropout_add_norm(residual, out, context.dropout(path(), site, config_.hidden_dropout),
-                       post_norm != nullptr ? post_norm->weights() : next_norm);
-  notify_op(context.hooks, *this, site, both.sum);
-  if (post_norm == nullptr) return both;
-  notify_op(context.hooks, *post_norm, "", both.normalised);
-  return {both.normalised, both.normalised};
+MoeLayer* TransformerLayer::moe_layer() {
+  for (const Block& block : blocks_)
+    if (MoeLayer* moe = block.sublayer->moe_layer()) return moe;
+  return nullptr;
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  if (context.replay != nullptr) return forward_blocks(hidden_sbh, context);
+  if (context.replay != nullptr || !policy_.has_parts()) return run_blocks(hidden_sbh, context);
   RecomputedOutputs norms;
-  const SavedTensorHooksScope scope(recompute_.layernorm ? &norms : nullptr);
-  if (context.offload == nullptr || !offload_.any() || offload_.whole)
-    return forward_blocks(hidden_sbh, context);
-  OffloadedLayer offloaded(*context.offload);
+  const bool recomputes_norms = policy_.recomputed.contains(LayerNode::layernorm);
+  const SavedTensorHooksScope scope(recomputes_norms ? &norms : nullptr);
+  std::optional<OffloadedLayer> offloaded;
   ForwardContext own = context;
-  own.offloaded_parts = &offload_;
-  own.offloaded_layer = &offloaded;
-  return forward_blocks(hidden_sbh, own);
+  own.policy = &policy_;
+  if (context.offload != nullptr && !policy_.offloaded.empty() && !policy_.offload)
+    own.offloaded_layer = &offloaded.emplace(*context.offload);
+  return run_blocks(hidden_sbh, own);
 }
 
-at::Tensor TransformerLayer::forward_mlp(const at::Tensor& input_sbh,
-                                         const ForwardContext& context) {
-  const bool is_dense = mlp_->moe_layer() == nullptr;
-  const bool recomputes = is_dense ? recompute_.mlp : recompute_.moe;
-  const SavedTensorHooksScope scope(is_dense ? context.offload_of(&LayerOffload::mlp) : nullptr);
-  if (!recomputes || context.replay != nullptr) return mlp_->forward(input_sbh, context);
-  return recomputed_block(
-      input_sbh, context,
-      [this](const at::Tensor& x, const ForwardContext& own) { return mlp_->forward(x, own); });
+at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
+                                        const ForwardContext& context) const {
+  SumAndNorm stream = read_stream(hidden_sbh, context);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const at::Tensor out = run_node(
+        context, blocks_[i].sublayer->nodes().block, stream.normalised,
+        [sublayer = blocks_[i].sublayer.get()](const at::Tensor& x, const ForwardContext& own) {
+          return sublayer->forward(x, own);
+        });
+    stream = add_residual(i, out, stream, context);
+  }
+  return stream.sum;
 }
 
-at::Tensor TransformerLayer::forward_blocks(const at::Tensor& hidden_sbh,
-                                            const ForwardContext& context) {
-  const SumAndNorm input = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::attn_norm));
-    return norm_with_residual(hidden_sbh, self_attention_->input_norm());
-  }();
-  const at::Tensor attention = self_attention_->forward(input.normalised, context);
-  const SumAndNorm attended = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::mlp_norm));
-    return add_residual(attention, input, "self_attn_bda", post_self_attn_layernorm_.get(),
-                        mlp_->input_norm(), context);
-  }();
-  return add_residual(forward_mlp(attended.normalised, context), attended, "mlp_bda",
-                      post_mlp_layernorm_.get(), {}, context)
-      .sum;
+SumAndNorm TransformerLayer::read_stream(const at::Tensor& hidden_sbh,
+                                         const ForwardContext& context) const {
+  const Sublayer& first = *blocks_.front().sublayer;
+  const NormWeights norm = first.input_norm();
+  const SumAndNorm stream =
+      run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
+  observe_norm(context, norm, stream);
+  return stream;
+}
+
+SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& out,
+                                          const SumAndNorm& stream,
+                                          const ForwardContext& context) const {
+  const Block& block = blocks_[i];
+  const Sublayer* next = i + 1 < blocks_.size() ? blocks_[i + 1].sublayer.get() : nullptr;
+  const NormWeights norm = block.post_norm   ? block.post_norm->weights()
+                           : next != nullptr ? next->input_norm()
+                                             : NormWeights{};
+  const at::Tensor& residual =
+      config_.apply_residual_connection_post_layernorm ? stream.normalised : stream.sum;
+  const LayerNode node = next != nullptr ? next->nodes().norm : LayerNode::none;
+  const SumAndNorm sums = run_node(context, node, [&] {
+    return dropout_add_norm(residual, block.residual_scale == 1 ? out : out * block.residual_scale,
+                            context.dropout(path(), block.site, config_.hidden_dropout), norm);
+  });
+  observe(context, *this, block.site, sums.sum);
+  observe_norm(context, norm, sums);
+  return block.post_norm ? SumAndNorm{sums.normalised, sums.normalised} : sums;
 }
 
 TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
@@ -100,8 +104,8 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
                                    const std::vector<std::int64_t>& layers, bool has_final_norm)
     : Module(parent, name),
       rank_(arguments.rank),
-      distributes_saved_activations_(arguments.recompute != nullptr &&
-                                     arguments.recompute->distributes_saved_activations) {
+      distributes_saved_activations_(arguments.activations != nullptr &&
+                                     arguments.activations->distributes_saved_activations) {
   LayerArguments own = arguments;
   for (const std::int64_t layer : layers) {
     own.layer_index = layer;
@@ -110,8 +114,8 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
   }
   const TransformerConfig& config = arguments.config;
   if (has_final_norm && config.norm_placement == NormPlacement::pre)
-    final_layernorm_ =
-        std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, arguments.rank);
+    final_norm_ =
+        std::make_unique<Norm>(this, spec.final_norm, config, config.hidden_size, arguments.rank);
 }
 
 std::vector<Module*> TransformerBlock::layers() const {
@@ -122,7 +126,7 @@ std::vector<Module*> TransformerBlock::layers() const {
 
 std::vector<Module*> TransformerBlock::units() const {
   std::vector<Module*> units = layers();
-  if (final_layernorm_) units.push_back(final_layernorm_.get());
+  if (final_norm_) units.push_back(final_norm_.get());
   return units;
 }
 
@@ -136,12 +140,12 @@ std::vector<MoeLayer*> TransformerBlock::moe_layers() const {
 
 std::int64_t TransformerBlock::end_of_group(std::int64_t begin, std::int64_t end,
                                             bool recomputes_all) const {
-  const auto group = [&](std::int64_t i) {
-    return layers_[static_cast<std::size_t>(i)]->recompute_group();
+  const auto policy = [&](std::int64_t i) {
+    return layers_[static_cast<std::size_t>(i)]->policy();
   };
-  if (group(begin) == 0) return recomputes_all ? begin + 1 : begin;
+  if (!policy(begin).full) return recomputes_all ? begin + 1 : begin;
   std::int64_t last = begin + 1;
-  while (last < end && group(last) == group(begin)) ++last;
+  while (last < end && policy(last).full && policy(last).joins_previous) ++last;
   return last;
 }
 
@@ -154,7 +158,7 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
     const std::int64_t group_end = end_of_group(begin, end, context.recomputes_all_layers);
     // In front of the hooks of a recomputation, which keep the input of the first layer.
     std::optional<OffloadedLayer> offloaded;
-    if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->is_offloaded())
+    if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->policy().offload)
       offloaded.emplace(*context.offload);
     const SavedTensorHooksScope scope(offloaded ? &*offloaded : nullptr);
     if (group_end == begin) {
@@ -183,12 +187,11 @@ at::Tensor TransformerBlock::run_layers(at::Tensor hidden_sbh, const ForwardCont
 
 at::Tensor TransformerBlock::finish(const at::Tensor& hidden_sbh,
                                     const ForwardContext& context) const {
-  if (!final_layernorm_) return hidden_sbh;
-  const at::Tensor normalised =
-      run_unit(context.hooks, *final_layernorm_, hidden_sbh,
-               [&](const at::Tensor& x) { return final_layernorm_->forward(x); });
-  notify_op(context.hooks, *final_layernorm_, "", normalised);
-  return normalised;
+  if (!final_norm_) return hidden_sbh;
+  return run_node(context, {*final_norm_}, [&] {
+    return run_unit(context.hooks, *final_norm_, hidden_sbh,
+                    [&](const at::Tensor& x) { return final_norm_->forward(x); });
+  });
 }
 
 }  // namespace megatron

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/nn/recomputed_block.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
@@ -58,14 +58,13 @@ RoutingSpan routing_span(const at::Tensor& input_sbh, const ForwardContext& cont
 }  // namespace
 
 MoeLayer::MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : FeedForward(parent, name),
+    : Sublayer(parent, name, {.norm = LayerNode::mlp_norm, .block = LayerNode::moe}),
       config_(arguments.config),
       rank_(arguments.rank),
       index_(arguments.layer_index),
       router_(this, arguments),
       experts_(this, arguments, expert_width(config_)),
-      dispatcher_(config_.moe, rank_),
-      recomputes_shared_experts_(arguments.layer_recompute().shared_experts) {
+      dispatcher_(config_.moe, rank_) {
   if (arguments.has_input_norm)
     pre_mlp_layernorm_.emplace(parent, "pre_mlp_layernorm", config_, config_.hidden_size, rank_);
   if (config_.moe.latent_size > 0) latent_.emplace(this, arguments);
@@ -82,18 +81,7 @@ NormWeights MoeLayer::input_norm() const {
                             : NormWeights{.options = norm_options(config_)};
 }
 
-at::Tensor MoeLayer::forward_shared_experts(const at::Tensor& input_sbh,
-                                            const ForwardContext& context) {
-  if (!recomputes_shared_experts_ || context.replay != nullptr)
-    return shared_experts_->forward(input_sbh, context);
-  return recomputed_block(input_sbh, context,
-                          [this](const at::Tensor& x, const ForwardContext& own) {
-                            return shared_experts_->forward(x, own);
-                          });
-}
-
 at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  if (pre_mlp_layernorm_) notify_op(context.hooks, *pre_mlp_layernorm_, "", input_sbh);
   const bool splits = splits_rows(context, rank_);
   const at::Tensor own_sbh =
       splits ? scatter_replicated_sequence(input_sbh, rank_.tp, "tokens") : input_sbh;
@@ -101,7 +89,11 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
   const auto compute_shared = [&] {
-    return shared_experts_ ? forward_shared_experts(input_sbh, context) : at::Tensor();
+    if (!shared_experts_) return at::Tensor();
+    return run_node(context, LayerNode::shared_experts, input_sbh,
+                    [this](const at::Tensor& x, const ForwardContext& own) {
+                      return shared_experts_->forward(x, own);
+                    });
   };
   const bool overlaps = config_.moe.shared_expert_overlap;
   at::Tensor shared = overlaps ? at::Tensor() : compute_shared();
@@ -123,7 +115,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   if (latent_) y = latent_->up(y);
   y = y.view(own_sbh.sizes());
   if (splits) y = gather_replicated_sequence(y, input_sbh.size(0), rank_.tp, "tokens");
-  notify_op(context.hooks, experts_, "", y);
+  observe(context, experts_, "", y);
   return shared.defined() ? y + shared : y;
 }
 

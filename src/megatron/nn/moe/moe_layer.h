@@ -20,7 +20,7 @@ namespace megatron {
 struct TransformerConfig;
 
 /// The block of a layer with experts. Its norm is the layer's pre_mlp_layernorm.
-class MoeLayer : public FeedForward {
+class MoeLayer : public Sublayer {
  public:
   /// `parent` is the transformer layer.
   MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments);
@@ -36,8 +36,6 @@ class MoeLayer : public FeedForward {
   Experts& experts() { return experts_; }
 
  private:
-  at::Tensor forward_shared_experts(const at::Tensor& input_sbh, const ForwardContext& context);
-
   const TransformerConfig& config_;
   const Rank& rank_;
   const std::int64_t index_;
@@ -47,7 +45,6 @@ class MoeLayer : public FeedForward {
   Experts experts_;
   std::optional<SharedExperts> shared_experts_;
   TokenDispatcher dispatcher_;
-  const bool recomputes_shared_experts_;
 };
 
 }  // namespace megatron
