@@ -1,9 +1,8 @@
 // Reads and writes activation plans as texts.
-#include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
 
+#include "megatron/base/words.h"
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/size_limits.h"
 
@@ -20,46 +19,37 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   }
 }
 
-/// Adds what a word names to a policy. Returns what is wrong with the word, or nothing.
-std::string read_word(std::string_view word, LayerPolicy& policy) {
-  const auto& rows = layer_nodes();
-  const auto* const row = std::ranges::find_if(rows, [&](const LayerNodeRow& row) {
-    return row.name == word && (row.uses & kRecomputed) != 0;
-  });
-  bool is_new = false;
-  if (word == "full") {
-    is_new = !std::exchange(policy.full, true);
-  } else if (word == "offload") {
-    is_new = !std::exchange(policy.offload, true);
-  } else if (row != rows.end()) {
-    is_new = policy.recomputed.insert(row->node);
-  } else if (word == "none") {
-    return "'none' cannot be combined with other words";
-  } else {
-    std::string names = "none, full";
-    for (const std::string& name : node_names(kRecomputed)) names += ", " + name;
-    return "'" + std::string(word) + "' is not one of " + names + ", offload";
-  }
-  return is_new ? "" : "'" + std::string(word) + "' is given twice";
+/// Returns the words of policies except none.
+std::vector<std::string> policy_words() {
+  std::vector<std::string> words = node_names(kRecomputed);
+  words.insert(words.begin(), "full");
+  words.emplace_back("offload");
+  return words;
+}
+
+/// Returns a policy with what a word names; the same policy if it has that, or the word names
+/// nothing.
+LayerPolicy with(LayerPolicy policy, const std::string& word) {
+  policy.full = policy.full || word == "full";
+  policy.offload = policy.offload || word == "offload";
+  policy.recomputed |= named_nodes({word}, kRecomputed);
+  return policy;
 }
 
 /// Reads a policy. Returns what is wrong with the text, or nothing.
 std::string read_policy(std::string_view text, LayerPolicy& policy) {
   if (text == "none") return {};
-  for (const std::string_view word : split(text, '+')) {
-    std::string mistake = read_word(word, policy);
-    if (!mistake.empty()) return mistake;
+  for (const std::string_view part : split(text, '+')) {
+    const std::string word(part);
+    if (word == "none") return "'none' cannot be combined with other words";
+    if (with({}, word) == LayerPolicy{})
+      return "'" + word + "' is not one of none, " + joined_text(policy_words());
+    if (with(policy, word) == policy) return "'" + word + "' is given twice";
+    policy = with(policy, word);
   }
   if (policy.full && !policy.recomputed.empty())
     return "'" + std::string(text) + "' names parts of a layer that full recomputes anyway";
   return {};
-}
-
-std::optional<std::int64_t> parse_count(std::string_view text) {
-  std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size() || count < 1) return std::nullopt;
-  return count;
 }
 
 /// Reads one item of a plan. Returns what is wrong with it, or nothing.
@@ -70,8 +60,9 @@ std::string read_item(std::string_view item, std::vector<LayerPolicy>& layers) {
   std::string mistake = read_policy(item.substr(0, star), policy);
   if (!mistake.empty()) return mistake;
   std::optional<std::int64_t> count = 1;
-  if (star != std::string_view::npos) count = parse_count(item.substr(star + 1));
-  if (!count) return "'" + std::string(item.substr(star + 1)) + "' is not a number of layers";
+  if (star != std::string_view::npos) count = exact_number<std::int64_t>(item.substr(star + 1));
+  if (!count || *count < 1)
+    return "'" + std::string(item.substr(star + 1)) + "' is not a number of layers";
   if (*count > kMaxLayers - std::ssize(layers))
     return "makes more than " + std::to_string(kMaxLayers) + " layers";
   layers.insert(layers.end(), static_cast<std::size_t>(*count), policy);
@@ -92,14 +83,9 @@ std::string read_plan(const std::string& text, std::vector<LayerPolicy>& layers)
 }  // namespace
 
 std::string policy_text(const LayerPolicy& policy) {
-  std::string text;
-  const auto add = [&](bool has, std::string_view word) {
-    if (has) text += (text.empty() ? "" : "+") + std::string(word);
-  };
-  add(policy.full, "full");
-  for (const LayerNodeRow& row : layer_nodes()) add(policy.recomputed.contains(row.node), row.name);
-  add(policy.offload, "offload");
-  return text.empty() ? "none" : text;
+  std::vector<std::string> words = policy_words();
+  std::erase_if(words, [&](const std::string& word) { return with(policy, word) != policy; });
+  return words.empty() ? "none" : joined_text(words, "+");
 }
 
 std::string activation_plan_text(const std::vector<LayerPolicy>& layers) {

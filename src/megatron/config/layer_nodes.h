@@ -2,7 +2,7 @@
 // layers and the planner know them by the same names, from one table.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -13,8 +13,9 @@
 
 namespace megatron {
 
+/// The parts that flags name; `none` stands for any other.
 enum class LayerNode : std::uint8_t {
-  none,  ///< a part that no flag names
+  none,
   attn_norm,
   qkv_linear,
   core_attn,
@@ -28,7 +29,6 @@ enum class LayerNode : std::uint8_t {
   shared_experts
 };
 
-/// A set of nodes.
 class NodeSet {
  public:
   constexpr NodeSet() = default;
@@ -37,12 +37,8 @@ class NodeSet {
   }
   constexpr bool contains(LayerNode node) const { return (bits_ & bit(node)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
-  /// Returns whether the node is new to the set.
-  constexpr bool insert(LayerNode node) {
-    const bool is_new = !contains(node);
-    bits_ |= bit(node);
-    return is_new;
-  }
+  constexpr void insert(LayerNode node) { bits_ |= bit(node); }
+  constexpr NodeSet& operator|=(NodeSet other) { return bits_ |= other.bits_, *this; }
   constexpr NodeSet& operator&=(NodeSet other) { return bits_ &= other.bits_, *this; }
   bool operator==(const NodeSet&) const = default;
 
@@ -51,28 +47,55 @@ class NodeSet {
   std::uint32_t bits_ = 0;
 };
 
-/// What can be done to a node, as bits.
-enum NodeUse : unsigned {
-  kRecomputed = 1,         ///< --recompute-modules: layers can recompute it
-  kOffloaded = 2,          ///< --offload-modules: layers can offload what it keeps
-  kRecomputedByKernel = 4  ///< its backward kernel recomputes it, whatever the flags
-};
+/// Uses of a node, as bits: layers recompute it, or offload what it keeps, if flags name it.
+inline constexpr unsigned kRecomputed = 1, kOffloaded = 2;
+/// Its backward kernel recomputes it, whatever the flags.
+inline constexpr unsigned kRecomputedByKernel = 4;
+/// Layers with these blocks have it.
+inline constexpr unsigned kOfAttention = 8, kOfMlp = 16, kOfExperts = 32, kOfAny = 56;
 
 struct LayerNodeRow {
   LayerNode node;
-  std::string_view name;            ///< as flags and plans spell it
-  bool (*is_in)(const LayerKind&);  ///< whether layers of a kind have it
+  std::string_view name;  ///< as flags and plans spell it
   unsigned uses;
 };
 
-/// Returns the table, in the order in which plans name the nodes.
-const std::array<LayerNodeRow, 11>& layer_nodes();
+inline constexpr LayerNodeRow kLayerNodes[] = {
+    {LayerNode::attn_norm, "attn_norm", kOfAttention | kOffloaded},
+    {LayerNode::qkv_linear, "qkv_linear", kOfAttention | kOffloaded},
+    {LayerNode::core_attn, "core_attn", kOfAttention | kOffloaded | kRecomputedByKernel},
+    {LayerNode::attn_proj, "attn_proj", kOfAttention | kOffloaded},
+    {LayerNode::layernorm, "layernorm", kOfAny | kRecomputed},
+    {LayerNode::mlp_norm, "mlp_norm", kOfMlp | kOfExperts | kOffloaded},
+    {LayerNode::mlp, "mlp", kOfMlp | kOffloaded | kRecomputed},
+    {LayerNode::moe, "moe", kOfExperts | kRecomputed},
+    {LayerNode::expert_fc1, "expert_fc1", kOfExperts | kOffloaded},
+    {LayerNode::moe_act, "moe_act", kOfExperts | kOffloaded | kRecomputedByKernel},
+    {LayerNode::shared_experts, "shared_experts", kOfExperts | kRecomputed}};
 
-/// Returns the names of the nodes with any of `uses`.
-std::vector<std::string> node_names(unsigned uses);
-/// Returns those of these nodes that `names` contains.
-NodeSet named_nodes(const std::vector<std::string>& names, unsigned uses);
+/// Returns the names of the nodes that have any of `uses`, in the order of the table.
+inline std::vector<std::string> node_names(unsigned uses) {
+  std::vector<std::string> names;
+  for (const LayerNodeRow& row : kLayerNodes)
+    if ((row.uses & uses) != 0) names.emplace_back(row.name);
+  return names;
+}
+
+/// Returns the nodes that have any of `uses` and one of the names.
+inline NodeSet named_nodes(const std::vector<std::string>& names, unsigned uses) {
+  NodeSet nodes;
+  for (const LayerNodeRow& row : kLayerNodes)
+    if ((row.uses & uses) != 0 && std::ranges::find(names, row.name) != names.end())
+      nodes.insert(row.node);
+  return nodes;
+}
+
 /// Returns the nodes of layers of a kind.
-NodeSet nodes_of(const LayerKind& kind);
+inline NodeSet nodes_of(const LayerKind& kind) {
+  return named_nodes(node_names((kind.mixer == MixerKind::attention ? kOfAttention : 0U) |
+                                (kind.feed_forward == FeedForwardKind::mlp ? kOfMlp : 0U) |
+                                (kind.has_experts() ? kOfExperts : 0U)),
+                     kOfAny);
+}
 
 }  // namespace megatron

@@ -56,7 +56,11 @@ at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const Forward
 
 at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
                                         const ForwardContext& context) const {
-  SumAndNorm stream = read_stream(hidden_sbh, context);
+  const Sublayer& first = *blocks_.front().sublayer;
+  const NormWeights norm = first.input_norm();
+  SumAndNorm stream =
+      run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
+  observe_norm(context, norm, stream);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const at::Tensor out = run_node(
         context, blocks_[i].sublayer->nodes().block, stream.normalised,
@@ -66,16 +70,6 @@ at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
     stream = add_residual(i, out, stream, context);
   }
   return stream.sum;
-}
-
-SumAndNorm TransformerLayer::read_stream(const at::Tensor& hidden_sbh,
-                                         const ForwardContext& context) const {
-  const Sublayer& first = *blocks_.front().sublayer;
-  const NormWeights norm = first.input_norm();
-  const SumAndNorm stream =
-      run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
-  observe_norm(context, norm, stream);
-  return stream;
 }
 
 SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& out,

@@ -35,8 +35,6 @@ class TransformerLayer : public Module {
   };
 
   at::Tensor run_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
-  /// Returns the residual stream and the input of the first block.
-  SumAndNorm read_stream(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   /// Adds the output of block `i` to the residual stream, with dropout. Returns the stream and the
   /// input of the next block.
   SumAndNorm add_residual(std::size_t i, const at::Tensor& out, const SumAndNorm& stream,

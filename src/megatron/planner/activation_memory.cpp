@@ -141,9 +141,8 @@ double small_tensor_bytes(const TransformerConfig& config, double statistics,
 /// it. Where it is exchanged over cp, each reads a tensor of its own. Memory that q, k and v are
 /// views of is free when all of them have left it. Other sizes are compared with `min_elements` by
 /// part, not by tensor.
-double moved_part_bytes(const LayerActivations& kept, NodeSet offloaded, bool is_dense,
-                        bool exchanges_result, const ActivationLayout& layout,
-                        std::int64_t min_elements) {
+double moved_part_bytes(const LayerActivations& kept, NodeSet offloaded, bool exchanges_result,
+                        const ActivationLayout& layout, std::int64_t min_elements) {
   using enum LayerNode;
   const auto moves = [&](LayerNode node) { return offloaded.contains(node); };
   const auto moved = [&](bool is_moved, double bytes) {
@@ -159,9 +158,9 @@ double moved_part_bytes(const LayerActivations& kept, NodeSet offloaded, bool is
          (exchanges_result
               ? moved(moves(core_attn), result / 2) + moved(moves(attn_proj), result / 2)
               : moved(moves(core_attn) && moves(attn_proj), result)) +
-         moved(moves(mlp_norm), kept.residual) +
-         (is_dense ? moved(moves(mlp), kept.mlp_norm) + moved(moves(mlp), kept.mlp) : 0) +
-         moved(moves(expert_fc1), kept.expert_rows) + moved(moves(moe_act), kept.expert_fc1);
+         moved(moves(mlp_norm), kept.residual) + moved(moves(mlp), kept.mlp_norm) +
+         moved(moves(mlp), kept.mlp) + moved(moves(expert_fc1), kept.expert_rows) +
+         moved(moves(moe_act), kept.expert_fc1);
 }
 
 }  // namespace
@@ -259,7 +258,8 @@ StageActivations stage_activations(const TransformerConfig& config,
                             : 1;
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerPolicy policy = plan.of(layers[i]);
+    LayerPolicy policy = plan.of(layers[i]);
+    policy.offloaded &= nodes_of(config.kind(layers[i]));
     const LayerActivations& whole =
         stage.whole.emplace_back(layer_activations(config, layers[i], layout));
     const bool continues = policy.full && policy.joins_previous && i > 0 &&
@@ -273,7 +273,7 @@ StageActivations stage_activations(const TransformerConfig& config,
                   ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics, layout,
                                                             plan.min_offloaded_elements))
                   : moved_part_bytes(
-                        parts, policy.offloaded, !config.moe.has_experts(layers[i]),
+                        parts, policy.offloaded,
                         exchanges_result(layout, layout.context_options.comm_type_of(layers[i])),
                         layout, plan.min_offloaded_elements);
     }
