@@ -27,7 +27,7 @@
 namespace megatron {
 namespace {
 
-std::vector<BlockSpec> gpt_blocks(const LayerKind& kind) {
+std::vector<BlockSpec> gpt_blocks(const LayerKind& kind, std::int64_t /*layer*/) {
   return {{.name = "self_attention",
            .site = "self_attn_bda",
            .post_norm = "post_self_attn_layernorm",

@@ -5,7 +5,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +23,9 @@
 namespace megatron {
 
 struct LayerPolicy;
+
+/// Tensors that layers publish for later layers, by key.
+using Published = std::map<std::string, at::Tensor, std::less<>>;
 
 /// The arguments of a forward pass that do not belong to one layer.
 struct ForwardContext {
@@ -55,6 +61,13 @@ struct ForwardContext {
   at::Tensor replayed(const at::Tensor& value) const {
     return replay != nullptr ? replay->keep(value) : value;
   }
+  /// What layers have published in this pass; null if none do.
+  std::shared_ptr<Published> published_tensors = nullptr;
+
+  /// Publishes a tensor, or returns one that an earlier layer has published. The spec of the block
+  /// must name the key (BlockSpec).
+  void publish(std::string_view key, const at::Tensor& tensor) const;
+  const at::Tensor& published(std::string_view key) const;
   /// Returns whether this pass runs again what had its effects in the first run.
   bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }
   /// Returns the dropout site `path.name`, which is inactive outside training.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +58,12 @@ class Sublayer : public Module {
   Nodes nodes_;
 };
 
+/// A tensor that a block publishes for later layers: [s, b, row_shape].
+struct PublishedTensor {
+  std::string key;
+  std::vector<std::int64_t> row_shape;
+};
+
 /// One block of a layer: x + residual_scale · dropout(f(norm(x))).
 struct BlockSpec {
   std::string_view name;       ///< of the module
@@ -64,6 +71,8 @@ struct BlockSpec {
   std::string_view post_norm;  ///< name of the norm of the sum, with post-norm
   std::function<std::unique_ptr<Sublayer>(Module*, std::string_view, const LayerArguments&)> make;
   double residual_scale = 1;
+  std::vector<PublishedTensor> publishes = {};
+  std::vector<std::string> reads = {};  ///< keys that earlier layers publish
 };
 
 template <class Block>
@@ -74,8 +83,14 @@ std::unique_ptr<Sublayer> make_sublayer(Module* parent, std::string_view name,
 
 /// The layers of a stack.
 struct TransformerLayerSpec {
-  std::function<std::vector<BlockSpec>(const LayerKind&)> blocks;  ///< of a layer; one at least
+  /// Returns the blocks, one at least, of a layer of a kind by its index in the whole model.
+  std::function<std::vector<BlockSpec>(const LayerKind&, std::int64_t layer)> blocks;
   std::string_view final_norm = "final_layernorm";
 };
+
+/// Returns what layers before `border` publish and the layer `border` or a later one reads: what a
+/// pipeline stage that begins there receives besides the hidden rows.
+std::vector<PublishedTensor> published_across(const TransformerLayerSpec& spec,
+                                              const TransformerConfig& config, std::int64_t border);
 
 }  // namespace megatron

@@ -40,15 +40,15 @@ at::Tensor run_node(const ForwardContext& context, const Node& node, Function f)
   return output;
 }
 
-/// Returns forward(input, context) and keeps the input only (recomputed()). In the second run, the
-/// hooks of `context` do not see the ops again. Everything that `forward` captures must outlive
-/// backward.
-template <class Forward>
-at::Tensor recomputed_block(const at::Tensor& input, const ForwardContext& context, Forward forward,
-                            const RecomputeOptions& options = {}) {
+/// Returns forward(inputs, context) and keeps the inputs only (recomputed()). They are a tensor or
+/// a list, and so is the result. In the second run, the hooks of `context` do not see the ops
+/// again. Everything that `forward` captures must outlive backward.
+template <class Inputs, class Forward>
+Inputs recomputed_block(const Inputs& inputs, const ForwardContext& context, Forward forward,
+                        const RecomputeOptions& options = {}) {
   return recomputed(
-      input,
-      [context, forward = std::move(forward)](const at::Tensor& x, ForwardReplay& replay) {
+      inputs,
+      [context, forward = std::move(forward)](const Inputs& x, ForwardReplay& replay) {
         ForwardContext own = context;
         own.replay = &replay;
         // What is recomputed is not offloaded.

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,7 +26,10 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
                                    const TransformerLayerSpec& spec, LayerArguments arguments)
     : Module(parent, name), config_(arguments.config), policy_(arguments.policy()) {
   arguments.has_input_norm = config_.norm_placement == NormPlacement::pre;
-  for (const BlockSpec& block : spec.blocks(config_.kind(arguments.layer_index))) {
+  const std::int64_t index = arguments.layer_index;
+  for (const BlockSpec& block : spec.blocks(config_.kind(index), index)) {
+    for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
+    reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
     blocks_.push_back({.sublayer = block.make(this, block.name, arguments),
                        .site = std::string(block.site),
                        .residual_scale = block.residual_scale});
@@ -146,8 +150,6 @@ std::int64_t TransformerBlock::end_of_group(std::int64_t begin, std::int64_t end
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,
                                      std::int64_t begin, std::int64_t count) {
   const std::int64_t end = begin + count;
-  const RecomputeOptions options{.distributes_over =
-                                     distributes_saved_activations_ ? &rank_.tp : nullptr};
   while (begin < end) {
     const std::int64_t group_end = end_of_group(begin, end, context.recomputes_all_layers);
     // In front of the hooks of a recomputation, which keep the input of the first layer.
@@ -155,18 +157,60 @@ at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext
     if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->policy().offload)
       offloaded.emplace(*context.offload);
     const SavedTensorHooksScope scope(offloaded ? &*offloaded : nullptr);
-    if (group_end == begin) {
-      hidden_sbh = run_layers(hidden_sbh, context, begin, begin + 1);
-      ++begin;
-      continue;
-    }
-    const auto run = [this, begin, group_end](const at::Tensor& x, const ForwardContext& own) {
-      return run_layers(x, own, begin, group_end);
-    };
-    hidden_sbh = recomputed_block(hidden_sbh, context, run, options);
-    begin = group_end;
+    hidden_sbh = group_end == begin ? run_layers(hidden_sbh, context, begin, begin + 1)
+                                    : recompute_layers(hidden_sbh, context, begin, group_end);
+    begin = std::max(group_end, begin + 1);
   }
   return hidden_sbh;
+}
+
+at::Tensor TransformerBlock::recompute_layers(const at::Tensor& hidden_sbh,
+                                              const ForwardContext& context, std::int64_t begin,
+                                              std::int64_t end) {
+  std::vector<std::string> reads, publishes;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
+    for (const std::string& key : layer.reads())
+      if (std::ranges::count(publishes, key) + std::ranges::count(reads, key) == 0)
+        reads.push_back(key);
+    publishes.insert(publishes.end(), layer.publishes().begin(), layer.publishes().end());
+  }
+  // What the layers read and publish is input and output, so they have tensors of their own.
+  ForwardContext outer = context;
+  outer.published_tensors = nullptr;
+  Tensors inputs{hidden_sbh};
+  for (const std::string& key : reads) inputs.push_back(context.published(key));
+  const auto run = [=, this](const Tensors& x, ForwardContext own) {
+    if (reads.size() + publishes.size() > 0) own.published_tensors = std::make_shared<Published>();
+    for (std::size_t i = 0; i < reads.size(); ++i) own.publish(reads[i], x[i + 1]);
+    Tensors outputs{run_layers(x.front(), own, begin, end)};
+    for (const std::string& key : publishes) outputs.push_back(own.published(key));
+    return outputs;
+  };
+  const Tensors outputs =
+      recomputed_block(inputs, outer, run,
+                       {.distributes_over = distributes_saved_activations_ ? &rank_.tp : nullptr});
+  for (std::size_t i = 0; i < publishes.size(); ++i) context.publish(publishes[i], outputs[i + 1]);
+  return outputs.front();
+}
+
+std::vector<PublishedTensor> published_across(const TransformerLayerSpec& spec,
+                                              const TransformerConfig& config,
+                                              std::int64_t border) {
+  std::vector<PublishedTensor> published;
+  std::vector<std::string> reads;
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const BlockSpec& block : spec.blocks(config.kind(layer), layer)) {
+      if (layer < border)
+        published.insert(published.end(), block.publishes.begin(), block.publishes.end());
+      else
+        reads.insert(reads.end(), block.reads.begin(), block.reads.end());
+    }
+  }
+  std::erase_if(published, [&](const PublishedTensor& tensor) {
+    return std::ranges::count(reads, tensor.key) == 0;
+  });
+  return published;
 }
 
 at::Tensor TransformerBlock::run_layers(at::Tensor hidden_sbh, const ForwardContext& context,

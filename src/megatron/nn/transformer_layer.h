@@ -23,6 +23,8 @@ class TransformerLayer : public Module {
   /// layers.
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
   const LayerPolicy& policy() const { return policy_; }
+  const std::vector<std::string>& reads() const { return reads_; }  ///< BlockSpec
+  const std::vector<std::string>& publishes() const { return publishes_; }
   /// Returns the block of experts of a layer, or null.
   MoeLayer* moe_layer();
 
@@ -43,6 +45,7 @@ class TransformerLayer : public Module {
   const TransformerConfig& config_;
   const LayerPolicy policy_;
   std::vector<Block> blocks_;
+  std::vector<std::string> reads_, publishes_;
 };
 
 /// The layers of this rank's pipeline stages. The last stage also holds the final norm with
@@ -68,6 +71,9 @@ class TransformerBlock : public Module {
  private:
   at::Tensor run_layers(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin,
                         std::int64_t end);
+  /// Does the same and keeps the input, and what the layers read that others publish.
+  at::Tensor recompute_layers(const at::Tensor& hidden_sbh, const ForwardContext& context,
+                              std::int64_t begin, std::int64_t end);
   /// Returns the end of the layers that are recomputed together with layer `begin`; `begin` if it
   /// is not recomputed.
   std::int64_t end_of_group(std::int64_t begin, std::int64_t end, bool recomputes_all) const;
