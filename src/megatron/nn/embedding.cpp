@@ -80,7 +80,8 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
                                          /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
         .tags = {.precise = true}};
-    position_embeddings_ = std::make_unique<Table>(this, "position_embeddings", spec, rank.tp);
+    position_embeddings_ =
+        std::make_unique<WeightModule>(this, "position_embeddings", spec, rank.tp);
   }
 }
 

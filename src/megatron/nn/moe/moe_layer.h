@@ -10,7 +10,6 @@
 
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/moe/experts.h"
-#include "megatron/nn/moe/latent_projections.h"
 #include "megatron/nn/moe/router.h"
 #include "megatron/nn/moe/shared_experts.h"
 #include "megatron/nn/moe/token_dispatcher.h"
@@ -41,7 +40,8 @@ class MoeLayer : public Sublayer {
   const std::int64_t index_;
   std::optional<Norm> pre_mlp_layernorm_;
   Router router_;
-  std::optional<LatentProjections> latent_;
+  std::optional<WeightModule> fc1_latent_proj_,
+      fc2_latent_proj_;  ///< around the experts (LatentMoE)
   Experts experts_;
   std::optional<SharedExperts> shared_experts_;
   TokenDispatcher dispatcher_;
