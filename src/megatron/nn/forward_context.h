@@ -56,11 +56,6 @@ struct ForwardContext {
   OffloadedLayer* offloaded_layer = nullptr;  ///< hooks of the nodes that it offloads, or null
   /// Recompute every layer of this microbatch as a whole.
   bool recomputes_all_layers = false;
-
-  /// Returns `value`, as the first run saw it (ForwardReplay::keep).
-  at::Tensor replayed(const at::Tensor& value) const {
-    return replay != nullptr ? replay->keep(value) : value;
-  }
   /// What layers have published in this pass; null if none do.
   std::shared_ptr<Published> published_tensors = nullptr;
 
@@ -68,6 +63,10 @@ struct ForwardContext {
   /// must name the key (BlockSpec).
   void publish(std::string_view key, const at::Tensor& tensor) const;
   const at::Tensor& published(std::string_view key) const;
+  /// Returns `value`, as the first run saw it (ForwardReplay::keep).
+  at::Tensor replayed(const at::Tensor& value) const {
+    return replay != nullptr ? replay->keep(value) : value;
+  }
   /// Returns whether this pass runs again what had its effects in the first run.
   bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }
   /// Returns the dropout site `path.name`, which is inactive outside training.

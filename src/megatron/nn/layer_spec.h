@@ -58,7 +58,8 @@ class Sublayer : public Module {
   Nodes nodes_;
 };
 
-/// A tensor that a block publishes for later layers: [s, b, row_shape].
+/// A tensor that a block publishes for later layers: [s, b, row_shape], in the dtype of the hidden
+/// rows.
 struct PublishedTensor {
   std::string key;
   std::vector<std::int64_t> row_shape;

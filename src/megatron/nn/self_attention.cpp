@@ -141,7 +141,8 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  auto [q, k, v] = split(linear_qkv_.forward(input_sbh, context), context);
+  const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
+  auto [q, k, v] = split(mixed, context);
   if (context.kv_cache != nullptr) {
     auto& slot = context.kv_cache->layers.at(layer_index_);
     if (!slot) slot = std::make_unique<LayerKvCache>();

@@ -65,8 +65,9 @@ at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
   SumAndNorm stream =
       run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
   observe_norm(context, norm, stream);
+  at::Tensor out;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const at::Tensor out = run_node(
+    out = run_node(
         context, blocks_[i].sublayer->nodes().block, stream.normalised,
         [sublayer = blocks_[i].sublayer.get()](const at::Tensor& x, const ForwardContext& own) {
           return sublayer->forward(x, own);

@@ -50,10 +50,10 @@ Tensors recomputed(const Tensors& inputs, const RecomputedForward& forward,
 template <class Forward>
 at::Tensor recomputed(const at::Tensor& input, Forward forward,
                       const RecomputeOptions& options = {}) {
-  const auto listed = [forward = std::move(forward)](const Tensors& inputs, ForwardReplay& replay) {
+  auto listed = [forward = std::move(forward)](const Tensors& inputs, ForwardReplay& replay) {
     return Tensors{forward(inputs.front(), replay)};
   };
-  return recomputed(Tensors{input}, listed, options).front();
+  return recomputed(Tensors{input}, std::move(listed), options).front();
 }
 
 }  // namespace megatron
