@@ -27,15 +27,19 @@
 namespace megatron {
 namespace {
 
-std::vector<BlockSpec> gpt_blocks(const LayerKind& kind, std::int64_t /*layer*/) {
-  return {{.name = "self_attention",
-           .site = "self_attn_bda",
-           .post_norm = "post_self_attn_layernorm",
-           .make = make_sublayer<SelfAttention>},
-          {.name = "mlp",
-           .site = "mlp_bda",
-           .post_norm = "post_mlp_layernorm",
-           .make = kind.has_experts() ? make_sublayer<MoeLayer> : make_sublayer<Mlp>}};
+std::vector<BlockSpec> blocks_of(const LayerKind& kind, std::int64_t /*layer*/) {
+  std::vector<BlockSpec> blocks;
+  if (kind.mixer == MixerKind::attention)
+    blocks.push_back({.name = "self_attention",
+                      .site = "self_attn_bda",
+                      .post_norm = "post_self_attn_layernorm",
+                      .make = make_sublayer<SelfAttention>});
+  if (kind.feed_forward != FeedForwardKind::none)
+    blocks.push_back({.name = "mlp",
+                      .site = "mlp_bda",
+                      .post_norm = "post_mlp_layernorm",
+                      .make = kind.has_experts() ? make_sublayer<MoeLayer> : make_sublayer<Mlp>});
+  return blocks;
 }
 
 class GptModel : public LanguageModel {
@@ -59,7 +63,7 @@ class GptModel : public LanguageModel {
     if (part_.has_embedding)
       embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
     decoder_.emplace(
-        this, "decoder", TransformerLayerSpec{.blocks = gpt_blocks},
+        this, "decoder", TransformerLayerSpec{.blocks = blocks_of},
         LayerArguments{.config = config_, .rank = rank_, .activations = options.activations},
         part_.layers, part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
