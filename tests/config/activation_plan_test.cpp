@@ -12,8 +12,11 @@ namespace megatron {
 namespace {
 
 TEST(ActivationPlan, TextAndBack) {
-  const std::vector<LayerActivationPolicy> layers{
-      {.full = true}, {.full = true}, {}, {.layernorm = true, .mlp = true, .offload = true}};
+  const std::vector<LayerPolicy> layers{
+      {.full = true},
+      {.full = true},
+      {},
+      {.recomputed = {LayerNode::layernorm, LayerNode::mlp}, .offload = true}};
   const std::string text = "full*2,none,layernorm+mlp+offload";
   EXPECT_EQ(activation_plan_text(layers), text);
   EXPECT_EQ(parse_activation_plan(text), layers);
@@ -26,26 +29,58 @@ TEST(ActivationPlan, MalformedTextsAreRefused) {
 }
 
 TEST(ActivationPlan, BecomesRecomputationAndOffload) {
-  const auto layers = parse_activation_plan("none,full*2,mlp+offload").value();
-  const RecomputePlan recompute = recompute_plan(layers);
-  EXPECT_EQ(recompute.of(0), LayerRecompute{});
-  EXPECT_NE(recompute.of(1).group, 0);
-  EXPECT_NE(recompute.of(1).group, recompute.of(2).group) << "each layer is a group of its own";
-  EXPECT_TRUE(recompute.of(3).mlp);
-  const OffloadPlan offload = offload_plan(layers, 1);
-  EXPECT_FALSE(offload.of(2).any());
-  EXPECT_TRUE(offload.of(3).whole);
+  MemoryConfig memory;
+  memory.activation_plan = "none,full*2,mlp+offload";
+  memory.offload.min_offloaded_tensor_size = 1;
+  const ActivationPlan plan = activation_plan(memory, single_stage_layout(4));
+  EXPECT_EQ(plan.of(0), LayerPolicy{});
+  EXPECT_TRUE(plan.of(1).full && plan.of(2).full);
+  EXPECT_FALSE(plan.of(2).joins_previous) << "each layer is a group of its own";
+  EXPECT_FALSE(plan.of(2).offloads());
+  EXPECT_EQ(plan.of(3).recomputed, NodeSet{LayerNode::mlp});
+  EXPECT_TRUE(plan.of(3).offload);
+  EXPECT_EQ(plan.min_offloaded_elements, 1);
+}
+
+// Megatron-LM's flags, --offload-modules and --recompute-modules.
+TEST(ActivationPlan, FlagsNameNodes) {
+  MemoryConfig memory;
+  memory.recompute.recompute_granularity = "selective";
+  memory.recompute.recompute_modules = {"core_attn", "moe", "mhc", "layernorm"};
+  memory.offload.fine_grained_activation_offloading = true;
+  memory.offload.offload_modules = {"moe_act", "core_attn"};
+  memory.offload.activation_offload_fraction = 0.5;
+  const ActivationPlan plan = activation_plan(memory, single_stage_layout(2));
+  EXPECT_EQ(plan.of(0), (LayerPolicy{.recomputed = {LayerNode::layernorm, LayerNode::moe}}))
+      << "kernels recompute core_attn, and no layer has mhc";
+  EXPECT_EQ(plan.of(1), (LayerPolicy{.recomputed = {LayerNode::layernorm, LayerNode::moe},
+                                     .offloaded = {LayerNode::core_attn, LayerNode::moe_act}}));
+}
+
+TEST(LayerNodes, AreThoseOfTheBlocksOfALayer) {
+  EXPECT_EQ(nodes_of({.mixer = MixerKind::none}),
+            (NodeSet{LayerNode::layernorm, LayerNode::mlp_norm, LayerNode::mlp}));
+  EXPECT_EQ(nodes_of({.feed_forward = FeedForwardKind::none}),
+            (NodeSet{LayerNode::attn_norm, LayerNode::qkv_linear, LayerNode::core_attn,
+                     LayerNode::attn_proj, LayerNode::layernorm}));
+  EXPECT_EQ(nodes_of({.mixer = MixerKind::none, .feed_forward = FeedForwardKind::experts}),
+            (NodeSet{LayerNode::layernorm, LayerNode::mlp_norm, LayerNode::moe,
+                     LayerNode::expert_fc1, LayerNode::moe_act, LayerNode::shared_experts}));
 }
 
 // Megatron-LM: uniform groups divide a stage from its first layer on, block takes the first layers.
-TEST(RecomputePlan, GroupsLayersOfEachStage) {
+TEST(ActivationPlan, GroupsLayersOfEachStage) {
   const PipelineLayout layout{
       .num_ranks = 2,
       .stages = {{.first_layer = 0, .num_layers = 3}, {.first_layer = 3, .num_layers = 2}}};
   const auto groups = [&](const RecomputeConfig& config) {
     std::vector<std::int64_t> all;
-    for (std::int64_t layer = 0; layer < 5; ++layer)
-      all.push_back(recompute_plan(MemoryConfig{.recompute = config}, layout).of(layer).group);
+    std::int64_t group = 0;
+    for (const LayerPolicy& layer :
+         activation_plan(MemoryConfig{.recompute = config}, layout).layers) {
+      if (layer.full && !layer.joins_previous) ++group;
+      all.push_back(layer.full ? group : 0);
+    }
     return all;
   };
   EXPECT_EQ(groups({.recompute_granularity = "full"}), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
@@ -56,7 +91,7 @@ TEST(RecomputePlan, GroupsLayersOfEachStage) {
                     .recompute_num_layers = 1}),
             (std::vector<std::int64_t>{1, 0, 0, 2, 0}));
   EXPECT_EQ(groups({.recompute_granularity = "full", .recompute_layers = "[1,0,1,0,1]"}),
-            (std::vector<std::int64_t>{1, 0, 3, 0, 5}));
+            (std::vector<std::int64_t>{1, 0, 2, 0, 3}));
 }
 
 TEST(ByteCount, ReadsUnits) {
@@ -112,7 +147,7 @@ TEST(ActivationPlan, AnyTextIsAPlanThatPrintsBackOrIsRefused) {
   parse_damaged(
       1,
       {"full*2,none,layernorm+mlp+offload", "none", "moe*12", "shared_experts+moe,full+offload*3"},
-      parse_activation_plan, [](const std::vector<LayerActivationPolicy>& layers) {
+      parse_activation_plan, [](const std::vector<LayerPolicy>& layers) {
         EXPECT_EQ(parse_activation_plan(activation_plan_text(layers)), layers);
       });
 }

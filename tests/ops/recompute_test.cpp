@@ -95,6 +95,19 @@ TEST(Recompute, KeepsNothingBetweenInputAndOutput) {
   EXPECT_TRUE(x.grad().equal(4 * x.detach().pow(3)));
 }
 
+/// Two inputs and two outputs, of which the second has no gradient.
+TEST(Recompute, TakesAndReturnsLists) {
+  Calls calls;
+  const at::Tensor x = numbers(3), factor = numbers(3);
+  const Tensors y = recomputed(Tensors{x, factor}, [&](const Tensors& in, ForwardReplay&) {
+    return Tensors{square(in[0], calls) + square(square(in[1], calls), calls), in[0] * 2};
+  });
+  EXPECT_TRUE(y[1].equal(x * 2));
+  y[0].sum().backward();
+  EXPECT_TRUE(x.grad().equal(2 * x.detach()));
+  EXPECT_TRUE(factor.grad().equal(4 * factor.detach().pow(3)));
+}
+
 TEST(Recompute, SecondRunSeesTheValuesOfTheFirst) {
   Calls calls;
   double count = 0;

@@ -57,7 +57,7 @@ class MemoryBudgetOfTinyGpt : public testing::Test {
 };
 
 bool offloads(const BudgetPlan& plan) {
-  return std::ranges::any_of(plan.layers, &LayerActivationPolicy::offload);
+  return std::ranges::any_of(plan.layers, &LayerPolicy::offload);
 }
 
 TEST_F(MemoryBudgetOfTinyGpt, RecomputesOnlyWhenItMust) {

@@ -25,15 +25,16 @@ PolicyTimes times() {
   return measured;
 }
 
-double layer_s(const LayerActivationPolicy& policy, double offloaded_bytes = 0) {
+double layer_s(const LayerPolicy& policy, double offloaded_bytes = 0) {
   return times().layer_s(policy, /*has_experts=*/false, offloaded_bytes);
 }
 
 TEST(PolicyTimes, MoreRecomputationNeverTakesLessTime) {
   EXPECT_DOUBLE_EQ(layer_s({}), 6);
-  EXPECT_DOUBLE_EQ(layer_s({.layernorm = true}), 6.5);
-  EXPECT_DOUBLE_EQ(layer_s({.mlp = true}), 6.5 + 1e-3 * 6) << "in spite of its measured 6.2 s";
-  EXPECT_DOUBLE_EQ(layer_s({.layernorm = true, .mlp = true}), 7);
+  EXPECT_DOUBLE_EQ(layer_s({.recomputed = {LayerNode::layernorm}}), 6.5);
+  EXPECT_DOUBLE_EQ(layer_s({.recomputed = {LayerNode::mlp}}), 6.5 + 1e-3 * 6)
+      << "in spite of its measured 6.2 s";
+  EXPECT_DOUBLE_EQ(layer_s({.recomputed = {LayerNode::layernorm, LayerNode::mlp}}), 7);
   EXPECT_DOUBLE_EQ(layer_s({.full = true}), 8);
 }
 
@@ -48,9 +49,10 @@ TEST(PolicyTimes, OffloadCostsWhatComputationDoesNotHide) {
 TEST(PolicyTimes, LayersWithoutExpertsHaveNoPoliciesForThem) {
   TransformerConfig model;
   model.num_layers = 2;
-  for (const LayerActivationPolicy& policy :
-       for_every_layer(model, {.mlp = true, .moe = true, .shared_experts = true}))
-    EXPECT_EQ(policy, (LayerActivationPolicy{.mlp = true}));
+  using enum LayerNode;
+  for (const LayerPolicy& policy :
+       for_every_layer(model, {.recomputed = {mlp, moe, shared_experts}}))
+    EXPECT_EQ(policy, (LayerPolicy{.recomputed = {mlp}}));
 }
 
 }  // namespace

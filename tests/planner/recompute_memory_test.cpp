@@ -27,13 +27,13 @@ TransformerConfig four_layers() {
 const ActivationLayout kTenTokens{.tokens = 10, .element_bytes = 2};
 constexpr double kHidden = 10 * 64 * 2;
 
-RecomputePlan every_layer(const LayerRecompute& layer) {
-  return {.layers = std::vector<LayerRecompute>(4, layer)};
+ActivationPlan every_layer(const LayerPolicy& layer) {
+  return {.layers = std::vector<LayerPolicy>(4, layer)};
 }
 
-double kept_less(std::int64_t layer, const LayerRecompute& recompute) {
+double kept_less(std::int64_t layer, NodeSet recomputed) {
   const LayerActivations whole = layer_activations(four_layers(), layer, kTenTokens);
-  return whole.total() - kept_activations(whole, recompute).total();
+  return whole.total() - kept_activations(whole, recomputed).total();
 }
 
 TEST(LayerActivations, AddUpToWhatALayerKeeps) {
@@ -55,40 +55,43 @@ TEST(LayerActivations, AddUpToWhatALayerKeeps) {
 }
 
 TEST(RecomputedParts, AreNotKept) {
-  EXPECT_EQ(kept_less(0, {.layernorm = true}), 2 * kHidden) << "the results of both norms";
-  EXPECT_EQ(kept_less(0, {.mlp = true}), 10 * 96 * 2) << "the result of the first GEMM";
-  EXPECT_EQ(kept_less(0, {.moe = true, .shared_experts = true}), 0) << "a dense layer has none";
-  EXPECT_EQ(kept_less(3, {.shared_experts = true}), 10 * 48 * 2);
-  EXPECT_EQ(kept_less(3, {.moe = true}), moe_activation_bytes(four_layers(), kTenTokens));
-  EXPECT_EQ(kept_less(3, {.mlp = true}), 0);
+  using enum LayerNode;
+  EXPECT_EQ(kept_less(0, {layernorm}), 2 * kHidden) << "the results of both norms";
+  EXPECT_EQ(kept_less(0, {mlp}), 10 * 96 * 2) << "the result of the first GEMM";
+  EXPECT_EQ(kept_less(0, {moe, shared_experts}), 0) << "a dense layer has none";
+  EXPECT_EQ(kept_less(3, {shared_experts}), 10 * 48 * 2);
+  EXPECT_EQ(kept_less(3, {moe}), moe_activation_bytes(four_layers(), kTenTokens));
+  EXPECT_EQ(kept_less(3, {mlp}), 0);
 }
 
-double moved(std::int64_t layer, const LayerOffload& parts, std::int64_t min_elements = 0,
-             const LayerRecompute& recompute = {}) {
-  const OffloadPlan plan{.layers = std::vector<LayerOffload>(4, parts),
-                         .min_elements = min_elements};
-  return stage_activations(four_layers(), {layer}, every_layer(recompute), kTenTokens, plan)
-      .total_offloaded();
+double moved(std::int64_t layer, NodeSet offloaded, std::int64_t min_elements = 0,
+             LayerPolicy policy = {}) {
+  policy.offloaded = offloaded;
+  ActivationPlan plan = every_layer(policy);
+  plan.min_offloaded_elements = min_elements;
+  return stage_activations(four_layers(), {layer}, plan, kTenTokens).total_offloaded();
 }
 
 TEST(OffloadedParts, AreWhatNoOtherOpKeeps) {
-  EXPECT_EQ(moved(0, {.attn_norm = true}), kHidden);
-  EXPECT_EQ(moved(0, {.qkv_linear = true}), kHidden);
-  EXPECT_EQ(moved(0, {.core_attn = true}), 3 * kHidden) << "the result stays for the projection";
-  EXPECT_EQ(moved(0, {.attn_proj = true}), 0) << "the result stays for attention";
-  EXPECT_EQ(moved(0, {.core_attn = true, .attn_proj = true}), 4 * kHidden + 10 * 8 * 4);
-  EXPECT_EQ(moved(0, {.mlp_norm = true}), kHidden);
-  EXPECT_EQ(moved(0, {.mlp = true}), kHidden + 10 * 96 * 2) << "its input and the first GEMM's";
-  EXPECT_EQ(moved(3, {.mlp = true}), 0) << "a layer with experts has none";
-  EXPECT_EQ(moved(3, {.expert_fc1 = true}), 20 * 64 * 2);
-  EXPECT_EQ(moved(3, {.moe_act = true}), 20 * 32 * 2);
-  EXPECT_EQ(moved(0, {.mlp = true}, /*min_elements=*/10 * 64 + 1), 10 * 96 * 2);
-  EXPECT_EQ(moved(0, {.mlp = true}, 0, {.mlp = true}), kHidden) << "but for what is recomputed";
-  EXPECT_EQ(moved(0, {.mlp = true}, 0, {.group = 1}), 0) << "a whole layer keeps its input";
+  using enum LayerNode;
+  EXPECT_EQ(moved(0, {attn_norm}), kHidden);
+  EXPECT_EQ(moved(0, {qkv_linear}), kHidden);
+  EXPECT_EQ(moved(0, {core_attn}), 3 * kHidden) << "the result stays for the projection";
+  EXPECT_EQ(moved(0, {attn_proj}), 0) << "the result stays for attention";
+  EXPECT_EQ(moved(0, {core_attn, attn_proj}), 4 * kHidden + 10 * 8 * 4);
+  EXPECT_EQ(moved(0, {mlp_norm}), kHidden);
+  EXPECT_EQ(moved(0, {mlp}), kHidden + 10 * 96 * 2) << "its input and the first GEMM's";
+  EXPECT_EQ(moved(3, {mlp}), 0) << "a layer with experts has none";
+  EXPECT_EQ(moved(3, {expert_fc1}), 20 * 64 * 2);
+  EXPECT_EQ(moved(3, {moe_act}), 20 * 32 * 2);
+  EXPECT_EQ(moved(0, {mlp}, /*min_elements=*/10 * 64 + 1), 10 * 96 * 2);
+  EXPECT_EQ(moved(0, {mlp}, 0, {.recomputed = {mlp}}), kHidden) << "but for what is recomputed";
+  EXPECT_EQ(moved(0, {mlp}, 0, {.full = true}), 0) << "a whole layer keeps its input";
 }
 
 TEST(RecomputedGroups, KeepTheInputOfTheirFirstLayer) {
-  RecomputePlan plan{.layers = {{.group = 1}, {.group = 1}, {.group = 2}, {}}};
+  ActivationPlan plan{
+      .layers = {{.full = true}, {.full = true, .joins_previous = true}, {.full = true}, {}}};
   const StageActivations stage = stage_activations(four_layers(), {0, 1, 2, 3}, plan, kTenTokens);
   const double dense = stage.whole[0].total(), moe = stage.whole[3].total();
   EXPECT_EQ(stage.kept, (std::vector<double>{kHidden, 0, kHidden, moe}));
@@ -108,16 +111,17 @@ TEST(RecomputedGroups, KeepTheInputOfTheirFirstLayer) {
 TEST(StepBuffers, HoldTheActivationsThatBackwardComputesAgain) {
   TransformerConfig config = four_layers();
   config.moe = {};
-  const auto peak = [&](const RecomputePlan& plan) {
-    const StepShape shape{.layers = {0, 1, 2, 3}, .has_output = false, .recompute = plan};
+  const auto peak = [&](const ActivationPlan& plan) {
+    const StepShape shape{.layers = {0, 1, 2, 3}, .has_output = false, .activations = plan};
     return stage_activations(config, shape.layers, plan, kTenTokens).total_kept() +
            step_buffer_bytes(config, kTenTokens, shape);
   };
   const double layer = layer_activation_bytes(config, 0, kTenTokens);
-  RecomputePlan each{.layers = {{.group = 1}, {.group = 2}, {.group = 3}, {.group = 4}}};
+  const ActivationPlan each = every_layer({.full = true}),
+                       one = every_layer({.full = true, .joins_previous = true});
   EXPECT_EQ(peak({}) - peak(each), 3 * (layer - kHidden)) << "backward has one layer at a time";
-  EXPECT_EQ(peak({}) - peak(every_layer({.group = 1})), 0) << "one group is all layers at once";
-  EXPECT_EQ(peak({}) - peak(every_layer({.mlp = true})), 3 * 10 * 96 * 2);
+  EXPECT_EQ(peak({}) - peak(one), 0) << "one group is all layers at once";
+  EXPECT_EQ(peak({}) - peak(every_layer({.recomputed = {LayerNode::mlp}})), 3 * 10 * 96 * 2);
 }
 
 }  // namespace

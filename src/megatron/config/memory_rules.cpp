@@ -180,10 +180,11 @@ std::string parts_without_experts(S s) {
   const MoeConfig& moe = s.model->moe;
   const auto layers = parse_activation_plan(memory.activation_plan);
   if (!layers) return {};  // plan_rules() report it
-  for (const LayerActivationPolicy& layer : *layers) {
-    if (layer.moe && moe.num_experts == 0)
+  for (const LayerPolicy& layer : *layers) {
+    if (layer.recomputed.contains(LayerNode::moe) && moe.num_experts == 0)
       return "'" + policy_text(layer) + "' recomputes moe, and the model has no experts";
-    if (layer.shared_experts && moe.shared_expert_intermediate_size == 0)
+    if (layer.recomputed.contains(LayerNode::shared_experts) &&
+        moe.shared_expert_intermediate_size == 0)
       return "'" + policy_text(layer) +
              "' recomputes shared_experts, and the model has no shared experts";
   }

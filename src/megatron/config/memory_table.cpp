@@ -1,4 +1,5 @@
 // Declares the flags by which a run uses less memory.
+#include "megatron/config/layer_nodes.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
@@ -16,6 +17,14 @@ bool keeps_the_only_microbatch(const Settings& s) {
   const RecomputeConfig& config = s.memory->recompute;
   return s.parallel->pipeline_model_parallel_size == 1 &&
          config.num_microbatches_with_partial_activation_checkpoints.value_or(0) > 0;
+}
+
+/// Returns the nodes of layers, and those of Megatron-LM that no layer here has.
+std::vector<std::string> recomputed_modules() {
+  std::vector<std::string> names = node_names(kRecomputed | kRecomputedByKernel);
+  for (const char* name : {"mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+    names.emplace_back(name);
+  return names;
 }
 
 const FieldTable<RecomputeConfig>& recompute_table() {
@@ -49,8 +58,7 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "moe, shared_experts: all but the input of these blocks; core_attn and moe_act: the "
             "scores of attention and the activations of MLPs and experts, which the kernels here "
             "always recompute")
-        .choices({"core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts",
-                  "mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+        .choices(recomputed_modules())
         .none_is_empty();
     t.field("moe_layer_recompute", &Config::moe_layer_recompute,
             "same as --recompute-granularity selective --recompute-modules moe");
@@ -112,8 +120,7 @@ const FieldTable<OffloadConfig>& offload_table() {
             "parts of a layer; attn_norm, mlp_norm: input of a norm; qkv_linear, attn_proj: input "
             "of a projection; core_attn: queries, keys, values and output; mlp: a dense MLP; "
             "expert_fc1, moe_act: input of the experts and of their activation")
-        .choices({"attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "mlp",
-                  "expert_fc1", "moe_act"})
+        .choices(node_names(kOffloaded))
         .none_is_empty();
     t.field("min_offloaded_tensor_size", &Config::min_offloaded_tensor_size,
             "offload only tensors of at least this many elements; whole layers also offload "

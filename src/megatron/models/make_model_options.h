@@ -5,9 +5,8 @@
 
 #include <cstdint>
 
-#include "megatron/config/offload_plan.h"
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/pipeline_layout.h"
-#include "megatron/config/recompute_plan.h"
 
 namespace megatron {
 
@@ -19,9 +18,8 @@ struct MakeModelOptions {
   c10::ScalarType dtype = c10::kFloat;
   /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
   const PipelineLayout* layout = nullptr;
-  const RecomputePlan* recompute = nullptr;  ///< null: nothing is recomputed
-  const OffloadPlan* offload = nullptr;      ///< null: nothing is offloaded
-  /// Receives the offloaded activations; set together with offload. Must outlive the model.
+  const ActivationPlan* activations = nullptr;  ///< null: layers keep their activations
+  /// Receives what is offloaded of them; null: nothing is. Must outlive the model.
   OffloadStore* offload_store = nullptr;
 };
 

@@ -1,8 +1,8 @@
 #include "megatron/models/unit_parameters.h"
 
 #include "megatron/base/error.h"
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/memory_config.h"
-#include "megatron/config/offload_plan.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/rank.h"

@@ -4,6 +4,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/embedding.h"
@@ -79,7 +80,8 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
                                          /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
         .tags = {.precise = true}};
-    position_embeddings_ = std::make_unique<Table>(this, "position_embeddings", spec, rank.tp);
+    position_embeddings_ =
+        std::make_unique<WeightModule>(this, "position_embeddings", spec, rank.tp);
   }
 }
 
@@ -90,10 +92,9 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
   const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && !observes_ops(context.hooks);
   const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
                                             : sum(tokens, position_ids, context).to(residual_type);
-  const at::Tensor dropped =
-      dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
-  notify_op(context.hooks, *this, "dropout", dropped);
-  return dropped;
+  return run_node(context, {*this, "dropout"}, [&] {
+    return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
+  });
 }
 
 at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
@@ -120,17 +121,18 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids,
                                        const ForwardContext& context) const {
   const Axis& tp = word_embeddings_.weight.axis();
-  at::Tensor hidden_sbh = embedding_lookup(tokens.t(), word_embeddings_.weight);
-  hidden_sbh = context.sequence_parallel
-                   ? reduce_scatter_to_sequence_parallel_region(hidden_sbh, tp, "word_embeddings")
-                   : reduce_from_tensor_parallel_region(hidden_sbh, tp, "word_embeddings");
-  notify_op(context.hooks, word_embeddings_, "", hidden_sbh);
+  const at::Tensor hidden_sbh = run_node(context, {word_embeddings_}, [&] {
+    const at::Tensor rows = embedding_lookup(tokens.t(), word_embeddings_.weight);
+    return context.sequence_parallel
+               ? reduce_scatter_to_sequence_parallel_region(rows, tp, "word_embeddings")
+               : reduce_from_tensor_parallel_region(rows, tp, "word_embeddings");
+  });
   if (!position_embeddings_) return hidden_sbh;
   const at::Tensor mine =
       position_ids.expand_as(tokens).narrow(1, context.first_row, hidden_sbh.size(0));
-  hidden_sbh = hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
-  notify_op(context.hooks, *position_embeddings_, "", hidden_sbh);
-  return hidden_sbh;
+  return run_node(context, {*position_embeddings_}, [&] {
+    return hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
+  });
 }
 
 }  // namespace megatron

@@ -37,11 +37,6 @@ class LanguageModelEmbedding : public Module {
   Parameter& word_embeddings() { return word_embeddings_.weight; }
 
  private:
-  struct Table : Module {
-    Table(Module* parent, std::string_view name, ParameterSpec spec, const Axis& tp)
-        : Module(parent, name), weight(declare("weight", std::move(spec), tp)) {}
-    Parameter& weight;
-  };
   /// Adds word and position embeddings [s, b, h] operator by operator, in the layout of this rank.
   at::Tensor sum(const at::Tensor& tokens, const at::Tensor& position_ids,
                  const ForwardContext& context) const;
@@ -51,8 +46,8 @@ class LanguageModelEmbedding : public Module {
                              c10::ScalarType type) const;
 
   const TransformerConfig& config_;
-  Table word_embeddings_;
-  std::unique_ptr<Table> position_embeddings_;
+  WeightModule word_embeddings_;
+  std::unique_ptr<WeightModule> position_embeddings_;
 };
 
 }  // namespace megatron

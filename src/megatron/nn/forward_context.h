@@ -5,11 +5,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/offload_plan.h"
 #include "megatron/nn/unit_hooks.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/offloaded_activations.h"
@@ -20,12 +22,18 @@
 
 namespace megatron {
 
+struct LayerPolicy;
+
+/// Tensors that layers publish for later layers, by key.
+using Published = std::map<std::string, at::Tensor, std::less<>>;
+
 /// The arguments of a forward pass that do not belong to one layer.
 struct ForwardContext {
   std::uint64_t seed = 0;
-  bool training = false;              ///< turns dropout on
-  at::Tensor sample_ordinals;         ///< int64, one for each sample [b] or packed sequence
-  at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
+  bool training = false;       ///< turns dropout on
+  at::Tensor sample_ordinals;  ///< int64, one for each sample [b] or packed sequence
+  at::Tensor document_ids;     ///< int32 [b, positions of the sequence] or undefined
+  at::Tensor memory;           ///< [s, b, h] of an encoder, for cross attention; or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
   std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
@@ -43,16 +51,21 @@ struct ForwardContext {
   at::Tensor aux_loss_gradient;
   /// Set inside a part of the model that backward runs again (ops/recompute.h).
   ForwardReplay* replay = nullptr;
-  OffloadPass* offload = nullptr;  ///< where layers offload activations; null: they keep them
-  /// What the current layer offloads; null: nothing by parts.
-  const LayerOffload* offloaded_parts = nullptr;
-  OffloadedLayer* offloaded_layer = nullptr;  ///< its hooks; set together with offloaded_parts
+  OffloadPass* offload = nullptr;       ///< where layers offload activations; null: they keep them
+  const LayerPolicy* policy = nullptr;  ///< of the nodes of this layer; null: they keep all
+  OffloadedLayer* offloaded_layer = nullptr;  ///< hooks of the nodes that it offloads, or null
   /// Recompute every layer of this microbatch as a whole.
   bool recomputes_all_layers = false;
+  /// What layers have published in this pass; null if none do.
+  std::shared_ptr<Published> published_tensors = nullptr;
 
-  /// Returns the hooks of a part of the layer, or null if it keeps its activations.
-  SavedTensorHooks* offload_of(bool LayerOffload::*part) const {
-    return offloaded_parts != nullptr && offloaded_parts->*part ? offloaded_layer : nullptr;
+  /// Publishes a tensor, or returns one that an earlier layer has published. The spec of the block
+  /// must name the key (BlockSpec).
+  void publish(std::string_view key, const at::Tensor& tensor) const;
+  const at::Tensor& published(std::string_view key) const;
+  /// Returns `value`, as the first run saw it (ForwardReplay::keep).
+  at::Tensor replayed(const at::Tensor& value) const {
+    return replay != nullptr ? replay->keep(value) : value;
   }
   /// Returns whether this pass runs again what had its effects in the first run.
   bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }

@@ -1,5 +1,5 @@
-// Layer specifications: the mixer and the feed-forward block of a layer. The model chooses them and
-// the layer calls them through their interfaces.
+// Layer specifications: the blocks of a layer. The model chooses them, and the layer calls them
+// through their interface.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,10 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "megatron/config/offload_plan.h"
-#include "megatron/config/recompute_plan.h"
+#include "megatron/config/activation_plan.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
@@ -27,47 +28,70 @@ struct LayerArguments {
   const Rank& rank;
   std::int64_t layer_index = 0;  ///< 0-based index in the whole model
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
-  const RecomputePlan* recompute = nullptr;  ///< read during construction; null: no recomputation
+  bool causal = true;          ///< of a decoder: attention reads no later positions
+  const ActivationPlan* activations = nullptr;  ///< read during construction; null: all are kept
 
-  const OffloadPlan* offload = nullptr;  ///< read during construction; null: nothing is offloaded
-
-  LayerOffload layer_offload() const {
-    return offload != nullptr ? offload->of(layer_index) : LayerOffload{};
-  }
-  LayerRecompute layer_recompute() const {
-    return recompute != nullptr ? recompute->of(layer_index) : LayerRecompute{};
+  LayerPolicy policy() const {
+    return activations != nullptr ? activations->of(layer_index) : LayerPolicy{};
   }
 };
 
-/// One of the two blocks of a layer. Input and output are [s, b, h]; dropout and the residual add
-/// follow outside the block.
+/// A block of a layer, such as attention or an MLP. Input and output are [s, b, h]; dropout and the
+/// residual add follow outside the block.
 class Sublayer : public Module {
  public:
-  using Module::Module;
+  /// The names by which policies know the block and the norm of its input.
+  struct Nodes {
+    LayerNode norm = LayerNode::none, block = LayerNode::none;
+  };
+  Sublayer(Module* parent, std::string_view name, const Nodes& nodes)
+      : Module(parent, name), nodes_(nodes) {}
+  const Nodes& nodes() const { return nodes_; }
   /// Returns the norm that the layer must apply to the input of forward(). Without a weight,
   /// forward() takes the residual stream itself.
   virtual NormWeights input_norm() const = 0;
   virtual at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) = 0;
-};
-
-/// A block that mixes positions, such as attention.
-class Mixer : public Sublayer {
- public:
-  using Sublayer::Sublayer;
-};
-
-/// A block that works on each position separately, such as an MLP.
-class FeedForward : public Sublayer {
- public:
-  using Sublayer::Sublayer;
   /// Returns the block itself if it has experts, else null.
   virtual MoeLayer* moe_layer() { return nullptr; }
+
+ private:
+  Nodes nodes_;
 };
 
-/// Factories of the blocks of a transformer layer.
-struct TransformerLayerSpec {
-  std::function<std::unique_ptr<Mixer>(Module* parent, const LayerArguments&)> self_attention;
-  std::function<std::unique_ptr<FeedForward>(Module* parent, const LayerArguments&)> mlp;
+/// A tensor that a block publishes for later layers: [s, b, row_shape], in the dtype of the hidden
+/// rows.
+struct PublishedTensor {
+  std::string key;
+  std::vector<std::int64_t> row_shape;
 };
+
+/// One block of a layer: x + residual_scale · dropout(f(norm(x))).
+struct BlockSpec {
+  std::string_view name;       ///< of the module
+  std::string_view site;       ///< of the dropout, and of the sum in diagnosis
+  std::string_view post_norm;  ///< name of the norm of the sum, with post-norm
+  std::function<std::unique_ptr<Sublayer>(Module*, std::string_view, const LayerArguments&)> make;
+  double residual_scale = 1;
+  std::vector<PublishedTensor> publishes = {};
+  std::vector<std::string> reads = {};  ///< keys that earlier layers publish
+};
+
+template <class Block>
+std::unique_ptr<Sublayer> make_sublayer(Module* parent, std::string_view name,
+                                        const LayerArguments& arguments) {
+  return std::make_unique<Block>(parent, name, arguments);
+}
+
+/// The layers of a stack.
+struct TransformerLayerSpec {
+  /// Returns the blocks, one at least, of a layer of a kind by its index in the whole model.
+  std::function<std::vector<BlockSpec>(const LayerKind&, std::int64_t layer)> blocks;
+  std::string_view final_norm = "final_layernorm";
+};
+
+/// Returns what layers before `border` publish and the layer `border` or a later one reads: what a
+/// pipeline stage that begins there receives besides the hidden rows.
+std::vector<PublishedTensor> published_across(const TransformerLayerSpec& spec,
+                                              const TransformerConfig& config, std::int64_t border);
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/linear.h"
+#include "megatron/nn/node.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
@@ -25,7 +26,8 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name,
                        .tags = {}},
                       rank.tp)),
       norm_options_(norm_options(config)),
-      exchange_{.options = rank.tp_options, .what = name} {
+      exchange_{.options = rank.tp_options, .what = name},
+      node_(options.node) {
   if (options.bias) {
     bias_ =
         &declare("bias",
@@ -41,19 +43,21 @@ at::Tensor ColumnParallelLinear::forward(const at::Tensor& x, const ForwardConte
   LinearExchange exchange = exchange_;
   exchange.input =
       context.sequence_parallel ? LinearExchange::Input::gathered : LinearExchange::Input::copied;
-  return linear(x, weight_, add_bias ? bias_ : nullptr, exchange);
+  return run_node(context, {*this, {}, node_},
+                  [&] { return linear(x, weight_, add_bias ? bias_ : nullptr, exchange); });
 }
 
 RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
                                      const TransformerConfig& config, const Rank& rank,
-                                     std::int64_t in, std::int64_t out)
+                                     std::int64_t in, std::int64_t out, LayerNode node)
     : Module(parent, name),
       weight_(declare("weight",
                       {.sharding = Sharding::split({out, in}, 1),
                        .init = residual_init(config, {out, in}),
                        .tags = {}},
                       rank.tp)),
-      exchange_{.options = rank.tp_options, .what = name} {
+      exchange_{.options = rank.tp_options, .what = name},
+      node_(node) {
   if (config.add_bias_linear) {
     bias_ = &declare(
         "bias",
@@ -72,12 +76,15 @@ LinearExchange RowParallelLinear::exchange(const ForwardContext& context) const 
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& x, const ForwardContext& context) const {
-  return linear(x, weight_, bias_, exchange(context));
+  return run_node(context, {*this, {}, node_},
+                  [&] { return linear(x, weight_, bias_, exchange(context)); });
 }
 
 at::Tensor RowParallelLinear::forward(const at::Tensor& x, const BiasActivation& activation,
                                       const ForwardContext& context) const {
-  return activated_linear(x, activation, weight_, bias_, exchange(context));
+  return run_node(context, {*this, {}, node_}, [&] {
+    return activated_linear(x, activation, weight_, bias_, exchange(context));
+  });
 }
 
 }  // namespace megatron

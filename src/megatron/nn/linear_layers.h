@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/layer_nodes.h"
 #include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear_exchange.h"
@@ -31,6 +32,7 @@ class ColumnParallelLinear : public Module {
     std::int64_t repeats = 1;
     bool bias = true;
     bool with_norm = false;
+    LayerNode node = LayerNode::none;  ///< the name by which policies know the layer
   };
   ColumnParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
                        const Rank& rank, const Options& options);
@@ -39,7 +41,9 @@ class ColumnParallelLinear : public Module {
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context,
                      bool add_bias = true) const;
   /// Returns the norm to apply to x, without a weight unless with_norm.
-  NormWeights input_norm() const { return {norm_weight_, norm_bias_, norm_options_}; }
+  NormWeights input_norm() const {
+    return {norm_weight_, norm_bias_, norm_options_, this, "layer_norm"};
+  }
   /// Returns b [out / tp], or null.
   Parameter* bias() const { return bias_; }
 
@@ -50,6 +54,7 @@ class ColumnParallelLinear : public Module {
   Parameter* bias_ = nullptr;
   NormOptions norm_options_;
   LinearExchange exchange_;
+  LayerNode node_;
 };
 
 /// y = x·Wᵀ + b with W [out, in] sharded over its columns. y is summed over tp, and every rank
@@ -57,7 +62,8 @@ class ColumnParallelLinear : public Module {
 class RowParallelLinear : public Module {
  public:
   RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
-                    const Rank& rank, std::int64_t in, std::int64_t out);
+                    const Rank& rank, std::int64_t in, std::int64_t out,
+                    LayerNode node = LayerNode::none);
   /// Computes y. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Computes y from the activation of x with activated_linear(), which does not save the
@@ -71,6 +77,7 @@ class RowParallelLinear : public Module {
   Parameter& weight_;
   Parameter* bias_ = nullptr;
   LinearExchange exchange_;
+  LayerNode node_;
 };
 
 }  // namespace megatron

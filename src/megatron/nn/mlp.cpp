@@ -1,6 +1,7 @@
 #include "megatron/nn/mlp.h"
 
 #include "megatron/config/transformer_config.h"
+#include "megatron/nn/node.h"
 
 namespace megatron {
 namespace {
@@ -25,7 +26,7 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments)
     : Mlp(parent, name, arguments, arguments.config.ffn_hidden_size) {}
 
 Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments, std::int64_t width)
-    : FeedForward(parent, name),
+    : Sublayer(parent, name, {.norm = LayerNode::mlp_norm, .block = LayerNode::mlp}),
       config_(arguments.config),
       linear_fc1_(this, "linear_fc1", config_, arguments.rank, fc1_options(arguments, width)),
       linear_fc2_(this, "linear_fc2", config_, arguments.rank, width, config_.hidden_size) {}
@@ -33,21 +34,11 @@ Mlp::Mlp(Module* parent, std::string_view name, const LayerArguments& arguments,
 at::Tensor Mlp::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   // The activation adds the bias. Hooks see the GEMM's result before that.
   const at::Tensor projected = linear_fc1_.forward(input_sbh, context, /*add_bias=*/false);
-  if (input_norm().weight != nullptr)
-    notify_op(context.hooks, linear_fc1_, "layer_norm", input_sbh);
-  notify_op(context.hooks, linear_fc1_, "", projected);
   const BiasActivation activation{activation_form(config_), linear_fc1_.bias()};
-  const at::Tensor out = activate_and_project(projected, activation, context);
-  notify_op(context.hooks, linear_fc2_, "", out);
-  return out;
-}
-
-at::Tensor Mlp::activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
-                                     const ForwardContext& context) const {
   // Hooks may see the activation and its gradient, which then is an operator of its own.
   if (!observes_ops(context.hooks)) return linear_fc2_.forward(projected, activation, context);
-  const at::Tensor activated = activate(projected, activation);
-  notify_op(context.hooks, *this, "activation", activated);
+  const at::Tensor activated =
+      run_node(context, {*this, "activation"}, [&] { return activate(projected, activation); });
   return linear_fc2_.forward(activated, context);
 }
 

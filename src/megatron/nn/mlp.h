@@ -10,7 +10,7 @@ namespace megatron {
 struct TransformerConfig;
 
 /// The MLP of a transformer layer, sharded over tp.
-class Mlp : public FeedForward {
+class Mlp : public Sublayer {
  public:
   Mlp(Module* parent, std::string_view name, const LayerArguments& arguments);
   /// An MLP with `width` hidden channels.
@@ -19,10 +19,6 @@ class Mlp : public FeedForward {
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
-  /// Returns fc2(f(projected)).
-  at::Tensor activate_and_project(const at::Tensor& projected, const BiasActivation& activation,
-                                  const ForwardContext& context) const;
-
   const TransformerConfig& config_;
   ColumnParallelLinear linear_fc1_;
   RowParallelLinear linear_fc2_;

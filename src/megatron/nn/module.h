@@ -44,6 +44,13 @@ class Module {
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 
+/// A module of one weight.
+struct WeightModule : Module {
+  WeightModule(Module* parent, std::string_view name, ParameterSpec spec, const Axis& axis)
+      : Module(parent, name), weight(declare("weight", std::move(spec), axis)) {}
+  Parameter& weight;
+};
+
 /// Returns the parameters of `root` and of every module below it, in declaration order.
 std::vector<Parameter*> declared_parameters(Module& root);
 

@@ -30,7 +30,9 @@ NormOptions norm_options(const TransformerConfig& config);
 struct NormWeights {
   Parameter* weight = nullptr;
   Parameter* bias = nullptr;
-  NormOptions options;
+  NormOptions options = {};
+  const Module* owner = nullptr;  ///< set together with the weight
+  const char* op = "";            ///< name of the norm in the owner, for hooks
 };
 
 /// Normalises the last dimension of x with weight [h] and bias [h], which is null for RMSNorm. The
@@ -66,7 +68,7 @@ class Norm : public Module {
   Norm(Module* parent, std::string_view name, const TransformerConfig& config, std::int64_t size,
        const Rank& rank, NormInput place = NormInput::hidden);
   at::Tensor forward(const at::Tensor& x) const { return norm(x, weight_, bias_, options_); }
-  NormWeights weights() const { return {&weight_, bias_, options_}; }
+  NormWeights weights() const { return {&weight_, bias_, options_, this}; }
 
  private:
   Parameter& weight_;

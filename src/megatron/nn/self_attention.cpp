@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/rotary.h"
@@ -27,7 +28,8 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
           .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
-          .with_norm = arguments.has_input_norm};
+          .with_norm = arguments.has_input_norm,
+          .node = LayerNode::qkv_linear};
 }
 
 std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
@@ -61,16 +63,18 @@ at::Tensor alibi_slopes(std::int64_t num_heads) {
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : Mixer(parent, name),
+    : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
       config_(arguments.config),
       rank_(arguments.rank),
       layer_index_(arguments.layer_index),
+      causal_(arguments.causal),
       heads_(local_heads(config_, arguments.rank.tp)),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
       first_head_(arguments.rank.tp.rank * heads_),
       linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
       linear_proj_(this, "linear_proj", config_, arguments.rank,
-                   config_.num_attention_heads * config_.kv_channels, config_.hidden_size) {
+                   config_.num_attention_heads * config_.kv_channels, config_.hidden_size,
+                   LayerNode::attn_proj) {
   if (config_.qk_layernorm) {
     q_layernorm_ =
         std::make_unique<QueryKeyNorm>(this, "q_layernorm", arguments, config_.num_attention_heads);
@@ -81,13 +85,6 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
-void SelfAttention::normalize(QueryKeyValue& heads, const ForwardContext& context) const {
-  heads.q = q_layernorm_->forward(heads.q);
-  heads.k = k_layernorm_->forward(heads.k);
-  notify_op(context.hooks, *q_layernorm_, "", heads.q);
-  notify_op(context.hooks, *k_layernorm_, "", heads.k);
-}
-
 QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
   const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
   const bool rotates = rotation.cos.defined();
@@ -95,7 +92,10 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
     return split_query_key_value(mixed, groups_, config_.kv_channels,
                                  rotates ? &rotation : nullptr);
   QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
-  if (q_layernorm_) normalize(heads, context);
+  if (q_layernorm_) {
+    heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
+    heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+  }
   if (config_.clip_qkv) {
     for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
       *x = differentiable_by_autograd({.name = "ClampBackward"}, {*x},
@@ -113,7 +113,7 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
 AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
                                                   const at::Device& device) {
   AttentionOptions options;
-  options.causal = true;
+  options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
   if (const auto window = config_.window_of(layer_index_)) options.window = *window;
@@ -141,33 +141,20 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  const at::Tensor mixed = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::qkv_linear));
-    return linear_qkv_.forward(input_sbh, context);
-  }();
-  if (config_.norm_placement == NormPlacement::pre)
-    notify_op(context.hooks, linear_qkv_, "layer_norm", input_sbh);
-  notify_op(context.hooks, linear_qkv_, "", mixed);
+  const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
   auto [q, k, v] = split(mixed, context);
   if (context.kv_cache != nullptr) {
     auto& slot = context.kv_cache->layers.at(layer_index_);
     if (!slot) slot = std::make_unique<LayerKvCache>();
     std::tie(k, v) = static_cast<LayerKvCache&>(*slot).append(k, v, context.q_start);
   }
-  notify_op(context.hooks, *this, "query", q);
-  notify_op(context.hooks, *this, "key", k);
-  notify_op(context.hooks, *this, "value", v);
-  const at::Tensor out = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::core_attn));
+  observe(context, *this, "query", q);
+  observe(context, *this, "key", k);
+  observe(context, *this, "value", v);
+  const at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     return attend({q, k, v}, context);
-  }();
-  notify_op(context.hooks, *this, "core_attention", out);
-  const at::Tensor projected = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::attn_proj));
-    return linear_proj_.forward(out, context);
-  }();
-  notify_op(context.hooks, linear_proj_, "", projected);
-  return projected;
+  });
+  return linear_proj_.forward(out, context);
 }
 
 }  // namespace megatron

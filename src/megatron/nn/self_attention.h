@@ -15,7 +15,7 @@ namespace megatron {
 struct TransformerConfig;
 
 /// The attention block of a transformer layer, sharded over tp by query groups.
-class SelfAttention : public Mixer {
+class SelfAttention : public Sublayer {
  public:
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override { return linear_qkv_.input_norm(); }
@@ -23,7 +23,6 @@ class SelfAttention : public Mixer {
 
  private:
   QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
-  void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
   /// Attention of the queries of this rank to the keys of all ranks that share the sequences.
   at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
@@ -31,6 +30,7 @@ class SelfAttention : public Mixer {
   const TransformerConfig& config_;
   const Rank& rank_;
   std::int64_t layer_index_;
+  bool causal_;
   std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;
   std::unique_ptr<QueryKeyNorm> q_layernorm_, k_layernorm_;

@@ -1,97 +1,100 @@
 #include "megatron/nn/transformer_layer.h"
 
+#include <ATen/TensorOperators.h>
+
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/recomputed_block.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/recomputed_outputs.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
 
-LayerArguments with_norm_placement(LayerArguments arguments) {
-  arguments.has_input_norm = arguments.config.norm_placement == NormPlacement::pre;
-  return arguments;
-}
-
-std::unique_ptr<Norm> post_norm(Module* parent, std::string_view name,
-                                const LayerArguments& arguments) {
-  if (arguments.config.norm_placement == NormPlacement::pre) return nullptr;
-  return std::make_unique<Norm>(parent, name, arguments.config, arguments.config.hidden_size,
-                                arguments.rank);
+void observe_norm(const ForwardContext& context, const NormWeights& norm, const SumAndNorm& sums) {
+  if (norm.weight != nullptr) observe(context, *norm.owner, norm.op, sums.normalised);
 }
 
 }  // namespace
 
 TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
-                                   const TransformerLayerSpec& spec,
-                                   const LayerArguments& arguments)
-    : Module(parent, name),
-      config_(arguments.config),
-      recompute_(arguments.layer_recompute()),
-      offload_(arguments.layer_offload()),
-      self_attention_(spec.self_attention(this, with_norm_placement(arguments))),
-      post_self_attn_layernorm_(post_norm(this, "post_self_attn_layernorm", arguments)),
-      mlp_(spec.mlp(this, with_norm_placement(arguments))),
-      post_mlp_layernorm_(post_norm(this, "post_mlp_layernorm", arguments)) {}
+                                   const TransformerLayerSpec& spec, LayerArguments arguments)
+    : Module(parent, name), config_(arguments.config), policy_(arguments.policy()) {
+  arguments.has_input_norm = config_.norm_placement == NormPlacement::pre;
+  const std::int64_t index = arguments.layer_index;
+  for (const BlockSpec& block : spec.blocks(config_.kind(index), index)) {
+    for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
+    reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
+    blocks_.push_back({.sublayer = block.make(this, block.name, arguments),
+                       .site = std::string(block.site),
+                       .residual_scale = block.residual_scale});
+    if (!arguments.has_input_norm)
+      blocks_.back().post_norm = std::make_unique<Norm>(this, block.post_norm, config_,
+                                                        config_.hidden_size, arguments.rank);
+  }
+}
 
-SumAndNorm TransformerLayer::add_residual(const at::Tensor& out, const SumAndNorm& input,
-                                          std::string_view site, const Norm* post_norm,
-                                          const NormWeights& next_norm,
-                                          const ForwardContext& context) const {
-  const at::Tensor& residual =
-      config_.apply_residual_connection_post_layernorm ? input.normalised : input.sum;
-  SumAndNorm both =
-      dropout_add_norm(residual, out, context.dropout(path(), site, config_.hidden_dropout),
-                       post_norm != nullptr ? post_norm->weights() : next_norm);
-  notify_op(context.hooks, *this, site, both.sum);
-  if (post_norm == nullptr) return both;
-  notify_op(context.hooks, *post_norm, "", both.normalised);
-  return {both.normalised, both.normalised};
+MoeLayer* TransformerLayer::moe_layer() {
+  for (const Block& block : blocks_)
+    if (MoeLayer* moe = block.sublayer->moe_layer()) return moe;
+  return nullptr;
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
-  if (context.replay != nullptr) return forward_blocks(hidden_sbh, context);
+  if (context.replay != nullptr || !policy_.has_parts()) return run_blocks(hidden_sbh, context);
   RecomputedOutputs norms;
-  const SavedTensorHooksScope scope(recompute_.layernorm ? &norms : nullptr);
-  if (context.offload == nullptr || !offload_.any() || offload_.whole)
-    return forward_blocks(hidden_sbh, context);
-  OffloadedLayer offloaded(*context.offload);
+  const bool recomputes_norms = policy_.recomputed.contains(LayerNode::layernorm);
+  const SavedTensorHooksScope scope(recomputes_norms ? &norms : nullptr);
+  std::optional<OffloadedLayer> offloaded;
   ForwardContext own = context;
-  own.offloaded_parts = &offload_;
-  own.offloaded_layer = &offloaded;
-  return forward_blocks(hidden_sbh, own);
+  own.policy = &policy_;
+  if (context.offload != nullptr && !policy_.offloaded.empty() && !policy_.offload)
+    own.offloaded_layer = &offloaded.emplace(*context.offload);
+  return run_blocks(hidden_sbh, own);
 }
 
-at::Tensor TransformerLayer::forward_mlp(const at::Tensor& input_sbh,
-                                         const ForwardContext& context) {
-  const bool is_dense = mlp_->moe_layer() == nullptr;
-  const bool recomputes = is_dense ? recompute_.mlp : recompute_.moe;
-  const SavedTensorHooksScope scope(is_dense ? context.offload_of(&LayerOffload::mlp) : nullptr);
-  if (!recomputes || context.replay != nullptr) return mlp_->forward(input_sbh, context);
-  return recomputed_block(
-      input_sbh, context,
-      [this](const at::Tensor& x, const ForwardContext& own) { return mlp_->forward(x, own); });
+at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
+                                        const ForwardContext& context) const {
+  const Sublayer& first = *blocks_.front().sublayer;
+  const NormWeights norm = first.input_norm();
+  SumAndNorm stream =
+      run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
+  observe_norm(context, norm, stream);
+  at::Tensor out;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    out = run_node(
+        context, blocks_[i].sublayer->nodes().block, stream.normalised,
+        [sublayer = blocks_[i].sublayer.get()](const at::Tensor& x, const ForwardContext& own) {
+          return sublayer->forward(x, own);
+        });
+    stream = add_residual(i, out, stream, context);
+  }
+  return stream.sum;
 }
 
-at::Tensor TransformerLayer::forward_blocks(const at::Tensor& hidden_sbh,
-                                            const ForwardContext& context) {
-  const SumAndNorm input = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::attn_norm));
-    return norm_with_residual(hidden_sbh, self_attention_->input_norm());
-  }();
-  const at::Tensor attention = self_attention_->forward(input.normalised, context);
-  const SumAndNorm attended = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::mlp_norm));
-    return add_residual(attention, input, "self_attn_bda", post_self_attn_layernorm_.get(),
-                        mlp_->input_norm(), context);
-  }();
-  return add_residual(forward_mlp(attended.normalised, context), attended, "mlp_bda",
-                      post_mlp_layernorm_.get(), {}, context)
-      .sum;
+SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& out,
+                                          const SumAndNorm& stream,
+                                          const ForwardContext& context) const {
+  const Block& block = blocks_[i];
+  const Sublayer* next = i + 1 < blocks_.size() ? blocks_[i + 1].sublayer.get() : nullptr;
+  const NormWeights norm = block.post_norm   ? block.post_norm->weights()
+                           : next != nullptr ? next->input_norm()
+                                             : NormWeights{};
+  const at::Tensor& residual =
+      config_.apply_residual_connection_post_layernorm ? stream.normalised : stream.sum;
+  const LayerNode node = next != nullptr ? next->nodes().norm : LayerNode::none;
+  const SumAndNorm sums = run_node(context, node, [&] {
+    return dropout_add_norm(residual, block.residual_scale == 1 ? out : out * block.residual_scale,
+                            context.dropout(path(), block.site, config_.hidden_dropout), norm);
+  });
+  observe(context, *this, block.site, sums.sum);
+  observe_norm(context, norm, sums);
+  return block.post_norm ? SumAndNorm{sums.normalised, sums.normalised} : sums;
 }
 
 TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
@@ -100,8 +103,8 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
                                    const std::vector<std::int64_t>& layers, bool has_final_norm)
     : Module(parent, name),
       rank_(arguments.rank),
-      distributes_saved_activations_(arguments.recompute != nullptr &&
-                                     arguments.recompute->distributes_saved_activations) {
+      distributes_saved_activations_(arguments.activations != nullptr &&
+                                     arguments.activations->distributes_saved_activations) {
   LayerArguments own = arguments;
   for (const std::int64_t layer : layers) {
     own.layer_index = layer;
@@ -110,8 +113,8 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
   }
   const TransformerConfig& config = arguments.config;
   if (has_final_norm && config.norm_placement == NormPlacement::pre)
-    final_layernorm_ =
-        std::make_unique<Norm>(this, "final_layernorm", config, config.hidden_size, arguments.rank);
+    final_norm_ =
+        std::make_unique<Norm>(this, spec.final_norm, config, config.hidden_size, arguments.rank);
 }
 
 std::vector<Module*> TransformerBlock::layers() const {
@@ -122,7 +125,7 @@ std::vector<Module*> TransformerBlock::layers() const {
 
 std::vector<Module*> TransformerBlock::units() const {
   std::vector<Module*> units = layers();
-  if (final_layernorm_) units.push_back(final_layernorm_.get());
+  if (final_norm_) units.push_back(final_norm_.get());
   return units;
 }
 
@@ -136,39 +139,79 @@ std::vector<MoeLayer*> TransformerBlock::moe_layers() const {
 
 std::int64_t TransformerBlock::end_of_group(std::int64_t begin, std::int64_t end,
                                             bool recomputes_all) const {
-  const auto group = [&](std::int64_t i) {
-    return layers_[static_cast<std::size_t>(i)]->recompute_group();
+  const auto policy = [&](std::int64_t i) {
+    return layers_[static_cast<std::size_t>(i)]->policy();
   };
-  if (group(begin) == 0) return recomputes_all ? begin + 1 : begin;
+  if (!policy(begin).full) return recomputes_all ? begin + 1 : begin;
   std::int64_t last = begin + 1;
-  while (last < end && group(last) == group(begin)) ++last;
+  while (last < end && policy(last).full && policy(last).joins_previous) ++last;
   return last;
 }
 
 at::Tensor TransformerBlock::forward(at::Tensor hidden_sbh, const ForwardContext& context,
                                      std::int64_t begin, std::int64_t count) {
   const std::int64_t end = begin + count;
-  const RecomputeOptions options{.distributes_over =
-                                     distributes_saved_activations_ ? &rank_.tp : nullptr};
   while (begin < end) {
     const std::int64_t group_end = end_of_group(begin, end, context.recomputes_all_layers);
     // In front of the hooks of a recomputation, which keep the input of the first layer.
     std::optional<OffloadedLayer> offloaded;
-    if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->is_offloaded())
+    if (context.offload != nullptr && layers_[static_cast<std::size_t>(begin)]->policy().offload)
       offloaded.emplace(*context.offload);
     const SavedTensorHooksScope scope(offloaded ? &*offloaded : nullptr);
-    if (group_end == begin) {
-      hidden_sbh = run_layers(hidden_sbh, context, begin, begin + 1);
-      ++begin;
-      continue;
-    }
-    const auto run = [this, begin, group_end](const at::Tensor& x, const ForwardContext& own) {
-      return run_layers(x, own, begin, group_end);
-    };
-    hidden_sbh = recomputed_block(hidden_sbh, context, run, options);
-    begin = group_end;
+    hidden_sbh = group_end == begin ? run_layers(hidden_sbh, context, begin, begin + 1)
+                                    : recompute_layers(hidden_sbh, context, begin, group_end);
+    begin = std::max(group_end, begin + 1);
   }
   return hidden_sbh;
+}
+
+at::Tensor TransformerBlock::recompute_layers(const at::Tensor& hidden_sbh,
+                                              const ForwardContext& context, std::int64_t begin,
+                                              std::int64_t end) {
+  std::vector<std::string> reads, publishes;
+  for (std::int64_t i = begin; i < end; ++i) {
+    const TransformerLayer& layer = *layers_[static_cast<std::size_t>(i)];
+    for (const std::string& key : layer.reads())
+      if (std::ranges::count(publishes, key) + std::ranges::count(reads, key) == 0)
+        reads.push_back(key);
+    publishes.insert(publishes.end(), layer.publishes().begin(), layer.publishes().end());
+  }
+  // What the layers read and publish is input and output, so they have tensors of their own.
+  ForwardContext outer = context;
+  outer.published_tensors = nullptr;
+  Tensors inputs{hidden_sbh};
+  for (const std::string& key : reads) inputs.push_back(context.published(key));
+  const auto run = [=, this](const Tensors& x, ForwardContext own) {
+    if (reads.size() + publishes.size() > 0) own.published_tensors = std::make_shared<Published>();
+    for (std::size_t i = 0; i < reads.size(); ++i) own.publish(reads[i], x[i + 1]);
+    Tensors outputs{run_layers(x.front(), own, begin, end)};
+    for (const std::string& key : publishes) outputs.push_back(own.published(key));
+    return outputs;
+  };
+  const Tensors outputs =
+      recomputed_block(inputs, outer, run,
+                       {.distributes_over = distributes_saved_activations_ ? &rank_.tp : nullptr});
+  for (std::size_t i = 0; i < publishes.size(); ++i) context.publish(publishes[i], outputs[i + 1]);
+  return outputs.front();
+}
+
+std::vector<PublishedTensor> published_across(const TransformerLayerSpec& spec,
+                                              const TransformerConfig& config,
+                                              std::int64_t border) {
+  std::vector<PublishedTensor> published;
+  std::vector<std::string> reads;
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    for (const BlockSpec& block : spec.blocks(config.kind(layer), layer)) {
+      if (layer < border)
+        published.insert(published.end(), block.publishes.begin(), block.publishes.end());
+      else
+        reads.insert(reads.end(), block.reads.begin(), block.reads.end());
+    }
+  }
+  std::erase_if(published, [&](const PublishedTensor& tensor) {
+    return std::ranges::count(reads, tensor.key) == 0;
+  });
+  return published;
 }
 
 at::Tensor TransformerBlock::run_layers(at::Tensor hidden_sbh, const ForwardContext& context,
@@ -183,12 +226,11 @@ at::Tensor TransformerBlock::run_layers(at::Tensor hidden_sbh, const ForwardCont
 
 at::Tensor TransformerBlock::finish(const at::Tensor& hidden_sbh,
                                     const ForwardContext& context) const {
-  if (!final_layernorm_) return hidden_sbh;
-  const at::Tensor normalised =
-      run_unit(context.hooks, *final_layernorm_, hidden_sbh,
-               [&](const at::Tensor& x) { return final_layernorm_->forward(x); });
-  notify_op(context.hooks, *final_layernorm_, "", normalised);
-  return normalised;
+  if (!final_norm_) return hidden_sbh;
+  return run_node(context, {*final_norm_}, [&] {
+    return run_unit(context.hooks, *final_norm_, hidden_sbh,
+                    [&](const at::Tensor& x) { return final_norm_->forward(x); });
+  });
 }
 
 }  // namespace megatron

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/nn/layer_spec.h"
@@ -12,37 +14,38 @@ namespace megatron {
 
 struct TransformerConfig;
 
-/// One layer: a mixer and a feed-forward block with residual adds and norms.
+/// One layer: blocks with residual adds and norms.
 class TransformerLayer : public Module {
  public:
   TransformerLayer(Module* parent, std::string_view name, const TransformerLayerSpec& spec,
-                   const LayerArguments& arguments);
-  /// Recomputes the parts that the plan says. TransformerBlock recomputes whole layers.
+                   LayerArguments arguments);
+  /// Recomputes and offloads the nodes that the policy says. TransformerBlock does so with whole
+  /// layers.
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
-  /// Returns the number of the layer's group (LayerRecompute::group).
-  std::int64_t recompute_group() const { return recompute_.group; }
-  /// Returns whether the layer offloads all activations that it keeps. TransformerBlock does that.
-  bool is_offloaded() const { return offload_.whole; }
+  const LayerPolicy& policy() const { return policy_; }
+  const std::vector<std::string>& reads() const { return reads_; }  ///< BlockSpec
+  const std::vector<std::string>& publishes() const { return publishes_; }
   /// Returns the block of experts of a layer, or null.
-  MoeLayer* moe_layer() { return mlp_->moe_layer(); }
+  MoeLayer* moe_layer();
 
  private:
-  /// Adds the output of a block to the residual stream, with dropout. Returns the stream and the
+  struct Block {
+    std::unique_ptr<Sublayer> sublayer;
+    std::string site;
+    std::unique_ptr<Norm> post_norm = nullptr;
+    double residual_scale = 1;
+  };
+
+  at::Tensor run_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
+  /// Adds the output of block `i` to the residual stream, with dropout. Returns the stream and the
   /// input of the next block.
-  SumAndNorm add_residual(const at::Tensor& out, const SumAndNorm& input, std::string_view site,
-                          const Norm* post_norm, const NormWeights& next_norm,
+  SumAndNorm add_residual(std::size_t i, const at::Tensor& out, const SumAndNorm& stream,
                           const ForwardContext& context) const;
 
-  at::Tensor forward_mlp(const at::Tensor& input_sbh, const ForwardContext& context);
-  at::Tensor forward_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context);
-
   const TransformerConfig& config_;
-  const LayerRecompute recompute_;
-  const LayerOffload offload_;
-  std::unique_ptr<Mixer> self_attention_;
-  std::unique_ptr<Norm> post_self_attn_layernorm_;
-  std::unique_ptr<FeedForward> mlp_;
-  std::unique_ptr<Norm> post_mlp_layernorm_;
+  const LayerPolicy policy_;
+  std::vector<Block> blocks_;
+  std::vector<std::string> reads_, publishes_;
 };
 
 /// The layers of this rank's pipeline stages. The last stage also holds the final norm with
@@ -68,6 +71,9 @@ class TransformerBlock : public Module {
  private:
   at::Tensor run_layers(at::Tensor hidden_sbh, const ForwardContext& context, std::int64_t begin,
                         std::int64_t end);
+  /// Does the same and keeps the input, and what the layers read that others publish.
+  at::Tensor recompute_layers(const at::Tensor& hidden_sbh, const ForwardContext& context,
+                              std::int64_t begin, std::int64_t end);
   /// Returns the end of the layers that are recomputed together with layer `begin`; `begin` if it
   /// is not recomputed.
   std::int64_t end_of_group(std::int64_t begin, std::int64_t end, bool recomputes_all) const;
@@ -75,7 +81,7 @@ class TransformerBlock : public Module {
   const Rank& rank_;
   const bool distributes_saved_activations_;
   std::vector<std::unique_ptr<TransformerLayer>> layers_;
-  std::unique_ptr<Norm> final_layernorm_;
+  std::unique_ptr<Norm> final_norm_;
 };
 
 }  // namespace megatron

@@ -20,13 +20,17 @@ struct EndOfRecomputation {};
 /// One call of recomputed().
 class Recomputation final : public std::enable_shared_from_this<Recomputation> {
  public:
-  Recomputation(RecomputedForward forward, std::shared_ptr<SavedTensor> input, bool has_gradient)
-      : forward_(std::move(forward)), input_(std::move(input)), has_gradient_(has_gradient) {}
+  struct Input {
+    std::shared_ptr<SavedTensor> tensor;
+    bool has_gradient;
+  };
+  Recomputation(RecomputedForward forward, std::vector<Input> inputs)
+      : forward_(std::move(forward)), inputs_(std::move(inputs)) {}
 
-  at::Tensor first_run(const at::Tensor& input) {
+  Tensors first_run(const Tensors& inputs) {
     FirstRun hooks(*this);
     const SavedTensorHooksScope scope(&hooks);
-    return forward_(input, replay_);
+    return forward_(inputs, replay_);
   }
 
   /// Returns tensor `index` of those that the first run saved.
@@ -62,12 +66,14 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     has_run_again_ = true;
     values_.reserve(num_saved_);
     replay_.begin_second_run();
-    const at::Tensor input = std::exchange(input_, {})->take().set_requires_grad(has_gradient_);
+    Tensors inputs;
+    for (const Input& input : std::exchange(inputs_, {}))
+      inputs.push_back(input.tensor->take().set_requires_grad(input.has_gradient));
     SecondRun hooks(*this);
     const SavedTensorHooksScope scope(&hooks);
     const at::AutoGradMode records(true);
     try {
-      forward_(input, replay_);
+      forward_(inputs, replay_);
     } catch (const EndOfRecomputation&) {
     }
     MEGATRON_CHECK(values_.size() == num_saved_, "a second forward pass saved ", values_.size(),
@@ -76,8 +82,7 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
   }
 
   RecomputedForward forward_;
-  std::shared_ptr<SavedTensor> input_;
-  bool has_gradient_;
+  std::vector<Input> inputs_;
   ForwardReplay replay_;
   std::size_t num_saved_ = 0;
   std::vector<at::Tensor> values_;
@@ -144,19 +149,21 @@ at::Tensor ForwardReplay::keep(const at::Tensor& value) {
   return value;
 }
 
-at::Tensor recomputed(const at::Tensor& input, const RecomputedForward& forward,
-                      const RecomputeOptions& options) {
+Tensors recomputed(const Tensors& inputs, const RecomputedForward& forward,
+                   const RecomputeOptions& options) {
   if (!at::GradMode::is_enabled()) {
     ForwardReplay replay;
-    return forward(input, replay);
+    return forward(inputs, replay);
   }
   const bool is_distributed =
       options.distributes_over != nullptr && options.distributes_over->size > 1;
-  std::shared_ptr<SavedTensor> kept =
-      is_distributed ? std::make_shared<DistributedTensor>(input, *options.distributes_over)
-                     : save_for_backward(input);
-  return std::make_shared<Recomputation>(forward, std::move(kept), input.requires_grad())
-      ->first_run(input);
+  std::vector<Recomputation::Input> kept;
+  for (const at::Tensor& input : inputs)
+    kept.push_back({is_distributed
+                        ? std::make_shared<DistributedTensor>(input, *options.distributes_over)
+                        : save_for_backward(input),
+                    input.requires_grad()});
+  return std::make_shared<Recomputation>(forward, std::move(kept))->first_run(inputs);
 }
 
 }  // namespace megatron

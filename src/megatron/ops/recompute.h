@@ -7,8 +7,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <utility>
 #include <vector>
 
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
@@ -30,18 +32,28 @@ class ForwardReplay {
   bool is_second_run_ = false;
 };
 
-using RecomputedForward = std::function<at::Tensor(const at::Tensor& input, ForwardReplay& replay)>;
+using RecomputedForward = std::function<Tensors(const Tensors& inputs, ForwardReplay& replay)>;
 
 struct RecomputeOptions {
-  /// Each of these ranks keeps a slice of the input, which backward gathers. Null: all of it.
+  /// Each of these ranks keeps a slice of each input, which backward gathers. Null: all of it.
   const Axis* distributes_over = nullptr;
 };
 
-/// Returns forward(input) and keeps the input only. `forward` must be a function of its input: it
-/// runs again in backward, with the same bits, before the backward of its last op. Everything that
+/// Returns forward(inputs) and keeps the inputs only. `forward` must be a function of them: it runs
+/// again in backward, with the same bits, before the backward of its last op. Everything that
 /// it captures must live until then. Collective in backward too when `forward` is, and over
 /// options.distributes_over. Runs `forward` once when nothing is recorded.
-at::Tensor recomputed(const at::Tensor& input, const RecomputedForward& forward,
-                      const RecomputeOptions& options = {});
+Tensors recomputed(const Tensors& inputs, const RecomputedForward& forward,
+                   const RecomputeOptions& options = {});
+
+/// The same for one input and one output.
+template <class Forward>
+at::Tensor recomputed(const at::Tensor& input, Forward forward,
+                      const RecomputeOptions& options = {}) {
+  auto listed = [forward = std::move(forward)](const Tensors& inputs, ForwardReplay& replay) {
+    return Tensors{forward(inputs.front(), replay)};
+  };
+  return recomputed(Tensors{input}, std::move(listed), options).front();
+}
 
 }  // namespace megatron

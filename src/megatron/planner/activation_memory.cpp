@@ -136,30 +136,31 @@ double small_tensor_bytes(const TransformerConfig& config, double statistics,
          (lse < min_elements ? kFloatBytes * static_cast<double>(lse) : 0);
 }
 
-/// Returns what of `kept` leaves memory when the parts of `offload` are moved. The result of
+/// Returns what of `kept` leaves memory when the nodes `offloaded` are moved. The result of
 /// attention has two readers, core attention and the projection: it leaves memory when both move
 /// it. Where it is exchanged over cp, each reads a tensor of its own. Memory that q, k and v are
 /// views of is free when all of them have left it. Other sizes are compared with `min_elements` by
 /// part, not by tensor.
-double moved_part_bytes(const LayerActivations& kept, const LayerOffload& offload, bool is_dense,
-                        bool exchanges_result, const ActivationLayout& layout,
-                        std::int64_t min_elements) {
+double moved_part_bytes(const LayerActivations& kept, NodeSet offloaded, bool exchanges_result,
+                        const ActivationLayout& layout, std::int64_t min_elements) {
+  using enum LayerNode;
+  const auto moves = [&](LayerNode node) { return offloaded.contains(node); };
   const auto moved = [&](bool is_moved, double bytes) {
     return is_moved && bytes / layout.element_bytes >= static_cast<double>(min_elements) ? bytes
                                                                                          : 0;
   };
   const double result = kept.core_attention;
-  return moved(offload.attn_norm, kept.input) + moved(offload.qkv_linear, kept.attention_norm) +
-         moved(offload.core_attn, kept.query_copy) +
-         (offload.core_attn && kept.key_elements >= static_cast<double>(min_elements)
+  return moved(moves(attn_norm), kept.input) + moved(moves(qkv_linear), kept.attention_norm) +
+         moved(moves(core_attn), kept.query_copy) +
+         (moves(core_attn) && kept.key_elements >= static_cast<double>(min_elements)
               ? kept.attention_inputs - kept.query_copy
               : 0) +
          (exchanges_result
-              ? moved(offload.core_attn, result / 2) + moved(offload.attn_proj, result / 2)
-              : moved(offload.core_attn && offload.attn_proj, result)) +
-         moved(offload.mlp_norm, kept.residual) +
-         (is_dense ? moved(offload.mlp, kept.mlp_norm) + moved(offload.mlp, kept.mlp) : 0) +
-         moved(offload.expert_fc1, kept.expert_rows) + moved(offload.moe_act, kept.expert_fc1);
+              ? moved(moves(core_attn), result / 2) + moved(moves(attn_proj), result / 2)
+              : moved(moves(core_attn) && moves(attn_proj), result)) +
+         moved(moves(mlp_norm), kept.residual) + moved(moves(mlp), kept.mlp_norm) +
+         moved(moves(mlp), kept.mlp) + moved(moves(expert_fc1), kept.expert_rows) +
+         moved(moves(moe_act), kept.expert_fc1);
 }
 
 }  // namespace
@@ -217,11 +218,13 @@ LayerActivations layer_activations(const TransformerConfig& config, std::int64_t
   return parts;
 }
 
-LayerActivations kept_activations(LayerActivations layer, const LayerRecompute& recompute) {
-  if (recompute.layernorm) layer.attention_norm = layer.mlp_norm = 0;
-  if (recompute.mlp) layer.mlp = 0;
-  if (recompute.moe) layer.experts = layer.expert_rows = layer.expert_fc1 = 0;
-  if (recompute.moe || recompute.shared_experts) layer.shared_experts = 0;
+LayerActivations kept_activations(LayerActivations layer, NodeSet recomputed) {
+  using enum LayerNode;
+  const auto again = [&](LayerNode node) { return recomputed.contains(node); };
+  if (again(layernorm)) layer.attention_norm = layer.mlp_norm = 0;
+  if (again(mlp)) layer.mlp = 0;
+  if (again(moe)) layer.experts = layer.expert_rows = layer.expert_fc1 = 0;
+  if (again(moe) || again(shared_experts)) layer.shared_experts = 0;
   return layer;
 }
 
@@ -248,32 +251,31 @@ double StageActivations::held_at(std::size_t i) const {
 
 StageActivations stage_activations(const TransformerConfig& config,
                                    const std::vector<std::int64_t>& layers,
-                                   const RecomputePlan& recompute, const ActivationLayout& layout,
-                                   const OffloadPlan& offload) {
+                                   const ActivationPlan& plan, const ActivationLayout& layout) {
   StageActivations stage;
-  const double shares = recompute.distributes_saved_activations && !layout.sequence_parallel
+  const double shares = plan.distributes_saved_activations && !layout.sequence_parallel
                             ? static_cast<double>(layout.tensor_parallel)
                             : 1;
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerRecompute& own = recompute.of(layers[i]);
-    const LayerOffload moves = offload.of(layers[i]);
+    LayerPolicy policy = plan.of(layers[i]);
+    policy.offloaded &= nodes_of(config.kind(layers[i]));
     const LayerActivations& whole =
         stage.whole.emplace_back(layer_activations(config, layers[i], layout));
-    const bool continues = own.group != 0 && i > 0 && layers[i - 1] + 1 == layers[i] &&
-                           recompute.of(layers[i - 1]).group == own.group;
+    const bool continues = policy.full && policy.joins_previous && i > 0 &&
+                           layers[i - 1] + 1 == layers[i] && plan.of(layers[i - 1]).full;
     stage.group_begin.push_back(continues ? stage.group_begin.back() : i);
-    double kept = continues ? 0 : whole.input / shares, moved = moves.whole ? kept : 0;
-    if (own.group == 0) {
-      const LayerActivations parts = kept_activations(whole, own);
+    double kept = continues ? 0 : whole.input / shares, moved = policy.offload ? kept : 0;
+    if (!policy.full) {
+      const LayerActivations parts = kept_activations(whole, policy.recomputed);
       kept = parts.total();
-      moved = moves.whole
+      moved = policy.offload
                   ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics, layout,
-                                                            offload.min_elements))
+                                                            plan.min_offloaded_elements))
                   : moved_part_bytes(
-                        parts, moves, !config.moe.has_experts(layers[i]),
+                        parts, policy.offloaded,
                         exchanges_result(layout, layout.context_options.comm_type_of(layers[i])),
-                        layout, offload.min_elements);
+                        layout, plan.min_offloaded_elements);
     }
     stage.kept.push_back(kept - moved);
     stage.offloaded.push_back(moved);

@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/cp_comm_type.h"
-#include "megatron/config/offload_plan.h"
-#include "megatron/config/recompute_plan.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -92,12 +91,12 @@ struct LayerActivations {
 LayerActivations layer_activations(const TransformerConfig& config, std::int64_t layer,
                                    const ActivationLayout& layout);
 
-/// Returns the parts that a layer still keeps when those of `recompute` are computed again:
+/// Returns the parts that a layer still keeps when the nodes `recomputed` are computed again:
 /// - layernorm: not the results of the norms, which follow from the residual streams
 /// - mlp, moe: only the input of the block; shared_experts: only theirs
-/// A group of layers is for StageActivations. Core attention and activation functions are
+/// Layers that are full are for StageActivations. Core attention and activation functions are
 /// recomputed by their backward kernels anyway.
-LayerActivations kept_activations(LayerActivations layer, const LayerRecompute& recompute);
+LayerActivations kept_activations(LayerActivations layer, NodeSet recomputed);
 
 /// Returns the bytes that layer `layer` (0-based) keeps of one microbatch.
 double layer_activation_bytes(const TransformerConfig& config, std::int64_t layer,
@@ -123,7 +122,6 @@ struct StageActivations {
 /// `layers` are 0-based and ascending.
 StageActivations stage_activations(const TransformerConfig& config,
                                    const std::vector<std::int64_t>& layers,
-                                   const RecomputePlan& recompute, const ActivationLayout& layout,
-                                   const OffloadPlan& offload = {});
+                                   const ActivationPlan& plan, const ActivationLayout& layout);
 
 }  // namespace megatron

@@ -66,7 +66,7 @@ PlanCandidate BudgetPlanner::candidate(Policies layers) const {
 
 std::vector<PlanCandidate> BudgetPlanner::uniform_plans(bool offloads) const {
   std::vector<PlanCandidate> plans;
-  for (const LayerActivationPolicy& policy : all_policies(*settings_.model, offloads))
+  for (const LayerPolicy& policy : all_policies(*settings_.model, offloads))
     plans.push_back(candidate(for_every_layer(*settings_.model, policy)));
   return plans;
 }
@@ -104,10 +104,10 @@ double BudgetPlanner::step_s(const Policies& layers, const PolicyTimes& times) c
   return slowest * static_cast<double>(num_microbatches_);
 }
 
-double BudgetPlanner::kept_bytes(std::int64_t layer, const LayerActivationPolicy& policy) const {
+double BudgetPlanner::kept_bytes(std::int64_t layer, const LayerPolicy& policy) const {
   const ActivationLayout layout = activation_layout(settings_, request_.rank);
   return stage_activations(*settings_.model, {layer},
-                           recompute_plan(for_every_layer(*settings_.model, policy)), layout)
+                           {.layers = for_every_layer(*settings_.model, policy)}, layout)
       .total_kept();
 }
 
@@ -118,9 +118,9 @@ MemoryTable BudgetPlanner::predict(const Rank& rank, const Policies& layers) con
                               {.libraries = held_bytes_});
 }
 
-double BudgetPlanner::layer_s(std::int64_t layer, const LayerActivationPolicy& policy,
+double BudgetPlanner::layer_s(std::int64_t layer, const LayerPolicy& policy,
                               const PolicyTimes& times) const {
-  LayerActivationPolicy recompute = policy;
+  LayerPolicy recompute = policy;
   recompute.offload = false;
   return times.layer_s(policy, settings_.model->moe.has_experts(layer),
                        policy.offload ? kept_bytes(layer, recompute) : 0);
@@ -132,10 +132,10 @@ BudgetPlanner::KindChoices BudgetPlanner::choices(std::int64_t layer, double in_
   const bool has_experts = settings_.model->moe.has_experts(layer);
   const double whole = kept_bytes(layer, {}), base = layer_s(layer, {}, times);
   const auto integer = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
-  for (const LayerActivationPolicy& any : all_policies(*settings_.model, offloads())) {
-    const LayerActivationPolicy policy = for_layer(any, has_experts);
+  for (const LayerPolicy& any : all_policies(*settings_.model, offloads())) {
+    const LayerPolicy policy = for_layer(any, has_experts);
     if (std::ranges::count(kind.policies, policy) > 0) continue;
-    LayerActivationPolicy recompute = policy;
+    LayerPolicy recompute = policy;
     recompute.offload = false;
     const double kept = kept_bytes(layer, recompute);
     const double more_s = layer_s(layer, policy, times) - base;

@@ -53,7 +53,7 @@ class BudgetPlanner {
   const Settings& settings() const { return settings_; }
 
   /// Returns what a layer keeps of one microbatch with a policy, offloaded or not.
-  double kept_bytes(std::int64_t layer, const LayerActivationPolicy& policy) const;
+  double kept_bytes(std::int64_t layer, const LayerPolicy& policy) const;
 
  private:
   /// The choices of the layers of one kind, and the policy of each.
@@ -64,8 +64,7 @@ class BudgetPlanner {
 
   /// Returns the predicted memory of a rank of the pipeline with a plan for all layers.
   MemoryTable predict(const Rank& rank, const Policies& layers) const;
-  double layer_s(std::int64_t layer, const LayerActivationPolicy& policy,
-                 const PolicyTimes& times) const;
+  double layer_s(std::int64_t layer, const LayerPolicy& policy, const PolicyTimes& times) const;
   /// Returns the choices of layers like `layer`.
   KindChoices choices(std::int64_t layer, double in_flight, const PolicyTimes& times) const;
   /// Chooses for the layers of one rank of the pipeline. Returns false if nothing fits.

@@ -143,12 +143,12 @@ Rank single_rank(Rank rank) {
 }
 
 StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                            const PipelineLayout& layout, const RecomputePlan* recompute) {
+                            const PipelineLayout& layout, const ActivationPlan* activations) {
   const MakeModelOptions options{
       .vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
       .dtype = params_dtype(*settings.training),
       .layout = &layout,
-      .recompute = recompute};
+      .activations = activations};
   const auto model = family.make(*settings.model, rank, options);
   ParamStore weights(declared_parameters(*model), {.device = rank.device,
                                                    .dtype = options.dtype,
@@ -188,10 +188,11 @@ double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int
 }  // namespace
 
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                          const RecomputePlan* recompute) {
+                          const ActivationPlan* activations) {
   const std::vector<std::int64_t> layers = measured_layers(*settings.model);
   const PipelineLayout layout = parts_layout(layers);
-  const StepStopwatch times = measure_parts(settings, family, single_rank(rank), layout, recompute);
+  const StepStopwatch times =
+      measure_parts(settings, family, single_rank(rank), layout, activations);
   std::vector<double> numbers;
   for (std::int32_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
     for (const StepKind kind :

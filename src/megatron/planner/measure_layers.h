@@ -31,10 +31,11 @@ struct LayerTimes {
 };
 
 /// Runs embedding, one layer of each kind and the output layer of the model in `settings`
-/// (resolved) forward and backward a few times, with temporary weights. `recompute`, a plan for the
-/// layers of the model, may be null. Collective over the world.
+/// (resolved) forward and backward a few times, with temporary weights, and recomputes what
+/// `activations`, a plan for the layers of the model, says; null: nothing. Collective over the
+/// world.
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
-                          const RecomputePlan* recompute = nullptr);
+                          const ActivationPlan* activations = nullptr);
 
 /// Returns the costs with forward and backward added. A model with dense and MoE layers has the
 /// mean of its layers.

@@ -49,7 +49,7 @@ std::string choices_text(const BudgetRequest& request, const BudgetPlanner& plan
   std::string text = format("  %-32s %12s %12s %12s %10s\n", "if all layers recompute",
                             "keep/layer", "peak", "step", "fits");
   for (const PlanCandidate& plan : uniform) {
-    const LayerActivationPolicy& policy = plan.layers.back();
+    const LayerPolicy& policy = plan.layers.back();
     const double seconds = planner.step_s(plan.layers, times);
     const bool fits = plan.bytes <= request.budget_bytes;
     text +=
@@ -183,7 +183,7 @@ std::string misfit_of_plan(const BudgetRequest& request, std::int64_t micro_batc
   Settings settings = request.settings;
   settings.training->micro_batch_size = micro_batch_size;
   const BudgetPlanner planner(request, std::move(settings), most_held_bytes(request));
-  if (std::ranges::any_of(layers, &LayerActivationPolicy::offload) && !planner.offloads())
+  if (std::ranges::any_of(layers, &LayerPolicy::offload) && !planner.offloads())
     return "offloads layers, and " + space_text(request, planner);
   const double bytes = planner.candidate(layers).bytes;
   if (bytes <= kTolerance * request.budget_bytes) return {};

@@ -33,9 +33,9 @@ struct BudgetRequest {
 
 struct BudgetPlan {
   std::int64_t micro_batch_size = 1;
-  std::vector<LayerActivationPolicy> layers;  ///< of the whole model
-  double predicted_bytes = 0;                 ///< of the rank that needs most
-  std::string table;                          ///< the choices and what each costs, for people
+  std::vector<LayerPolicy> layers;  ///< of the whole model
+  double predicted_bytes = 0;       ///< of the rank that needs most
+  std::string table;                ///< the choices and what each costs, for people
 };
 
 /// Measures the layers and plans. The micro-batch size is the run's own unless
@@ -47,6 +47,6 @@ BudgetPlan plan_memory_budget(const BudgetRequest& request);
 /// "needs 2.10 GiB, and 1.90 GiB is left". A prediction may exceed the budget by the error of
 /// predictions (3 %). Collective over the world.
 std::string misfit_of_plan(const BudgetRequest& request, std::int64_t micro_batch_size,
-                           const std::vector<LayerActivationPolicy>& layers);
+                           const std::vector<LayerPolicy>& layers);
 
 }  // namespace megatron

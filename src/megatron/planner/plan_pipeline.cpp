@@ -92,9 +92,9 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, num_layers), std::move(options)};
-  const RecomputePlan recompute =
-      recompute_plan(*settings.memory, single_stage_layout(settings.model->num_layers));
-  const LayerTimes times = measure_layers(settings, family, rank, &recompute);
+  const ActivationPlan activations =
+      activation_plan(*settings.memory, single_stage_layout(settings.model->num_layers));
+  const LayerTimes times = measure_layers(settings, family, rank, &activations);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
   const LayerCosts costs = layer_costs(times, *settings.model);

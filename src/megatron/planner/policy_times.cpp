@@ -71,35 +71,33 @@ OffloadSpeed measured_speed(OffloadStore& store, c10::Device device) {
 }  // namespace
 
 Policies recomputations(const TransformerConfig& model) {
+  using enum LayerNode;
   Policies all{{},
-               {.layernorm = true},
-               {.mlp = true, .moe = true},
-               {.layernorm = true, .mlp = true, .moe = true},
+               {.recomputed = {layernorm}},
+               {.recomputed = {mlp, moe}},
+               {.recomputed = {layernorm, mlp, moe}},
                {.full = true}};
   if (model.moe.shared_expert_intermediate_size > 0)
-    all.insert(all.begin() + 2, {.layernorm = true, .shared_experts = true});
+    all.insert(all.begin() + 2, {.recomputed = {layernorm, shared_experts}});
   return all;
 }
 
-LayerActivationPolicy for_layer(LayerActivationPolicy policy, bool has_experts) {
-  if (has_experts) {
-    policy.mlp = false;
-  } else {
-    policy.moe = policy.shared_experts = false;
-  }
+LayerPolicy for_layer(LayerPolicy policy, bool has_experts) {
+  policy.recomputed &=
+      nodes_of({.feed_forward = has_experts ? FeedForwardKind::experts : FeedForwardKind::mlp});
   return policy;
 }
 
-Policies for_every_layer(const TransformerConfig& model, const LayerActivationPolicy& policy) {
+Policies for_every_layer(const TransformerConfig& model, const LayerPolicy& policy) {
   Policies all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     all.push_back(for_layer(policy, model.moe.has_experts(layer)));
   return all;
 }
 
-double PolicyTimes::layer_s(const LayerActivationPolicy& policy, bool has_experts,
+double PolicyTimes::layer_s(const LayerPolicy& policy, bool has_experts,
                             double offloaded_bytes) const {
-  LayerActivationPolicy recompute = policy;
+  LayerPolicy recompute = policy;
   recompute.offload = false;
   std::size_t index = 0;
   while (for_layer(policies.at(index), has_experts) != recompute) ++index;
@@ -148,9 +146,8 @@ PolicyTimes measure_policies(const Settings& settings, const ModelFamily& family
   layers_only.model->vocab_size = std::min(layers_only.model->vocab_size, kSmallVocabulary);
   for (int round = 0; round < kNumRounds; ++round) {
     for (std::size_t i = 0; i < measured.policies.size(); ++i) {
-      const RecomputePlan recompute =
-          recompute_plan(for_every_layer(*settings.model, measured.policies[i]));
-      const LayerTimes times = measure_layers(layers_only, family, rank, &recompute);
+      const ActivationPlan plan{.layers = for_every_layer(*settings.model, measured.policies[i])};
+      const LayerTimes times = measure_layers(layers_only, family, rank, &plan);
       if (round == 0) measured.times.push_back(times);
       keep_least(measured.times[i], times);
       progress.update(2 + static_cast<std::uint64_t>(round) * measured.policies.size() + i);

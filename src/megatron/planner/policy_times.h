@@ -15,16 +15,16 @@ struct Rank;
 struct Settings;
 struct TransformerConfig;
 
-using Policies = std::vector<LayerActivationPolicy>;
+using Policies = std::vector<LayerPolicy>;
 
 /// Returns what a layer with and without experts may recompute: nothing first, then more and more.
 Policies recomputations(const TransformerConfig& model);
 
 /// Returns the policy without the parts that a layer lacks.
-LayerActivationPolicy for_layer(LayerActivationPolicy policy, bool has_experts);
+LayerPolicy for_layer(LayerPolicy policy, bool has_experts);
 
 /// Returns the policy for each layer of the model.
-Policies for_every_layer(const TransformerConfig& model, const LayerActivationPolicy& policy);
+Policies for_every_layer(const TransformerConfig& model, const LayerPolicy& policy);
 
 /// Bytes per second of an offload store; 0 without one.
 struct OffloadSpeed {
@@ -42,8 +42,7 @@ struct PolicyTimes {
   OffloadSpeed offload;
 
   /// Returns the time of a layer whose policy offloads `offloaded_bytes`, or 0 bytes.
-  double layer_s(const LayerActivationPolicy& policy, bool has_experts,
-                 double offloaded_bytes) const;
+  double layer_s(const LayerPolicy& policy, bool has_experts, double offloaded_bytes) const;
 
  private:
   const StageCost& layer(std::size_t policy, bool has_experts) const {

@@ -61,8 +61,7 @@ double hidden_bytes(const TransformerConfig& config, const ActivationLayout& lay
 /// predict_rank_memory() returns.
 void add_units(MemoryTable& table, const TransformerConfig& config, const ActivationLayout& layout,
                const StepShape& shape) {
-  const StageActivations stage =
-      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
+  const StageActivations stage = stage_activations(config, shape.layers, shape.activations, layout);
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
     table.units.push_back(
         {.name = "layer " + std::to_string(shape.layers[i]),
@@ -86,8 +85,7 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
 /// of the gap, as measured.
 double recompute_gap_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                            const StepShape& shape) {
-  if (!shape.has_output || shape.layers.empty() ||
-      shape.recompute.of(shape.layers.back()).group == 0)
+  if (!shape.has_output || shape.layers.empty() || !shape.activations.of(shape.layers.back()).full)
     return 0;
   const LayerActivations last = layer_activations(config, shape.layers.back(), layout);
   return (last.residual + last.mlp_norm + last.mlp + hidden_bytes(config, layout)) / 2;

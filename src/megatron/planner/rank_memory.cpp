@@ -229,8 +229,7 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
                   .micro_batch_size = settings.training->micro_batch_size,
                   .microbatches_in_flight = microbatches_in_flight(rank, layout, num_microbatches),
                   .num_microbatches = num_microbatches,
-                  .recompute = recompute_plan(*settings.memory, layout),
-                  .offload = offload_plan(*settings.memory, layout)};
+                  .activations = activation_plan(*settings.memory, layout)};
   for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
     shape.has_output = shape.has_output || layout.of(rank.pp.rank, chunk).has_output;
   return shape;
@@ -239,9 +238,9 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
 std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
                                       const PipelineLayout& layout) {
   constexpr double kLeast = 16 << 20;
-  const StageActivations stage = stage_activations(
-      *settings.model, layers_of(layout, rank.pp.rank), recompute_plan(*settings.memory, layout),
-      activation_layout(settings, rank), offload_plan(*settings.memory, layout));
+  const StageActivations stage = stage_activations(*settings.model, layers_of(layout, rank.pp.rank),
+                                                   activation_plan(*settings.memory, layout),
+                                                   activation_layout(settings, rank));
   double largest = 0;
   for (const double bytes : stage.offloaded) largest = std::max(largest, bytes);
   return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMostOffloadInFlight));
@@ -302,7 +301,7 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   const StageActivations stage =
-      stage_activations(*settings.model, shape.layers, shape.recompute, activations, shape.offload);
+      stage_activations(*settings.model, shape.layers, shape.activations, activations);
   memory.activations = shape.microbatches_in_flight * stage.total_kept();
   memory.offloaded_activations = stage.total_offloaded();
   memory.buffers += step_buffer_bytes(*settings.model, activations, shape) +

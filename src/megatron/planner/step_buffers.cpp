@@ -203,8 +203,7 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
 
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                          const StepShape& shape) {
-  const StageActivations stage =
-      stage_activations(config, shape.layers, shape.recompute, layout, shape.offload);
+  const StageActivations stage = stage_activations(config, shape.layers, shape.activations, layout);
   // What the last layer offloads is still being copied when the loss is computed.
   const double waiting =
       stage.offloaded.empty() ? 0 : std::min(stage.offloaded.back(), kMostOffloadInFlight);

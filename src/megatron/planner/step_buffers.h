@@ -23,8 +23,7 @@ struct StepShape {
   std::int64_t micro_batch_size = 1;
   double microbatches_in_flight = 1;
   std::int64_t num_microbatches = 1;
-  RecomputePlan recompute = {};
-  OffloadPlan offload = {};
+  ActivationPlan activations = {};
 };
 
 /// Returns the bytes that the forward pass of a layer's attention holds besides activations: keys

@@ -2,6 +2,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/grouped_linear.h"
+#include "megatron/nn/node.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
@@ -71,15 +72,13 @@ void Experts::set_order(const ExpertOrder& order) {
 at::Tensor Experts::forward(const DispatchedTokens& tokens, const ForwardContext& context) const {
   const at::Tensor& probs = tokens.probs;
   const std::vector<std::int64_t>& counts = tokens.counts;
-  const at::Tensor projected = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::expert_fc1));
+  const at::Tensor projected = run_node(context, LayerNode::expert_fc1, [&] {
     return grouped_linear(tokens.rows, fc1_weight_, fc1_bias_, counts);
-  }();
-  const at::Tensor y = [&] {
-    const SavedTensorHooksScope scope(context.offload_of(&LayerOffload::moe_act));
+  });
+  const at::Tensor y = run_node(context, LayerNode::moe_act, [&] {
     return activated_grouped_linear(
         {.x = projected, .weights = probs, .form = activation_form(config_)}, fc2_weight_, counts);
-  }();
+  });
   if (fc2_bias_ == nullptr || rank_.etp.rank > 0) return y;
   return add_group_bias(y, probs, *fc2_bias_, counts);
 }

@@ -6,11 +6,13 @@
 #include <numeric>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/nn/recomputed_block.h"
+#include "megatron/nn/linear.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {
@@ -18,6 +20,13 @@ namespace {
 /// Returns the width of the rows that the experts of a layer take.
 std::int64_t expert_width(const TransformerConfig& config) {
   return config.moe.latent_size > 0 ? config.moe.latent_size : config.hidden_size;
+}
+
+/// Returns the declaration of a weight that every rank of tp holds whole.
+ParameterSpec projection_spec(const Shape& shape, const Init& init, const Rank& rank) {
+  return {.sharding = Sharding::replicated(shape, /*sums_gradients=*/rank.tp.size > 1),
+          .init = init,
+          .tags = {}};
 }
 
 /// Returns whether the ranks of tp hold the same rows. Then each routes a slice of them.
@@ -58,17 +67,22 @@ RoutingSpan routing_span(const at::Tensor& input_sbh, const ForwardContext& cont
 }  // namespace
 
 MoeLayer::MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : FeedForward(parent, name),
+    : Sublayer(parent, name, {.norm = LayerNode::mlp_norm, .block = LayerNode::moe}),
       config_(arguments.config),
       rank_(arguments.rank),
       index_(arguments.layer_index),
       router_(this, arguments),
       experts_(this, arguments, expert_width(config_)),
-      dispatcher_(config_.moe, rank_),
-      recomputes_shared_experts_(arguments.layer_recompute().shared_experts) {
+      dispatcher_(config_.moe, rank_) {
   if (arguments.has_input_norm)
     pre_mlp_layernorm_.emplace(parent, "pre_mlp_layernorm", config_, config_.hidden_size, rank_);
-  if (config_.moe.latent_size > 0) latent_.emplace(this, arguments);
+  if (const std::int64_t latent = config_.moe.latent_size; latent > 0) {
+    const Shape down{latent, config_.hidden_size}, up{config_.hidden_size, latent};
+    fc1_latent_proj_.emplace(this, "fc1_latent_proj",
+                             projection_spec(down, input_init(config_, down), rank_), rank_.tp);
+    fc2_latent_proj_.emplace(this, "fc2_latent_proj",
+                             projection_spec(up, residual_init(config_, up), rank_), rank_.tp);
+  }
   if (config_.moe.shared_expert_intermediate_size > 0) shared_experts_.emplace(this, arguments);
 }
 
@@ -82,18 +96,7 @@ NormWeights MoeLayer::input_norm() const {
                             : NormWeights{.options = norm_options(config_)};
 }
 
-at::Tensor MoeLayer::forward_shared_experts(const at::Tensor& input_sbh,
-                                            const ForwardContext& context) {
-  if (!recomputes_shared_experts_ || context.replay != nullptr)
-    return shared_experts_->forward(input_sbh, context);
-  return recomputed_block(input_sbh, context,
-                          [this](const at::Tensor& x, const ForwardContext& own) {
-                            return shared_experts_->forward(x, own);
-                          });
-}
-
 at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
-  if (pre_mlp_layernorm_) notify_op(context.hooks, *pre_mlp_layernorm_, "", input_sbh);
   const bool splits = splits_rows(context, rank_);
   const at::Tensor own_sbh =
       splits ? scatter_replicated_sequence(input_sbh, rank_.tp, "tokens") : input_sbh;
@@ -101,12 +104,16 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
   const auto compute_shared = [&] {
-    return shared_experts_ ? forward_shared_experts(input_sbh, context) : at::Tensor();
+    if (!shared_experts_) return at::Tensor();
+    return run_node(context, LayerNode::shared_experts, input_sbh,
+                    [this](const at::Tensor& x, const ForwardContext& own) {
+                      return shared_experts_->forward(x, own);
+                    });
   };
   const bool overlaps = config_.moe.shared_expert_overlap;
   at::Tensor shared = overlaps ? at::Tensor() : compute_shared();
-  TokenDispatcher::Pending dispatch =
-      dispatcher_.start_dispatch(latent_ ? latent_->down(x) : x, routed, span.total());
+  TokenDispatcher::Pending dispatch = dispatcher_.start_dispatch(
+      fc1_latent_proj_ ? linear(x, fc1_latent_proj_->weight, nullptr) : x, routed, span.total());
   if (overlaps) shared = compute_shared();
   DispatchedTokens tokens = dispatcher_.finish_dispatch(std::move(dispatch));
   if (config_.moe.apply_probs_on_input) {
@@ -120,10 +127,10 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   }
   const at::Tensor results = experts_.forward(tokens, context);
   at::Tensor y = dispatcher_.finish_combine(dispatcher_.start_combine(results, tokens));
-  if (latent_) y = latent_->up(y);
+  if (fc2_latent_proj_) y = linear(y, fc2_latent_proj_->weight, nullptr);
   y = y.view(own_sbh.sizes());
   if (splits) y = gather_replicated_sequence(y, input_sbh.size(0), rank_.tp, "tokens");
-  notify_op(context.hooks, experts_, "", y);
+  observe(context, experts_, "", y);
   return shared.defined() ? y + shared : y;
 }
 

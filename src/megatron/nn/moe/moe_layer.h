@@ -10,7 +10,6 @@
 
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/moe/experts.h"
-#include "megatron/nn/moe/latent_projections.h"
 #include "megatron/nn/moe/router.h"
 #include "megatron/nn/moe/shared_experts.h"
 #include "megatron/nn/moe/token_dispatcher.h"
@@ -20,7 +19,7 @@ namespace megatron {
 struct TransformerConfig;
 
 /// The block of a layer with experts. Its norm is the layer's pre_mlp_layernorm.
-class MoeLayer : public FeedForward {
+class MoeLayer : public Sublayer {
  public:
   /// `parent` is the transformer layer.
   MoeLayer(Module* parent, std::string_view name, const LayerArguments& arguments);
@@ -36,18 +35,16 @@ class MoeLayer : public FeedForward {
   Experts& experts() { return experts_; }
 
  private:
-  at::Tensor forward_shared_experts(const at::Tensor& input_sbh, const ForwardContext& context);
-
   const TransformerConfig& config_;
   const Rank& rank_;
   const std::int64_t index_;
   std::optional<Norm> pre_mlp_layernorm_;
   Router router_;
-  std::optional<LatentProjections> latent_;
+  std::optional<WeightModule> fc1_latent_proj_,
+      fc2_latent_proj_;  ///< around the experts (LatentMoE)
   Experts experts_;
   std::optional<SharedExperts> shared_experts_;
   TokenDispatcher dispatcher_;
-  const bool recomputes_shared_experts_;
 };
 
 }  // namespace megatron

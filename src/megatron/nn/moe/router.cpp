@@ -14,6 +14,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/moe/load_balancing.h"
+#include "megatron/nn/node.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/coordinate_uniforms.h"
 #include "megatron/ops/differentiable.h"
@@ -198,8 +199,7 @@ Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& spa
                                 const ForwardContext& context) {
   const bool trains = has_aux_losses(context);
   // A second run sees the counts of the first and leaves those of later microbatches alone.
-  at::Tensor global_counts =
-      context.replay != nullptr ? context.replay->keep(global_counts_) : global_counts_;
+  at::Tensor global_counts = context.replayed(global_counts_);
   const BalancingInput input{config_, rank_, span};
   Decision decision{.routed = choose(logits, span, context), .losses = {}};
   RouterLosses losses;
@@ -239,7 +239,7 @@ RoutedTokens Router::forward(const at::Tensor& input, const RoutingSpan& span,
   const auto forward = [&] {
     at::Tensor logits = this->logits(rows);
     if (config_.router_force_load_balancing) logits = random_logits(logits, span, context);
-    notify_op(context.hooks, *this, "", logits.view({-1, span.batch, config_.num_experts}));
+    observe(context, *this, "", logits.view({-1, span.batch, config_.num_experts}));
     Decision decision = decide(logits, span, context);
     Recorded recorded{.outputs = {decision.routed.probs, decision.routed.experts},
                       .saved = {rows, logits, decision.routed.experts, decision.losses.dscores,

@@ -24,23 +24,21 @@ namespace {
 
 /// Returns whether a layer offloads some of its activations.
 bool offloads_activations(const TrainingPlan& plan) {
-  const OffloadPlan offload = offload_plan(*plan.settings.memory, plan.pipeline.layout());
-  return std::ranges::any_of(offload.layers, &LayerOffload::any);
+  const ActivationPlan activations = activation_plan(*plan.settings.memory, plan.pipeline.layout());
+  return std::ranges::any_of(activations.layers, &LayerPolicy::offloads);
 }
 
 std::unique_ptr<Model> build_model(const TrainingPlan& plan, OffloadStore* offload_store,
                                    std::ostream& out) {
   out << "building " << plan.family->title << " model ..." << std::endl;
   const Settings& settings = plan.settings;
-  const RecomputePlan recompute = recompute_plan(*settings.memory, plan.pipeline.layout());
-  const OffloadPlan offload = offload_plan(*settings.memory, plan.pipeline.layout());
+  const ActivationPlan activations = activation_plan(*settings.memory, plan.pipeline.layout());
   return plan.family->make(
       *settings.model, plan.rank,
       MakeModelOptions{.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
                        .dtype = plan.params_dtype,
                        .layout = &plan.pipeline.layout(),
-                       .recompute = &recompute,
-                       .offload = &offload,
+                       .activations = &activations,
                        .offload_store = offload_store});
 }
 
