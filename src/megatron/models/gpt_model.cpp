@@ -51,25 +51,21 @@ class GptModel : public LanguageModel {
         dtype_(options.dtype),
         offload_store_(options.offload_store),
         smallest_offloaded_(options.offload != nullptr ? options.offload->min_elements : 0) {
-    const bool is_shared =
-        !config_.untie_embeddings_and_output_weights && part_.has_ends_on_other_ranks;
-    const auto shared = [&](StageSharing sharing) {
-      return word_embedding_spec(config_, options.vocab_pad_multiple,
-                                 is_shared ? sharing : StageSharing::none);
-    };
-    if (part_.has_embedding)
-      embedding_.emplace(this, config_, rank_, shared(StageSharing::original));
+    const bool is_tied = !config_.untie_embeddings_and_output_weights;
+    const ParameterSpec word_embeddings = word_embedding_spec(
+        config_, options.vocab_pad_multiple, is_tied ? part_.ends : StageHolders{});
+    if (part_.has_embedding) embedding_.emplace(this, config_, rank_, word_embeddings);
     decoder_.emplace(this, "decoder", gpt_layer_spec(),
                      LayerArguments{.config = config_,
                                     .rank = rank_,
                                     .recompute = options.recompute,
                                     .offload = options.offload},
                      part_.layers, part_.has_output);
-    if (part_.has_output && config_.untie_embeddings_and_output_weights) {
-      output_layer_.emplace(this, "output_layer",
-                            output_weight_spec(config_, options.vocab_pad_multiple), rank_);
-    } else if (part_.has_output && !part_.has_embedding) {
-      output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy), rank_);
+    if (part_.has_output) {
+      output_layer_.emplace(
+          this, is_tied ? "embedding.word_embeddings" : "output_layer",
+          is_tied ? word_embeddings : output_weight_spec(config_, options.vocab_pad_multiple),
+          rank_);
     }
     const auto type = config_.position_embedding_type;
     if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
@@ -241,9 +237,7 @@ class GptModel : public LanguageModel {
     return {result.cos, result.sin};
   }
 
-  OutputHead head() {
-    return {config_, rank_, output_layer_ ? output_layer_->weight : embedding_->word_embeddings()};
-  }
+  OutputHead head() { return {config_, rank_, output_layer_->weight}; }
 
   /// Returns the dtype of the model's weights.
   c10::ScalarType params_dtype() const { return weight_ != nullptr ? weight_->dtype() : dtype_; }

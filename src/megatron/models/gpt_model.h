@@ -16,7 +16,7 @@ struct TransformerConfig;
 /// Declares a GPT, or the pipeline stages of it that `rank` holds. `config` must be resolved and
 /// valid. Bind the parameters, which Module::visit reaches, to a ParamStore before use. When
 /// embedding and tied output layer are on different ranks, both ranks declare the word embeddings
-/// (StageSharing).
+/// (StageHolders).
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
                                               const MakeModelOptions& options);
 std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
