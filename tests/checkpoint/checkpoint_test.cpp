@@ -5,6 +5,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <functional>
+#include <map>
+#include <memory>
 #include <sstream>
 
 #include "checkpoint/expect_user_error.h"
@@ -210,16 +213,55 @@ TEST(Checkpoint, RefusesAnotherModelAndAnotherOptimizer) {
   expect_user_error([&] { load_weights(*source, *wide.store); }, {"linear_fc", "shape"});
   expect_user_error([&] { load_weights(*source, *deep.store); }, {"missing", "decoder.layers.2."});
   expect_user_error([&] { load_weights(*source, *tie.store); },
-                    {"does not have", "output_layer.weight"});
+                    {"unexpected: 1\n    output_layer.weight"});
   TinyRun sgd(2, tiny_llama(), "sgd");
   expect_user_error([&] { load_optimizer(*source, *sgd.optimizer); },
-                    {"another optimizer", "adam", "momentum_buffer"});
+                    {"adam", "missing", "momentum_buffer", "unexpected", "exp_avg."});
   TinyRun without(1);
   SaveRequest request = without.request(6);
   request.optimizer = nullptr;
   save_checkpoint(root.path(), request);
   expect_user_error([&] { load_optimizer(*find_checkpoint(root.path()), *without.optimizer); },
                     {"no optimizer state"});
+}
+
+/// Returns a checkpoint whose manifest has changed.
+CheckpointSource changed(
+    CheckpointSource source,
+    const std::function<void(std::map<std::string, ManifestTensor>&)>& change) {
+  Manifest manifest = *source.manifest;
+  change(manifest.tensors);
+  source.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  return source;
+}
+
+TEST(Checkpoint, RefusesANameMoreOrLess) {
+  const TemporaryFolder root;
+  TinyRun run(1);
+  save_checkpoint(root.path(), run.request(5));
+  const CheckpointSource source = *find_checkpoint(root.path());
+  const std::string weight = "decoder.final_layernorm.weight", state = "exp_avg_sq." + weight;
+  const auto refuses = [&](const std::vector<std::string>& words, const auto& change) {
+    expect_user_error([&] { load_optimizer(changed(source, change), *run.optimizer); }, words);
+  };
+  using Tensors = std::map<std::string, ManifestTensor>;
+  refuses({"missing: 1\n    " + state, "--no-load-optim", "--finetune"},
+          [&](Tensors& tensors) { tensors.erase(state); });
+  refuses({"unexpected: 1\n    exp_avg.other"},
+          [&](Tensors& tensors) { tensors["exp_avg.other"] = tensors.at(state); });
+  refuses({"unexpected: 1\n    router.expert_bias"},
+          [&](Tensors& tensors) { tensors["router.expert_bias"] = {.kind = TensorKind::state}; });
+  refuses({"missing", "main_param.decoder.layers.0."}, [&](Tensors& tensors) {  // of all but one
+    tensors["main_param." + weight] = tensors.at(state);
+  });
+  const CheckpointSource renamed = changed(source, [](Tensors& tensors) {
+    auto table = tensors.extract("embedding.word_embeddings.weight");
+    table.key() = "embedding.words.weight";
+    tensors.insert(std::move(table));
+  });
+  expect_user_error([&] { load_weights(renamed, *run.store); },
+                    {"missing: 1\n    embedding.word_embeddings.weight",
+                     "unexpected: 1\n    embedding.words.weight"});
 }
 
 // A process that is killed while it writes leaves the last checkpoint intact.

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/diff.h"
@@ -110,6 +111,9 @@ TEST(ParameterKinds, AMissingStateKeepsItsInitialValue) {
   load_weights(*find_checkpoint(folder.path()), store);
   EXPECT_TRUE((store.find("expert_bias")->value() == 0.5).all().item<bool>());
   EXPECT_TRUE(at::equal(store.find("frozen")->value(), saved.value("frozen")));
+  RouterRun resumed(2);
+  expect_user_error([&] { load_optimizer(*find_checkpoint(folder.path()), *resumed.optimizer); },
+                    {"missing: 1\n    expert_bias"});
 }
 
 TEST(ParameterKinds, AStateThatTheModelDoesNotHaveIsIgnored) {

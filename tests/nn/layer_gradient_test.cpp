@@ -282,8 +282,7 @@ TEST(LayerGradient, Embedding) {
   TransformerConfig config = small_config();
   const Rank rank;
   BareModule model;
-  LanguageModelEmbedding embedding(&model, config, rank,
-                                   word_embedding_spec(config, 8, StageSharing::none));
+  LanguageModelEmbedding embedding(&model, config, rank, word_embedding_spec(config, 8));
   ParamStore store(declared_parameters(model), kDouble);
   store.initialize(4);
   const at::Tensor tokens = at::tensor({0, 10, 3, 3, 3, 1}, at::kLong).view({2, 3}),

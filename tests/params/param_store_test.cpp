@@ -10,6 +10,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+
 #include "megatron/parallel/rank.h"
 #include "megatron/params/all_parameter_names.h"
 #include "support/bare_module.h"
@@ -77,24 +80,46 @@ TEST(ParamStore, FrozenParametersAreNotReduced) {
 }
 
 TEST(ParamStore, StagesThatShareAWeightAddTheirGradients) {
-  constexpr std::int64_t kHolders = 3;
-  run_rank_threads(kHolders, [&](Communicators& communicators) {
+  constexpr std::int64_t kStages = 4;
+  const std::map<std::string, std::vector<std::int64_t>> holders{{"first", {1, 3}},
+                                                                 {"second", {0, 1, 3}}};
+  run_rank_threads(kStages, [&](Communicators& communicators) {
     const std::int64_t index = communicators.rank();
     BareModule model;
-    ParameterSpec spec = normal_spec({11, 3});
-    spec.sharing = index == 0 ? StageSharing::original : StageSharing::copy;
-    Parameter& weight = model.add("embedding", spec);
-    ParamStore store(declared_parameters(model),
-                     {.embedding = {.name = "embd",
-                                    .rank = index,
-                                    .size = kHolders,
-                                    .comm = communicators.group(first_ranks(kHolders), "embd")}});
+    std::vector<Parameter*> declared;
+    for (const auto& [name, ranks] : holders) {
+      if (std::ranges::find(ranks, index) == ranks.end()) continue;
+      ParameterSpec spec = normal_spec({11, 3});
+      spec.holders = {.ranks = ranks, .is_owner = index == ranks.front()};
+      declared.push_back(&model.add(name, spec));
+    }
+    if (index == 3) std::ranges::reverse(declared);  // stages may declare them in any order
+    ParamStore store(declared,
+                     {.pipeline = {.name = "pp",
+                                   .rank = index,
+                                   .size = kStages,
+                                   .comm = communicators.group(first_ranks(kStages), "pp")},
+                      .communicators = &communicators});
     store.zero_gradients();
-    weight.contribute(at::full({11, 3}, static_cast<double>(1 << index)));
+    for (Parameter* weight : declared)
+      weight->contribute(at::full({11, 3}, static_cast<double>(1 << index)));
     store.finalize_gradients();
-    EXPECT_TRUE((weight.grad() == 1 + 2 + 4).all().item<bool>());
-    EXPECT_EQ(weight.owned_slices().size(), index == 0 ? 1u : 0u) << "counted and saved once";
+    for (const Parameter* weight : declared) {
+      const bool is_first = weight->name() == "first";
+      EXPECT_TRUE((weight->grad() == (is_first ? 2 + 8 : 1 + 2 + 8)).all().item<bool>());
+      EXPECT_EQ(weight->owned_slices().size(), index == (is_first ? 1 : 0) ? 1u : 0u)
+          << "counted and saved once";
+    }
   });
+}
+
+TEST(ParamStore, ANameDeclaredTwiceIsOneParameter) {
+  BareModule model, other;
+  Parameter& weight = model.add("weight", normal_spec({2, 3}));
+  EXPECT_EQ(&model.add("weight", normal_spec({2, 3})), &weight);
+  EXPECT_NE(&other.add("weight", normal_spec({2, 3})), &weight) << "of another model";
+  EXPECT_THAT(declared_parameters(model), ElementsAre(&weight));
+  EXPECT_ANY_THROW(model.add("weight", normal_spec({2, 4}))) << "of another shape";
 }
 
 TEST(ParamStore, PartsOfAGradientAreSummedOverEachOfItsAxes) {

@@ -145,20 +145,6 @@ inline Rank staged_rank(const StagedRun& run, Communicators& communicators) {
   if (run.pipeline_comm_of) rank.pp.comm = run.pipeline_comm_of(rank.pp.comm);
   rank.sequence_parallel = run.sequence_parallel;
   if (run.takes_turns) enable_overlap({&rank.tp, &rank.tp_cp, &rank.etp_ep}, rank.device);
-  std::vector<std::int64_t> ends;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(run.layout.stages.size()); ++i) {
-    const StageLayers& stage = run.layout.stages[static_cast<std::size_t>(i)];
-    const std::int64_t holder =
-        column[static_cast<std::size_t>(rank_of(run.layout.order, run.layout.num_ranks, i))];
-    if (stage.has_embedding || stage.has_output) ends.push_back(holder);
-  }
-  std::ranges::sort(ends);
-  const auto mine = std::ranges::find(ends, rank.index);
-  if (ends[0] != ends[1] && mine != ends.end())
-    rank.embedding = {.name = "embd",
-                      .rank = mine - ends.begin(),
-                      .size = 2,
-                      .comm = communicators.group(ends, "embd")};
   return rank;
 }
 
@@ -176,7 +162,8 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
         config, rank,
         MakeModelOptions{.vocab_pad_multiple = 8, .dtype = run.dtype, .layout = &run.layout});
     ParamStore::Options options = store_options(run);
-    options.embedding = rank.embedding;
+    options.pipeline = rank.pp;
+    options.communicators = &communicators;
     ParamStore store(declared_parameters(*model), options);
     store.initialize(3);
     disturb(store, 0.1);

@@ -24,9 +24,10 @@ Settings run_settings() {
   return settings;
 }
 
-double communication_of(const Settings& settings, std::int64_t world_size, std::int64_t rank = 0) {
-  return communication_bytes(settings,
-                             make_rank(Mesh(mesh_sizes(*settings.parallel), world_size), rank));
+double communication_of(const Settings& settings, std::int64_t world_size, std::int64_t rank = 0,
+                        const std::vector<std::vector<std::int64_t>>& sharing_stages = {}) {
+  return communication_bytes(
+      settings, make_rank(Mesh(mesh_sizes(*settings.parallel), world_size), rank), sharing_stages);
 }
 
 TEST(PredictedMemoryTable, AddsUpAndListsTheLayers) {
@@ -66,13 +67,11 @@ TEST(CommunicationBytes, AreTheSlotsOfEachGroup) {
 TEST(CommunicationBytes, OfAPipelineAreItsRings) {
   Settings settings = run_settings();
   settings.model->hidden_size = 1 << 16;
-  settings.model->untie_embeddings_and_output_weights = true;
   settings.parallel->pipeline_model_parallel_size = 4;
   constexpr double kRing = 4 * 128 * 1024;
   EXPECT_EQ(communication_of(settings, 4, 0), 2 * kRing) << "to the second stage and back";
   EXPECT_EQ(communication_of(settings, 4, 1), 4 * kRing) << "two neighbours";
-  settings.model->untie_embeddings_and_output_weights = false;
-  EXPECT_EQ(communication_of(settings, 4, 0), 2 * kRing + 2 * kSlots)
+  EXPECT_EQ(communication_of(settings, 4, 0, {{0, 3}, {0, 3}}), 2 * kRing + 2 * kSlots)
       << "the first and the last stage add up the gradient of the embedding";
 }
 

@@ -207,6 +207,10 @@ TEST(RankMemory, EarlyStagesKeepMoreMicrobatches) {
   EXPECT_GT(activations(1, 8), 0);
   EXPECT_EQ(activations(0, 8), 2 * activations(1, 8));
   EXPECT_EQ(activations(0, 1), activations(1, 8));
+  EXPECT_EQ(predict_rank_memory(settings, find_model_family("gpt"), make_rank(mesh, 1), layout, 1)
+                .sharing_stages,
+            (std::vector<std::vector<std::int64_t>>{{0, 1}}))
+      << "of the tied embeddings";
 }
 
 TEST(RunMemoryLayout, HasTheAxesOfExperts) {

@@ -26,4 +26,14 @@ void require_no_names(const std::string& what, std::span<const std::string> name
     throw UserError({what, std::to_string(names.size()) + name_lines(names), fix});
 }
 
+void require_same_names(const std::string& what, std::span<const std::string> missing,
+                        std::span<const std::string> unexpected, const std::string& fix) {
+  std::string text;
+  for (const auto& [title, names] : {std::pair("missing: ", missing), {"unexpected: ", unexpected}})
+    if (!names.empty())
+      text +=
+          (text.empty() ? "" : "\n  ") + (title + std::to_string(names.size()) + name_lines(names));
+  if (!text.empty()) throw UserError({what, text, fix});
+}
+
 }  // namespace megatron

@@ -17,4 +17,9 @@ std::string name_lines(std::span<const std::string> names);
 void require_no_names(const std::string& what, std::span<const std::string> names,
                       const std::string& fix);
 
+/// Throws a UserError with `what`, the names of both lists, their numbers and `fix` unless both are
+/// empty.
+void require_same_names(const std::string& what, std::span<const std::string> missing,
+                        std::span<const std::string> unexpected, const std::string& fix);
+
 }  // namespace megatron

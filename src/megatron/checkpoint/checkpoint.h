@@ -69,8 +69,10 @@ void load_weights(const CheckpointSource& source, ParamStore& store);
 /// weights of `store` are rounded from them. Collective over store.model_axis().
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main);
 
-/// Restores the optimizer's state. Throws a UserError when the checkpoint has none, or that of
-/// another optimizer.
+/// Restores the optimizer's state. Throws a UserError when the checkpoint has none, and one that
+/// names the differences unless it holds exactly the states of this optimizer and model: of the
+/// optimizer, of layers (ParameterKind::state), and main weights of all parameters or of none.
+/// Collective over store.model_axis().
 void load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
 
 }  // namespace megatron

@@ -1,13 +1,11 @@
 // Loads a CheckpointSource into a model and an optimizer.
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
-#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
@@ -15,6 +13,7 @@
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/params/all_parameter_names.h"
 
 namespace megatron {
 namespace {
@@ -39,57 +38,53 @@ void fill_main_parameters(WeightReader& reader, const std::string& prefix, MainP
   }
 }
 
-/// Loads the float32 main weights that a run in 16 bits saved.
-void load_main_parameters(WeightReader& reader, const CheckpointSource& source,
-                          const ParamStore& store, MainParameters& main) {
-  const std::string place = source.folder.string();
-  std::vector<std::string> missing;
-  for (const Parameter* parameter : store.parameters()) {
-    if (!parameter->is_trained()) continue;
-    const std::string name = kMainParameterPrefix + parameter->name();
-    const auto found = source.manifest->tensors.find(name);
-    if (found == source.manifest->tensors.end()) {
-      missing.push_back(name);
-    } else {
-      check_state(*parameter, name, found->second, place);
-    }
-  }
-  require_no_names(place + ": main weights are missing", missing, kWithoutOptimizer);
-  fill_main_parameters(reader, kMainParameterPrefix, main);
+/// Returns whether the checkpoint holds the float32 main weight of every trained parameter, as that
+/// of a run in 16 bits does.
+bool has_main_parameters(const CheckpointSource& source, const MainParameters& main) {
+  const std::vector<std::string>& names = main.sums().names();
+  return source.manifest && !names.empty() &&
+         std::ranges::all_of(names, [&](const std::string& name) {
+           return source.manifest->tensors.contains(kMainParameterPrefix + name);
+         });
 }
 
-/// Returns "exp_avg of 20 weights, exp_avg_sq.embedding.weight" for names <state>.<parameter>.
-std::string states_text(const std::vector<std::string>& names) {
-  std::map<std::string, std::vector<std::string>> by_state;
-  for (const std::string& name : names) by_state[name.substr(0, name.find('.'))].push_back(name);
-  return joined_text(by_state, ", ", [](const auto& one) {
-    const auto& [state, of_weights] = one;
-    return of_weights.size() == 1 ? of_weights.front()
-                                  : state + " of " + std::to_string(of_weights.size()) + " weights";
-  });
+/// Returns the names of the tensors that a run restores besides weights, ascending: the states of
+/// the optimizer and of layers, and main weights if the checkpoint has any. Collective over the
+/// store's model axis.
+std::vector<std::string> restored_states(const Manifest& manifest, Optimizer& optimizer) {
+  const MainParameters& main = optimizer.main_parameters();
+  std::vector<std::string> names = all_parameter_names(
+      main.store(),
+      [](const Parameter& parameter) { return parameter.spec().kind == ParameterKind::state; });
+  const std::vector<std::string>& states = optimizer.state_tensors();
+  names.insert(names.end(), states.begin(), states.end());
+  const auto first_main = manifest.tensors.lower_bound(kMainParameterPrefix);
+  if (first_main != manifest.tensors.end() && first_main->first.starts_with(kMainParameterPrefix))
+    for (const std::string& name : main.sums().names())
+      names.push_back(kMainParameterPrefix + name);
+  std::ranges::sort(names);
+  return names;
 }
 
-/// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
-/// every parameter of the whole model. The result is the same on every rank.
+/// Throws a UserError unless the checkpoint holds exactly what the run restores of the whole model
+/// besides weights, which fill_store() compares. The result is the same on every rank.
 void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
-  const std::vector<std::string>& kept = optimizer.state_tensors();
-  std::vector<std::string> missing, unused;
-  for (const std::string& name : kept) {
+  const std::vector<std::string> restored = restored_states(manifest, optimizer);
+  std::vector<std::string> missing, unexpected;
+  for (const std::string& name : restored) {
     const auto found = manifest.tensors.find(name);
-    if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer)
+    if (found == manifest.tensors.end() || found->second.kind == TensorKind::weight)
       missing.push_back(name);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !std::ranges::binary_search(kept, name) &&
-        !name.starts_with(kMainParameterPrefix))
-      unused.push_back(name);
+    if (tensor.kind != TensorKind::weight && !std::ranges::binary_search(restored, name))
+      unexpected.push_back(name);
   }
-  if (missing.empty() && unused.empty()) return;
-  throw UserError(
-      {place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
-       missing.empty() ? "not used: " + states_text(unused) : "missing: " + states_text(missing),
-       "train with the optimizer and the flags that saved it, or " +
-           std::string(kWithoutOptimizer)});
+  require_same_names(
+      place + ": its states are not those that this run restores (optimizer " +
+          manifest.optimizer->name + ')',
+      missing, unexpected,
+      "train with the optimizer and the flags that saved it, or " + std::string(kWithoutOptimizer));
 }
 
 }  // namespace
@@ -108,10 +103,13 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   const auto reader = open_weights(source);
   fill_store(*reader, source.folder.string(), store);
   main.copy_model_params_to_main_params();
-  const std::vector<std::string>& names = main.sums().names();
-  if (source.manifest && !names.empty() &&
-      source.manifest->tensors.contains(kMainParameterPrefix + names.front())) {
-    load_main_parameters(*reader, source, store, main);
+  if (has_main_parameters(source, main)) {
+    for (const Parameter* parameter : store.parameters()) {
+      const std::string name = kMainParameterPrefix + parameter->name();
+      if (parameter->is_trained())
+        check_state(*parameter, name, source.manifest->tensors.at(name), source.folder.string());
+    }
+    fill_main_parameters(*reader, kMainParameterPrefix, main);
   } else if (main.has_fp32_copies()) {
     fill_main_parameters(*reader, "", main);
   }

@@ -44,13 +44,16 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
 }
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
-  const std::vector<std::string> names = all_parameter_names(store);
+  const std::vector<std::string> names = all_parameter_names(store, [](const Parameter& parameter) {
+    return parameter.spec().kind != ParameterKind::state;
+  });
   std::vector<std::string> missing, unexpected;
+  for (const std::string& name : names) {
+    if (reader.find(name) == nullptr) missing.push_back(name);
+  }
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());
-    if (info == nullptr) {
-      if (parameter->spec().kind != ParameterKind::state) missing.push_back(parameter->name());
-    } else if (info->shape != parameter->sharding().global_shape) {
+    if (info != nullptr && info->shape != parameter->sharding().global_shape) {
       throw UserError({source + ": the shape of tensor '" + info->name + "' differs from the model",
                        shape_text(info->shape) + ", the model has " +
                            shape_text(parameter->sharding().global_shape),
@@ -60,10 +63,8 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   for (const WeightInfo& info : reader.weights()) {
     if (!std::ranges::binary_search(names, info.name)) unexpected.push_back(info.name);
   }
-  require_no_names(source + ": parameters of the model are missing", missing,
-                   "load a checkpoint of this model, or use the settings of the checkpoint");
-  require_no_names(source + ": there are tensors that the model does not have", unexpected,
-                   "use the settings of the checkpoint");
+  require_same_names(source + ": its weights are not those of the model", missing, unexpected,
+                     "load a checkpoint of this model, or use the settings of the checkpoint");
   for (const ParameterPiece& piece : store.kept_pieces()) {
     const std::string& name = piece.parameter->name();
     if (reader.find(name) == nullptr) continue;

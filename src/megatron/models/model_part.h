@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/params/parameter.h"
 
 namespace megatron {
 
@@ -24,12 +26,17 @@ struct ModelPart {
   std::vector<ModelChunk> chunks;
   std::vector<std::int64_t> layers;  ///< 0-based layers of all chunks
   bool has_embedding = false, has_output = false;
-  bool has_ends_on_other_ranks = false;  ///< either the embedding or the output is on another rank
+  StageHolders ends;  ///< the ranks with the embedding and with the output
 };
 
 /// Returns the stage that holds the embedding or the output. `end` points to the member of
 /// StageLayers that is true for exactly that stage.
 std::int64_t stage_with(const PipelineLayout& layout, bool StageLayers::*end);
+
+/// Returns who holds a weight that each stage declares for which `declares` returns true, as the
+/// rank with index `pipeline_rank` on the pipeline axis sees it.
+StageHolders stage_holders(const PipelineLayout& layout, std::int64_t pipeline_rank,
+                           const std::function<bool(const StageLayers&)>& declares);
 
 /// Returns the part of the rank with index `pipeline_rank` on the pipeline axis.
 ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank);

@@ -60,12 +60,12 @@ at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) {
 }
 
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple,
-                                  StageSharing sharing) {
+                                  StageHolders holders) {
   return {
       .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
       .init = embedding_init(config),
       .tags = {.embedding = true, .precise = true},
-      .sharing = sharing};
+      .holders = std::move(holders)};
 }
 
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config,

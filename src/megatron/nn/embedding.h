@@ -22,7 +22,7 @@ at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 
 /// Returns the declaration of the word embeddings for any stage that holds them.
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple,
-                                  StageSharing sharing);
+                                  StageHolders holders = {});
 
 /// Word embeddings, optional learned position embeddings, and dropout.
 class LanguageModelEmbedding : public Module {
@@ -34,7 +34,6 @@ class LanguageModelEmbedding : public Module {
   /// returns this rank's slice of the sequence. Collective over tp.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids,
                      const ForwardContext& context) const;
-  Parameter& word_embeddings() { return word_embeddings_.weight; }
 
  private:
   /// Adds word and position embeddings [s, b, h] operator by operator, in the layout of this rank.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,13 +27,14 @@ class Module {
   const std::string& path() const { return *path_; }
   /// Returns the path as the name of a layer, for LayerScope.
   const LayerName& layer_name() const { return path_; }
-  const std::vector<Module*>& children() const { return children_; }
-  const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
+  const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
   /// Calls `visitor` for this module and every one below it, in declaration order.
   void visit(const std::function<void(Module&)>& visitor);
 
  protected:
   /// Declares a parameter named `path().leaf`, without storage, with the axes of its splits.
+  /// Returns the parameter of that name if a module of the same tree, which must live as long, has
+  /// one: weights that are used in several places (tied embeddings) are one Parameter.
   Parameter& declare(std::string_view leaf, ParameterSpec spec, std::vector<Axis> axes);
   Parameter& declare(std::string_view leaf, ParameterSpec spec, const Axis& axis) {
     return declare(leaf, std::move(spec), std::vector<Axis>{axis});
@@ -41,7 +43,9 @@ class Module {
  private:
   LayerName path_;
   std::vector<Module*> children_;
-  std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  /// All parameters of the tree, by name.
+  std::shared_ptr<std::map<std::string, std::weak_ptr<Parameter>>> declared_;
 };
 
 /// A module of one weight.

@@ -16,8 +16,8 @@ namespace megatron {
 struct Rank;
 struct TransformerConfig;
 
-/// A weight [padded vocabulary, h] for the output only: that of an untied model, or the copy of the
-/// word embeddings on a rank that needs them for nothing else.
+/// The weight [padded vocabulary, h] of the output: its own, or under their name the word
+/// embeddings.
 class OutputLayer : public Module {
  public:
   OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank);

@@ -29,6 +29,7 @@ class MainParameters {
 
   /// Returns true when the main weights are separate float32 copies.
   bool has_fp32_copies() const { return has_fp32_copies_; }
+  const ParamStore& store() const { return store_; }
   /// Returns this rank's pieces in canonical order. tensors()[i], flat, is the main weights of
   /// piece i; undefined when they are offloaded.
   const std::vector<ParameterPiece>& pieces() const { return store_.pieces(); }

@@ -150,13 +150,4 @@ GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
   return parts;
 }
 
-RankList Mesh::embedding_group(std::int64_t rank) const {
-  const RankList pipeline = group(rank, "pp");
-  return pipeline.size() == 1 ? pipeline : RankList{pipeline.front(), pipeline.back()};
-}
-
-RankList Mesh::position_embedding_group(std::int64_t rank) const {
-  return {group(rank, "pp").front()};
-}
-
 }  // namespace megatron

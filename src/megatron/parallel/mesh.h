@@ -50,13 +50,6 @@ class Mesh {
   GroupParts instance_parts(std::int64_t rank, std::string_view axis,
                             std::int64_t num_instances) const;
 
-  /// Returns the ranks that hold the word embeddings in the pipeline of `rank`: its first and last
-  /// stage.
-  RankList embedding_group(std::int64_t rank) const;
-  /// Returns the rank that holds the position embeddings in the pipeline of `rank`: its first
-  /// stage.
-  RankList position_embedding_group(std::int64_t rank) const;
-
   /// Returns a table of every axis larger than 1 with its size, purpose and groups. In a large
   /// world it shows only the first few groups and the last.
   std::string table() const;

@@ -53,8 +53,6 @@ struct Rank {
   /// etp of ep and rank r mod etp of etp.
   Axis etp_ep{"etp-ep"};
   Axis expert_model{"etp-ep-pp"};  ///< The ranks that hold one replica of all experts.
-  /// The ranks of a pipeline that hold the tied embedding weight; size 1 on all other ranks.
-  Axis embedding{"embd"};
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
   ContextParallelOptions cp_options;

@@ -50,8 +50,7 @@ class BucketBuilder {
   }
 
   void add(Parameter& parameter, const BucketKind& kind) {
-    const bool is_shared = parameter.spec().sharing != StageSharing::none;
-    if (is_shared) {
+    if (parameter.is_shared()) {
       Open alone;
       append(alone, parameter);
       close(alone, kind);
@@ -104,8 +103,8 @@ class BucketBuilder {
     const std::int64_t slices = options.all.size * kernels::kStateBlock;
     const std::int64_t multiple =
         options.pads_for_bus_bandwidth ? std::lcm(slices, kBusMultiple) : slices;
-    const bool is_shared = bucket.parameters.front()->spec().sharing != StageSharing::none;
-    if (options.keeps_parameters_whole && kind.is_trained && !is_shared)
+    if (options.keeps_parameters_whole && kind.is_trained &&
+        !bucket.parameters.front()->is_shared())
       keep_parameters_whole(bucket, options.shard.size, multiple / options.shard.size);
     bucket.size = round_up(bucket.size, multiple);
     bucket.kind = kind;

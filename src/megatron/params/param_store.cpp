@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/params/bucket_layout.h"
 #include "megatron/params/grad_error.h"
 #include "megatron/params/init.h"
@@ -68,6 +69,16 @@ std::vector<ReplicaGroups> replica_groups(const ParamStore::Options& options) {
       {.data_parallel = options.data_parallel, .model = options.model}};
   if (options.experts) groups.push_back(*options.experts);
   return groups;
+}
+
+/// Returns the group of the ranks that share a weight; null without communicators.
+std::shared_ptr<Comm> holders_group(const Parameter& parameter,
+                                    const ParamStore::Options& options) {
+  if (options.communicators == nullptr || options.pipeline.comm == nullptr) return nullptr;
+  std::vector<std::int64_t> ranks;
+  for (const std::int64_t holder : parameter.spec().holders.ranks)
+    ranks.push_back(options.pipeline.comm->ranks().at(static_cast<std::size_t>(holder)));
+  return options.communicators->group(ranks, "embd");
 }
 
 bool has_axis(const Parameter& parameter, std::string_view name) {
@@ -160,6 +171,11 @@ void ParamStore::bind() {
           groups_, [](const ReplicaGroups& groups) { return groups.data_parallel.all.size > 1; }))
     reducer_.emplace(buckets_);
   tp_gradients_.emplace(pieces_, buckets_);
+  for (const Parameter* parameter : parameters_) {
+    if (parameter->is_trained() && parameter->is_shared())
+      shared_buckets_.emplace_back(contribution_counts_[parameter->index_].bucket,
+                                   holders_group(*parameter, options_));
+  }
 }
 
 void ParamStore::bind_sharded() {
@@ -304,13 +320,11 @@ ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void
 
 /// A shared weight has its own bucket. The bucket and its slices are the same on all its ranks.
 void ParamStore::reduce_over_stages() {
-  for (const ParamBucket& bucket : buckets_) {
-    if (bucket.parameters.front()->spec().sharing == StageSharing::none ||
-        !bucket.own_grad.defined())
-      continue;
-    MEGATRON_CHECK(options_.embedding.size >= 2, bucket.parameters.front()->name(),
-                   " is shared by several stages: give the group of their ranks");
-    options_.embedding.comm->all_reduce(bucket.own_grad, "shared embedding gradients");
+  for (const auto& [index, holders] : shared_buckets_) {
+    const ParamBucket& bucket = buckets_[index];
+    MEGATRON_CHECK(holders != nullptr, bucket.parameters.front()->name(),
+                   " is shared by several stages: give the pipeline and its communicators");
+    holders->all_reduce(bucket.own_grad, "gradients of shared weights");
   }
 }
 

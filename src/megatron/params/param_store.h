@@ -13,6 +13,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "megatron/params/grad_reducer.h"
@@ -22,6 +23,8 @@
 #include "megatron/params/unit_values.h"
 
 namespace megatron {
+
+class Communicators;
 
 class ParamStore : private GradAccumulator {
  public:
@@ -34,8 +37,11 @@ class ParamStore : private GradAccumulator {
     bool has_grad_error_feedback = false;
     bool with_gradients = true;              ///< false for inference: no gradient storage
     DataParallelOptions data_parallel = {};  ///< By default no other rank holds these weights.
-    Axis model{"tp-pp"};     ///< the ranks that together hold one replica of the model
-    Axis embedding{"embd"};  ///< the ranks that hold the weights which several stages share
+    Axis model{"tp-pp"};  ///< the ranks that together hold one replica of the model
+    /// The ranks that hold the model's stages, and what makes the groups of those that share a
+    /// weight (ParameterSpec::holders). Neither is needed in a plan of memory.
+    Axis pipeline{"pp"};
+    Communicators* communicators = nullptr;
     /// The groups of parameters tagged expert; those above without a value.
     std::optional<ReplicaGroups> experts = {};
     /// First parameters of the model's units (unit_starts() in models/model.h). No bucket spans
@@ -47,7 +53,8 @@ class ParamStore : private GradAccumulator {
     std::shared_ptr<OffloadStore> value_store = {};
   };
   /// Allocates storage for `declared`, the parameters in the order of the forward pass, and binds
-  /// them to it. The parameters must outlive the store.
+  /// them to it. The parameters must outlive the store. Collective over the ranks that share a
+  /// weight.
   ParamStore(const std::vector<Parameter*>& declared, Options options);
   ParamStore(const ParamStore&) = delete;
   ParamStore& operator=(const ParamStore&) = delete;
@@ -186,6 +193,9 @@ class ParamStore : private GradAccumulator {
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
   std::vector<ParameterPiece> pieces_;
+  /// The bucket of each trained weight that several stages share, and the group of its holders, in
+  /// canonical order.
+  std::vector<std::pair<std::size_t, std::shared_ptr<Comm>>> shared_buckets_;
   std::vector<at::Tensor> grad_errors_;  ///< int8, per bucket; empty without error feedback
   std::vector<ContributionCount> contribution_counts_;  ///< one per element of parameters_
   /// Unfinished parameters of each bucket in this step. Empty when reductions wait for the end of

@@ -40,12 +40,11 @@ struct ParameterTags {
   bool precise = false;  ///< read through precise_value(); every rank needs all of it in float32
 };
 
-/// The role of this rank for a weight that several pipeline stages use (tied embeddings). All ranks
-/// that hold it add their gradients, so that the copies stay equal.
-enum class StageSharing : std::uint8_t {
-  none,
-  original,  ///< counted and saved here
-  copy       ///< counted and saved on the rank that holds the original
+/// The ranks of a pipeline whose stages declare a weight under the same name, as tied embeddings.
+/// They add their gradients, so that the copies stay equal.
+struct StageHolders {
+  std::vector<std::int64_t> ranks = {};  ///< on the pipeline axis, ascending; one or none: unshared
+  bool is_owner = true;  ///< the lowest of the stages is on this rank, which counts and saves it
 };
 
 /// Who changes a parameter.
@@ -64,7 +63,7 @@ struct ParameterSpec {
   Sharding sharding;
   Init init;
   ParameterTags tags;
-  StageSharing sharing = StageSharing::none;
+  StageHolders holders = {};
   ParameterKind kind = ParameterKind::trained;
   /// Dtype of the value; the dtype of the store without a value. Only for kinds that are not
   /// trained.
@@ -114,13 +113,14 @@ class Parameter {
   /// Returns the axis of the first split, for layers whose weights have one.
   const Axis& axis() const { return axes_.front(); }
   bool is_trained() const { return spec_.kind == ParameterKind::trained; }
+  /// Returns whether other ranks of the pipeline hold copies.
+  bool is_shared() const { return spec_.holders.ranks.size() > 1; }
   Shape local_shape() const { return spec_.sharding.local_shape(axes_); }
   /// Returns the slices of the global tensor that this rank holds.
   std::vector<TensorSlice> slices() const { return spec_.sharding.slices(axes_); }
   /// Returns the slices of the global tensor that this rank counts and saves.
   std::vector<TensorSlice> owned_slices() const {
-    return spec_.sharing == StageSharing::copy ? std::vector<TensorSlice>{}
-                                               : spec_.sharding.owned_slices(axes_);
+    return spec_.holders.is_owner ? spec_.sharding.owned_slices(axes_) : std::vector<TensorSlice>{};
   }
 
   /// Returns the rank's weight, a view into a bucket. Valid while the bucket has storage

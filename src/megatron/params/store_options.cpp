@@ -22,7 +22,8 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, c1
       .with_gradients = !training.skip_train,
       .data_parallel = data_parallel(*settings.parallel, rank, communicators),
       .model = rank.model,
-      .embedding = rank.embedding};
+      .pipeline = rank.pp,
+      .communicators = communicators};
   if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
     options.experts = expert_groups(*settings.parallel, rank, communicators);
   // Adafactor needs the sums over rows and columns of whole matrices.

@@ -138,7 +138,6 @@ Rank single_rank(Rank rank) {
   rank.model = rank.tp;
   rank.edp = Axis{"edp"};
   rank.expert_model = rank.ep;
-  rank.embedding = Axis{"embd"};
   return rank;
 }
 

@@ -11,7 +11,6 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/model_part.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/measure_layers.h"
 
@@ -99,27 +98,6 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
   const LayerCosts costs = layer_costs(times, *settings.model);
   return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
-}
-
-Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh,
-                    const Rank& rank, Communicators* communicators) {
-  Axis axis{"embd"};
-  const auto rank_with = [&](bool StageLayers::*end) {
-    return rank_of(layout.order, layout.num_ranks, stage_with(layout, end));
-  };
-  const std::int64_t first = rank_with(&StageLayers::has_embedding),
-                     last = rank_with(&StageLayers::has_output), mine = rank.pp.rank;
-  if (settings.model->untie_embeddings_and_output_weights || first == last ||
-      (mine != first && mine != last))
-    return axis;
-  const RankList stages = mesh.group(rank.index, "pp");
-  std::vector<std::int64_t> sharers{stages[static_cast<std::size_t>(first)],
-                                    stages[static_cast<std::size_t>(last)]};
-  std::ranges::sort(sharers);
-  axis.rank = rank.index == sharers[0] ? 0 : 1;
-  axis.size = 2;
-  axis.comm = communicators->group(sharers, axis.name);
-  return axis;
 }
 
 }  // namespace megatron

@@ -5,9 +5,6 @@
 #include <iosfwd>
 
 #include "megatron/models/model_family.h"
-#include "megatron/parallel/axis.h"
-#include "megatron/parallel/communicators.h"
-#include "megatron/parallel/mesh.h"
 #include "megatron/pipeline/pipeline_plan.h"
 
 namespace megatron {
@@ -20,10 +17,5 @@ struct Settings;
 /// Collective over the world.
 PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, const Rank& rank,
                            std::ostream& out);
-
-/// Returns the axis of the two ranks whose stages share the word embedding weight; an axis of size
-/// 1 on all other ranks, or when no stages share it. Collective over the two ranks.
-Axis embedding_axis(const Settings& settings, const PipelineLayout& layout, const Mesh& mesh,
-                    const Rank& rank, Communicators* communicators);
 
 }  // namespace megatron

@@ -42,14 +42,6 @@ std::int64_t pipeline_neighbours(const Rank& rank, std::int64_t num_chunks) {
   return rank.pp.size == 2 || (is_end && num_chunks == 1) ? 1 : 2;
 }
 
-/// Returns the ranks that add up the gradient of a tied embedding, if this rank is one of them.
-RankList embedding_ranks(const Settings& settings, const Mesh& mesh, const Rank& rank) {
-  const bool is_end = rank.pp.rank == 0 || rank.pp.rank + 1 == rank.pp.size;
-  return is_end && !settings.model->untie_embeddings_and_output_weights
-             ? mesh.embedding_group(rank.index)
-             : RankList{rank.index};
-}
-
 /// Returns the bytes per token row of width h on this rank.
 double hidden_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
   return number(layout.tokens) * number(config.hidden_size) * layout.element_bytes /
@@ -102,7 +94,8 @@ double offload_file_bytes(const Settings& settings) {
 
 }  // namespace
 
-double communication_bytes(const Settings& settings, const Rank& rank) {
+double communication_bytes(const Settings& settings, const Rank& rank,
+                           const std::vector<std::vector<std::int64_t>>& sharing_stages) {
   if (settings.parallel->device == "cuda") return 0;
   const Mesh mesh(mesh_sizes(*settings.parallel), rank.world.size);
   const double hidden = hidden_bytes(*settings.model, activation_layout(settings, rank)),
@@ -116,7 +109,13 @@ double communication_bytes(const Settings& settings, const Rank& rank) {
     bytes =
         std::max(bytes, has_gradients ? slot : std::min(slot, axis == "tp" ? embedded : hidden));
   }
-  touched[embedding_ranks(settings, mesh, rank)] = slot;
+  const RankList pipeline = mesh.group(rank.index, "pp");
+  for (const std::vector<std::int64_t>& stages : sharing_stages) {
+    RankList ranks;
+    for (const std::int64_t stage : stages)
+      ranks.push_back(pipeline[static_cast<std::size_t>(stage)]);
+    touched[ranks] = slot;
+  }
   double bytes = 0;
   for (const auto& [group, part] : touched)
     if (group.size() > 1) bytes += number(std::ssize(group) * kSlots) * part;
@@ -153,7 +152,7 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
                     .optimizer_state = memory.optimizer_state,
                     .activations = memory.activations,
                     .temporary = memory.buffers,
-                    .communication = communication_bytes(settings, rank),
+                    .communication = communication_bytes(settings, rank, memory.sharing_stages),
                     .host = baseline.host + host_bytes(settings, activations, shape, baseline),
                     .libraries = baseline.libraries};
   const double tensors = table.model() + table.activations + table.temporary;

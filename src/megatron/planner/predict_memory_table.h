@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "megatron/planner/memory_table.h"
 #include "megatron/planner/rank_memory.h"
@@ -24,8 +25,10 @@ struct HostBaseline {
 /// group of n ranks that exchanges tensors has n times the slots of a rank, and a ring of messages
 /// for each direction to a neighbour in a pipeline or in p2p context parallelism; a tensor smaller
 /// than a slot or a ring touches its own size of them. Groups that exchange numbers only are not
-/// counted. On a GPU it is 0: what NCCL allocates is unknown.
-double communication_bytes(const Settings& settings, const Rank& rank);
+/// counted. `sharing_stages` is that of RankMemory. On a GPU it is 0: what NCCL allocates is
+/// unknown.
+double communication_bytes(const Settings& settings, const Rank& rank,
+                           const std::vector<std::vector<std::int64_t>>& sharing_stages = {});
 
 /// Returns the memory of the host that depends on the model: the samples that are prepared ahead
 /// (--num-workers), and the workspaces of the threads of the CPU's kernels.

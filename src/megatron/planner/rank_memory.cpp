@@ -113,8 +113,7 @@ double passed_buffer_bytes(const std::vector<std::int64_t>& units, std::size_t c
 /// open from the start of backward to the end.
 bool is_tied(const ParamBucket& bucket, bool ties_embeddings) {
   return ties_embeddings && std::ranges::any_of(bucket.parameters, [](const Parameter* parameter) {
-           return parameter->spec().tags.embedding &&
-                  parameter->spec().sharing == StageSharing::none;
+           return parameter->spec().tags.embedding && !parameter->is_shared();
          });
 }
 
@@ -264,6 +263,8 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
   }
   memory.gradients += static_cast<double>(store.num_grad_error_bytes());
   for (const Parameter* parameter : declared) {
+    if (parameter->is_trained() && parameter->is_shared())
+      memory.sharing_stages.push_back(parameter->spec().holders.ranks);
     if (parameter->spec().kind == ParameterKind::state) continue;
     const double count = static_cast<double>(num_elements(parameter->local_shape()));
     if (parameter->spec().tags.expert) {

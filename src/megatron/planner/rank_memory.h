@@ -30,6 +30,8 @@ struct RankMemory {
   double update_windows = 0;         ///< of offloaded state, at most, while weights are updated
   double offloaded_activations = 0;  ///< of one microbatch; outside memory
   double offloaded_weights = 0;      ///< outside memory
+  /// The ranks of the pipeline that share each weight which this rank shares with others.
+  std::vector<std::vector<std::int64_t>> sharing_stages = {};
   double total() const {
     return parameters + main_parameters + gradients + optimizer_state + activations + buffers;
   }

@@ -269,7 +269,6 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
                        .warnings = warnings},
                       out);
   if (rank.pp.size > 1) enable_overlap({&rank.tp, &rank.tp_cp, &rank.etp_ep}, rank.device);
-  rank.embedding = embedding_axis(settings, pipeline.layout(), mesh, rank, world.communicators);
   if (upcycling) {  // after all checks, because it writes
     out << "making " << upcycling->experts.num_experts
         << " experts a layer from the dense model in " << dense->folder.string() << " ..."
