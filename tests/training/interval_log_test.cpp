@@ -9,7 +9,7 @@ namespace {
 
 /// A step over 4 tokens.
 TrainStepResult step(double loss, bool applied) {
-  TrainStepResult result{.loss_sum = 4 * loss, .tokens = 4, .update = {}};
+  TrainStepResult result{.losses = {{"lm loss", 4 * loss, 4}}, .update = {}};
   result.update.applied = applied;
   return result;
 }

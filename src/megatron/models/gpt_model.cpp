@@ -127,9 +127,9 @@ class GptModel : public LanguageModel {
       context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
     if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}, .loss = {}};
-    StepOutput output = head().loss(hidden_sbh, microbatch, context.sequence_parallel,
-                                    announced_gradient(microbatch));
-    notify_op(unit_hooks_, *this, "loss", output.loss_sum);
+    StepOutput output =
+        head().loss(hidden_sbh, microbatch, context, announced_gradient(microbatch));
+    notify_op(unit_hooks_, *this, "loss", output.root);
     return {.activations = {}, .loss = std::move(output)};
   }
 

@@ -45,8 +45,8 @@ struct PipelineParts {
 struct PipelinePass {
   const std::vector<Microbatch>& batch;  ///< Must be the same microbatches on every stage.
   bool training = true;                  ///< Enables dropout; the schedule has backward steps.
-  /// Called on the last stage after each of its forwards. Returns the scalar that backward starts
-  /// from; undefined without backward.
+  /// Called on the last stage after each of its forwards, with the loss by the model's objective.
+  /// Returns the scalar that backward starts from; undefined without backward.
   std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
   /// Called once, between this rank's last forward and its first backward, when all forwards come
   /// first. The pass ends there when it returns false.

@@ -228,7 +228,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .skipped_samples = progress.skipped_train_samples,
       .global_batch_size = state_.batch.running_batch_size,
       .world_size = plan_.rank.world.size,
-      .losses = {{"lm loss", step.loss()}},
+      .losses = logged_losses(step),
       .learning_rate = state_.scheduler.lr(),
       .decoupled_learning_rate = state_.scheduler.decoupled_lr(),
       .loss_scale = step.update.loss_scale,
@@ -237,9 +237,8 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .is_skipped = !step.update.applied,
       .elapsed_s = elapsed_s,
       .throughput =
-          throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
+          throughput_.rates({.samples = samples, .tokens = step.tokens(), .seconds = elapsed_s}),
       .memory = process_memory(plan_.rank.device)};
-  for (const auto& loss : mean_losses(step.routing)) metrics.losses.push_back(loss);
   metrics.routing = step.routing;
   metrics.hybrid_context = step.hybrid_context;
   metrics.logs_layers_routing = plan_.settings.model->moe.per_layer_logging;
@@ -300,15 +299,15 @@ void StepReporter::close_interval() {
   timers_.reset("interval-time");
 }
 
-void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss,
-                                     std::string_view suffix) {
+void StepReporter::report_evaluation(std::string_view split, const std::string& where,
+                                     const NamedLosses& losses, std::string_view suffix) {
   console_.lines() << timers_.report(std::array<std::string_view, 1>{"evaluate"}) << '\n'
-                   << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
+                   << validation_block(where, losses, suffix) << std::endl;
   const EvaluationMetrics metrics{.iteration = state_.progress.iteration,
                                   .consumed_samples = state_.progress.consumed_train_samples,
                                   .split = std::string(split),
                                   .suffix = std::string(suffix),
-                                  .losses = {{"lm loss", loss}}};
+                                  .losses = losses};
   write(metrics);
 }
 
