@@ -37,6 +37,17 @@ TEST(IntervalLog, LeavesSkippedStepsOutOfTheLossAndCountsTheirTime) {
   EXPECT_EQ(report.nan_iterations, 1);
 }
 
+TEST(IntervalLog, AveragesEveryLossInItsOrder) {
+  IntervalLog log;
+  for (const double second : {1.0, 3.0}) {
+    TrainStepResult result = step(2, true);
+    result.losses.push_back({.name = "sop loss", .sum = 2 * second, .count = 2});
+    log.add(result, 8);
+  }
+  EXPECT_EQ(report_of(log, 1).losses,
+            (decltype(IterationReport::losses){{"lm loss", 2.0}, {"sop loss", 2.0}}));
+}
+
 TEST(IntervalLog, HasNoLossWhenEveryStepWasSkipped) {
   IntervalLog log;
   log.add(step(100, false), 8);

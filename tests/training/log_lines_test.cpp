@@ -50,6 +50,16 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
             "1 | tokens per second: 1234 |");
 }
 
+// Megatron prints the dictionary of losses in its order.
+TEST(IterationLine, ShowsEveryLoss) {
+  const NamedLosses losses{{"lm loss", 7.25}, {"sop loss", 0.6931472}};
+  EXPECT_THAT(iteration_line({.losses = losses}, "2026-01-01 12:00:00"),
+              HasSubstr("| lm loss: 7.250000E+00 | sop loss: 6.931472E-01 | loss scale: 1.0 |"));
+  EXPECT_THAT(validation_block("iteration 10", losses),
+              HasSubstr(" | lm loss value: 7.250000E+00 | lm loss PPL: 1.408105E+03 | sop loss "
+                        "value: 6.931472E-01 | sop loss PPL: 2.000000E+00 | \n"));
+}
+
 TEST(ValidationBlock, IsFramedByDashesOneLongerThanTheLine) {
   const std::string line =
       " validation loss at iteration 10 | lm loss value: 1.500000E+00 | lm loss PPL: 4.481689E+00 "

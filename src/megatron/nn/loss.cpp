@@ -61,9 +61,9 @@ void for_parts(Tokens all, std::int64_t size, const Body& body) {
 }
 
 /// Projection and loss of all tokens of one call.
-class Head {
+class ProjectedLoss {
  public:
-  Head(at::Tensor hidden, at::Tensor labels, at::Tensor mask, const OutputWeights& weights)
+  ProjectedLoss(at::Tensor hidden, at::Tensor labels, at::Tensor mask, const OutputWeights& weights)
       : hidden_(std::move(hidden)),
         labels_(labels.contiguous()),
         mask_(mask.contiguous()),
@@ -233,15 +233,15 @@ class Head {
 /// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
-  Head::Kept kept;
+  ProjectedLoss::Kept kept;
   bool wrote = false;  ///< forward has contributed the weight's gradient
 };
 
-Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
+Early compute_early(ProjectedLoss& head, const LossGradient& loss_gradient, bool defers) {
   Early early{.scale = loss_gradient.value.to(head.wide()),
               .kept = {},
               .wrote = loss_gradient.accumulates_in_forward && !defers && head.is_trained()};
-  early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true)}
+  early.kept = early.wrote ? ProjectedLoss::Kept{head.propagate(early.scale, /*measures=*/true)}
                            : head.propagate_to_input(early.scale, /*measures=*/true);
   return early;
 }
@@ -256,9 +256,9 @@ at::Tensor announced_backward(const OutputWeights& weights, Early& early, const 
   MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "loss gradient is ", host_scalar(scale),
                  " in backward but was announced as ", host_scalar(early.scale), " in forward");
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
-  Head head(saved[0], saved[1], saved[2], weights);
+  ProjectedLoss head(saved[0], saved[1], saved[2], weights);
   head.set_lse(saved[3]);
-  Head::Kept kept = std::exchange(early.kept, {});
+  ProjectedLoss::Kept kept = std::exchange(early.kept, {});
   head.contribute(std::move(kept.dlogits), kept.dbias, scale);
   return kept.dhidden;
 }
@@ -273,11 +273,11 @@ at::Tensor loss_backward(const OutputWeights& weights, const BackwardPass& pass)
     mask = dsum.defined() ? dlosses + mask.to(wide) * dsum.to(wide) : dlosses;
     scale = at::ones({}, dlosses.options());
   }
-  Head head(pass.saved[0], pass.saved[1], mask, weights);
+  ProjectedLoss head(pass.saved[0], pass.saved[1], mask, weights);
   head.set_lse(pass.saved[3]);
   if (weight.is_trained() && !weight.defers_gradient())
     return head.propagate(scale, /*measures=*/false);
-  Head::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
+  ProjectedLoss::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
   head.contribute(std::move(kept.dlogits), kept.dbias, scale);
   return kept.dhidden;
 }
@@ -319,7 +319,7 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, const OutputWeights& we
                             .trains_parameters = true,
                             .allows_undefined_gradients = true};
   const Tensors results = differentiable(op, {hidden}, [&] {
-    Head head(hidden, labels, mask, weights);
+    ProjectedLoss head(hidden, labels, mask, weights);
     auto early = std::make_shared<Early>();
     if (is_announced) {
       *early = compute_early(head, loss_gradient, weight.defers_gradient());
