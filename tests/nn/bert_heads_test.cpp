@@ -55,8 +55,8 @@ Microbatch masked_batch() {
 struct Heads {
   explicit Heads(const Rank& own_rank)
       : rank(own_rank),
-        output(&model, "output_layer", output_weight_spec(config, 4), rank),
-        masked_lm(&model, config, rank, output.weight, 4),
+        output(&model, "output_layer", output_weight_spec(config, 4), rank.tp),
+        masked_lm(&model, config, rank, output.parameter, 4),
         binary(&model, config, rank),
         store(declared_parameters(model), {.dtype = at::kDouble}) {
     store.initialize(5);
@@ -72,7 +72,7 @@ struct Heads {
   const Rank rank;
   const TransformerConfig config = small_config();
   BareModule model;
-  OutputLayer output;
+  ParameterModule output;
   MaskedLmHead masked_lm;
   BinaryHead binary;
   ParamStore store;

@@ -67,9 +67,10 @@ class GptModel : public LanguageModel {
                      part_.layers, part_.has_output);
     if (part_.has_output && config_.untie_embeddings_and_output_weights) {
       output_layer_.emplace(this, "output_layer",
-                            output_weight_spec(config_, options.vocab_pad_multiple), rank_);
+                            output_weight_spec(config_, options.vocab_pad_multiple), rank_.tp);
     } else if (part_.has_output && !part_.has_embedding) {
-      output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy), rank_);
+      output_layer_.emplace(this, "embedding.word_embeddings", shared(StageSharing::copy),
+                            rank_.tp);
     }
     const auto type = config_.position_embedding_type;
     if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
@@ -242,7 +243,8 @@ class GptModel : public LanguageModel {
   }
 
   OutputHead head() {
-    return {config_, rank_, output_layer_ ? output_layer_->weight : embedding_->word_embeddings()};
+    return {config_, rank_,
+            output_layer_ ? output_layer_->parameter : embedding_->word_embeddings()};
   }
 
   /// Returns the dtype of the model's weights.
@@ -263,7 +265,7 @@ class GptModel : public LanguageModel {
   const ModelPart part_;
   std::optional<LanguageModelEmbedding> embedding_;
   std::optional<TransformerBlock> decoder_;
-  std::optional<OutputLayer> output_layer_;
+  std::optional<ParameterModule> output_layer_;  ///< untied, or a copy of the embeddings
   std::optional<RotaryFrequencies> rotary_;
   const c10::ScalarType dtype_;
   OffloadStore* const offload_store_;  ///< null: activations stay

@@ -6,6 +6,8 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tanh.h>
 
+#include <utility>
+
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/activation.h"
@@ -13,13 +15,15 @@
 #include "megatron/nn/linear.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {
 
 /// A weight that every rank of tp holds whole. With `sums_gradients` the ranks have other rows.
-ParameterSpec weight_spec(const TransformerConfig& config, std::int64_t out, bool sums_gradients) {
+ParameterSpec weight_spec(const TransformerConfig& config, std::int64_t out,
+                          bool sums_gradients = false) {
   const Shape shape{out, config.hidden_size};
   return {.sharding = Sharding::replicated(shape, sums_gradients),
           .init = input_init(config, shape),
@@ -34,14 +38,15 @@ ParameterSpec bias_spec(Sharding sharding) {
 
 MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, const Rank& rank,
                            Parameter& weight, std::int64_t vocab_pad_multiple)
-    : dense_weight_(parent, "lm_head.dense", "weight",
-                    weight_spec(config, config.hidden_size, rank.sequence_parallel), rank),
-      dense_bias_(parent, "lm_head.dense", "bias",
+    : dense_weight_(parent, "lm_head.dense",
+                    weight_spec(config, config.hidden_size, rank.sequence_parallel), rank.tp),
+      dense_bias_(parent, "lm_head.dense",
                   bias_spec(Sharding::replicated({config.hidden_size}, rank.sequence_parallel)),
-                  rank),
+                  rank.tp, "bias"),
       layer_norm_(parent, "lm_head.layer_norm", config, config.hidden_size, rank),
-      output_bias_(parent, "output_layer", "bias",
-                   bias_spec(Sharding::vocabulary({config.vocab_size}, vocab_pad_multiple)), rank),
+      output_bias_(parent, "output_layer",
+                   bias_spec(Sharding::vocabulary({config.vocab_size}, vocab_pad_multiple)),
+                   rank.tp, "bias"),
       output_(config, rank, {weight, &output_bias_.parameter}) {}
 
 StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
@@ -56,12 +61,11 @@ StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& mi
 
 BinaryHead::BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank)
     : rank_(rank),
-      weight_(parent, "binary_head", "weight", weight_spec(config, 2, false), rank),
-      bias_(parent, "binary_head", "bias", bias_spec(Sharding::replicated({2})), rank),
-      pooler_weight_(parent, "pooler.dense", "weight",
-                     weight_spec(config, config.hidden_size, false), rank),
-      pooler_bias_(parent, "pooler.dense", "bias",
-                   bias_spec(Sharding::replicated({config.hidden_size})), rank) {}
+      weight_(parent, "binary_head", weight_spec(config, 2), rank.tp),
+      bias_(parent, "binary_head", bias_spec(Sharding::replicated({2})), rank.tp, "bias"),
+      pooler_weight_(parent, "pooler.dense", weight_spec(config, config.hidden_size), rank.tp),
+      pooler_bias_(parent, "pooler.dense", bias_spec(Sharding::replicated({config.hidden_size})),
+                   rank.tp, "bias") {}
 
 at::Tensor BinaryHead::count(const Microbatch& microbatch) const {
   const at::Tensor& classes = microbatch.at("is_random");

@@ -5,27 +5,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string_view>
-#include <utility>
 
 #include "megatron/nn/norm.h"
 #include "megatron/nn/output_head.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
-
-/// The parameter `path.leaf` of a head.
-struct HeadParameter : Module {
-  HeadParameter(Module* parent, std::string_view path, std::string_view leaf, ParameterSpec spec,
-                const Rank& rank)
-      : Module(parent, path), parameter(declare(leaf, std::move(spec), rank.tp)) {}
-  Parameter& parameter;
-};
 
 /// Predicts masked tokens: logits = norm(gelu(dense(hidden))) · Wᵀ + b.
 class MaskedLmHead : public Head {
  public:
-  /// `weight` is that of the word embeddings or of an OutputLayer. Declares the other parameters
+  /// `weight` is that of the word embeddings or of an untied output layer. Declares the others
   /// below `parent`: lm_head.dense, lm_head.layer_norm and output_layer.bias.
   MaskedLmHead(Module* parent, const TransformerConfig& config, const Rank& rank, Parameter& weight,
                std::int64_t vocab_pad_multiple);
@@ -34,9 +23,9 @@ class MaskedLmHead : public Head {
                   const ForwardContext& context, const LossGradient& gradient) const override;
 
  private:
-  HeadParameter dense_weight_, dense_bias_;
+  ParameterModule dense_weight_, dense_bias_;
   Norm layer_norm_;
-  HeadParameter output_bias_;
+  ParameterModule output_bias_;
   OutputHead output_;
 };
 
@@ -54,7 +43,7 @@ class BinaryHead : public Head {
 
  private:
   const Rank& rank_;
-  HeadParameter weight_, bias_, pooler_weight_, pooler_bias_;
+  ParameterModule weight_, bias_, pooler_weight_, pooler_bias_;
 };
 
 }  // namespace megatron

@@ -13,10 +13,6 @@
 
 namespace megatron {
 
-OutputLayer::OutputLayer(Module* parent, std::string_view name, ParameterSpec spec,
-                         const Rank& rank)
-    : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
-
 ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {
   return {
       .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),

@@ -5,23 +5,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string_view>
 
 #include "megatron/nn/head.h"
-#include "megatron/nn/module.h"
 
 namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
-
-/// A weight [padded vocabulary, h] for the output only: that of an untied model, or the copy of the
-/// word embeddings on a rank that needs them for nothing else.
-class OutputLayer : public Module {
- public:
-  OutputLayer(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank);
-  Parameter& weight;
-};
 
 /// The weight of an untied output layer.
 ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple);

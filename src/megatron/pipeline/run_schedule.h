@@ -27,10 +27,19 @@ class StepListener {
   virtual void begin(const ScheduleStep& step) = 0;
   virtual void end(const ScheduleStep& step) = 0;
   /// A send or receive has been posted.
-  virtual void posted(const ScheduleStep& /*message*/) {}
+  virtual void posted(const ScheduleStep& message) {
+    if (next_ != nullptr) next_->posted(message);
+  }
   /// The rank begins to wait for a receive.
-  virtual void begin_wait(const ScheduleStep& /*receive*/) {}
-  virtual void end_wait(const ScheduleStep& /*receive*/) {}
+  virtual void begin_wait(const ScheduleStep& receive) {
+    if (next_ != nullptr) next_->begin_wait(receive);
+  }
+  virtual void end_wait(const ScheduleStep& receive) {
+    if (next_ != nullptr) next_->end_wait(receive);
+  }
+
+ protected:
+  StepListener* next_ = nullptr;  ///< receives what a listener does not override
 };
 
 struct PipelineParts {

@@ -23,21 +23,21 @@ LatentProjections::LatentProjections(Module* parent, const LayerArguments& argum
                           input_init(arguments.config, {arguments.config.moe.latent_size,
                                                         arguments.config.hidden_size}),
                           arguments.rank),
-          arguments.rank),
+          arguments.rank.tp),
       fc2_latent_proj_(
           parent, "fc2_latent_proj",
           projection_spec({arguments.config.hidden_size, arguments.config.moe.latent_size},
                           residual_init(arguments.config, {arguments.config.hidden_size,
                                                            arguments.config.moe.latent_size}),
                           arguments.rank),
-          arguments.rank) {}
+          arguments.rank.tp) {}
 
 at::Tensor LatentProjections::down(const at::Tensor& x) const {
-  return linear(x, fc1_latent_proj_.weight, nullptr);
+  return linear(x, fc1_latent_proj_.parameter, nullptr);
 }
 
 at::Tensor LatentProjections::up(const at::Tensor& x) const {
-  return linear(x, fc2_latent_proj_.weight, nullptr);
+  return linear(x, fc2_latent_proj_.parameter, nullptr);
 }
 
 }  // namespace megatron

@@ -3,12 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string_view>
-#include <utility>
-
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -20,14 +16,7 @@ class LatentProjections {
   at::Tensor up(const at::Tensor& x) const;    ///< [.., latent] → [.., h]
 
  private:
-  /// A weight that every rank of tp holds whole.
-  class Projection : public Module {
-   public:
-    Projection(Module* parent, std::string_view name, ParameterSpec spec, const Rank& rank)
-        : Module(parent, name), weight(declare("weight", std::move(spec), rank.tp)) {}
-    Parameter& weight;
-  };
-  Projection fc1_latent_proj_, fc2_latent_proj_;
+  ParameterModule fc1_latent_proj_, fc2_latent_proj_;  ///< whole on every rank of tp
 };
 
 }  // namespace megatron

@@ -33,9 +33,10 @@ void IntervalLog::add(const TrainStepResult& step, double samples) {
 
 void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
   const double count = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
-  report.elapsed_ms = elapsed_s * 1000 / count;
+  report.step.elapsed_s = elapsed_s / count;
+  report.step.losses.clear();
   for (const auto& [name, sum] : losses_)  // skipped steps do not contribute
-    report.losses.emplace_back(name, sum / static_cast<double>(advanced_));
+    report.step.losses.emplace_back(name, sum / static_cast<double>(advanced_));
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;
 }

@@ -27,19 +27,19 @@ namespace megatron {
 namespace {
 
 /// Timers in Megatron's order, followed by our all-gather of parameters.
-constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
-                                                       "forward-compute",
-                                                       "backward-compute",
-                                                       "batch-generator",
-                                                       "all-grads-sync",
-                                                       "optimizer-copy-to-main-grad",
-                                                       "optimizer-unscale-and-check-inf",
-                                                       "optimizer-clip-main-grad",
-                                                       "optimizer-count-zeros",
-                                                       "optimizer-inner-step",
-                                                       "optimizer-copy-main-to-model-params",
-                                                       "params-all-gather",
-                                                       "optimizer"};
+constexpr std::string_view kStepTimers[] = {"forward-backward",
+                                            "forward-compute",
+                                            "backward-compute",
+                                            "batch-generator",
+                                            "all-grads-sync",
+                                            "optimizer-copy-to-main-grad",
+                                            "optimizer-unscale-and-check-inf",
+                                            "optimizer-clip-main-grad",
+                                            "optimizer-count-zeros",
+                                            "optimizer-inner-step",
+                                            "optimizer-copy-main-to-model-params",
+                                            "params-all-gather",
+                                            "optimizer"};
 
 /// Returns which run wrote the existing lines. Lines past this run's iteration are its own when it
 /// continues the run in --save, or when it resumes without saving. Otherwise they may belong to
@@ -250,27 +250,11 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
 }
 
 void StepReporter::print_iteration(const StepMetrics& step) {
-  IterationReport report{.iteration = step.iteration,
-                         .train_iters = step.train_iters,
-                         .consumed_samples = step.consumed_samples,
-                         .skipped_samples = step.skipped_samples,
-                         .learning_rate = step.learning_rate,
-                         .decoupled_learning_rate = step.decoupled_learning_rate,
-                         .global_batch_size = step.global_batch_size,
-                         .loss_scale = step.loss_scale,
-                         .grad_norm = step.grad_norm,
-                         .num_zeros = step.num_zeros,
-                         .params_norm = step.params_norm};
   const double seconds = timers_.seconds("interval-time");
-  const ThroughputMetrics rates = throughput_.rates(
+  IterationReport report{.step = step, .shows_throughput = plan_.settings.logger->log_throughput};
+  report.step.throughput = throughput_.rates(
       {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
   interval_.fill(report, seconds);
-  report.tokens_per_second = rates.tokens_per_second;
-  if (plan_.settings.logger->log_throughput) {
-    report.throughput = rates.flops_per_second / 1e12;
-    report.mfu = rates.mfu;
-    report.mfu_causal = rates.mfu_causal;
-  }
   console_.lines() << iteration_line(report, current_time()) << std::endl;
 }
 

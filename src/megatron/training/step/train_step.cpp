@@ -93,7 +93,7 @@ std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& cont
 /// two joined steps both run for the whole pair.
 class ScheduleStepTimers : public StepListener {
  public:
-  ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
+  ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers) { next_ = next; }
   void begin(const ScheduleStep& step) override {
     scope_of(step).emplace(
         timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
@@ -103,15 +103,6 @@ class ScheduleStepTimers : public StepListener {
     if (next_ != nullptr) next_->end(step);
     scope_of(step).reset();
   }
-  void posted(const ScheduleStep& message) override {
-    if (next_ != nullptr) next_->posted(message);
-  }
-  void begin_wait(const ScheduleStep& receive) override {
-    if (next_ != nullptr) next_->begin_wait(receive);
-  }
-  void end_wait(const ScheduleStep& receive) override {
-    if (next_ != nullptr) next_->end_wait(receive);
-  }
 
  private:
   std::optional<Timers::Scope>& scope_of(const ScheduleStep& step) {
@@ -119,7 +110,6 @@ class ScheduleStepTimers : public StepListener {
   }
 
   Timers& timers_;
-  StepListener* next_;
   std::optional<Timers::Scope> forward_, backward_;
 };
 
