@@ -6,8 +6,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tanh.h>
 
-#include <utility>
-
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/activation.h"
@@ -19,30 +17,19 @@
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
-namespace {
 
-/// A weight that every rank of tp holds whole. With `sums_gradients` the ranks have other rows.
-ParameterSpec weight_spec(const TransformerConfig& config, std::int64_t out,
-                          bool sums_gradients = false) {
-  const Shape shape{out, config.hidden_size};
-  return {.sharding = Sharding::replicated(shape, sums_gradients),
-          .init = input_init(config, shape),
-          .tags = {}};
-}
-
-ParameterSpec bias_spec(Sharding sharding) {
-  return {.sharding = std::move(sharding), .init = Init::zeros(), .tags = {.no_decay = true}};
-}
-
-}  // namespace
+Dense::Dense(Module* parent, std::string_view path, const TransformerConfig& config,
+             const Rank& rank, std::int64_t out, bool sums_gradients)
+    : Module(parent, path),
+      weight(declare("weight",
+                     input_weight_spec(
+                         config, Sharding::replicated({out, config.hidden_size}, sums_gradients)),
+                     rank.tp)),
+      bias(declare("bias", bias_spec(Sharding::replicated({out}, sums_gradients)), rank.tp)) {}
 
 MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, const Rank& rank,
                            Parameter& weight, std::int64_t vocab_pad_multiple)
-    : dense_weight_(parent, "lm_head.dense",
-                    weight_spec(config, config.hidden_size, rank.sequence_parallel), rank.tp),
-      dense_bias_(parent, "lm_head.dense",
-                  bias_spec(Sharding::replicated({config.hidden_size}, rank.sequence_parallel)),
-                  rank.tp, "bias"),
+    : dense_(parent, "lm_head.dense", config, rank, config.hidden_size, rank.sequence_parallel),
       layer_norm_(parent, "lm_head.layer_norm", config, config.hidden_size, rank),
       output_bias_(parent, "output_layer",
                    bias_spec(Sharding::vocabulary({config.vocab_size}, vocab_pad_multiple)),
@@ -51,9 +38,9 @@ MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, cons
 
 StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                               const ForwardContext& context, const LossGradient& gradient) const {
-  const at::Tensor dense = linear(hidden_sbh, dense_weight_.parameter, nullptr),
-                   activated = activate(
-                       dense, {.form = {.kind = Activation::gelu}, .bias = &dense_bias_.parameter});
+  const at::Tensor dense = linear(hidden_sbh, dense_.weight, nullptr),
+                   activated =
+                       activate(dense, {.form = {.kind = Activation::gelu}, .bias = &dense_.bias});
   Microbatch labelled = microbatch;
   labelled.tensors["labels"] = microbatch.at("labels").clamp_min(0);
   return output_.loss(layer_norm_.forward(activated), labelled, context, gradient);
@@ -61,11 +48,8 @@ StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& mi
 
 BinaryHead::BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank)
     : rank_(rank),
-      weight_(parent, "binary_head", weight_spec(config, 2), rank.tp),
-      bias_(parent, "binary_head", bias_spec(Sharding::replicated({2})), rank.tp, "bias"),
-      pooler_weight_(parent, "pooler.dense", weight_spec(config, config.hidden_size), rank.tp),
-      pooler_bias_(parent, "pooler.dense", bias_spec(Sharding::replicated({config.hidden_size})),
-                   rank.tp, "bias") {}
+      classes_(parent, "binary_head", config, rank, 2),
+      pooler_(parent, "pooler.dense", config, rank, config.hidden_size) {}
 
 at::Tensor BinaryHead::count(const Microbatch& microbatch) const {
   const at::Tensor& classes = microbatch.at("is_random");
@@ -77,9 +61,8 @@ StepOutput BinaryHead::loss(const at::Tensor& hidden_sbh, const Microbatch& micr
   at::Tensor row_bh = hidden_sbh.narrow(0, 0, 1);
   if (context.sequence_parallel)  // the sequence begins on the first rank
     row_bh = gather_replicated_sequence(row_bh, rank_.tp.size, rank_.tp, "pooler");
-  const at::Tensor pooled =
-      at::tanh(linear(row_bh.select(0, 0), pooler_weight_.parameter, &pooler_bias_.parameter));
-  const at::Tensor logits = linear(pooled, weight_.parameter, &bias_.parameter);
+  const at::Tensor pooled = at::tanh(linear(row_bh.select(0, 0), pooler_.weight, &pooler_.bias));
+  const at::Tensor logits = linear(pooled, classes_.weight, &classes_.bias);
   at::Tensor sum = at::cross_entropy_loss(logits.to(compute_type(logits.scalar_type())),
                                           microbatch.at("is_random"), {}, at::Reduction::Sum),
              samples = count(microbatch);

@@ -5,11 +5,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "megatron/nn/norm.h"
 #include "megatron/nn/output_head.h"
 
 namespace megatron {
+
+/// W [out, h] and b [out], whole on every rank of tp. With `sums_gradients` the ranks have other
+/// rows.
+struct Dense : Module {
+  Dense(Module* parent, std::string_view path, const TransformerConfig& config, const Rank& rank,
+        std::int64_t out, bool sums_gradients = false);
+  Parameter &weight, &bias;
+};
 
 /// Predicts masked tokens: logits = norm(gelu(dense(hidden))) · Wᵀ + b.
 class MaskedLmHead : public Head {
@@ -23,7 +32,7 @@ class MaskedLmHead : public Head {
                   const ForwardContext& context, const LossGradient& gradient) const override;
 
  private:
-  ParameterModule dense_weight_, dense_bias_;
+  Dense dense_;
   Norm layer_norm_;
   ParameterModule output_bias_;
   OutputHead output_;
@@ -43,7 +52,7 @@ class BinaryHead : public Head {
 
  private:
   const Rank& rank_;
-  ParameterModule weight_, bias_, pooler_weight_, pooler_bias_;
+  Dense classes_, pooler_;
 };
 
 }  // namespace megatron

@@ -38,8 +38,7 @@ StepOutput sum_of_heads(std::span<const Head* const> heads, const at::Tensor& hi
                         const Microbatch& microbatch, const ForwardContext& context,
                         const LossGradient& gradient);
 
-/// What training minimises. Names and count are known on every pipeline stage before the forward
-/// pass; the loss exists on the stage of the heads.
+/// What training minimises. Every pipeline stage knows names and count before the forward pass.
 struct Objective {
   std::vector<std::string> names = {kLanguageModelLoss};  ///< of StepOutput::terms
   /// Returns what the root of a microbatch is divided by, over all ranks that share it.

@@ -67,7 +67,6 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
 }
 
 std::string hybrid_context_line(const HybridContextSummary& step, std::int64_t num_ranks) {
-  using Integer = long long;
   return format(
       " > hybrid context parallelism: %lld documents of this step lie on %lld ranks in %lld "
       "microbatches each; by the cost model the step takes %.1f %% longer than a rank works on "
