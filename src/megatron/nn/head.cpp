@@ -29,9 +29,8 @@ StepOutput Objective::apply(StepOutput heads, const Microbatch& microbatch) cons
   at::Tensor token_losses = heads.token_losses;
   StepOutput output = loss ? loss(heads, microbatch) : std::move(heads);
   if (!output.token_losses.defined()) output.token_losses = std::move(token_losses);
-  MEGATRON_CHECK(std::ranges::equal(output.terms, names, {}, &LossTerm::name), "the loss has ",
-                 output.terms.size(), " terms, which are not the ", names.size(),
-                 " that the objective names");
+  MEGATRON_CHECK(std::ranges::equal(output.terms, names, {}, &LossTerm::name), "the ",
+                 output.terms.size(), " terms of the loss are not those of the objective");
   return output;
 }
 

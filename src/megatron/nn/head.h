@@ -43,8 +43,8 @@ struct Objective {
   std::vector<std::string> names = {kLanguageModelLoss};  ///< of StepOutput::terms
   /// Returns what the root of a microbatch is divided by, over all ranks that share it.
   std::function<at::Tensor(const Microbatch&)> count = &Microbatch::num_tokens;
-  /// Returns the loss from that of the heads, whose token_losses are differentiable. Empty: the
-  /// loss of the heads, whose gradient LossGradient may then announce.
+  /// Returns the loss from that of the heads, whose token_losses are differentiable. Empty: it is
+  /// the heads' own, whose gradient LossGradient may then announce.
   std::function<StepOutput(const StepOutput& heads, const Microbatch& microbatch)> loss = {};
 
   /// Returns the loss of a microbatch from that of the heads.

@@ -8,9 +8,10 @@
 namespace megatron {
 namespace {
 
-ParameterSpec projection_spec(const Shape& shape, Init init, const Rank& rank) {
-  return {.sharding = Sharding::replicated(shape, /*sums_gradients=*/rank.tp.size > 1),
-          .init = init,
+ParameterSpec projection_spec(const LayerArguments& arguments, const Shape& shape,
+                              Init (*init)(const TransformerConfig&, const Shape&)) {
+  return {.sharding = Sharding::replicated(shape, /*sums_gradients=*/arguments.rank.tp.size > 1),
+          .init = init(arguments.config, shape),
           .tags = {}};
 }
 
@@ -19,17 +20,15 @@ ParameterSpec projection_spec(const Shape& shape, Init init, const Rank& rank) {
 LatentProjections::LatentProjections(Module* parent, const LayerArguments& arguments)
     : fc1_latent_proj_(
           parent, "fc1_latent_proj",
-          projection_spec({arguments.config.moe.latent_size, arguments.config.hidden_size},
-                          input_init(arguments.config, {arguments.config.moe.latent_size,
-                                                        arguments.config.hidden_size}),
-                          arguments.rank),
+          projection_spec(arguments,
+                          {arguments.config.moe.latent_size, arguments.config.hidden_size},
+                          input_init),
           arguments.rank.tp),
       fc2_latent_proj_(
           parent, "fc2_latent_proj",
-          projection_spec({arguments.config.hidden_size, arguments.config.moe.latent_size},
-                          residual_init(arguments.config, {arguments.config.hidden_size,
-                                                           arguments.config.moe.latent_size}),
-                          arguments.rank),
+          projection_spec(arguments,
+                          {arguments.config.hidden_size, arguments.config.moe.latent_size},
+                          residual_init),
           arguments.rank.tp) {}
 
 at::Tensor LatentProjections::down(const at::Tensor& x) const {

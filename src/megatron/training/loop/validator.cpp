@@ -122,13 +122,11 @@ std::optional<NamedLosses> Validator::evaluate_set(const EvaluationSet& set,
                  {*state_.model, *state_.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});
   }
-  const std::vector<double> replicas =
-      all_reduce_sum({rank.dp_cp, rank.device}, sums, "evaluation");
-  // Nonzero only on the last stage.
-  const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
+  for (const Axis* axis : {&rank.dp_cp, &rank.pp})  // nonzero only on the last stage
+    sums = all_reduce_sum({*axis, rank.device}, sums, "evaluation");
   NamedLosses losses;
   for (std::size_t i = 0; i < names.size(); ++i)
-    losses.emplace_back(names[i], all[2 * i] / std::max(all[2 * i + 1], 1.0));
+    losses.emplace_back(names[i], sums[2 * i] / std::max(sums[2 * i + 1], 1.0));
   return losses;
 }
 

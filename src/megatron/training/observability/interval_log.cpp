@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace megatron {
 
@@ -17,12 +18,9 @@ void IntervalLog::add(const TrainStepResult& step, double samples) {
   tokens_ += step.tokens();
   if (step.update.applied) {
     ++advanced_;
-    const NamedLosses losses = logged_losses(step);
-    if (losses_.empty()) {
-      losses_ = losses;
-    } else {
-      for (std::size_t i = 0; i < losses.size(); ++i) losses_[i].second += losses[i].second;
-    }
+    NamedLosses losses = logged_losses(step);
+    for (std::size_t i = 0; i < losses_.size(); ++i) losses[i].second += losses_[i].second;
+    losses_ = std::move(losses);
   } else {
     ++skipped_;
     if (!std::ranges::all_of(

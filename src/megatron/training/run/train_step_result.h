@@ -29,9 +29,8 @@ struct TrainStepResult {
   std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
-  /// Returns the first loss, which stands for the step in messages and comparisons.
+  /// Return the first loss and what it is a mean over: the counted tokens of a language model.
   double loss() const { return losses.front().mean(); }
-  /// Returns what the first loss is a mean over: the counted tokens of a language model.
   double tokens() const { return losses.front().count; }
 };
 

@@ -113,6 +113,18 @@ class ScheduleStepTimers : public StepListener {
   std::optional<Timers::Scope> forward_, backward_;
 };
 
+/// Measures the optimizer's phases as timers of level 1.
+class OptimizerTimers : public StepTimers {
+ public:
+  explicit OptimizerTimers(Timers& timers) : timers_(timers) {}
+  void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
+  void end(const char* /*phase*/) override { scope_.reset(); }
+
+ private:
+  Timers& timers_;
+  std::optional<Timers::Scope> scope_;
+};
+
 }  // namespace
 
 std::optional<HybridContextSummary> hybrid_context_of(const std::vector<Microbatch>& batch) {
@@ -163,22 +175,6 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   }
   return losses;
 }
-
-namespace {
-
-/// Measures the optimizer's phases as timers of level 1.
-class OptimizerTimers : public StepTimers {
- public:
-  explicit OptimizerTimers(Timers& timers) : timers_(timers) {}
-  void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
-  void end(const char* /*phase*/) override { scope_.reset(); }
-
- private:
-  Timers& timers_;
-  std::optional<Timers::Scope> scope_;
-};
-
-}  // namespace
 
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses) {

@@ -2,9 +2,8 @@
 // work is queued on the device; the host synchronizes once, at the end, to read the results.
 // (Layers with experts synchronize too: the rows that ranks exchange depend on the routing.)
 //
-// Losses are normalized as in Megatron: each microbatch's Σloss is divided by its own count, which
-// is the number of tokens or what the model's objective counts, then averaged over the microbatches
-// of all data-parallel ranks.
+// Losses are normalized as in Megatron: each microbatch's Σloss is divided by its own count (of
+// tokens, or Objective::count), then averaged over the microbatches of all data-parallel ranks.
 #pragma once
 
 #include <cstdint>

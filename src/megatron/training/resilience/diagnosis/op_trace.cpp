@@ -300,12 +300,16 @@ double gradient_scale(const Model& model, const Microbatch& microbatch,
   return options.gradient_factor / (options.per_token ? 1 : std::max(count, 1.0));
 }
 
-/// Sums the loss over the stages; it is nonzero only on the last one.
-void all_reduce_loss(OpTrace& trace, const Axis& pp, c10::Device device) {
-  const std::vector<double> totals =
-      all_reduce_sum({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");
-  trace.loss_sum = totals[0];
-  trace.tokens = totals[1];
+/// Returns the microbatch with the gradient that the auxiliary losses of routers receive in
+/// training, so that the traced pass has them.
+Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
+                                  const TraceOptions& options) {
+  if (model.config().moe.num_experts == 0) return microbatch;
+  at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
+                                          microbatch.at("loss_mask").options().dtype(at::kDouble));
+  if (options.per_token) gradient = gradient * model.objective().count(microbatch).clamp_min(1);
+  microbatch.tensors["aux_loss_gradient"] = gradient;
+  return microbatch;
 }
 
 }  // namespace
@@ -322,22 +326,6 @@ std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std
   if (output != nullptr) found.push_back(output);
   return found;
 }
-
-namespace {
-
-/// Returns the microbatch with the gradient that the auxiliary losses of routers receive in
-/// training, so that the traced pass has them.
-Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
-                                  const TraceOptions& options) {
-  if (model.config().moe.num_experts == 0) return microbatch;
-  at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
-                                          microbatch.at("loss_mask").options().dtype(at::kDouble));
-  if (options.per_token) gradient = gradient * model.objective().count(microbatch).clamp_min(1);
-  microbatch.tensors["aux_loss_gradient"] = gradient;
-  return microbatch;
-}
-
-}  // namespace
 
 OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options) {
@@ -367,7 +355,9 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
                 .on_loss = on_loss,
                 .before_backward = before_backward,
                 .listener = &tracer});
-  all_reduce_loss(trace, pp, weights.device());
+  const std::vector<double> totals =  // nonzero only on the last stage
+      all_reduce_sum({pp, weights.device()}, {trace.loss_sum, trace.tokens}, "diagnosis");
+  trace.loss_sum = totals[0], trace.tokens = totals[1];
   trace.gradient_scale = gradient_scale(model, microbatch, options);
   if (is_bad) return trace;
   weights.finalize_local_gradients();
