@@ -12,8 +12,7 @@
 
 namespace megatron {
 
-/// W [out, h] and b [out], whole on every rank of tp. With `sums_gradients` the ranks have other
-/// rows.
+/// W [out, h] and b [out], whole on every rank of tp; `sums_gradients`: for other rows on each.
 struct Dense : Module {
   Dense(Module* parent, std::string_view path, const TransformerConfig& config, const Rank& rank,
         std::int64_t out, bool sums_gradients = false);
