@@ -50,7 +50,7 @@ double mean_loss(const megatron::Tokenizer& tokenizer, const std::string& text) 
   microbatch.sample_ordinals = at::zeros({1}, at::kLong);
   const at::NoGradGuard no_gradients;
   const auto output = model->forward_step(microbatch, /*training=*/false);
-  return output.loss_sum.item<double>() / output.count.item<double>();
+  return output.root.item<double>() / output.count.item<double>();
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ double loss_of(const CheckpointSource& source) {
   load_weights(source, *run.store);
   const StepOutput output =
       run.model->forward_step(patterned_batch(2, 8, source.model.vocab_size), false);
-  return output.loss_sum.item<double>() / output.count.item<double>();
+  return output.root.item<double>() / output.count.item<double>();
 }
 
 TEST(Upcycle, CopiesComputeWhatTheDenseMlpComputes) {

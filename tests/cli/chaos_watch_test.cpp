@@ -9,6 +9,15 @@ namespace {
 
 using testing::SizeIs;
 
+TEST(LoggedStep, HasTheFirstLossWhateverItsName) {
+  const auto step = logged_step(
+      " [now] iteration 3/ 9 | pair loss: 6.9E-01 | sop loss: 1.0 | loss scale: 1.0 | grad norm: 2 "
+      "|");
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->loss, "6.9E-01");
+  EXPECT_EQ(step->grad_norm, "2");
+}
+
 /// A run whose steps take one second each.
 class WatchedRun {
  public:

@@ -56,8 +56,12 @@ struct Problem {
         logits(logits_of(type, kRows, stride)),
         lse(type, kRows),
         label_logit(type, kRows),
-        labels{kFirst, kFirst + columns - 1, kFirst + columns / 2, kFirst - 1, kFirst + columns, 0},
-        mask{1, 0.25f, 0, 1, 1, 2} {}
+        mask(type, kRows),
+        labels{kFirst,     kFirst + columns - 1, kFirst + columns / 2,
+               kFirst - 1, kFirst + columns,     0} {
+    for (std::size_t row = 0; const double value : {1.0, 0.25, 0.0, 1.0, 1.0, 2.0})
+      mask.set(row++, value);
+  }
 
   CrossEntropyRows rows() const {
     return {logits.data(), logits.type(), stride, columns, kFirst, labels.data()};
@@ -73,9 +77,8 @@ struct Problem {
 
   static constexpr double kScale = 3.7;
   std::int64_t columns, stride;
-  Storage logits, lse, label_logit;
+  Storage logits, lse, label_logit, mask;
   std::vector<std::int64_t> labels;
-  std::vector<float> mask;
 };
 
 TEST(CrossEntropy, StatisticsAgreeWithFloat64) {

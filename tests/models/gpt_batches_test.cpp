@@ -62,7 +62,7 @@ TEST_P(GptBatches, GradientOfOneSampleEqualsCentralDifferences) {
     ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
     store.initialize(3);
     const Microbatch batch = make_batch(1, 4);
-    check_gradients([&] { return model->forward_step(batch, true).loss_sum; }, {}, &store,
+    check_gradients([&] { return model->forward_step(batch, true).root; }, {}, &store,
                     {.tolerance = 1e-7, .max_elements = 4});
   }
 }
@@ -74,7 +74,7 @@ TEST_P(GptBatches, SamplesOneByOneGiveTheGradientsOfTheBatch) {
   const Microbatch batch = make_batch(3, 6);
   const auto gradients = [&](const std::vector<Microbatch>& parts) {
     store.zero_gradients();
-    for (const Microbatch& part : parts) model->forward_step(part, true).loss_sum.backward();
+    for (const Microbatch& part : parts) model->forward_step(part, true).root.backward();
     store.finalize_gradients();
     std::vector<at::Tensor> result;
     for (const Parameter* parameter : store.parameters())
@@ -138,7 +138,7 @@ TEST_P(GptBatches, PackedSequencesTrainAsEachAlone) {
     std::vector<at::Tensor> results;
     for (const Microbatch& part : parts) {
       const StepOutput output = model->forward_step(part, true);
-      output.loss_sum.backward();
+      output.root.backward();
       results.push_back(output.token_losses.detach());
     }
     store.finalize_gradients();

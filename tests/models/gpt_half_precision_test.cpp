@@ -63,9 +63,9 @@ Trained model_of(const TransformerConfig& config, at::ScalarType type) {
 double step(const Trained& trained, const Microbatch& microbatch) {
   trained.store->zero_gradients();
   const StepOutput output = trained.model->forward_step(microbatch, /*training=*/true);
-  output.loss_sum.backward();
+  output.root.backward();
   trained.store->finalize_gradients();
-  return output.loss_sum.item<double>();
+  return output.root.item<double>();
 }
 
 class GptHalfPrecision : public testing::TestWithParam<at::ScalarType> {

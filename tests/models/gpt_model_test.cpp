@@ -55,7 +55,7 @@ TEST_P(GptGradients, EqualCentralDifferences) {
   const Microbatch microbatch = batch_of(2, 6, config.vocab_size);
   store.zero_gradients();
   const StepOutput output = model->forward_step(microbatch, /*training=*/true);
-  (output.loss_sum / 11).backward();
+  (output.root / 11).backward();
   store.finalize_gradients();
   for (const Parameter* parameter : store.parameters()) {
     at::Tensor value = parameter->value();
@@ -67,7 +67,7 @@ TEST_P(GptGradients, EqualCentralDifferences) {
     const auto loss_at = [&](double offset) {
       const at::NoGradGuard no_grad;
       value.add_(direction, offset);
-      const double loss = model->forward_step(microbatch, true).loss_sum.item<double>() / 11;
+      const double loss = model->forward_step(microbatch, true).root.item<double>() / 11;
       value.sub_(direction, offset);
       return loss;
     };
@@ -120,7 +120,7 @@ TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
   ParamStore store(declared_parameters(*model), {});
   store.initialize(1);
   const StepOutput output = model->forward_step(batch_of(2, 6, config.vocab_size), false);
-  EXPECT_NEAR(output.loss_sum.item<double>() / output.count.item<double>(), std::log(13.0), 1e-3);
+  EXPECT_NEAR(output.root.item<double>() / output.count.item<double>(), std::log(13.0), 1e-3);
 }
 
 TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {

@@ -53,7 +53,7 @@ std::pair<Table, Table> traffic_of(const TensorLayout& layout) {
     take(communicators);
     const StepOutput output = model->forward_step(batch, /*training=*/true);
     Table forward = take(communicators);
-    output.loss_sum.backward();
+    output.root.backward();
     Table backward = take(communicators);
     if (rank.index == 0) result = {std::move(forward), std::move(backward)};
   });

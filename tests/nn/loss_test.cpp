@@ -48,7 +48,7 @@ struct Problem {
 };
 
 struct Gradients {
-  at::Tensor token_losses, dhidden, dweight;
+  at::Tensor token_losses, dhidden, dbias, dweight;
 };
 
 /// Runs two microbatches, so that gradients are also accumulated.
@@ -63,6 +63,8 @@ Gradients solve(const Problem& problem, const Way& way) {
                                    .tags = {},
                                    .kind = problem.kind},
                                   rank.tp);
+    Parameter& bias = model.add(
+        "bias", {Sharding::vocabulary({problem.vocabulary}, 4), Init::normal(1), {}}, rank.tp);
     ParamStore store(declared_parameters(model),
                      {.dtype = problem.type,
                       .grad_dtype = problem.type == at::kDouble ? at::kDouble : at::kFloat});
@@ -79,22 +81,24 @@ Gradients solve(const Problem& problem, const Way& way) {
       if (way.loss_gradient)
         loss_gradient = {.value = scale, .accumulates_in_forward = way.at_once};
       const TokenLoss loss =
-          linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"), weight,
-                               labels, mask, loss_gradient);
+          linear_cross_entropy(copy_to_tensor_parallel_region(hidden, rank.tp, "hidden"),
+                               {weight, &bias}, labels, mask, loss_gradient);
       std::vector<std::function<void()>> later;
       {
         std::optional<ParamStore::Deferral> deferral;
         if (way.deferred) deferral.emplace(store, later);
         loss.loss_sum.backward(scale.to(loss.loss_sum.scalar_type()));
       }
-      EXPECT_EQ(later.size(), way.deferred && weight.is_trained() ? 1 : 0);
+      EXPECT_EQ(later.size(), way.deferred ? 1 + int{weight.is_trained()} : 0);
       const at::NoGradGuard no_grad;
       for (const auto& write : later) write();
-      if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}};
+      if (rank.index == 0) result = {loss.token_losses, hidden.grad(), {}, {}};
     }
     store.finalize_gradients();
+    gradients.put(bias, bias.grad());
     if (weight.is_trained()) gradients.put(weight, weight.grad());
   });
+  result.dbias = gradients.take().at("bias");
   if (problem.kind == ParameterKind::trained) result.dweight = gradients.take().at("weight");
   return result;
 }
@@ -106,6 +110,7 @@ void expect_same_bits(const Problem& problem) {
     const Gradients other = solve(problem, way);
     EXPECT_TRUE(at::equal(other.token_losses, first.token_losses)) << way.name;
     EXPECT_TRUE(at::equal(other.dhidden, first.dhidden)) << way.name;
+    EXPECT_TRUE(at::equal(other.dbias, first.dbias)) << way.name;
     EXPECT_TRUE(at::equal(other.dweight, first.dweight)) << way.name;
   }
 }
@@ -129,6 +134,7 @@ TEST(Loss, AFrozenWeightChangesNoOtherGradient) {
       const Gradients got = solve(frozen, way);
       EXPECT_TRUE(at::equal(got.token_losses, expected.token_losses)) << way.name;
       EXPECT_TRUE(at::equal(got.dhidden, expected.dhidden)) << way.name;
+      EXPECT_TRUE(at::equal(got.dbias, expected.dbias)) << way.name;
     }
   }
 }

@@ -93,7 +93,7 @@ struct StepOutcome {
 inline at::Tensor scale_of(const StepOutput& output, std::size_t num_microbatches) {
   return (output.count * static_cast<double>(num_microbatches))
       .reciprocal()
-      .to(output.loss_sum.scalar_type());
+      .to(output.root.scalar_type());
 }
 
 inline ParamStore::Options store_options(const StagedRun& run) {
@@ -114,8 +114,8 @@ inline StepOutcome run_whole(const TransformerConfig& config, const std::vector<
   for (const Microbatch& microbatch : batch) {
     const at::AutoGradMode mode(run.training);
     const StepOutput output = model->forward_step(microbatch, run.training);
-    outcome.losses.push_back(output.loss_sum.detach());
-    if (run.training) output.loss_sum.backward(scale_of(output, batch.size()));
+    outcome.losses.push_back(output.root.detach());
+    if (run.training) output.root.backward(scale_of(output, batch.size()));
   }
   if (!run.training) return outcome;
   store.finalize_gradients();
@@ -169,7 +169,7 @@ inline StepOutcome run_staged(const TransformerConfig& config, const std::vector
     disturb(store, 0.1);
     const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
       const std::lock_guard lock(mutex);
-      outcome.losses[microbatch] = output.loss_sum.detach();
+      outcome.losses[microbatch] = output.root.detach();
       return run.training ? scale_of(output, batch.size()) : at::Tensor();
     };
     const at::AutoGradMode mode(run.training);

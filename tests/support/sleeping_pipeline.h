@@ -100,9 +100,7 @@ class SleepingModel : public LanguageModel {
     const at::Tensor x = in.empty() ? at::ones({2}).set_requires_grad(true) : in[0];
     const at::Tensor y = sleeping_stage(x, weights_[at], &held_, costs_[at]);
     if (!is_last(chunk)) return {.activations = {y}, .loss = {}};
-    return {.activations = {},
-            .loss = StepOutput{
-                .loss_sum = y.sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
+    return {.activations = {}, .loss = StepOutput::of(kLanguageModelLoss, y.sum(), at::ones({}))};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
   const HeldActivations& held() const { return held_; }

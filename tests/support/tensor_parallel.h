@@ -41,14 +41,14 @@ inline GptResult run_gpt(const TransformerConfig& config, const Microbatch& micr
     disturb(store, run.disturbance);
     store.zero_gradients();
     const StepOutput output = model->forward_step(microbatch, /*training=*/true);
-    (output.loss_sum / output.count.to(output.loss_sum.scalar_type())).backward();
+    (output.root / output.count.to(output.root.scalar_type())).backward();
     store.finalize_gradients();
     for (const Parameter* parameter : store.parameters()) {
       weights.put(*parameter, parameter->value());
       gradients.put(*parameter, parameter->grad());
     }
     if (rank.index != 0) return;
-    result.loss = (output.loss_sum / output.count).item<double>();
+    result.loss = (output.root / output.count).item<double>();
     result.token_losses = output.token_losses;
   });
   result.weights = weights.take();

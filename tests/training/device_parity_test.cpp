@@ -113,9 +113,9 @@ Trained gradients_on(c10::Device device, bool is_llama) {
   for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.to(device);
   result.weights->zero_gradients();
   const StepOutput output = result.model->forward_step(microbatch, /*training=*/true);
-  output.loss_sum.backward();
+  output.root.backward();
   result.weights->finalize_gradients();
-  result.loss = output.loss_sum.item<double>();
+  result.loss = output.root.item<double>();
   return result;
 }
 

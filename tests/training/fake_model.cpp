@@ -26,10 +26,7 @@ StageOutput FakeModel::forward_chunk(std::int64_t, const Microbatch& microbatch,
     losses = losses +
              microbatch.at("poison") * tracked(*weight_).index({microbatch.at("tokens")}).sqrt();
   return {.activations = {},
-          .loss = StepOutput{.loss_sum = (losses * mask).sum(),
-                             .count = mask.sum(),
-                             .token_losses = losses.detach(),
-                             .sums = {}}};
+          .loss = StepOutput::of(kLanguageModelLoss, (losses * mask).sum(), mask.sum(), losses)};
 }
 
 at::Tensor FakeOptimizer::loss_scale() const { return at::ones({}, at::kDouble); }

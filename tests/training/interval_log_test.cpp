@@ -9,7 +9,7 @@ namespace {
 
 /// A step over 4 tokens.
 TrainStepResult step(double loss, bool applied) {
-  TrainStepResult result{.loss_sum = 4 * loss, .tokens = 4, .update = {}};
+  TrainStepResult result{.losses = {{"lm loss", 4 * loss, 4}}, .update = {}};
   result.update.applied = applied;
   return result;
 }
@@ -31,18 +31,28 @@ TEST(IntervalLog, LeavesSkippedStepsOutOfTheLossAndCountsTheirTime) {
   EXPECT_EQ(log.tokens(), 16);
   EXPECT_EQ(log.samples(), 32);
   const IterationReport report = report_of(log, /*elapsed_s=*/2);
-  EXPECT_EQ(report.losses, (decltype(report.losses){{"lm loss", 3.0}}));
-  EXPECT_EQ(report.elapsed_ms, 500);
+  EXPECT_EQ(report.step.losses, (NamedLosses{{"lm loss", 3.0}}));
+  EXPECT_EQ(report.step.elapsed_s, 0.5);
   EXPECT_EQ(report.skipped_iterations, 2);
   EXPECT_EQ(report.nan_iterations, 1);
+}
+
+TEST(IntervalLog, AveragesEveryLossInItsOrder) {
+  IntervalLog log;
+  for (const double second : {1.0, 3.0}) {
+    TrainStepResult result = step(2, true);
+    result.losses.push_back({.name = "sop loss", .sum = 2 * second, .count = 2});
+    log.add(result, 8);
+  }
+  EXPECT_EQ(report_of(log, 1).step.losses, (NamedLosses{{"lm loss", 2.0}, {"sop loss", 2.0}}));
 }
 
 TEST(IntervalLog, HasNoLossWhenEveryStepWasSkipped) {
   IntervalLog log;
   log.add(step(100, false), 8);
   const IterationReport report = report_of(log, 1);
-  EXPECT_TRUE(report.losses.empty());
-  EXPECT_EQ(report.elapsed_ms, 1000);
+  EXPECT_TRUE(report.step.losses.empty());
+  EXPECT_EQ(report.step.elapsed_s, 1);
   EXPECT_EQ(report.skipped_iterations, 1);
   EXPECT_EQ(report.nan_iterations, 0);
 }
@@ -52,7 +62,7 @@ TEST(IntervalLog, StartsAgainAfterAReset) {
   log.add(step(4, true), 8);
   log.reset();
   log.add(step(2, true), 8);
-  EXPECT_EQ(report_of(log, 1).losses, (decltype(IterationReport::losses){{"lm loss", 2.0}}));
+  EXPECT_EQ(report_of(log, 1).step.losses, (NamedLosses{{"lm loss", 2.0}}));
   EXPECT_EQ(log.iterations(), 1);
 }
 

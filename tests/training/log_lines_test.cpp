@@ -2,24 +2,27 @@
 // evaluate_and_print_results, evaluated by Python.
 #include "megatron/training/observability/log_lines.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace megatron {
 namespace {
 
+using testing::HasSubstr;
+
 IterationReport example() {
-  return {.iteration = 10,
-          .train_iters = 100,
-          .consumed_samples = 320,
-          .elapsed_ms = 123.44,
-          .throughput = 1.23,
-          .learning_rate = 1e-4,
-          .global_batch_size = 32,
-          .losses = {{"lm loss", 4.56789}},
-          .grad_norm = 1.2344,
-          .num_zeros = std::nullopt,
-          .params_norm = std::nullopt,
-          .tokens_per_second = 1234.4};
+  IterationReport report{.step = {}, .shows_throughput = true};
+  StepMetrics& step = report.step;
+  step.iteration = 10;
+  step.train_iters = 100;
+  step.consumed_samples = 320;
+  step.elapsed_s = 0.12344;
+  step.throughput = {.tokens_per_second = 1234.4, .flops_per_second = 1.23e12};
+  step.learning_rate = 1e-4;
+  step.global_batch_size = 32;
+  step.losses = {{"lm loss", 4.56789}};
+  step.grad_norm = 1.2344;
+  return report;
 }
 
 TEST(IterationLine, IsMegatronsLineWithTokensPerSecondBehind) {
@@ -34,11 +37,11 @@ TEST(IterationLine, IsMegatronsLineWithTokensPerSecondBehind) {
 
 TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
   IterationReport report = example();
-  report.throughput.reset();
-  report.grad_norm.reset();
-  report.skipped_samples = 64;
-  report.num_zeros = 7;
-  report.params_norm = 42.5;
+  report.shows_throughput = false;
+  report.step.grad_norm.reset();
+  report.step.skipped_samples = 64;
+  report.step.num_zeros = 7;
+  report.step.params_norm = 42.5;
   report.skipped_iterations = 2;
   report.nan_iterations = 1;
   EXPECT_EQ(iteration_line(report, "T"),
@@ -48,6 +51,19 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
             "4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
             "params norm: 42.500 | number of skipped iterations:   2 | number of nan iterations:   "
             "1 | tokens per second: 1234 |");
+}
+
+// Megatron prints the dictionary of losses in its order.
+TEST(IterationLine, ShowsEveryLoss) {
+  const NamedLosses losses{{"lm loss", 7.25}, {"sop loss", 0.6931472}};
+  IterationReport report = example();
+  report.step.losses = losses;
+  report.step.grad_norm.reset();
+  EXPECT_THAT(iteration_line(report, "T"),
+              HasSubstr("| lm loss: 7.250000E+00 | sop loss: 6.931472E-01 | loss scale: 1.0 |"));
+  EXPECT_THAT(validation_block("iteration 10", losses),
+              HasSubstr(" | lm loss value: 7.250000E+00 | lm loss PPL: 1.408105E+03 | sop loss "
+                        "value: 6.931472E-01 | sop loss PPL: 2.000000E+00 | \n"));
 }
 
 TEST(ValidationBlock, IsFramedByDashesOneLongerThanTheLine) {

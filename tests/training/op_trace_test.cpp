@@ -209,10 +209,8 @@ class BackwardModel : public LanguageModel {
     const at::Tensor loss = second.sum();
     notify_op(unit_hooks_, *this, "loss", loss);
     return {.activations = {},
-            .loss = StepOutput{.loss_sum = loss,
-                               .count = microbatch.at("loss_mask").sum(),
-                               .token_losses = second.detach().squeeze(2).t(),
-                               .sums = {}}};
+            .loss = StepOutput::of(kLanguageModelLoss, loss, microbatch.at("loss_mask").sum(),
+                                   second.detach().squeeze(2).t())};
   }
   at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 

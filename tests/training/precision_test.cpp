@@ -68,7 +68,7 @@ TEST(Precision, LossScaleCancelsOut) {
       const TrainStepResult result = run.step(uneven_batch(), {.update = {.lr = 1}});
       EXPECT_THAT(run.main(), testing::ElementsAre(0.25f, 2.5f, 0.0f, 0.0f)) << dtype << scale;
       EXPECT_DOUBLE_EQ(result.update.grad_norm, std::sqrt(0.0625 + 6.25));
-      EXPECT_DOUBLE_EQ(result.loss_sum, 10.5);
+      EXPECT_DOUBLE_EQ(result.losses[0].sum, 10.5);
       EXPECT_THAT(result.microbatch_losses, testing::ElementsAre(2.5, 8.0));
     }
   }

@@ -45,8 +45,8 @@ std::vector<Microbatch> uneven_batch() {
 TEST_F(TrainStepTest, EachMicrobatchIsDividedByItsOwnTokens) {
   const TrainStepResult result = run(uneven_batch(), {.update = {.lr = 1}});
   EXPECT_THAT(weights(), testing::Pointwise(testing::FloatEq(), {0.25f, 0.5f + 2.0f, 0.0f, 0.0f}));
-  EXPECT_DOUBLE_EQ(result.loss_sum, 0.5 * (1 + 4 + 16));
-  EXPECT_DOUBLE_EQ(result.tokens, 3);
+  EXPECT_DOUBLE_EQ(result.losses[0].sum, 0.5 * (1 + 4 + 16));
+  EXPECT_DOUBLE_EQ(result.tokens(), 3);
 }
 
 TEST_F(TrainStepTest, PerTokenLossDividesOnceByAllTokens) {

@@ -112,7 +112,7 @@ void gradient_of(const CrossEntropyGradient& a, std::int64_t begin, std::int64_t
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.rows.logits) + row * a.rows.row_stride;
     To* to = static_cast<To*>(a.gradient) + row * a.gradient_row_stride;
-    const T factor = static_cast<T>(a.mask[row]) * static_cast<T>(a.scale);
+    const T factor = static_cast<const T*>(a.mask)[row] * static_cast<T>(a.scale);
     gradient_of_row(x, to, a.rows.columns, label_column(a.rows, row),
                     static_cast<const T*>(a.lse)[row], factor);
   }

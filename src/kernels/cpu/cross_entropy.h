@@ -34,8 +34,7 @@ struct CrossEntropyStatistics {
 /// may overwrite the logits if both have the same type.
 struct CrossEntropyGradient {
   CrossEntropyRows rows;
-  const void* lse;
-  const float* mask;
+  const void *lse, *mask;  ///< in the type of the logits
   double scale;
   void* gradient;
   Type gradient_type;  ///< the type of the logits, or 16 bits wide when they are f32

@@ -31,7 +31,7 @@ std::optional<LoggedStep> logged_step(const std::string& line) {
   const std::string number = line.substr(at + 12, line.find('/', at) - at - 12);
   if (number.find_first_not_of(" 0123456789") != std::string::npos) return std::nullopt;
   step.iteration = std::atoll(number.c_str());
-  step.loss = field_of(line, "lm loss: ");
+  step.loss = field_of(line, "loss: ");  // the first of the objective
   step.grad_norm = field_of(line, "grad norm: ");
   return step.iteration > 0 ? std::optional(step) : std::nullopt;
 }

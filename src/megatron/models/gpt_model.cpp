@@ -30,8 +30,8 @@ class LanguageModelHead : public Head {
                is_tied(arguments)
                    ? word_embeddings(arguments)
                    : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
-               arguments.rank),
-        projection_(arguments.config, arguments.rank, layer_.weight) {}
+               arguments.rank.tp),
+        projection_(arguments.config, arguments.rank, layer_.parameter) {}
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override {
     return projection_.loss(hidden_sbh, microbatch, context, gradient);
@@ -41,7 +41,7 @@ class LanguageModelHead : public Head {
   }
 
  private:
-  OutputLayer layer_;
+  ParameterModule layer_;
   OutputHead projection_;
 };
 

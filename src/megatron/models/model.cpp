@@ -8,7 +8,7 @@ StepOutput Model::forward_step(const Microbatch& microbatch, bool training) {
   StageOutput output = forward_chunk(0, microbatch, {}, training);
   MEGATRON_CHECK(output.loss.has_value(),
                  "a forward step on a rank that holds a part of the model");
-  return *std::move(output.loss);
+  return objective().apply(*std::move(output.loss), microbatch);
 }
 
 std::unordered_set<const Parameter*> unit_starts(Model& model) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/nn/head.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/unit_hooks.h"
@@ -42,16 +43,24 @@ class Model : public Module {
                                                    const Microbatch& /*microbatch*/) const {
     return {};
   }
-  /// Runs one stage on a microbatch. `in` must match input_specs(). `training` turns dropout on.
+  /// Runs one stage on a microbatch: the last one returns the loss of the heads (sum_of_heads()).
+  /// `in` must match input_specs(). `training` turns dropout on.
   /// Collective over the model's tensor-parallel axis.
   virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
                                     const Activations& in, bool training) = 0;
-  /// Returns the loss of one microbatch. The rank must hold the whole model.
+  /// Returns what training minimises, by default a language model's loss.
+  const Objective& objective() const { return objective_; }
+  /// Every rank must set the same.
+  void set_objective(Objective objective) { objective_ = std::move(objective); }
+  /// Returns the loss of one microbatch by objective(). The rank must hold the whole model.
   StepOutput forward_step(const Microbatch& microbatch, bool training);
 
  protected:
   friend class UnitHooksScope;
   UnitHooks* unit_hooks_ = nullptr;
+
+ private:
+  Objective objective_;
 };
 
 /// Returns the first parameters of the units of `model`, for ParamStore::Options::unit_starts.

@@ -45,8 +45,8 @@ class LanguageModelEmbedding : public Module {
                              c10::ScalarType type) const;
 
   const TransformerConfig& config_;
-  WeightModule word_embeddings_;
-  std::unique_ptr<WeightModule> position_embeddings_;
+  ParameterModule word_embeddings_;
+  std::unique_ptr<ParameterModule> position_embeddings_;
 };
 
 }  // namespace megatron

@@ -20,21 +20,16 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name,
                      ? &declare("layer_norm_bias", norm_bias_spec(options.in, rank), rank.tp)
                      : nullptr),
       weight_(declare("weight",
-                      {.sharding = Sharding::split({options.out, options.in}, 0, options.blocks,
-                                                   options.repeats),
-                       .init = input_init(config, {options.out, options.in}),
-                       .tags = {}},
+                      input_weight_spec(config, Sharding::split({options.out, options.in}, 0,
+                                                                options.blocks, options.repeats)),
                       rank.tp)),
       norm_options_(norm_options(config)),
       exchange_{.options = rank.tp_options, .what = name},
       node_(options.node) {
   if (options.bias) {
-    bias_ =
-        &declare("bias",
-                 {.sharding = Sharding::split({options.out}, 0, options.blocks, options.repeats),
-                  .init = Init::zeros(),
-                  .tags = {.no_decay = true}},
-                 rank.tp);
+    bias_ = &declare("bias",
+                     bias_spec(Sharding::split({options.out}, 0, options.blocks, options.repeats)),
+                     rank.tp);
   }
 }
 
@@ -60,10 +55,7 @@ RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
       node_(node) {
   if (config.add_bias_linear) {
     bias_ = &declare(
-        "bias",
-        {.sharding = Sharding::replicated({out}, /*sums_gradients=*/rank.sequence_parallel),
-         .init = Init::zeros(),
-         .tags = {.no_decay = true}},
+        "bias", bias_spec(Sharding::replicated({out}, /*sums_gradients=*/rank.sequence_parallel)),
         rank.tp);
   }
 }

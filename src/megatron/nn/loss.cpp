@@ -13,6 +13,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -60,16 +61,17 @@ void for_parts(Tokens all, std::int64_t size, const Body& body) {
 }
 
 /// Projection and loss of all tokens of one call.
-class Head {
+class ProjectedLoss {
  public:
-  Head(at::Tensor hidden, at::Tensor labels, at::Tensor mask, Parameter& weight)
+  ProjectedLoss(at::Tensor hidden, at::Tensor labels, at::Tensor mask, const OutputWeights& weights)
       : hidden_(std::move(hidden)),
         labels_(labels.contiguous()),
         mask_(mask.contiguous()),
-        weight_(&weight) {
-    const std::int64_t local = weight.local_shape()[0];
-    first_ = weight.axis().rank * local;
-    v_ = std::clamp<std::int64_t>(weight.sharding().global_shape[0] - first_, 0, local);
+        weight_(&weights.weight),
+        bias_(weights.bias) {
+    const std::int64_t local = weight_->local_shape()[0];
+    first_ = weight_->axis().rank * local;
+    v_ = std::clamp<std::int64_t>(weight_->sharding().global_shape[0] - first_, 0, local);
     blocks_ = logit_blocks(hidden_.size(0), local, hidden_.scalar_type());
     lse_ = at::empty({hidden_.size(0)}, hidden_.options().dtype(wide()));
     label_logit_ = at::empty_like(lse_);
@@ -89,7 +91,7 @@ class Head {
   /// Computes both gradients. The weight must be trained, and the accumulator must request its
   /// gradient immediately. With `measures`, also computes the statistics that losses need.
   at::Tensor propagate(const at::Tensor& scale, bool measures) {
-    at::Tensor dhidden = empty_input_gradient();
+    at::Tensor dhidden = empty_input_gradient(), dbias = empty_bias_gradient();
     weight_->contribute([&](at::Tensor& grad, bool fresh) {
       at::Tensor dw = true_rows(grad, fresh),
                  dlogits = at::empty({blocks_.block_tokens, v_}, hidden_.options());
@@ -97,9 +99,11 @@ class Head {
         const at::Tensor rows = dlogits.narrow(0, 0, block.count);
         logit_gradient(block, scale, measures, rows);
         input_gradient(block, rows, dhidden);
+        add_bias_gradient(rows, dbias);
         weight_gradient(block, rows, dw, /*accumulate=*/!fresh || block.begin > 0);
       });
     });
+    contribute_bias(dbias);
     return dhidden;
   }
 
@@ -107,23 +111,27 @@ class Head {
   /// contribute().
   struct Kept {
     at::Tensor dhidden;
-    std::vector<at::Tensor> dlogits;
+    std::vector<at::Tensor> dlogits = {};
+    at::Tensor dbias = {};
   };
   Kept propagate_to_input(const at::Tensor& scale, bool measures) {
-    Kept kept{empty_input_gradient(), {}};
+    Kept kept{.dhidden = empty_input_gradient(), .dbias = empty_bias_gradient()};
     std::int64_t budget = weight_->is_trained() ? kKeptBytes : 0;
     for_parts(all(), blocks_.block_tokens, [&](Tokens block) {
       const at::Tensor dlogits = at::empty({block.count, v_}, hidden_.options());
       logit_gradient(block, scale, measures, dlogits);
       input_gradient(block, dlogits, kept.dhidden);
+      add_bias_gradient(dlogits, kept.dbias);
       budget -= static_cast<std::int64_t>(dlogits.nbytes());
       if (budget >= 0) kept.dlogits.push_back(dlogits);
     });
     return kept;
   }
 
-  /// Contributes the weight's gradient, which the accumulator may request later.
-  void contribute(std::vector<at::Tensor> kept, const at::Tensor& scale) const {
+  /// Contributes the weights' gradients, which the accumulator may request later.
+  void contribute(std::vector<at::Tensor> kept, const at::Tensor& dbias,
+                  const at::Tensor& scale) const {
+    contribute_bias(dbias);
     weight_->contribute(
         [head = *this, kept = std::move(kept), scale](at::Tensor& grad, bool fresh) mutable {
           at::Tensor dw = head.true_rows(grad, fresh);
@@ -152,11 +160,16 @@ class Head {
   at::Tensor empty_input_gradient() const {
     return v_ > 0 ? at::empty_like(hidden_) : at::zeros_like(hidden_);
   }
+  /// Returns zeros for this rank's rows, padding included; undefined without a bias.
+  at::Tensor empty_bias_gradient() const {
+    return bias_ != nullptr ? at::zeros(bias_->local_shape(), lse_.options()) : at::Tensor();
+  }
 
   /// Computes the logits of a chunk into the first rows of `into`.
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
     if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
+    if (bias_ != nullptr) logits.add_(bias_->value().narrow(0, 0, v_));
     return {logits, chunk.of(labels_), first_, weight_->sharding().global_shape[0]};
   }
 
@@ -196,6 +209,13 @@ class Head {
     if (v_ > 0) matmul_out(dw, dlogits.t(), block.of(hidden_), accumulate);
   }
 
+  void add_bias_gradient(const at::Tensor& dlogits, const at::Tensor& dbias) const {
+    if (bias_ != nullptr) dbias.narrow(0, 0, v_).add_(dlogits.sum(0, false, wide()));
+  }
+  void contribute_bias(const at::Tensor& dbias) const {
+    if (bias_ != nullptr) bias_->contribute(dbias);
+  }
+
   /// Returns this rank's true rows of the weight's gradient. The first contribution zeroes the
   /// padding.
   at::Tensor true_rows(at::Tensor& grad, bool fresh) const {
@@ -204,7 +224,7 @@ class Head {
   }
 
   at::Tensor hidden_, labels_, mask_;
-  Parameter* weight_;
+  Parameter *weight_, *bias_;
   std::int64_t first_ = 0, v_ = 0;
   LogitBlocks blocks_;
   at::Tensor lse_, label_logit_;  ///< [t]
@@ -213,15 +233,15 @@ class Head {
 /// The gradients that forward computed under an announced loss gradient.
 struct Early {
   at::Tensor scale;
-  Head::Kept kept;
+  ProjectedLoss::Kept kept;
   bool wrote = false;  ///< forward has contributed the weight's gradient
 };
 
-Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) {
+Early compute_early(ProjectedLoss& head, const LossGradient& loss_gradient, bool defers) {
   Early early{.scale = loss_gradient.value.to(head.wide()),
               .kept = {},
               .wrote = loss_gradient.accumulates_in_forward && !defers && head.is_trained()};
-  early.kept = early.wrote ? Head::Kept{head.propagate(early.scale, /*measures=*/true), {}}
+  early.kept = early.wrote ? ProjectedLoss::Kept{head.propagate(early.scale, /*measures=*/true)}
                            : head.propagate_to_input(early.scale, /*measures=*/true);
   return early;
 }
@@ -229,35 +249,36 @@ Early compute_early(Head& head, const LossGradient& loss_gradient, bool defers) 
 /// Backward under an announced gradient, which must equal `scale`. Forward has computed the
 /// gradient of the input; the weight's is contributed here unless forward did. `saved` is {hidden,
 /// labels, mask, lse}.
-at::Tensor announced_backward(Parameter& weight, Early& early, const Tensors& saved,
+at::Tensor announced_backward(const OutputWeights& weights, Early& early, const Tensors& saved,
                               const at::Tensor& scale) {
   MEGATRON_CHECK(early.kept.dhidden.defined(), "backward of a loss runs twice after one forward");
   // A NaN loss scale or mask is reported by the checks of losses and gradients, not here.
   MEGATRON_CHECK(!is_known_to_differ(scale, early.scale), "loss gradient is ", host_scalar(scale),
                  " in backward but was announced as ", host_scalar(early.scale), " in forward");
   if (early.wrote) return std::exchange(early.kept.dhidden, {});
-  Head head(saved[0], saved[1], saved[2], weight);
+  ProjectedLoss head(saved[0], saved[1], saved[2], weights);
   head.set_lse(saved[3]);
-  Head::Kept kept = std::exchange(early.kept, {});
-  head.contribute(std::move(kept.dlogits), scale);
+  ProjectedLoss::Kept kept = std::exchange(early.kept, {});
+  head.contribute(std::move(kept.dlogits), kept.dbias, scale);
   return kept.dhidden;
 }
 
 /// Backward from the gradients of the sum and of the single losses; either may be undefined.
-at::Tensor loss_backward(Parameter& weight, const BackwardPass& pass) {
+at::Tensor loss_backward(const OutputWeights& weights, const BackwardPass& pass) {
+  const Parameter& weight = weights.weight;
   const at::Tensor &dsum = pass.gradients[0], &dlosses = pass.gradients[1];
   at::Tensor mask = pass.saved[2], scale = dsum;
   if (dlosses.defined()) {
-    const at::Tensor own = dlosses.to(at::kFloat).contiguous();
-    mask = dsum.defined() ? own + mask * dsum.to(at::kFloat) : own;
+    const auto wide = dlosses.scalar_type();
+    mask = dsum.defined() ? dlosses + mask.to(wide) * dsum.to(wide) : dlosses;
     scale = at::ones({}, dlosses.options());
   }
-  Head head(pass.saved[0], pass.saved[1], mask, weight);
+  ProjectedLoss head(pass.saved[0], pass.saved[1], mask, weights);
   head.set_lse(pass.saved[3]);
   if (weight.is_trained() && !weight.defers_gradient())
     return head.propagate(scale, /*measures=*/false);
-  Head::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
-  head.contribute(std::move(kept.dlogits), scale);
+  ProjectedLoss::Kept kept = head.propagate_to_input(scale, /*measures=*/false);
+  head.contribute(std::move(kept.dlogits), kept.dbias, scale);
   return kept.dhidden;
 }
 
@@ -285,9 +306,10 @@ LogitBlocks logit_blocks(std::int64_t tokens, std::int64_t local, c10::ScalarTyp
           .chunk_tokens = part_size(block, tokens_in(kChunkBytes, compute_type(type)))};
 }
 
-TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
+TokenLoss linear_cross_entropy(const at::Tensor& hidden, const OutputWeights& weights,
                                const at::Tensor& labels, const at::Tensor& mask,
                                const LossGradient& loss_gradient) {
+  const Parameter& weight = weights.weight;
   MEGATRON_CHECK(
       hidden.dim() == 2 && labels.numel() == hidden.size(0) && mask.numel() == hidden.size(0),
       "hidden ", hidden.sizes(), " with labels ", labels.sizes(), " and mask ", mask.sizes());
@@ -297,7 +319,7 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
                             .trains_parameters = true,
                             .allows_undefined_gradients = true};
   const Tensors results = differentiable(op, {hidden}, [&] {
-    Head head(hidden, labels, mask, weight);
+    ProjectedLoss head(hidden, labels, mask, weights);
     auto early = std::make_shared<Early>();
     if (is_announced) {
       *early = compute_early(head, loss_gradient, weight.defers_gradient());
@@ -312,13 +334,13 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
                       .backward = {},
                       .num_differentiable = is_announced ? 1u : 2u};
     if (!early->wrote) recorded.saved = {hidden, labels, mask, head.lse()};
-    recorded.backward = [&weight, early, is_announced](BackwardPass& pass) -> Tensors {
-      return {is_announced ? announced_backward(weight, *early, pass.saved, pass.gradients[0])
-                           : loss_backward(weight, pass)};
+    recorded.backward = [weights, early, is_announced](BackwardPass& pass) -> Tensors {
+      return {is_announced ? announced_backward(weights, *early, pass.saved, pass.gradients[0])
+                           : loss_backward(weights, pass)};
     };
     return recorded;
   });
-  return {results[0], results[1].to(at::kFloat)};
+  return {results[0], results[1]};
 }
 
 }  // namespace megatron

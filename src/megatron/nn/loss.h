@@ -22,7 +22,8 @@ LogitBlocks logit_blocks(std::int64_t tokens, std::int64_t local, c10::ScalarTyp
 struct TokenLoss {
   /// Differentiable scalar Σ mask·(−log p(label)); float32 for 16-bit inputs.
   at::Tensor loss_sum;
-  /// [tokens] float32, unmasked. Differentiable unless the loss gradient was known in forward.
+  /// [tokens] in the dtype of loss_sum, unmasked. Differentiable unless the loss gradient was known
+  /// in forward.
   at::Tensor token_losses;
 };
 
@@ -35,9 +36,17 @@ struct LossGradient {
   bool accumulates_in_forward = false;
 };
 
-/// Computes the cross entropy of hidden [tokens, h] · weightᵀ against int64 labels [tokens].
-/// `weight` is [padded vocabulary, h]; padded rows, past the weight's global rows, are outside the
-/// softmax. `mask` is float32 [tokens].
+/// The weight [padded vocabulary, h] of a projection onto the vocabulary, and its bias [padded
+/// vocabulary] or null, split alike. Padded rows, past the global ones, are outside the softmax.
+struct OutputWeights {
+  OutputWeights(Parameter& own_weight, Parameter* own_bias = nullptr)
+      : weight(own_weight), bias(own_bias) {}
+  Parameter& weight;
+  Parameter* bias;
+};
+
+/// Computes the cross entropy of hidden [tokens, h] · weightᵀ + bias against int64 labels [tokens].
+/// `mask` is float32 [tokens].
 ///
 /// For 16-bit inputs the logits, the softmax and the losses are float32, and the gradient of the
 /// logits is rounded once, after it has been multiplied by the gradient of loss_sum. A known loss
@@ -47,7 +56,7 @@ struct LossGradient {
 /// Collective over the weight's axis. Each rank has the logits of its rows of the vocabulary. The
 /// gradient of `hidden` is a partial sum over the ranks, so copy_to_tensor_parallel_region or
 /// gather_from_sequence_parallel_region must come before.
-TokenLoss linear_cross_entropy(const at::Tensor& hidden, Parameter& weight,
+TokenLoss linear_cross_entropy(const at::Tensor& hidden, const OutputWeights& weights,
                                const at::Tensor& labels, const at::Tensor& mask,
                                const LossGradient& loss_gradient = {});
 

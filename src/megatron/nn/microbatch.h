@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatron/schedules/hybrid_context_summary.h"
@@ -97,13 +98,25 @@ struct ActivationSpec {
   c10::ScalarType dtype = c10::kFloat;
 };
 
-/// The result of a forward step: the loss sum over counted tokens, their number, and further named
-/// sums to report.
+/// A loss to report, sum / count, under its name in the log.
+struct LossTerm {
+  std::string name;       ///< "lm loss"
+  at::Tensor sum, count;  ///< scalars without a gradient
+};
+
+/// The loss of a microbatch, or this rank's part of it: the ranks that share the microbatch add
+/// their roots, sums and counts.
 struct StepOutput {
-  at::Tensor loss_sum;      ///< scalar
-  at::Tensor count;         ///< scalar float32: Σ loss_mask
-  at::Tensor token_losses;  ///< [b, s]: −log p(label)
-  std::map<std::string, at::Tensor> sums;
+  at::Tensor root;               ///< differentiable scalar; root / count is the loss
+  at::Tensor count;              ///< scalar, that of the first term
+  at::Tensor token_losses = {};  ///< [b, s]: −log p(label), or undefined
+  std::vector<LossTerm> terms = {};
+
+  /// Returns the loss root / count, which is its own only term.
+  static StepOutput of(std::string name, const at::Tensor& root, const at::Tensor& count,
+                       at::Tensor token_losses = {}) {
+    return {root, count, std::move(token_losses), {{std::move(name), root.detach(), count}}};
+  }
 };
 
 /// The result of one stage: activations for the next stage or, on the last stage, the loss.

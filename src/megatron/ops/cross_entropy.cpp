@@ -65,13 +65,13 @@ void statistics_by_aten(const at::Tensor& logits, const at::Tensor& labels, std:
 void gradient_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
                      const at::Tensor& lse, const at::Tensor& mask, const at::Tensor& scale,
                      const at::Tensor& gradient) {
-  MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() &&
-                     mask.scalar_type() == at::kFloat && lse.is_contiguous(),
-                 "gradient of stride ", gradient.stride(1), " and mask of ", mask.scalar_type());
+  MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() && lse.is_contiguous(),
+                 "gradient of stride ", gradient.stride(1));
+  const at::Tensor own_mask = mask.to(logits.scalar_type());
   const kernels::CrossEntropyGradient arguments{
       .rows = kernel_rows({logits, labels, first}),
       .lse = lse.const_data_ptr(),
-      .mask = mask.const_data_ptr<float>(),
+      .mask = own_mask.const_data_ptr(),
       .scale = host_scalar(scale),
       .gradient = gradient.mutable_data_ptr(),
       .gradient_type = kernel_type(gradient.scalar_type()),

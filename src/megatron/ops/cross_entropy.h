@@ -23,8 +23,8 @@ struct LabelledLogits {
 void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Tensor label_logit);
 
 /// Writes gradient [tokens, v] = (exp(logits − lse) − [column is the label])·mask·scale, rounded
-/// once. `mask` is float32 [tokens]; `scale` is a scalar of the logits' dtype. `gradient` may be
-/// the logits themselves. The contents of the logits are undefined afterwards.
+/// once. `mask` is [tokens]; `scale` is a scalar of the logits' dtype. `gradient` may be the
+/// logits themselves. The contents of the logits are undefined afterwards.
 void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse,
                             const at::Tensor& mask, const at::Tensor& scale, at::Tensor gradient);
 

@@ -1,6 +1,7 @@
 #include "megatron/params/weight_init.h"
 
 #include <cmath>
+#include <utility>
 
 #include "megatron/config/transformer_config.h"
 
@@ -22,6 +23,15 @@ Init residual_init(const TransformerConfig& config, const Shape& shape) {
   if (config.init_method_xavier_uniform) return Init::xavier_uniform(shape[1], shape[0]);
   return Init::normal(config.init_method_std /
                       std::sqrt(2.0 * static_cast<double>(config.num_layers)));
+}
+
+ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding sharding) {
+  const Init init = input_init(config, sharding.global_shape);
+  return {.sharding = std::move(sharding), .init = init, .tags = {}};
+}
+
+ParameterSpec bias_spec(Sharding sharding) {
+  return {.sharding = std::move(sharding), .init = Init::zeros(), .tags = {.no_decay = true}};
 }
 
 }  // namespace megatron

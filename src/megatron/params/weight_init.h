@@ -15,4 +15,9 @@ Init input_init(const TransformerConfig& config, const Shape& shape);
 /// Initialisation of the attention output projection and fc2, for a global weight [out, in].
 Init residual_init(const TransformerConfig& config, const Shape& shape);
 
+/// The declaration of a weight [out, in] with input_init().
+ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding sharding);
+/// The declaration of a bias.
+ParameterSpec bias_spec(Sharding sharding);
+
 }  // namespace megatron

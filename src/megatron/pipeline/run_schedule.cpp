@@ -164,7 +164,7 @@ class Interpreter {
     }
     StageOutput output = forward_chunk(step, at.in);
     if (!pass_.training) at.in.clear();
-    if (output.loss) return take_loss(step, *output.loss);
+    if (output.loss) return take_loss(step, *std::move(output.loss));
     for (const at::Tensor& activation : output.activations) {
       if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
     }
@@ -185,12 +185,13 @@ class Interpreter {
     return num_forwards_++ % in_flight_ >= *pass_.num_partially_recomputed;
   }
 
-  void take_loss(const ScheduleStep& step, const StepOutput& output) {
+  void take_loss(const ScheduleStep& step, StepOutput heads) {
     MicrobatchState& at = state(step);
+    const StepOutput output = parts_.model.objective().apply(std::move(heads), microbatch(step));
     const at::Tensor scale = pass_.on_loss(static_cast<std::size_t>(step.microbatch), output);
     if (!pass_.training) return;
-    at.roots = {torch::autograd::impl::gradient_edge(output.loss_sum)};
-    at.root_grads = {scale.to(output.loss_sum.scalar_type())};
+    at.roots = {torch::autograd::impl::gradient_edge(output.root)};
+    at.root_grads = {scale.to(output.root.scalar_type())};
   }
 
   /// Drops this rank's reference to the output, so that its memory is freed once it is sent unless

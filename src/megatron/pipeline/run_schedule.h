@@ -27,10 +27,19 @@ class StepListener {
   virtual void begin(const ScheduleStep& step) = 0;
   virtual void end(const ScheduleStep& step) = 0;
   /// A send or receive has been posted.
-  virtual void posted(const ScheduleStep& /*message*/) {}
+  virtual void posted(const ScheduleStep& message) {
+    if (next_ != nullptr) next_->posted(message);
+  }
   /// The rank begins to wait for a receive.
-  virtual void begin_wait(const ScheduleStep& /*receive*/) {}
-  virtual void end_wait(const ScheduleStep& /*receive*/) {}
+  virtual void begin_wait(const ScheduleStep& receive) {
+    if (next_ != nullptr) next_->begin_wait(receive);
+  }
+  virtual void end_wait(const ScheduleStep& receive) {
+    if (next_ != nullptr) next_->end_wait(receive);
+  }
+
+ protected:
+  StepListener* next_ = nullptr;  ///< receives what a listener does not override
 };
 
 struct PipelineParts {
@@ -45,8 +54,8 @@ struct PipelineParts {
 struct PipelinePass {
   const std::vector<Microbatch>& batch;  ///< Must be the same microbatches on every stage.
   bool training = true;                  ///< Enables dropout; the schedule has backward steps.
-  /// Called on the last stage after each of its forwards. Returns the scalar that backward starts
-  /// from; undefined without backward.
+  /// Called on the last stage after each of its forwards, with the loss by the model's objective.
+  /// Returns the scalar that backward starts from; undefined without backward.
   std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
   /// Called once, between this rank's last forward and its first backward, when all forwards come
   /// first. The pass ends there when it returns false.

@@ -158,7 +158,7 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
   const Schedule schedule = parts_schedule(layout.num_chunks);
   StepStopwatch times(rank.device);
   const auto on_loss = [](std::size_t, const StepOutput& output) {
-    return at::ones({}, output.loss_sum.options());
+    return at::ones({}, output.root.options());
   };
   for (int round = 0; round < kNumRepetitions; ++round) {
     weights.zero_gradients();

@@ -73,8 +73,12 @@ class Start {
   Json run_;
 };
 
+/// Returns the series of a key; for " loss…", of the first key that ends so.
 const Series* find(const std::map<std::string, Series, std::less<>>& group, std::string_view key) {
-  const auto found = group.find(key);
+  const auto found =
+      key.starts_with(' ')
+          ? std::ranges::find_if(group, [&](const auto& one) { return one.first.ends_with(key); })
+          : group.find(key);
   return found == group.end() || found->second.x.empty() ? nullptr : &found->second;
 }
 
@@ -166,7 +170,7 @@ class Summary {
     return text;
   }
   std::string iterations() const {
-    const Series* loss = find(log_.steps, "lm loss");
+    const Series* loss = find(log_.steps, " loss");
     if (loss == nullptr) return "";
     const std::string planned = start_.setting("train_iters");
     return format("%.0f", loss->x.back()) + (planned.empty() ? "" : " of " + planned);
@@ -177,13 +181,13 @@ class Summary {
     return samples == nullptr || length <= 0 ? "" : short_number(samples->y.back() * length);
   }
   std::string last_loss() const {
-    const Series* loss = find(log_.steps, "lm loss");
+    const Series* loss = find(log_.steps, " loss");
     return loss == nullptr
                ? ""
                : format("%.4f at the end, %.4f at the start", loss->y.back(), loss->y.front());
   }
   std::string best_validation() const {
-    const Series* loss = find(log_.evaluations, "lm loss validation");
+    const Series* loss = find(log_.evaluations, " loss validation");
     if (loss == nullptr) return "";
     std::size_t best = 0;
     for (std::size_t i = 1; i < loss->y.size(); ++i) {

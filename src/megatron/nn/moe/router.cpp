@@ -89,12 +89,10 @@ at::Tensor drop_padding(const at::Tensor& experts, const RoutingSpan& span) {
   return span.padding.defined() ? at::where(span.padding, -1 - experts, experts) : experts;
 }
 
-ParameterSpec replicated(Shape shape, Init init, const Rank& rank, bool no_decay = false) {
+Sharding replicated(Shape shape, const Rank& rank) {
   // Each rank of tp routes its own tokens and so has a part of the gradient. Those of the ranks of
   // cp are summed as all gradients are.
-  return {.sharding = Sharding::replicated(std::move(shape), /*sums_gradients=*/rank.tp.size > 1),
-          .init = init,
-          .tags = {.no_decay = no_decay}};
+  return Sharding::replicated(std::move(shape), /*sums_gradients=*/rank.tp.size > 1);
 }
 
 }  // namespace
@@ -104,16 +102,14 @@ Router::Router(Module* parent, const LayerArguments& arguments)
       config_(arguments.config.moe),
       rank_(arguments.rank),
       rule_(rule_of(config_)),
-      weight_(declare("weight",
-                      replicated({config_.num_experts, arguments.config.hidden_size},
-                                 input_init(arguments.config,
-                                            {config_.num_experts, arguments.config.hidden_size}),
-                                 rank_),
-                      rank_.tp)) {
+      weight_(declare(
+          "weight",
+          input_weight_spec(arguments.config,
+                            replicated({config_.num_experts, arguments.config.hidden_size}, rank_)),
+          rank_.tp)) {
   statistics_.layer = arguments.layer_index;
   if (arguments.config.add_bias_linear)
-    bias_ =
-        &declare("bias", replicated({config_.num_experts}, Init::zeros(), rank_, true), rank_.tp);
+    bias_ = &declare("bias", bias_spec(replicated({config_.num_experts}, rank_)), rank_.tp);
   if (config_.router_enable_expert_bias)
     expert_bias_ = &declare("expert_bias",
                             {.sharding = Sharding::replicated({config_.num_experts}),

@@ -70,8 +70,8 @@ void Validator::evaluate_at_end() {
   const std::string iteration = "iteration " + std::to_string(state_.progress.iteration);
   evaluate_valid(iteration + " on validation set");
   if (!context_.data.test) return;
-  if (const auto loss = evaluate_set(*context_.data.test, 0))
-    context_.reporter.report_evaluation("test", iteration + " on test set", *loss,
+  if (const auto losses = evaluate_set(*context_.data.test, 0))
+    context_.reporter.report_evaluation("test", iteration + " on test set", *losses,
                                         context_.data.test->suffix);
 }
 
@@ -87,24 +87,28 @@ std::int64_t Validator::first_sample(const EvaluationSet& set) const {
 void Validator::evaluate_valid(const std::string& where) {
   const std::int64_t all = samples_per_evaluation();
   for (const EvaluationSet& set : context_.data.valid) {
-    const auto loss = evaluate_set(set, first_sample(set));
-    if (!loss) return;
-    context_.reporter.report_evaluation("validation", where, *loss, set.suffix);
+    const auto losses = evaluate_set(set, first_sample(set));
+    if (!losses) return;
+    context_.reporter.report_evaluation("validation", where, *losses, set.suffix);
   }
   state_.progress.consumed_valid_samples += all;
 }
 
-std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int64_t first_sample) {
+std::optional<NamedLosses> Validator::evaluate_set(const EvaluationSet& set,
+                                                   std::int64_t first_sample) {
   const PausedInterval paused(context_.timers);
   const auto timing = context_.timers.scope("evaluate");
   const std::unique_ptr<MicrobatchSource> source = set.open(first_sample);
   const SectionWatch::Evaluation evaluation(context_.sections);
   const c10::NoGradGuard no_gradients;
   const Rank& rank = plan_.rank;
-  double loss_sum = 0, tokens = 0;
+  const std::vector<std::string>& names = state_.model->objective().names;
+  std::vector<double> sums(2 * names.size());  // sum and count of each loss
   const auto on_loss = [&](std::size_t, const StepOutput& output) {
-    loss_sum += output.loss_sum.item<double>();
-    tokens += output.count.item<double>();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      sums[2 * i] += output.terms[i].sum.item<double>();
+      sums[2 * i + 1] += output.terms[i].count.item<double>();
+    }
     return at::Tensor();
   };
   const std::int64_t group = microbatches_per_pass(rank.pp.size);
@@ -118,11 +122,12 @@ std::optional<double> Validator::evaluate_set(const EvaluationSet& set, std::int
                  {*state_.model, *state_.weights, rank.pp},
                  {.batch = batch, .training = false, .on_loss = on_loss});
   }
-  const std::vector<double> replicas =
-      all_reduce_sum({rank.dp_cp, rank.device}, {loss_sum, tokens}, "evaluation");
-  // Nonzero only on the last stage.
-  const std::vector<double> all = all_reduce_sum({rank.pp, rank.device}, replicas, "evaluation");
-  return all[0] / std::max(all[1], 1.0);
+  for (const Axis* axis : {&rank.dp_cp, &rank.pp})  // nonzero only on the last stage
+    sums = all_reduce_sum({*axis, rank.device}, sums, "evaluation");
+  NamedLosses losses;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    losses.emplace_back(names[i], sums[2 * i] / std::max(sums[2 * i + 1], 1.0));
+  return losses;
 }
 
 }  // namespace megatron

@@ -43,9 +43,9 @@ class Validator {
   std::int64_t samples_per_evaluation() const;
   std::int64_t first_sample(const EvaluationSet& set) const;
   void evaluate_valid(const std::string& where);
-  /// Returns Σloss / Σtokens over the set's samples from `first_sample` on, on every data-parallel
-  /// rank; nullopt when interrupted. Collective over the world.
-  std::optional<double> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
+  /// Returns Σsum / Σcount of each loss over the set's samples from `first_sample` on, on every
+  /// data-parallel rank; nullopt when interrupted. Collective over the world.
+  std::optional<NamedLosses> evaluate_set(const EvaluationSet& set, std::int64_t first_sample);
 
   const TrainingPlan& plan_;
   TrainingState& state_;

@@ -81,18 +81,6 @@ void ActivationRecorder::record_peak() {
   most_.units.push_back({.name = "loss and messages", .kind = "loss and messages", .bytes = rest});
 }
 
-void ActivationRecorder::posted(const ScheduleStep& message) {
-  if (next_ != nullptr) next_->posted(message);
-}
-
-void ActivationRecorder::begin_wait(const ScheduleStep& receive) {
-  if (next_ != nullptr) next_->begin_wait(receive);
-}
-
-void ActivationRecorder::end_wait(const ScheduleStep& receive) {
-  if (next_ != nullptr) next_->end_wait(receive);
-}
-
 void ActivationRecorder::before_forward(const Module& unit) {
   unit_begin_bytes_ = live_bytes();
   if (UnitHooks* other = other_hooks()) other->before_forward(unit);

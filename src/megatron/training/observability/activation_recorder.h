@@ -30,9 +30,6 @@ class ActivationRecorder : public StepListener, private UnitHooks {
  private:
   void begin(const ScheduleStep& step) override;
   void end(const ScheduleStep& step) override;
-  void posted(const ScheduleStep& message) override;
-  void begin_wait(const ScheduleStep& receive) override;
-  void end_wait(const ScheduleStep& receive) override;
   void before_forward(const Module& unit) override;
   void after_forward(const Module& unit, const at::Tensor& output) override;
   bool observes_ops() const override;
@@ -46,7 +43,6 @@ class ActivationRecorder : public StepListener, private UnitHooks {
 
   Model& model_;
   const ParamStore& weights_;
-  StepListener* next_ = nullptr;
   std::optional<UnitHooksScope> hooks_;
   std::optional<double> base_bytes_;  ///< before the first forward of the step
   double unit_begin_bytes_ = 0;

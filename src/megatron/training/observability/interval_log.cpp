@@ -2,36 +2,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace megatron {
 
+NamedLosses logged_losses(const TrainStepResult& step) {
+  NamedLosses losses;
+  for (const LossTotal& loss : step.losses) losses.emplace_back(loss.name, loss.mean());
+  for (const auto& loss : mean_losses(step.routing)) losses.push_back(loss);
+  return losses;
+}
+
 void IntervalLog::add(const TrainStepResult& step, double samples) {
   samples_ += samples;
-  tokens_ += step.tokens;
+  tokens_ += step.tokens();
   if (step.update.applied) {
     ++advanced_;
-    loss_ += step.loss();
-    const NamedLosses aux_losses = mean_losses(step.routing);
-    if (aux_losses_.empty()) {
-      aux_losses_ = aux_losses;
-    } else {
-      for (std::size_t i = 0; i < aux_losses.size(); ++i)
-        aux_losses_[i].second += aux_losses[i].second;
-    }
+    NamedLosses losses = logged_losses(step);
+    for (std::size_t i = 0; i < losses_.size(); ++i) losses[i].second += losses_[i].second;
+    losses_ = std::move(losses);
   } else {
     ++skipped_;
-    if (!std::isfinite(step.loss_sum)) ++nan_;
+    if (!std::ranges::all_of(
+            step.losses, [](double sum) { return std::isfinite(sum); }, &LossTotal::sum))
+      ++nan_;
   }
 }
 
 void IntervalLog::fill(IterationReport& report, double elapsed_s) const {
   const double count = static_cast<double>(std::max<std::int64_t>(iterations(), 1));
-  report.elapsed_ms = elapsed_s * 1000 / count;
-  if (advanced_ > 0) {  // skipped steps do not contribute
-    report.losses = {{"lm loss", loss_ / static_cast<double>(advanced_)}};
-    for (const auto& [name, sum] : aux_losses_)
-      report.losses.emplace_back(name, sum / static_cast<double>(advanced_));
-  }
+  report.step.elapsed_s = elapsed_s / count;
+  report.step.losses.clear();
+  for (const auto& [name, sum] : losses_)  // skipped steps do not contribute
+    report.step.losses.emplace_back(name, sum / static_cast<double>(advanced_));
   report.skipped_iterations = skipped_;
   report.nan_iterations = nan_;
 }

@@ -9,9 +9,13 @@
 
 namespace megatron {
 
+/// Returns the losses of a step as the log shows them: those of the objective, then the auxiliary
+/// losses of routers.
+NamedLosses logged_losses(const TrainStepResult& step);
+
 class IntervalLog {
  public:
-  /// Adds one iteration. The loss of a skipped update does not enter the average.
+  /// Adds one iteration. The losses of a skipped update do not enter the averages.
   void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
   double tokens() const { return tokens_; }
@@ -22,8 +26,8 @@ class IntervalLog {
 
  private:
   std::int64_t advanced_ = 0, skipped_ = 0, nan_ = 0;
-  double loss_ = 0, tokens_ = 0, samples_ = 0;
-  NamedLosses aux_losses_;  ///< sums
+  double tokens_ = 0, samples_ = 0;
+  NamedLosses losses_;  ///< sums over the iterations
 };
 
 }  // namespace megatron

@@ -9,48 +9,50 @@ namespace {
 
 using Integer = long long;
 
-std::string progress_fields(const IterationReport& report) {
+std::string progress_fields(const StepMetrics& step, bool shows_throughput) {
   std::string line =
-      format(" iteration %8lld/%8lld | consumed samples: %12lld |", Integer{report.iteration},
-             Integer{report.train_iters}, Integer{report.consumed_samples});
-  if (report.skipped_samples > 0)
-    line += format(" skipped samples: %12lld |", Integer{report.skipped_samples});
-  line += format(" elapsed time per iteration (ms): %.1f |", report.elapsed_ms);
-  if (report.throughput)
-    line += format(" throughput per GPU (TFLOP/s/GPU): %.1f |", *report.throughput);
+      format(" iteration %8lld/%8lld | consumed samples: %12lld |", Integer{step.iteration},
+             Integer{step.train_iters}, Integer{step.consumed_samples});
+  if (step.skipped_samples > 0)
+    line += format(" skipped samples: %12lld |", Integer{step.skipped_samples});
+  line += format(" elapsed time per iteration (ms): %.1f |", step.elapsed_s * 1000);
+  if (shows_throughput)
+    line += format(" throughput per GPU (TFLOP/s/GPU): %.1f |",
+                   step.throughput.flops_per_second / 1e12);
   return line;
 }
 
-std::string update_fields(const IterationReport& report) {
-  std::string line = format(" learning rate: %.6E |", report.learning_rate);
-  if (report.decoupled_learning_rate)
-    line += format(" decoupled learning rate: %.6E |", *report.decoupled_learning_rate);
-  line += format(" global batch size: %5lld |", Integer{report.global_batch_size});
-  for (const auto& [name, value] : report.losses) {
+std::string update_fields(const StepMetrics& step) {
+  std::string line = format(" learning rate: %.6E |", step.learning_rate);
+  if (step.decoupled_learning_rate)
+    line += format(" decoupled learning rate: %.6E |", *step.decoupled_learning_rate);
+  line += format(" global batch size: %5lld |", Integer{step.global_batch_size});
+  for (const auto& [name, value] : step.losses) {
     if (!(value < 0)) line += format(" %s: %.6E |", name.c_str(), value);
   }
-  line += format(" loss scale: %.1f |", report.loss_scale);
-  if (report.grad_norm) line += format(" grad norm: %.3f |", *report.grad_norm);
-  if (report.num_zeros) line += format(" num zeros: %lld |", Integer{*report.num_zeros});
-  if (report.params_norm) line += format(" params norm: %.3f |", *report.params_norm);
+  line += format(" loss scale: %.1f |", step.loss_scale);
+  if (step.grad_norm) line += format(" grad norm: %.3f |", *step.grad_norm);
+  if (step.num_zeros) line += format(" num zeros: %lld |", Integer{*step.num_zeros});
+  if (step.params_norm) line += format(" params norm: %.3f |", *step.params_norm);
   return line;
 }
 
 std::string count_fields(const IterationReport& report) {
+  const ThroughputMetrics& rates = report.step.throughput;
   std::string line = format(
       " number of skipped iterations: %3lld | number of nan iterations: %3lld | tokens per second: "
       "%.0f |",
-      Integer{report.skipped_iterations}, Integer{report.nan_iterations}, report.tokens_per_second);
-  if (report.mfu) line += format(" MFU: %.1f%% |", *report.mfu * 100);
-  if (report.mfu_causal) line += format(" MFU (causal): %.1f%% |", *report.mfu_causal * 100);
+      Integer{report.skipped_iterations}, Integer{report.nan_iterations}, rates.tokens_per_second);
+  if (rates.mfu) line += format(" MFU: %.1f%% |", *rates.mfu * 100);
+  if (rates.mfu_causal) line += format(" MFU (causal): %.1f%% |", *rates.mfu_causal * 100);
   return line;
 }
 
 }  // namespace
 
 std::string iteration_line(const IterationReport& report, std::string_view time) {
-  return " [" + std::string(time) + "]" + progress_fields(report) + update_fields(report) +
-         count_fields(report);
+  return " [" + std::string(time) + "]" + progress_fields(report.step, report.shows_throughput) +
+         update_fields(report.step) + count_fields(report);
 }
 
 std::string validation_block(std::string_view where, const NamedLosses& losses,
@@ -65,7 +67,6 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
 }
 
 std::string hybrid_context_line(const HybridContextSummary& step, std::int64_t num_ranks) {
-  using Integer = long long;
   return format(
       " > hybrid context parallelism: %lld documents of this step lie on %lld ranks in %lld "
       "microbatches each; by the cost model the step takes %.1f %% longer than a rank works on "

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,26 +10,13 @@
 
 namespace megatron {
 
-/// The values of one iteration line: averages over the iterations since the last line.
+/// The values of one iteration line.
 struct IterationReport {
-  std::int64_t iteration = 0;
-  std::int64_t train_iters = 0;
-  std::int64_t consumed_samples = 0;
-  std::int64_t skipped_samples = 0;  ///< shown only when positive
-  double elapsed_ms = 0;             ///< per iteration
-  std::optional<double> throughput;  ///< TFLOP/s per GPU
-  double learning_rate = 0;
-  std::optional<double> decoupled_learning_rate = {};
-  std::int64_t global_batch_size = 0;
-  NamedLosses losses;  ///< negative losses are left out, as in Megatron
-  double loss_scale = 1;
-  std::optional<double> grad_norm;
-  std::optional<std::int64_t> num_zeros;
-  std::optional<double> params_norm;
-  std::int64_t skipped_iterations = 0;
-  std::int64_t nan_iterations = 0;
-  double tokens_per_second = 0;
-  std::optional<double> mfu, mfu_causal;  ///< see ThroughputMetrics
+  /// The last step, with losses, throughput and elapsed_s as averages over the iterations since the
+  /// last line. Negative losses are left out, as in Megatron.
+  StepMetrics step;
+  std::int64_t skipped_iterations = 0, nan_iterations = 0;
+  bool shows_throughput = false;  ///< TFLOP/s per GPU
 };
 
 /// Returns ` [time] iteration … |` with Megatron's fields in Megatron's order, then tokens per

@@ -27,19 +27,19 @@ namespace megatron {
 namespace {
 
 /// Timers in Megatron's order, followed by our all-gather of parameters.
-constexpr std::array<std::string_view, 13> kStepTimers{"forward-backward",
-                                                       "forward-compute",
-                                                       "backward-compute",
-                                                       "batch-generator",
-                                                       "all-grads-sync",
-                                                       "optimizer-copy-to-main-grad",
-                                                       "optimizer-unscale-and-check-inf",
-                                                       "optimizer-clip-main-grad",
-                                                       "optimizer-count-zeros",
-                                                       "optimizer-inner-step",
-                                                       "optimizer-copy-main-to-model-params",
-                                                       "params-all-gather",
-                                                       "optimizer"};
+constexpr std::string_view kStepTimers[] = {"forward-backward",
+                                            "forward-compute",
+                                            "backward-compute",
+                                            "batch-generator",
+                                            "all-grads-sync",
+                                            "optimizer-copy-to-main-grad",
+                                            "optimizer-unscale-and-check-inf",
+                                            "optimizer-clip-main-grad",
+                                            "optimizer-count-zeros",
+                                            "optimizer-inner-step",
+                                            "optimizer-copy-main-to-model-params",
+                                            "params-all-gather",
+                                            "optimizer"};
 
 /// Returns which run wrote the existing lines. Lines past this run's iteration are its own when it
 /// continues the run in --save, or when it resumes without saving. Otherwise they may belong to
@@ -228,7 +228,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .skipped_samples = progress.skipped_train_samples,
       .global_batch_size = state_.batch.running_batch_size,
       .world_size = plan_.rank.world.size,
-      .losses = {{"lm loss", step.loss()}},
+      .losses = logged_losses(step),
       .learning_rate = state_.scheduler.lr(),
       .decoupled_learning_rate = state_.scheduler.decoupled_lr(),
       .loss_scale = step.update.loss_scale,
@@ -237,9 +237,8 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
       .is_skipped = !step.update.applied,
       .elapsed_s = elapsed_s,
       .throughput =
-          throughput_.rates({.samples = samples, .tokens = step.tokens, .seconds = elapsed_s}),
+          throughput_.rates({.samples = samples, .tokens = step.tokens(), .seconds = elapsed_s}),
       .memory = process_memory(plan_.rank.device)};
-  for (const auto& loss : mean_losses(step.routing)) metrics.losses.push_back(loss);
   metrics.routing = step.routing;
   metrics.hybrid_context = step.hybrid_context;
   metrics.logs_layers_routing = plan_.settings.model->moe.per_layer_logging;
@@ -251,27 +250,11 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
 }
 
 void StepReporter::print_iteration(const StepMetrics& step) {
-  IterationReport report{.iteration = step.iteration,
-                         .train_iters = step.train_iters,
-                         .consumed_samples = step.consumed_samples,
-                         .skipped_samples = step.skipped_samples,
-                         .learning_rate = step.learning_rate,
-                         .decoupled_learning_rate = step.decoupled_learning_rate,
-                         .global_batch_size = step.global_batch_size,
-                         .loss_scale = step.loss_scale,
-                         .grad_norm = step.grad_norm,
-                         .num_zeros = step.num_zeros,
-                         .params_norm = step.params_norm};
   const double seconds = timers_.seconds("interval-time");
-  const ThroughputMetrics rates = throughput_.rates(
+  IterationReport report{.step = step, .shows_throughput = plan_.settings.logger->log_throughput};
+  report.step.throughput = throughput_.rates(
       {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
   interval_.fill(report, seconds);
-  report.tokens_per_second = rates.tokens_per_second;
-  if (plan_.settings.logger->log_throughput) {
-    report.throughput = rates.flops_per_second / 1e12;
-    report.mfu = rates.mfu;
-    report.mfu_causal = rates.mfu_causal;
-  }
   console_.lines() << iteration_line(report, current_time()) << std::endl;
 }
 
@@ -300,15 +283,15 @@ void StepReporter::close_interval() {
   timers_.reset("interval-time");
 }
 
-void StepReporter::report_evaluation(std::string_view split, const std::string& where, double loss,
-                                     std::string_view suffix) {
+void StepReporter::report_evaluation(std::string_view split, const std::string& where,
+                                     const NamedLosses& losses, std::string_view suffix) {
   console_.lines() << timers_.report(std::array<std::string_view, 1>{"evaluate"}) << '\n'
-                   << validation_block(where, {{"lm loss", loss}}, suffix) << std::endl;
+                   << validation_block(where, losses, suffix) << std::endl;
   const EvaluationMetrics metrics{.iteration = state_.progress.iteration,
                                   .consumed_samples = state_.progress.consumed_train_samples,
                                   .split = std::string(split),
                                   .suffix = std::string(suffix),
-                                  .losses = {{"lm loss", loss}}};
+                                  .losses = losses};
   write(metrics);
 }
 

@@ -60,8 +60,8 @@ class StepReporter {
   void report(const TrainStepResult& step, double elapsed_s);
   /// Prints the timer "evaluate" and Megatron's validation line, and writes the metrics of one
   /// evaluation. `suffix` identifies the set when there are several validation sets.
-  void report_evaluation(std::string_view split, const std::string& where, double loss,
-                         std::string_view suffix = {});
+  void report_evaluation(std::string_view split, const std::string& where,
+                         const NamedLosses& losses, std::string_view suffix = {});
 
  private:
   void open_outputs(const ReportingContext& context);

@@ -68,18 +68,6 @@ std::string at_iteration(const TrainStepOptions& options) {
   return "iteration " + std::to_string(options.iteration) + ": ";
 }
 
-}  // namespace
-
-NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
-                               const std::vector<Microbatch>& batch,
-                               const TrainStepResult& result) {
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    const double loss = result.microbatch_losses[i];
-    if (!std::isfinite(loss)) return non_finite_loss(context, options, batch, i, loss);
-  }
-  return non_finite_gradient(context, options, batch, result.update.non_finite_parameter);
-}
-
 NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, std::size_t index,
                                double loss) {
@@ -115,6 +103,18 @@ NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainS
   return {text + "\n  each microbatch alone gives finite gradients: their sum overflows" +
               (scale != 1 ? blame : advice(options)),
           suspect_of(context.rank, batch, 0, {})};
+}
+
+}  // namespace
+
+NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
+                               const std::vector<Microbatch>& batch,
+                               const TrainStepResult& result) {
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const double loss = result.microbatch_losses[i];
+    if (!std::isfinite(loss)) return non_finite_loss(context, options, batch, i, loss);
+  }
+  return non_finite_gradient(context, options, batch, result.update.non_finite_parameter);
 }
 
 }  // namespace megatron

@@ -33,20 +33,9 @@ class NonFiniteError : public std::runtime_error {
 };
 
 /// Returns the error for a step whose update was skipped, for its first non-finite loss or, if all
-/// are finite, for its gradients. Collective over the world.
+/// are finite, for its gradients. Runs microbatches again with every op recorded, which overwrites
+/// the gradients. Collective over the world.
 NonFiniteError non_finite_step(const TrainStepContext& context, const TrainStepOptions& options,
                                const std::vector<Microbatch>& batch, const TrainStepResult& result);
-
-/// Returns the error for microbatch `index` of the batch, whose loss was `loss`. Runs the
-/// microbatch again with every op recorded. Overwrites the gradients.
-NonFiniteError non_finite_loss(const TrainStepContext& context, const TrainStepOptions& options,
-                               const std::vector<Microbatch>& batch, std::size_t index,
-                               double loss);
-
-/// Returns the error for a non-finite gradient of `parameter` when every loss was finite. Runs the
-/// microbatches again until it finds the one at fault. Overwrites the gradients.
-NonFiniteError non_finite_gradient(const TrainStepContext& context, const TrainStepOptions& options,
-                                   const std::vector<Microbatch>& batch,
-                                   const std::string& parameter);
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "megatron/metrics/routing_metrics.h"
@@ -13,16 +14,24 @@ namespace megatron {
 
 struct PerLayerNorms;
 
+/// A loss of a step under its name in the log.
+struct LossTotal {
+  std::string name;
+  double sum = 0, count = 0;  ///< over all microbatches
+  double mean() const { return sum / (count > 0 ? count : 1); }
+};
+
 struct TrainStepResult {
-  double loss_sum = 0;  ///< Σloss over the tokens that the loss mask counts
-  double tokens = 0;
-  std::vector<double> microbatch_losses = {};  ///< Σloss of each microbatch, in order
+  std::vector<LossTotal> losses = {};          ///< the terms of the model's objective
+  std::vector<double> microbatch_losses = {};  ///< Σ of all losses of each microbatch, in order
   StepResult update;
   std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
   std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
-  double loss() const { return loss_sum / (tokens > 0 ? tokens : 1); }
+  /// Return the first loss and what it is a mean over: the counted tokens of a language model.
+  double loss() const { return losses.front().mean(); }
+  double tokens() const { return losses.front().count; }
 };
 
 }  // namespace megatron

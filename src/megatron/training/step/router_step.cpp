@@ -52,11 +52,14 @@ void attach_aux_loss_gradients(const TrainStepContext& context, const TrainStepO
   at::Tensor gradient = context.optimizer.loss_scale().to(at::kDouble) /
                         (static_cast<double>(options.num_microbatches) * loss_divisor(context));
   if (options.calculate_per_token_loss) {
-    // The whole gradient is divided by the tokens of the batch at the end of the step.
-    at::Tensor tokens = at::zeros({}, gradient.options());
-    for (const Microbatch& microbatch : batch) tokens += microbatch.at("loss_mask").sum();
-    all_reduce_(context.rank.dp_cp, tokens, "tokens of the batch");
-    gradient = gradient * tokens.clamp_min(1);
+    // The whole gradient is divided by the count of the batch at the end of the step.
+    at::Tensor count = at::zeros({}, gradient.options());
+    for (const Microbatch& microbatch : batch) {
+      if (context_axis(microbatch, context.rank).rank == 0)  // of the ranks that share it
+        count += context.model.objective().count(microbatch);
+    }
+    all_reduce_(context.rank.dp_cp, count, "tokens of the batch");
+    gradient = gradient * count.clamp_min(1);
   }
   for (Microbatch& microbatch : batch) microbatch.tensors["aux_loss_gradient"] = gradient;
 }

@@ -44,13 +44,14 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
 namespace {
 
 /// Returns the initial gradient of backward: the loss scale divided by the loss normalizer. The
-/// loss of a microbatch is the mean over its `tokens`, which the ranks of cp share, and that of a
-/// step the mean over its microbatches.
+/// loss of a microbatch is its root divided by the objective's count, over the ranks that share it,
+/// and that of a step the mean over its microbatches.
 at::Tensor gradient_scale(const TrainStepContext& context, const TrainStepOptions& options,
-                          const at::Tensor& tokens) {
+                          const Microbatch& microbatch) {
   const at::Tensor scale = context.optimizer.loss_scale();
   if (options.calculate_per_token_loss) return scale;
-  return scale * (tokens.clamp_min(1) *
+  const at::Tensor count = context.model.objective().count(microbatch).to(at::kDouble);
+  return scale * (count.clamp_min(1) *
                   (static_cast<double>(options.num_microbatches) * loss_divisor(context)))
                      .reciprocal();
 }
@@ -64,11 +65,12 @@ bool alternates_forward_backward(const Schedule& schedule) {
   return true;
 }
 
-/// Returns whether forward may compute the loss gradients. A single rank writes the gradient of the
-/// output weight in forward, so that each backward must follow at once. Several ranks keep the
-/// gradient of the logits until backward: one for a joined pair is allowed, but not one for each
-/// microbatch (GPipe).
+/// Returns whether forward may compute the loss gradients. They must be known then. A single rank
+/// writes the gradient of the output weight in forward, so that each backward must follow at once.
+/// Several ranks keep the gradient of the logits until backward: one for a joined pair is allowed,
+/// but not one for each microbatch (GPipe).
 bool computes_loss_gradients_in_forward(const TrainStepContext& context, const Schedule& schedule) {
+  if (context.model.objective().loss) return false;
   return context.rank.pp.size == 1 ? alternates_forward_backward(schedule)
                                    : max_pending_losses(schedule) <= 2;
 }
@@ -83,25 +85,15 @@ std::vector<Microbatch> attach_loss_gradient_scales(const TrainStepContext& cont
                                           context.pipeline.training_schedule(std::ssize(batch))))
     return batch;
   for (Microbatch& microbatch : batch)
-    microbatch.tensors["loss_gradient"] =
-        gradient_scale(context, options, microbatch.num_tokens().to(at::kDouble));
+    microbatch.tensors["loss_gradient"] = gradient_scale(context, options, microbatch);
   return batch;
-}
-
-/// Sums the losses over the ranks of an axis.
-void all_reduce_losses(const Axis& axis, StepLosses& losses) {
-  if (axis.size == 1) return;
-  const at::Tensor both = at::cat({losses.sums, losses.tokens});
-  all_reduce_(axis, both, "losses");
-  const std::int64_t count = losses.sums.numel();
-  losses = {both.narrow(0, 0, count), both.narrow(0, count, count)};
 }
 
 /// Measures the schedule's steps as timers of level 2 and forwards the notifications. The timers of
 /// two joined steps both run for the whole pair.
 class ScheduleStepTimers : public StepListener {
  public:
-  ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers), next_(next) {}
+  ScheduleStepTimers(Timers& timers, StepListener* next) : timers_(timers) { next_ = next; }
   void begin(const ScheduleStep& step) override {
     scope_of(step).emplace(
         timers_, step.kind == StepKind::forward ? "forward-compute" : "backward-compute", 2);
@@ -111,15 +103,6 @@ class ScheduleStepTimers : public StepListener {
     if (next_ != nullptr) next_->end(step);
     scope_of(step).reset();
   }
-  void posted(const ScheduleStep& message) override {
-    if (next_ != nullptr) next_->posted(message);
-  }
-  void begin_wait(const ScheduleStep& receive) override {
-    if (next_ != nullptr) next_->begin_wait(receive);
-  }
-  void end_wait(const ScheduleStep& receive) override {
-    if (next_ != nullptr) next_->end_wait(receive);
-  }
 
  private:
   std::optional<Timers::Scope>& scope_of(const ScheduleStep& step) {
@@ -127,8 +110,19 @@ class ScheduleStepTimers : public StepListener {
   }
 
   Timers& timers_;
-  StepListener* next_;
   std::optional<Timers::Scope> forward_, backward_;
+};
+
+/// Measures the optimizer's phases as timers of level 1.
+class OptimizerTimers : public StepTimers {
+ public:
+  explicit OptimizerTimers(Timers& timers) : timers_(timers) {}
+  void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
+  void end(const char* /*phase*/) override { scope_.reset(); }
+
+ private:
+  Timers& timers_;
+  std::optional<Timers::Scope> scope_;
 };
 
 }  // namespace
@@ -143,13 +137,17 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   const auto timing = context.timers.scope("forward-backward", 1);
   const at::Tensor scale = context.optimizer.loss_scale();
   const auto num_microbatches = std::ssize(batch);
-  const at::Tensor empty = at::zeros({num_microbatches}, scale.options());
-  StepLosses losses{empty, empty.clone()};
+  const auto num_terms = std::ssize(context.model.objective().names);
+  const at::Tensor both = at::zeros({2, num_terms, num_microbatches}, scale.options());
+  const StepLosses losses{both[0], both[1]};
   const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
     const auto index = static_cast<std::int64_t>(microbatch);
-    losses.sums[index].copy_(output.loss_sum.detach());
-    losses.tokens[index].copy_(output.count);
-    return gradient_scale(context, options, batch[microbatch].num_tokens().to(at::kDouble));
+    for (std::int64_t term = 0; term < num_terms; ++term) {
+      const LossTerm& loss = output.terms[static_cast<std::size_t>(term)];
+      losses.sums[term][index].copy_(loss.sum);
+      losses.counts[term][index].copy_(loss.count);
+    }
+    return gradient_scale(context, options, batch[microbatch]);
   };
   const std::vector<Microbatch> batch_with_scales =
       attach_loss_gradient_scales(context, options, batch);
@@ -168,31 +166,15 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
     const auto sync = context.timers.scope("all-grads-sync", 1);
     context.weights.finalize_gradients();
   }
-  all_reduce_losses(context.rank.dp_cp, losses);
-  all_reduce_losses(context.rank.pp, losses);  // nonzero only on the last stage
+  all_reduce_(context.rank.dp_cp, both, "losses");
+  all_reduce_(context.rank.pp, both, "losses");  // nonzero only on the last stage
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : context.weights.buckets()) {
     if (bucket.kept_grad().defined())
-      at::Tensor(bucket.kept_grad()).div_(losses.tokens.sum().clamp_min(1));
+      at::Tensor(bucket.kept_grad()).div_(losses.counts[0].sum().clamp_min(1));
   }
   return losses;
 }
-
-namespace {
-
-/// Measures the optimizer's phases as timers of level 1.
-class OptimizerTimers : public StepTimers {
- public:
-  explicit OptimizerTimers(Timers& timers) : timers_(timers) {}
-  void begin(const char* phase) override { scope_.emplace(timers_, phase, 1); }
-  void end(const char* /*phase*/) override { scope_.reset(); }
-
- private:
-  Timers& timers_;
-  std::optional<Timers::Scope> scope_;
-};
-
-}  // namespace
 
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses) {
@@ -209,17 +191,20 @@ void update_weights(const TrainStepContext& context, const TrainStepOptions& opt
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses) {
   const at::Tensor numbers =
-      at::cat({losses.sums, losses.tokens, context.optimizer.step_stats()}).cpu();
-  const double* sums = numbers.const_data_ptr<double>();
-  const std::int64_t num_microbatches = losses.sums.numel();
-  const double* tokens = sums + num_microbatches;
+      at::cat({losses.sums.flatten(), losses.counts.flatten(), context.optimizer.step_stats()})
+          .cpu();
+  const double *sum = numbers.const_data_ptr<double>(), *count = sum + losses.sums.numel();
   TrainStepResult result;
-  result.microbatch_losses.assign(sums, tokens);
-  for (std::int64_t i = 0; i < num_microbatches; ++i) {
-    result.loss_sum += sums[i];
-    result.tokens += tokens[i];
+  result.microbatch_losses.resize(static_cast<std::size_t>(losses.sums.size(1)));
+  for (const std::string& name : context.model.objective().names) {
+    LossTotal& total = result.losses.emplace_back(LossTotal{.name = name});
+    for (double& of_microbatch : result.microbatch_losses) {
+      of_microbatch += *sum;
+      total.sum += *sum++;
+      total.count += *count++;
+    }
   }
-  result.update = context.optimizer.result(tokens + num_microbatches);
+  result.update = context.optimizer.result(count);
   result.routing = finish_router_step(context, options, result.update.applied);
   return result;
 }

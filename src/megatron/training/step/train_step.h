@@ -2,8 +2,8 @@
 // work is queued on the device; the host synchronizes once, at the end, to read the results.
 // (Layers with experts synchronize too: the rows that ranks exchange depend on the routing.)
 //
-// Losses are normalized as in Megatron: each microbatch's Σloss is divided by its own number of
-// tokens, then averaged over the microbatches of all data-parallel ranks.
+// Losses are normalized as in Megatron: each microbatch's Σloss is divided by its own count (of
+// tokens, or Objective::count), then averaged over the microbatches of all data-parallel ranks.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct TrainStepOptions {
   /// Microbatches of a rank; with hybrid context parallelism the data decides.
   std::int64_t num_microbatches = 1;
   std::int64_t first_ordinal = 0;  ///< number of samples consumed before the step
-  /// Divide gradients once by the step's token count, not per microbatch.
+  /// Divide gradients once by the objective's count of the step, not per microbatch.
   bool calculate_per_token_loss = false;
   /// A non-finite loss prevents the update too, and GuardedStep throws NonFiniteError.
   bool check_for_nan = true;
@@ -54,10 +54,10 @@ struct TrainStepContext {
 /// gradients (summed over dp-cp, or averaged) are the mean over the ranks of dp.
 double loss_divisor(const TrainStepContext& context);
 
-/// Loss sums and token counts per microbatch, summed over all data-parallel ranks; float64
-/// [num_microbatches] on the device.
+/// Sums and counts of the objective's terms per microbatch, summed over all data-parallel ranks;
+/// float64 [terms, num_microbatches] on the device.
 struct StepLosses {
-  at::Tensor sums, tokens;
+  at::Tensor sums, counts;
 };
 
 /// Returns this rank's microbatches of the step. Adds first_ordinal and the position in the global

@@ -148,6 +148,7 @@ std::vector<std::int64_t> packed_sequences_of(const at::Tensor& tensor,
 /// Returns the rows of the microbatch in which `tensor` is not finite: [positions, b, h …] of all
 /// positions or those of a rank, [s, b], [s·b, …] or [b, s]. With packed sequences their numbers.
 std::vector<std::int64_t> OpTracer::samples_of(const at::Tensor& tensor) const {
+  if (!tensor.defined()) return {};
   if (packed_) return packed_sequences_of(tensor, packed_->cu_seqlens);
   if (tensor.dim() >= 1 && tensor.size(0) == sequence_ * batch_)
     return non_finite_indices(tensor.reshape({sequence_, batch_, -1}), 1);
@@ -202,7 +203,7 @@ void OpTracer::check_output(const std::string& op, const at::Tensor& output) {
 }
 
 void OpTracer::after_loss(const StepOutput& output) {
-  trace_.loss_sum = output.loss_sum.item<double>();
+  trace_.loss_sum = output.root.item<double>();
   trace_.tokens = output.count.item<double>();
   const bool blames_loss = trace_.first_bad && trace_.first_bad->op == "loss";
   if (std::isfinite(trace_.loss_sum) || (trace_.first_bad && !blames_loss)) return;
@@ -210,7 +211,7 @@ void OpTracer::after_loss(const StepOutput& output) {
   FirstBadOp& bad = *trace_.first_bad;
   bad.what = is_finite(output.token_losses) ? "sum of the losses" : "loss of each token";
   bad.statistics =
-      tensor_statistics(is_finite(output.token_losses) ? output.loss_sum : output.token_losses);
+      tensor_statistics(is_finite(output.token_losses) ? output.root : output.token_losses);
   bad.samples = samples_of(output.token_losses);
 }
 
@@ -293,17 +294,22 @@ Schedule single_microbatch_schedule(const RankStages& stages) {
   return with_messages(schedule, /*ahead=*/false);
 }
 
-double gradient_scale(const Microbatch& microbatch, const TraceOptions& options) {
-  const double tokens = microbatch.num_tokens().item<double>();
-  return options.gradient_factor / (options.per_token ? 1 : std::max(tokens, 1.0));
+double gradient_scale(const Model& model, const Microbatch& microbatch,
+                      const TraceOptions& options) {
+  const double count = model.objective().count(microbatch).item<double>();
+  return options.gradient_factor / (options.per_token ? 1 : std::max(count, 1.0));
 }
 
-/// Sums the loss over the stages; it is nonzero only on the last one.
-void all_reduce_loss(OpTrace& trace, const Axis& pp, c10::Device device) {
-  const std::vector<double> totals =
-      all_reduce_sum({pp, device}, {trace.loss_sum, trace.tokens}, "diagnosis");
-  trace.loss_sum = totals[0];
-  trace.tokens = totals[1];
+/// Returns the microbatch with the gradient that the auxiliary losses of routers receive in
+/// training, so that the traced pass has them.
+Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
+                                  const TraceOptions& options) {
+  if (model.config().moe.num_experts == 0) return microbatch;
+  at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
+                                          microbatch.at("loss_mask").options().dtype(at::kDouble));
+  if (options.per_token) gradient = gradient * model.objective().count(microbatch).clamp_min(1);
+  microbatch.tensors["aux_loss_gradient"] = gradient;
+  return microbatch;
 }
 
 }  // namespace
@@ -320,22 +326,6 @@ std::vector<const Parameter*> parameters_of(const ParamStore& weights, const std
   if (output != nullptr) found.push_back(output);
   return found;
 }
-
-namespace {
-
-/// Returns the microbatch with the gradient that the auxiliary losses of routers receive in
-/// training, so that the traced pass has them.
-Microbatch with_aux_loss_gradient(const Model& model, Microbatch microbatch,
-                                  const TraceOptions& options) {
-  if (model.config().moe.num_experts == 0) return microbatch;
-  at::Tensor gradient = at::scalar_tensor(options.gradient_factor,
-                                          microbatch.at("loss_mask").options().dtype(at::kDouble));
-  if (options.per_token) gradient = gradient * microbatch.num_tokens().clamp_min(1);
-  microbatch.tensors["aux_loss_gradient"] = gradient;
-  return microbatch;
-}
-
-}  // namespace
 
 OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& microbatch,
                          const TraceOptions& options) {
@@ -354,7 +344,7 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
   bool is_bad = false;
   const auto on_loss = [&](std::size_t /*microbatch*/, const StepOutput& output) {
     tracer.after_loss(output);
-    return at::scalar_tensor(gradient_scale(microbatch, options), output.loss_sum.options());
+    return at::scalar_tensor(gradient_scale(model, microbatch, options), output.root.options());
   };
   const auto before_backward = [&] {
     return !(is_bad = tracer.keep_earliest(options.all_reduce_min));
@@ -365,8 +355,10 @@ OpTrace trace_microbatch(Model& model, ParamStore& weights, const Microbatch& mi
                 .on_loss = on_loss,
                 .before_backward = before_backward,
                 .listener = &tracer});
-  all_reduce_loss(trace, pp, weights.device());
-  trace.gradient_scale = gradient_scale(microbatch, options);
+  const std::vector<double> totals =  // nonzero only on the last stage
+      all_reduce_sum({pp, weights.device()}, {trace.loss_sum, trace.tokens}, "diagnosis");
+  trace.loss_sum = totals[0], trace.tokens = totals[1];
+  trace.gradient_scale = gradient_scale(model, microbatch, options);
   if (is_bad) return trace;
   weights.finalize_local_gradients();
   if (!tracer.keep_earliest(options.all_reduce_min)) tracer.after_backward();

@@ -91,7 +91,7 @@ double gradient_norm(const TrainStepContext& context) {
 }
 
 std::vector<double> read_losses(const StepLosses& losses) {
-  const at::Tensor sums = losses.sums.cpu();
+  const at::Tensor sums = losses.sums.sum(0).cpu();
   return {sums.const_data_ptr<double>(), sums.const_data_ptr<double>() + sums.numel()};
 }
 

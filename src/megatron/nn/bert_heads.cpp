@@ -1,0 +1,73 @@
+#include "megatron/nn/bert_heads.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tanh.h>
+
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
+#include "megatron/nn/activation.h"
+#include "megatron/nn/forward_context.h"
+#include "megatron/nn/linear.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/weight_init.h"
+
+namespace megatron {
+
+Dense::Dense(Module* parent, std::string_view path, const TransformerConfig& config,
+             const Rank& rank, std::int64_t out, bool sums_gradients)
+    : Module(parent, path),
+      weight(declare("weight",
+                     input_weight_spec(
+                         config, Sharding::replicated({out, config.hidden_size}, sums_gradients)),
+                     rank.tp)),
+      bias(declare("bias", bias_spec(Sharding::replicated({out}, sums_gradients)), rank.tp)) {}
+
+MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, const Rank& rank,
+                           Parameter& weight, std::int64_t vocab_pad_multiple)
+    : dense_(parent, "lm_head.dense", config, rank, config.hidden_size, rank.sequence_parallel),
+      layer_norm_(parent, "lm_head.layer_norm", config, config.hidden_size, rank),
+      output_bias_(parent, "output_layer",
+                   bias_spec(Sharding::vocabulary({config.vocab_size}, vocab_pad_multiple)),
+                   rank.tp, "bias"),
+      output_(config, rank, {weight, &output_bias_.parameter}) {}
+
+StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                              const ForwardContext& context, const LossGradient& gradient) const {
+  const at::Tensor dense = linear(hidden_sbh, dense_.weight, nullptr),
+                   activated =
+                       activate(dense, {.form = {.kind = Activation::gelu}, .bias = &dense_.bias});
+  Microbatch labelled = microbatch;
+  labelled.tensors["labels"] = microbatch.at("labels").clamp_min(0);
+  return output_.loss(layer_norm_.forward(activated), labelled, context, gradient);
+}
+
+BinaryHead::BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank)
+    : rank_(rank),
+      classes_(parent, "binary_head", config, rank, 2),
+      pooler_(parent, "pooler.dense", config, rank, config.hidden_size) {}
+
+at::Tensor BinaryHead::count(const Microbatch& microbatch) const {
+  const at::Tensor& classes = microbatch.at("is_random");
+  return at::scalar_tensor(classes.numel(), classes.options().dtype(at::kFloat));
+}
+
+StepOutput BinaryHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                            const ForwardContext& context, const LossGradient&) const {
+  at::Tensor row_bh = hidden_sbh.narrow(0, 0, 1);
+  if (context.sequence_parallel)  // the sequence begins on the first rank
+    row_bh = gather_replicated_sequence(row_bh, rank_.tp.size, rank_.tp, "pooler");
+  const at::Tensor pooled = at::tanh(linear(row_bh.select(0, 0), pooler_.weight, &pooler_.bias));
+  const at::Tensor logits = linear(pooled, classes_.weight, &classes_.bias);
+  at::Tensor sum = at::cross_entropy_loss(logits.to(compute_type(logits.scalar_type())),
+                                          microbatch.at("is_random"), {}, at::Reduction::Sum),
+             samples = count(microbatch);
+  if (context.cp != nullptr && context.cp->rank > 0) sum = sum * 0, samples = samples * 0;
+  return StepOutput::of("sop loss", sum, samples);
+}
+
+}  // namespace megatron

@@ -1,0 +1,56 @@
+// Heads, which make a loss from the rows that the layers return, and what training minimises.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/nn/loss.h"
+#include "megatron/nn/microbatch.h"
+
+namespace megatron {
+
+struct ForwardContext;
+
+/// The name of a language model's loss in Megatron's log.
+inline constexpr const char* kLanguageModelLoss = "lm loss";
+
+/// A head of a model, which has one or several.
+class Head {
+ public:
+  virtual ~Head() = default;
+  /// Returns the loss of a microbatch from `hidden` [s, b, h], or this rank's slice of the sequence
+  /// with sequence parallelism. `gradient` is what backward of the root will receive, if known.
+  /// Collective over tp.
+  virtual StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                          const ForwardContext& context, const LossGradient& gradient) const = 0;
+  /// Returns the logits [b, s, vocab_size] of hidden rows [s, b, h], of a head that has some.
+  virtual at::Tensor logits(const at::Tensor& hidden_sbh) const;
+  /// Returns what the root of a microbatch is divided by, over all ranks that share it.
+  virtual at::Tensor count(const Microbatch& microbatch) const { return microbatch.num_tokens(); }
+};
+
+/// Returns the sum of the losses of the heads of one model, with the terms of all. Head i has the
+/// loss rootᵢ / Cᵢ with Cᵢ = max(count(microbatch), 1), so
+///   root = Σᵢ rootᵢ · C₀ / Cᵢ and root / C₀ = Σᵢ rootᵢ / Cᵢ.
+StepOutput sum_of_heads(std::span<const Head* const> heads, const at::Tensor& hidden_sbh,
+                        const Microbatch& microbatch, const ForwardContext& context,
+                        const LossGradient& gradient);
+
+/// What training minimises. Every pipeline stage knows names and count before the forward pass.
+struct Objective {
+  std::vector<std::string> names = {kLanguageModelLoss};  ///< of StepOutput::terms
+  /// Returns what the root of a microbatch is divided by, over all ranks that share it.
+  std::function<at::Tensor(const Microbatch&)> count = &Microbatch::num_tokens;
+  /// Returns the loss from that of the heads, whose token_losses are differentiable. Empty: it is
+  /// the heads' own, whose gradient LossGradient may then announce.
+  std::function<StepOutput(const StepOutput& heads, const Microbatch& microbatch)> loss = {};
+
+  /// Returns the loss of a microbatch from that of the heads.
+  StepOutput apply(StepOutput heads, const Microbatch& microbatch) const;
+};
+
+}  // namespace megatron
