@@ -1,11 +1,6 @@
 // b samples, s positions, h hidden channels, v vocabulary.
 #include "megatron/models/gpt_model.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/tensor.h>
-
 #include <optional>
 #include <utility>
 #include <vector>
@@ -40,11 +35,11 @@ TransformerLayerSpec gpt_layer_spec() {
       }};
 }
 
-class GptModel : public LanguageModel {
+class GptModel : public Model {
  public:
   GptModel(const TransformerConfig& config, const Rank& rank, const MakeModelOptions& options,
            ModelPart part)
-      : LanguageModel(nullptr, ""),
+      : Model(nullptr, ""),
         config_(config),
         rank_(rank),
         part_(std::move(part)),
@@ -94,71 +89,22 @@ class GptModel : public LanguageModel {
 
   std::vector<MoeLayer*> moe_layers() override { return decoder_->moe_layers(); }
 
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk,
-                                          const Microbatch& microbatch) const override {
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
-    return {hidden_spec(microbatch)};
+    return {hidden_spec(pass)};
   }
 
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk,
-                                           const Microbatch& microbatch) const override {
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
     if (!this->chunk(chunk).sends_hidden) return {};
-    return {hidden_spec(microbatch)};
+    return {hidden_spec(pass)};
   }
 
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in,
-                            bool training) override {
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
     if (this->chunk(chunk).is_empty()) return {};
-    const at::Tensor &tokens = microbatch.at("tokens"), &positions = microbatch.at("position_ids");
-    ForwardContext context{
-        .seed = rank_.seed, .training = training, .sample_ordinals = microbatch.sample_ordinals};
-    if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
-    const Axis& cp = context_axis(microbatch, rank_);
-    if (cp.size > 1 || microbatch.packed) {
-      auto placement = std::make_shared<SequencePlacement>(placement_of(microbatch, cp.size));
-      placement->move_to(rank_.device);
-      context.cp = &cp;
-      context.placement = std::move(placement);
-    }
-    if (config_.moe.num_experts > 0) context.lengths = microbatch.lengths;
-    context.sequence_parallel = rank_.sequence_parallel;
-    context.recomputes_all_layers = microbatch.recomputes_all_layers;
-    if (microbatch.has("aux_loss_gradient"))
-      context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
-    const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
-    if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}, .loss = {}};
-    StepOutput output = head().loss(hidden_sbh, microbatch, context.sequence_parallel,
-                                    announced_gradient(microbatch));
-    notify_op(unit_hooks_, *this, "loss", output.loss_sum);
-    return {.activations = {}, .loss = std::move(output)};
-  }
-
-  at::Tensor logits(const at::Tensor& ids, std::int64_t start, KvCache* kv_cache,
-                    bool last_token_only) override {
-    return forward_inference_chunk(0,
-                                   {.tokens = ids,
-                                    .start = start,
-                                    .kv_cache = kv_cache,
-                                    .last_token_only = last_token_only},
-                                   {})
-        .front();
-  }
-
-  Activations forward_inference_chunk(std::int64_t chunk, const InferenceInput& pass,
-                                      const Activations& in) override {
-    if (this->chunk(chunk).is_empty()) return {};
-    const at::NoGradGuard no_grad;
-    const at::Tensor tokens = pass.tokens.to(rank_.device);
-    if (pass.kv_cache != nullptr)
-      pass.kv_cache->layers.resize(static_cast<std::size_t>(config_.num_layers));
-    ForwardContext context{.seed = rank_.seed, .kv_cache = pass.kv_cache, .q_start = pass.start};
-    const at::Tensor positions =
-        at::arange(pass.start, pass.start + tokens.size(1), tokens.options().dtype(at::kLong))
-            .unsqueeze(0);
-    const at::Tensor hidden_sbh = hidden(this->chunk(chunk), tokens, positions, in, context);
-    if (!this->chunk(chunk).stage.has_output) return {hidden_sbh};
-    return {head().logits(pass.last_token_only ? hidden_sbh.narrow(0, hidden_sbh.size(0) - 1, 1)
-                                               : hidden_sbh)};
+    ForwardContext context = forward_context(pass, config_, rank_);
+    const at::Tensor hidden_sbh = hidden(this->chunk(chunk), pass, in, context);
+    if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}};
+    return output(hidden_sbh, pass);
   }
 
  private:
@@ -166,13 +112,40 @@ class GptModel : public LanguageModel {
     return part_.chunks[static_cast<std::size_t>(index)];
   }
 
-  at::Tensor hidden(const ModelChunk& chunk, const at::Tensor& tokens, const at::Tensor& positions,
-                    const Activations& in, ForwardContext& context) {
+  /// Returns what a pass wants of the last stage.
+  StageOutput output(const at::Tensor& hidden_sbh, const Pass& pass) {
+    const auto loss = [&] {
+      return head().loss(hidden_sbh, pass.microbatch, splits_rows(pass, rank_),
+                         announced_gradient(pass.microbatch));
+    };
+    switch (pass.wants) {
+      case Wants::loss: {
+        StepOutput output = loss();
+        notify_op(unit_hooks_, *this, "loss", output.loss_sum);
+        return {.loss = std::move(output)};
+      }
+      case Wants::token_losses:
+        return {.result = loss().token_losses.to(at::kFloat)};
+      case Wants::last_logits:
+        return {.result = head()
+                              .logits(last_rows(hidden_sbh, pass.microbatch))
+                              .reshape({-1, config_.vocab_size})};
+      case Wants::logits:
+        return {.result = head().logits(hidden_sbh)};
+      case Wants::hidden:
+        return {.result = hidden_sbh.transpose(0, 1).to(at::kFloat)};
+    }
+    throw InternalError("a pass wants nothing");
+  }
+
+  at::Tensor hidden(const ModelChunk& chunk, const Pass& pass, const Activations& in,
+                    ForwardContext& context) {
+    const at::Tensor tokens = pass.microbatch.at("tokens").to(rank_.device),
+                     positions = position_ids(pass).to(rank_.device);
     if (rotary_) {
       std::tie(context.rotary_cos, context.rotary_sin) = tables(positions.t().reshape({-1}));
     }
     context.hooks = unit_hooks_;
-    place_rows(tokens.size(1), context);
     MEGATRON_CHECK(in.size() == (chunk.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
                    " activations instead of ", int(chunk.receives_hidden));
     at::Tensor hidden_sbh = chunk.receives_hidden ? in.front() : at::Tensor();
@@ -194,35 +167,6 @@ class GptModel : public LanguageModel {
                        context.sample_ordinals, context.row_positions.each,
                        context.row_positions.sequences, context.row_positions.ordinals,
                        context.row_positions.padding}};
-  }
-
-  /// Sets the place of this rank's hidden rows among the `rows` rows of the microbatch.
-  void place_rows(std::int64_t rows, ForwardContext& context) const {
-    context.row_positions = {.first = context.q_start};
-    RowsInSequences places;
-    if (context.placement != nullptr) {
-      const auto& runs = context.placement->runs_of[static_cast<std::size_t>(context.cp->rank)];
-      places = rows_in_sequences(runs, *context.placement);
-      context.row_positions.each = places.positions.to(rank_.device);
-      if (context.placement->is_packed() && context.training) {
-        context.row_positions.sequences = places.sequences.to(rank_.device);
-        context.row_positions.ordinals =
-            context.sample_ordinals.index_select(0, context.row_positions.sequences);
-      }
-    }
-    if (!context.lengths.empty()) {
-      const bool is_packed = context.placement != nullptr && context.placement->is_packed();
-      at::Tensor lengths = at::tensor(context.lengths, at::kLong);
-      if (is_packed) lengths = lengths.index_select(0, places.sequences).unsqueeze(1);
-      if (!places.positions.defined()) places.positions = at::arange(rows, at::kLong);
-      context.row_positions.padding = (places.positions.unsqueeze(1) >= lengths).to(rank_.device);
-    }
-    if (!context.sequence_parallel) return;
-    MEGATRON_CHECK(rows % rank_.tp.size == 0, "a sequence of ", rows,
-                   " cannot be split over tp=", rank_.tp.size);
-    const std::int64_t own = rows / rank_.tp.size;
-    context.first_row = rank_.tp.rank * own;
-    context.row_positions = context.row_positions.slice(context.first_row, own);
   }
 
   /// On a rank with the whole model, backward follows forward immediately.
@@ -250,10 +194,10 @@ class GptModel : public LanguageModel {
 
   /// Returns the shape of the hidden rows between layers; with sequence parallelism, of this rank's
   /// slice.
-  ActivationSpec hidden_spec(const Microbatch& microbatch) const {
-    const at::Tensor& tokens = microbatch.at("tokens");
+  ActivationSpec hidden_spec(const Pass& pass) const {
+    const at::Tensor& tokens = pass.microbatch.at("tokens");
     return {"hidden",
-            {tokens.size(1) / (rank_.sequence_parallel ? rank_.tp.size : 1), tokens.size(0),
+            {tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1), tokens.size(0),
              config_.hidden_size},
             config_.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
   }
@@ -273,8 +217,8 @@ class GptModel : public LanguageModel {
 
 }  // namespace
 
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              const MakeModelOptions& options) {
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      const MakeModelOptions& options) {
   MEGATRON_CHECK(config.num_layers > 0 && config.hidden_size > 0 && config.vocab_size > 0 &&
                      config.kv_channels > 0 && config.ffn_hidden_size > 0,
                  "the config is not resolved: ", config.num_layers, " layers, hidden size ",
@@ -285,8 +229,8 @@ std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, c
   return std::make_unique<GptModel>(config, rank, options, std::move(part));
 }
 
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              std::int64_t vocab_pad_multiple) {
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      std::int64_t vocab_pad_multiple) {
   return make_gpt_model(config, rank, MakeModelOptions{.vocab_pad_multiple = vocab_pad_multiple});
 }
 

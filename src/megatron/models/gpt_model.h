@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 
@@ -17,9 +17,9 @@ struct TransformerConfig;
 /// valid. Bind the parameters, which Module::visit reaches, to a ParamStore before use. When
 /// embedding and tied output layer are on different ranks, both ranks declare the word embeddings
 /// (StageSharing).
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              const MakeModelOptions& options);
-std::unique_ptr<LanguageModel> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                              std::int64_t vocab_pad_multiple = 128);
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      const MakeModelOptions& options);
+std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
+                                      std::int64_t vocab_pad_multiple = 128);
 
 }  // namespace megatron

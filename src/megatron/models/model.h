@@ -1,5 +1,5 @@
-// The interface of a model as training and evaluation use it: pipeline stages, the activations
-// between them, and the loss.
+// The interface of a model: pipeline stages, the activations between them, and what a pass wants of
+// the last one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/models/pass.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/unit_hooks.h"
@@ -34,20 +35,23 @@ class Model : public Module {
   virtual std::vector<MoeLayer*> moe_layers() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
-                                                  const Microbatch& /*microbatch*/) const {
+                                                  const Pass& /*pass*/) const {
     return {};
   }
   /// Returns the specs of the activations that a chunk sends; empty on the last stage.
   virtual std::vector<ActivationSpec> output_specs(std::int64_t /*chunk*/,
-                                                   const Microbatch& /*microbatch*/) const {
+                                                   const Pass& /*pass*/) const {
     return {};
   }
-  /// Runs one stage on a microbatch. `in` must match input_specs(). `training` turns dropout on.
-  /// Collective over the model's tensor-parallel axis.
-  virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
-                                    const Activations& in, bool training) = 0;
+  /// Runs one stage of a pass. `in` must match input_specs(). Collective over the model's
+  /// tensor-parallel axis.
+  virtual StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
+                                    const Activations& in) = 0;
   /// Returns the loss of one microbatch. The rank must hold the whole model.
   StepOutput forward_step(const Microbatch& microbatch, bool training);
+  /// Returns what a pass wants other than the loss, without gradients, and advances its caches. The
+  /// rank must hold the whole model; otherwise see pipeline/model_runner.h.
+  at::Tensor infer(const Pass& pass);
 
  protected:
   friend class UnitHooksScope;
