@@ -61,7 +61,7 @@ struct TypedRun {
   }
 
   Settings settings;
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> store;
   std::unique_ptr<Optimizer> optimizer;
 };

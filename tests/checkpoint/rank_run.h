@@ -133,7 +133,7 @@ struct RankRun {
   Rank place;
   PipelineLayout stages;
   Settings settings;
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> store;
   std::unique_ptr<Optimizer> optimizer;
 };

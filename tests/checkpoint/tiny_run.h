@@ -28,7 +28,7 @@ struct TinyRun {
   std::vector<at::Tensor> tensors() const;
 
   Settings settings;
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> store;
   std::unique_ptr<Optimizer> optimizer;
 };

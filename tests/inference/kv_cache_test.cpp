@@ -2,8 +2,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
+
+#include <array>
+#include <span>
 
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
@@ -12,8 +16,10 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
+#include "megatron/ops/gemm_backend.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/inference_passes.h"
 
 namespace megatron {
 namespace {
@@ -80,7 +86,7 @@ struct BoundModel {
         weights(declared_parameters(*model), {.dtype = dtype, .with_gradients = false}) {
     weights.initialize(/*seed=*/7);
   }
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   ParamStore weights;
 };
 
@@ -96,14 +102,13 @@ at::Tensor sample_tokens() {
 }
 
 /// Returns the logits of all tokens, fed in chunks that end at `ends`.
-at::Tensor logits_in_pieces(LanguageModel& model, const at::Tensor& tokens,
+at::Tensor logits_in_pieces(Model& model, const at::Tensor& tokens,
                             const std::vector<std::int64_t>& ends) {
-  KvCache states;
+  const OwnedCaches caches;
   std::vector<at::Tensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t end : ends) {
-    pieces.push_back(
-        model.logits(tokens.slice(1, start, end), start, &states, /*last_token_only=*/false));
+    pieces.push_back(model_logits(model, tokens.slice(1, start, end), &caches));
     start = end;
   }
   return at::cat(pieces, 1);
@@ -124,7 +129,7 @@ TEST_P(KvCacheTest, DecodingEqualsAFullPass) {
         std::pair(c10::kDouble, 2e-7)}) {  // logits are rounded to float32
     BoundModel bound(GetParam().config, dtype);
     const at::Tensor tokens = sample_tokens();
-    const at::Tensor full = bound.model->logits(tokens, 0, nullptr, false);
+    const at::Tensor full = model_logits(*bound.model, tokens);
     ASSERT_EQ(full.sizes(), at::IntArrayRef({1, kLength, kVocabSize}));
     EXPECT_LE(largest_difference(logits_in_pieces(*bound.model, tokens, one_by_one), full),
               tolerance);
@@ -134,10 +139,42 @@ TEST_P(KvCacheTest, DecodingEqualsAFullPass) {
   }
 }
 
+// Our GEMM and our attention sum a row in an order that its batch does not change.
+TEST_P(KvCacheTest, SequencesOfABatchHaveTheLogitsOfEachAlone) {
+  const std::vector<std::int64_t> ids = sample_ids();
+  for (const auto dtype : {c10::kFloat, c10::kBFloat16, c10::kDouble}) {
+    BoundModel bound(GetParam().config, dtype);
+    const OwnedCaches together(3);
+    std::vector<OwnedCaches> alone(3);
+    for (const std::array<std::size_t, 3>& lengths :
+         {std::array<std::size_t, 3>{7, 1, 4}, {1, 1, 1}, {1, 5, 2}, {1, 1, 1}}) {
+      std::vector<std::span<const std::int64_t>> parts;
+      std::vector<at::Tensor> expected;
+      for (std::size_t i = 0; i < 3; ++i) {
+        const auto seen = static_cast<std::size_t>(together.sequences[i].length);
+        parts.push_back(std::span(ids).subspan(3 * i + seen, lengths[i]));
+        expected.push_back(bound.model->infer({.microbatch = microbatch_of({parts[i]}),
+                                               .wants = Wants::last_logits,
+                                               .caches = &alone[i].caches}));
+      }
+      const at::Tensor logits = bound.model->infer({.microbatch = microbatch_of(parts),
+                                                    .wants = Wants::last_logits,
+                                                    .caches = &together.caches});
+      if (uses_own_gemm(dtype)) {
+        EXPECT_TRUE(at::equal(logits, at::cat(expected))) << dtype;
+      } else {
+        EXPECT_LE(largest_difference(logits, at::cat(expected)),
+                  dtype == c10::kBFloat16 ? 2e-2 : 1e-5)
+            << dtype;
+      }
+    }
+  }
+}
+
 TEST_P(KvCacheTest, LastOnlyIsTheLastRow) {
   BoundModel bound(GetParam().config);
-  const at::Tensor full = bound.model->logits(sample_tokens(), 0, nullptr, false),
-                   last = bound.model->logits(sample_tokens(), 0, nullptr, true);
+  const at::Tensor full = model_logits(*bound.model, sample_tokens()),
+                   last = model_logits(*bound.model, sample_tokens(), nullptr, Wants::last_logits);
   EXPECT_LE(largest_difference(last, full.slice(1, kLength - 1)), 1e-5);
 }
 
@@ -150,7 +187,10 @@ TEST_P(KvCacheTest, GreedyTextIsWhatFullPassesChoose) {
   std::vector<std::int64_t> ids = prompt;
   for (const std::int64_t id : generation.ids) {
     const at::Tensor tokens = at::tensor(ids, c10::kLong).unsqueeze(0);
-    EXPECT_EQ(bound.model->logits(tokens, 0, nullptr, true).argmax().item<std::int64_t>(), id)
+    EXPECT_EQ(model_logits(*bound.model, tokens, nullptr, Wants::last_logits)
+                  .argmax()
+                  .item<std::int64_t>(),
+              id)
         << "at position " << ids.size();
     ids.push_back(id);
   }
@@ -162,7 +202,7 @@ TEST_P(KvCacheTest, ScoreIsTheLogSoftmaxOfAFullPass) {
   const std::vector<std::int64_t> ids = sample_ids();
   const Score score = score_tokens(*bound.model, ids, "ids");
   const at::Tensor logprobs =
-      bound.model->logits(sample_tokens(), 0, nullptr, false).to(c10::kDouble).log_softmax(-1);
+      model_logits(*bound.model, sample_tokens()).to(c10::kDouble).log_softmax(-1);
   ASSERT_EQ(score.logprobs.size(), ids.size() - 1);
   for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
     EXPECT_NEAR(score.logprobs[i],

@@ -51,7 +51,7 @@ class LoadModel : public testing::Test {
   const TemporaryFolder temporary_;
   const fs::path root_ = temporary_.path();
   Settings settings_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<ParamStore> weights_;
 };
 
@@ -59,7 +59,7 @@ TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
   save();
   const LoadedModel loaded = load_model(root_, std::nullopt);
   const std::vector<std::int64_t> ids = {1, 2, 299, 4};
-  EXPECT_EQ(score_tokens(loaded.model(), ids, "ids").logprobs,
+  EXPECT_EQ(score_tokens(loaded.runner, ids, "ids").logprobs,
             score_tokens(*model_, ids, "ids").logprobs);
 }
 

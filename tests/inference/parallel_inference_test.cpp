@@ -83,6 +83,7 @@ ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t ch
 
 struct InferenceResult {
   std::vector<std::int64_t> greedy, drawn;
+  std::vector<std::vector<std::int64_t>> batch;  ///< greedy, of the same prompt and a longer one
   std::vector<double> logprobs;
 };
 
@@ -101,13 +102,18 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
         InferenceResult& here = all[static_cast<std::size_t>(rank.index)];
         const std::vector<std::int64_t> prompt{3, 1, 4, 1, 5};
         here.greedy =
-            Generator(loaded.model(), {.sampling = {.temperature = 0}, .max_new_tokens = 12})
+            Generator(loaded.runner, {.sampling = {.temperature = 0}, .max_new_tokens = 12})
                 .generate(prompt, 0)
                 .ids;
-        here.drawn = Generator(loaded.model(), {.sampling = {.top_k = 20}, .max_new_tokens = 12})
+        here.drawn = Generator(loaded.runner, {.sampling = {.top_k = 20}, .max_new_tokens = 12})
                          .generate(prompt, 2)
                          .ids;
-        here.logprobs = score_tokens(loaded.model(), here.drawn, "ids").logprobs;
+        const std::vector<std::int64_t> longer{9, 2, 6, 5, 3, 5, 8};
+        for (const Generation& generation :
+             Generator(loaded.runner, {.sampling = {.temperature = 0}, .max_new_tokens = 12})
+                 .generate(std::vector<Prompt>{{prompt, 0}, {longer, 1}}))
+          here.batch.push_back(generation.ids);
+        here.logprobs = score_tokens(loaded.runner, here.drawn, "ids").logprobs;
       },
       {.timeout = std::chrono::milliseconds(20'000)});
   return all;
@@ -125,6 +131,8 @@ TEST_F(ParallelInference, SayWhatOneRankSays) {
         for (const InferenceResult& here : results_by_rank(root_ / folder, parallel)) {
           EXPECT_EQ(here.greedy, one.greedy) << folder;
           EXPECT_EQ(here.drawn, one.drawn) << folder;
+          EXPECT_EQ(here.batch, one.batch) << folder;
+          EXPECT_EQ(here.batch[0], here.greedy) << folder;
           ASSERT_EQ(here.logprobs.size(), one.logprobs.size()) << folder;
           const bool is_split = parallel.tensor_model_parallel_size > 1;
           for (std::size_t i = 0; i < one.logprobs.size(); ++i)
@@ -164,6 +172,8 @@ TEST_F(ParallelInference, ExpertsSayWhatOneRankSays) {
       for (const InferenceResult& here : results_by_rank(root_ / "ours", parallel)) {
         EXPECT_EQ(here.greedy, one.greedy);
         EXPECT_EQ(here.drawn, one.drawn);
+        EXPECT_EQ(here.batch, one.batch);
+        EXPECT_EQ(here.batch[0], here.greedy);
         ASSERT_EQ(here.logprobs.size(), one.logprobs.size());
         for (std::size_t i = 0; i < one.logprobs.size(); ++i)
           EXPECT_NEAR(here.logprobs[i], one.logprobs[i], 1e-4);

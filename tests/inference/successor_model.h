@@ -10,36 +10,44 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 
 /// Predicts (last token + 1) mod vocabulary with logit `sharpness`, every other token with 0.
-class SuccessorModel : public LanguageModel {
+class SuccessorModel : public Model {
  public:
   explicit SuccessorModel(std::int64_t vocab_size, float sharpness = 20)
-      : LanguageModel(nullptr, ""), sharpness_(sharpness) {
+      : Model(nullptr, ""), sharpness_(sharpness) {
     config_.vocab_size = vocab_size;
     config_.position_embedding_type = PositionEmbedding::none;
   }
   TransformerConfig& mutable_config() { return config_; }
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch&, const Activations&, bool) override {
-    throw std::logic_error("SuccessorModel does not train");
-  }
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache*,
-                    bool last_token_only) override {
-    calls.push_back({start, tokens.size(1)});
-    const at::Tensor last = last_token_only ? tokens.slice(1, tokens.size(1) - 1) : tokens;
-    return at::one_hot(last.add(1).remainder(config_.vocab_size), config_.vocab_size)
-        .to(c10::kFloat)
-        .mul(sharpness_);
+  /// Returns logits, of all rows or of the last of each sequence.
+  StageOutput forward_chunk(std::int64_t, const Pass& pass, const Activations&) override {
+    const at::Tensor positions = position_ids(pass).view({-1});
+    for (std::int64_t i = 0, end = 0; i < positions.numel(); i = end) {
+      end = i + 1;
+      const auto at = [&](std::int64_t row) { return positions[row].item<std::int64_t>(); };
+      while (end < positions.numel() && at(end) == at(end - 1) + 1) ++end;
+      calls.push_back({at(i), end - i});
+    }
+    at::Tensor rows = predictions(pass).t();
+    if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass.microbatch);
+    return {.result = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat).mul(sharpness_)};
   }
   struct Call {
     std::int64_t start, length;
     bool operator==(const Call&) const = default;
   };
-  std::vector<Call> calls;
+  std::vector<Call> calls;  ///< one for each sequence of a pass
+
+ protected:
+  /// Returns the most likely next token of every token: int64 [b, s].
+  virtual at::Tensor predictions(const Pass& pass) {
+    return pass.microbatch.at("tokens").add(1).remainder(config_.vocab_size);
+  }
 
  private:
   TransformerConfig config_;
@@ -51,23 +59,23 @@ class SuccessorModel : public LanguageModel {
 class RunningSumModel : public SuccessorModel {
  public:
   using SuccessorModel::SuccessorModel;
-  at::Tensor logits(const at::Tensor& tokens, std::int64_t start, KvCache* kv_cache,
-                    bool last_token_only) override {
-    at::Tensor sums = tokens.cumsum(1);
-    if (kv_cache != nullptr) {
-      if (kv_cache->layers.empty()) kv_cache->layers.push_back(std::make_unique<Sum>());
-      Sum& before = dynamic_cast<Sum&>(*kv_cache->layers[0]);
-      if (before.num_tokens != start) throw std::logic_error("a cache of other tokens");
+
+ protected:
+  at::Tensor predictions(const Pass& pass) override {
+    at::Tensor sums = pass.microbatch.at("tokens").cumsum(1);
+    if (pass.caches != nullptr) {
+      SequenceCache& cache = *pass.caches->front();
+      Sum& before = cache.of_layer<Sum>(0);
+      if (before.num_tokens != cache.length) throw std::logic_error("a cache of other tokens");
       sums = sums.add(before.value);
-      before = Sum(sums[0][-1].item<std::int64_t>(), start + tokens.size(1));
+      before.value = sums[0][-1].item<std::int64_t>();
+      before.num_tokens += sums.size(1);
     }
-    return SuccessorModel::logits(sums.sub(1), start, kv_cache, last_token_only);
+    return sums.remainder(config().vocab_size);
   }
 
  private:
   struct Sum : LayerCache {
-    Sum() = default;
-    Sum(std::int64_t value, std::int64_t num_tokens) : value(value), num_tokens(num_tokens) {}
     std::int64_t value = 0, num_tokens = 0;
   };
 };

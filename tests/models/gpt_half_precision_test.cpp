@@ -15,6 +15,7 @@
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -39,7 +40,7 @@ TransformerConfig llama() {
 }
 
 struct Trained {
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> store;
 };
 
@@ -126,13 +127,13 @@ TEST_P(GptHalfPrecision, StatesGiveTheLogitsOfTheFullPass) {
   const TransformerConfig config = llama();
   const Trained trained = model_of(config, type());
   const at::Tensor tokens = (at::arange(16) * 5 % 61).view({2, 8});
-  const at::Tensor full = trained.model->logits(tokens, 0, nullptr, false);
+  const at::Tensor full = model_logits(*trained.model, tokens);
   EXPECT_EQ(full.scalar_type(), at::kFloat);
-  KvCache states;
-  std::vector<at::Tensor> parts = {
-      trained.model->logits(tokens.narrow(1, 0, 5), 0, &states, false)};
+  const OwnedCaches caches(2);
+  std::vector<at::Tensor> parts = {model_logits(*trained.model, tokens.narrow(1, 0, 5), &caches)};
   for (std::int64_t i = 5; i < 8; ++i)
-    parts.push_back(trained.model->logits(tokens.narrow(1, i, 1), i, &states, true));
+    parts.push_back(
+        model_logits(*trained.model, tokens.narrow(1, i, 1), &caches, Wants::last_logits));
   EXPECT_LT((at::cat(parts, 1) - full).norm().item<double>(),
             8 * unit_roundoff() * full.norm().item<double>());
 }

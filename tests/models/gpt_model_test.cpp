@@ -17,6 +17,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -123,6 +124,26 @@ TEST(GptModel, LossAtInitialisationIsThatOfAUniformGuess) {
   EXPECT_NEAR(output.root.item<double>() / output.count.item<double>(), std::log(13.0), 1e-3);
 }
 
+TEST(GptModel, PassesGiveWhatTheyWant) {
+  const TransformerConfig config = tiny_gpt();
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
+  store.initialize(1);
+  const Microbatch batch = batch_of(2, 6, config.vocab_size);
+  const auto result = [&](Wants wants) {
+    return model->infer({.microbatch = batch, .wants = wants}).to(at::kDouble);
+  };
+  const at::Tensor logits = result(Wants::logits),
+                   words = store.find("embedding.word_embeddings.weight")
+                               ->value()
+                               .narrow(0, 0, config.vocab_size);
+  EXPECT_LT((result(Wants::hidden).matmul(words.t()) - logits).abs().max().item<double>(), 1e-6);
+  EXPECT_LT((result(Wants::last_logits) - logits.select(1, 5)).abs().max().item<double>(), 1e-6);
+  const at::Tensor expected =
+      -logits.log_softmax(-1).gather(-1, batch.at("labels").unsqueeze(-1)).squeeze(-1);
+  EXPECT_LT((result(Wants::token_losses) - expected).abs().max().item<double>(), 1e-5);
+}
+
 TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
   TransformerConfig config = tiny_gpt();
   make_llama(config);
@@ -130,12 +151,12 @@ TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {
   ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
   store.initialize(1);
   const at::Tensor tokens = (at::arange(16) * 5 % 13).view({2, 8});
-  const at::Tensor full = model->logits(tokens, 0, nullptr, false);
-  KvCache states;
-  std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
-  parts.push_back(model->logits(tokens.narrow(1, 3, 2), 3, &states, false));
+  const at::Tensor full = model_logits(*model, tokens);
+  const OwnedCaches caches(2);
+  std::vector<at::Tensor> parts = {model_logits(*model, tokens.narrow(1, 0, 3), &caches)};
+  parts.push_back(model_logits(*model, tokens.narrow(1, 3, 2), &caches));
   for (std::int64_t i = 5; i < 8; ++i)
-    parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
+    parts.push_back(model_logits(*model, tokens.narrow(1, i, 1), &caches, Wants::last_logits));
   EXPECT_LT((at::cat(parts, 1) - full).abs().max().item<double>(), 1e-6);
 }
 

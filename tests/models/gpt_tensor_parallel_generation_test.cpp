@@ -10,6 +10,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/gradient_check.h"
+#include "support/inference_passes.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"
 
@@ -35,13 +36,13 @@ std::vector<at::Tensor> logits_of(const TransformerConfig& config, const TensorL
     store.initialize(1);
     at::Tensor& logits = result[static_cast<std::size_t>(rank.index)];
     if (!in_pieces) {
-      logits = model->logits(tokens, 0, nullptr, false);
+      logits = model_logits(*model, tokens);
       return;
     }
-    KvCache states;
-    std::vector<at::Tensor> parts = {model->logits(tokens.narrow(1, 0, 3), 0, &states, false)};
+    const OwnedCaches caches(2);
+    std::vector<at::Tensor> parts = {model_logits(*model, tokens.narrow(1, 0, 3), &caches)};
     for (std::int64_t i = 3; i < 7; ++i)
-      parts.push_back(model->logits(tokens.narrow(1, i, 1), i, &states, true));
+      parts.push_back(model_logits(*model, tokens.narrow(1, i, 1), &caches, Wants::last_logits));
     logits = at::cat(parts, 1);
   });
   return result;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_threads.h"
@@ -74,10 +74,10 @@ inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldAct
 }
 
 /// The chunks of one rank.
-class SleepingModel : public LanguageModel {
+class SleepingModel : public Model {
  public:
   SleepingModel(const Schedule& schedule, const CostModel& costs, std::int64_t rank)
-      : LanguageModel(nullptr, ""), schedule_(schedule), rank_(rank) {
+      : Model(nullptr, ""), schedule_(schedule), rank_(rank) {
     for (std::int64_t chunk = 0; chunk < schedule.num_chunks; ++chunk) {
       costs_.push_back(costs.stages[static_cast<std::size_t>(schedule.stage_of(rank, chunk))]);
       weights_.push_back(
@@ -88,21 +88,19 @@ class SleepingModel : public LanguageModel {
   }
   const TransformerConfig& config() const override { return config_; }
   std::int64_t num_chunks() const override { return schedule_.num_chunks; }
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch&) const override {
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass&) const override {
     return spec(stage(chunk) > 0);
   }
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch&) const override {
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass&) const override {
     return spec(!is_last(chunk));
   }
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch&, const Activations& in,
-                            bool) override {
+  StageOutput forward_chunk(std::int64_t chunk, const Pass&, const Activations& in) override {
     const auto at = static_cast<std::size_t>(chunk);
     const at::Tensor x = in.empty() ? at::ones({2}).set_requires_grad(true) : in[0];
     const at::Tensor y = sleeping_stage(x, weights_[at], &held_, costs_[at]);
     if (!is_last(chunk)) return {.activations = {y}, .loss = {}};
     return {.activations = {}, .loss = StepOutput::of(kLanguageModelLoss, y.sum(), at::ones({}))};
   }
-  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
   const HeldActivations& held() const { return held_; }
 
  private:

@@ -84,7 +84,7 @@ TEST_F(DeviceParity, NormsAndRotationsAgree) {
 
 /// Returns a model with its gradients after one microbatch.
 struct Trained {
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<ParamStore> weights;
   double loss = 0;
 };

@@ -8,16 +8,16 @@
 
 namespace megatron::testing_models {
 
-FakeModel::FakeModel(std::int64_t vocabulary) : LanguageModel(nullptr, "") {
+FakeModel::FakeModel(std::int64_t vocabulary) : Model(nullptr, "") {
   config_.vocab_size = vocabulary;
   weight_ = &declare(
       "decoder.weight",
       {.sharding = Sharding::replicated({vocabulary}), .init = Init::zeros(), .tags = {}}, Axis{});
 }
 
-StageOutput FakeModel::forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&,
-                                     bool training) {
-  if (training) seen_ordinals.push_back(microbatch.sample_ordinals);
+StageOutput FakeModel::forward_chunk(std::int64_t, const Pass& pass, const Activations&) {
+  const Microbatch& microbatch = pass.microbatch;
+  if (pass.training) seen_ordinals.push_back(microbatch.sample_ordinals);
   const at::Tensor mask = microbatch.at("loss_mask");
   const at::Tensor error =
       tracked(*weight_).index({microbatch.at("tokens")}) - microbatch.at("labels");

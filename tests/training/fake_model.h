@@ -9,18 +9,16 @@
 #include <vector>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/training/loop/trainer.h"
 
 namespace megatron::testing_models {
 
-class FakeModel : public LanguageModel {
+class FakeModel : public Model {
  public:
   explicit FakeModel(std::int64_t vocabulary);
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&,
-                            bool training) override;
-  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
+  StageOutput forward_chunk(std::int64_t, const Pass& pass, const Activations&) override;
 
   std::vector<at::Tensor> seen_ordinals;
 

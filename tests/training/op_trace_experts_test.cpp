@@ -82,7 +82,7 @@ struct TinyRun {
     }
   }
 
-  std::unique_ptr<LanguageModel> model;
+  std::unique_ptr<Model> model;
   ParamStore weights;
   std::string text;
 };

@@ -72,7 +72,7 @@ class OpTraceTest : public testing::Test {
     return *found.first_bad;
   }
 
-  std::unique_ptr<LanguageModel> model_ = make_gpt_model(two_layers(), Rank{});
+  std::unique_ptr<Model> model_ = make_gpt_model(two_layers(), Rank{});
   ParamStore weights_{declared_parameters(*model_), {}};
   std::string text_;
 };
@@ -192,16 +192,16 @@ struct SpoilGradient : torch::autograd::Function<SpoilGradient> {
 };
 
 /// Two ops with a weight between them; the second one corrupts its gradient in backward only.
-class BackwardModel : public LanguageModel {
+class BackwardModel : public Model {
  public:
-  BackwardModel() : LanguageModel(nullptr, "") {
+  BackwardModel() : Model(nullptr, "") {
     weight_ = &declare("first.weight",
                        {.sharding = Sharding::replicated({10}), .init = Init::ones(), .tags = {}},
                        Axis{});
   }
   const TransformerConfig& config() const override { return config_; }
-  StageOutput forward_chunk(std::int64_t, const Microbatch& microbatch, const Activations&,
-                            bool) override {
+  StageOutput forward_chunk(std::int64_t, const Pass& pass, const Activations&) override {
+    const Microbatch& microbatch = pass.microbatch;
     const at::Tensor first = tracked(*weight_).index({microbatch.at("tokens").t()}).unsqueeze(2);
     notify_op(unit_hooks_, *this, "first", first);
     const at::Tensor second = SpoilGradient::apply(first * 2.0);
@@ -212,7 +212,6 @@ class BackwardModel : public LanguageModel {
             .loss = StepOutput::of(kLanguageModelLoss, loss, microbatch.at("loss_mask").sum(),
                                    second.detach().squeeze(2).t())};
   }
-  at::Tensor logits(const at::Tensor&, std::int64_t, KvCache*, bool) override { return {}; }
 
  private:
   TransformerConfig config_;

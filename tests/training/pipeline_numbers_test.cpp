@@ -180,18 +180,15 @@ class AnnouncementProbe : public Model {
  public:
   explicit AnnouncementProbe(Model& model) : Model(nullptr, ""), model_(model) {}
   const TransformerConfig& config() const override { return model_.config(); }
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk,
-                                          const Microbatch& microbatch) const override {
-    return model_.input_specs(chunk, microbatch);
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
+    return model_.input_specs(chunk, pass);
   }
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk,
-                                           const Microbatch& microbatch) const override {
-    return model_.output_specs(chunk, microbatch);
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
+    return model_.output_specs(chunk, pass);
   }
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in,
-                            bool training) override {
-    num_announced += microbatch.has("loss_gradient") ? 1 : 0;
-    return model_.forward_chunk(chunk, microbatch, in, training);
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
+    num_announced += pass.microbatch.has("loss_gradient") ? 1 : 0;
+    return model_.forward_chunk(chunk, pass, in);
   }
 
   int num_announced = 0;

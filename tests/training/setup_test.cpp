@@ -46,8 +46,8 @@ TEST(SetUp, LeavesTheAllocatorsOfTheProcess) {
 
 int num_built_models = 0;
 
-std::unique_ptr<LanguageModel> make_counted(const TransformerConfig& config, const Rank& rank,
-                                            const MakeModelOptions& options) {
+std::unique_ptr<Model> make_counted(const TransformerConfig& config, const Rank& rank,
+                                    const MakeModelOptions& options) {
   ++num_built_models;
   return make_gpt_model(config, rank, options);
 }

@@ -188,7 +188,7 @@ class UpcycledReader : public WeightReader {
   std::unique_ptr<WeightReader> dense_;
   TransformerConfig config_;
   UpcycleRequest request_;
-  std::unique_ptr<LanguageModel> model_;
+  std::unique_ptr<Model> model_;
   std::map<std::string, const Parameter*> parameters_;
   std::vector<WeightInfo> weights_;
   std::string last_name_;

@@ -12,7 +12,7 @@
 namespace megatron {
 namespace {
 
-std::vector<std::string> non_finite_parameter_names(LanguageModel& model) {
+std::vector<std::string> non_finite_parameter_names(Model& model) {
   std::vector<std::string> names;
   model.visit([&](Module& module) {
     for (const auto& parameter : module.parameters())
@@ -24,8 +24,7 @@ std::vector<std::string> non_finite_parameter_names(LanguageModel& model) {
 
 }  // namespace
 
-void throw_non_finite_logits(LanguageModel& model, const std::string& place,
-                             const std::string& got) {
+void throw_non_finite_logits(Model& model, const std::string& place, const std::string& got) {
   const std::vector<std::string> names = non_finite_parameter_names(model);
   const std::string weights =
       names.empty() ? "" : "; weights that are not finite:" + name_lines(names);
@@ -34,7 +33,7 @@ void throw_non_finite_logits(LanguageModel& model, const std::string& place,
                    "(`megatron checkpoint verify` checks it)"});
 }
 
-void check_logits(LanguageModel& model, std::span<const float> logits, const std::string& place) {
+void check_logits(Model& model, std::span<const float> logits, const std::string& place) {
   const auto wrong = std::find_if(logits.begin(), logits.end(), [](float x) {
     return std::isnan(x) || x == std::numeric_limits<float>::infinity();
   });

@@ -1,7 +1,8 @@
-// Generates text token by token: prefill runs the prompt through the model and fills the KV cache,
-// then each decode step feeds one token.
+// Generates text token by token: prefill runs the prompts through the model and fills the caches,
+// then each decode step feeds one token of every sequence.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -9,7 +10,7 @@
 #include <vector>
 
 #include "megatron/inference/sampling.h"
-#include "megatron/models/language_model.h"
+#include "megatron/pipeline/model_runner.h"
 
 namespace megatron {
 
@@ -32,19 +33,34 @@ struct GeneratorOptions {
   std::vector<std::int64_t> stop_token_ids = {};  ///< tokens that end the generation
 };
 
+struct Prompt {
+  std::span<const std::int64_t> ids;  ///< at least one
+  std::uint64_t index = 0;            ///< selects the random numbers (SamplingSite::prompt)
+};
+
 class Generator {
  public:
   /// `model` must have its weights bound and must outlive the generator. UserError when an option
   /// is out of range.
-  Generator(LanguageModel& model, GeneratorOptions options);
+  Generator(const ModelRunner& model, GeneratorOptions options);
 
-  /// Generates a continuation of `prompt` (at least one id). `prompt_index` selects the random
-  /// numbers (SamplingSite::prompt). `on_token` is called with each new token.
+  /// Generates a continuation of each prompt, all in the same passes. With our GEMM
+  /// (ops/gemm_backend.h) a continuation has the bits that it has alone, unless experts have a
+  /// capacity, which the tokens of a pass share. `on_token` is called with each new token and the
+  /// place of its prompt. Collective over the ranks of the model.
+  std::vector<Generation> generate(
+      std::span<const Prompt> prompts,
+      const std::function<void(std::size_t place, std::int64_t id)>& on_token = nullptr) const;
+  /// Generates a continuation of one prompt.
   Generation generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
-                      const std::function<void(std::int64_t id)>& on_token = nullptr);
+                      const std::function<void(std::int64_t id)>& on_token = nullptr) const;
 
  private:
-  LanguageModel& model_;
+  /// Draws the token at a position of a prompt's text.
+  std::int64_t next_token(std::span<const float> logits, std::uint64_t prompt_index,
+                          std::int64_t position) const;
+
+  ModelRunner model_;
   GeneratorOptions options_;
 };
 

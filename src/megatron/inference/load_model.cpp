@@ -11,7 +11,6 @@
 #include "megatron/config/validate_settings.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/pipeline/pipelined_logits.h"
 
 namespace megatron {
 namespace {
@@ -53,23 +52,18 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   const PipelineLayout layout = layout_of(source->model, options.parallel);
   const c10::ScalarType type = options.type.value_or(default_compute_dtype(source->weight_type));
   const Rank& rank = options.rank;
-  LoadedModel loaded{.source = std::move(*source),
-                     .stages = nullptr,
-                     .weights = nullptr,
-                     .pipelined_logits = nullptr};
-  loaded.stages = family_of_model_type(loaded.source.model_type)
-                      .make(loaded.source.model, rank, {.dtype = type, .layout = &layout});
-  loaded.weights = std::make_unique<ParamStore>(
-      declared_parameters(*loaded.stages),
+  auto stages = family_of_model_type(source->model_type)
+                    .make(source->model, rank, {.dtype = type, .layout = &layout});
+  auto weights = std::make_unique<ParamStore>(
+      declared_parameters(*stages),
       ParamStore::Options{.device = rank.device,
                           .dtype = type,
                           .with_gradients = false,
                           .model = rank.model,
                           .experts = ReplicaGroups{.model = rank.expert_model}});
-  load_weights(loaded.source, *loaded.weights);
-  if (rank.pp.size > 1)
-    loaded.pipelined_logits = std::make_unique<PipelinedLogits>(*loaded.stages, layout, rank);
-  return loaded;
+  load_weights(*source, *weights);
+  const ModelRunner runner(*stages, *weights, layout, rank.pp);
+  return {*std::move(source), std::move(stages), std::move(weights), runner};
 }
 
 }  // namespace megatron

@@ -13,22 +13,19 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/models/language_model.h"
+#include "megatron/models/model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "megatron/pipeline/model_runner.h"
 
 namespace megatron {
 
 /// One rank's part of a model. Members are destroyed in reverse order.
 struct LoadedModel {
   CheckpointSource source;
-  std::unique_ptr<LanguageModel> stages;  ///< the pipeline stages that this rank holds
-  std::unique_ptr<ParamStore> weights;    ///< their weights, without gradients
-  /// Runs the stages of all ranks; null if this rank holds the whole model.
-  std::unique_ptr<LanguageModel> pipelined_logits;
-
-  /// Returns the whole model, wherever its stages are; its logits are the same on every rank.
-  LanguageModel& model() const { return pipelined_logits ? *pipelined_logits : *stages; }
+  std::unique_ptr<Model> stages;        ///< the pipeline stages that this rank holds
+  std::unique_ptr<ParamStore> weights;  ///< their weights, without gradients
+  ModelRunner runner;                   ///< runs the stages of all ranks
 };
 
 struct LoadModelOptions {

@@ -30,7 +30,7 @@ double log_probability(std::span<const float> logits, std::int64_t id) {
 
 }  // namespace
 
-Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
+Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
                    const std::string& source) {
   check_token_ids(ids, model.config(), source);
   const c10::InferenceMode no_gradients;
@@ -38,17 +38,19 @@ Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
   const std::int64_t vocab_size = model.config().vocab_size;
   const std::int64_t chunk_size = std::max<std::int64_t>(1, kMaxLogitElements / vocab_size);
   Score score;
-  KvCache states;
+  SequenceCache cache;
+  const Caches caches{&cache};
   for (std::int64_t start = 0; start < num_inputs; start += chunk_size) {
     const std::int64_t count = std::min(chunk_size, num_inputs - start);
-    const at::Tensor tokens =
-        token_tensor(ids.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count)));
-    const at::Tensor logits =
-        model
-            .logits(tokens, start, num_inputs > chunk_size ? &states : nullptr,
-                    /*last_token_only=*/false)
-            .to(c10::kCPU, c10::kFloat)
-            .contiguous();
+    const Microbatch tokens = microbatch_of(
+        {ids.subspan(static_cast<std::size_t>(start), static_cast<std::size_t>(count))});
+    // Log-probabilities are in double, unlike the token losses that a pass could give.
+    const at::Tensor logits = model
+                                  .infer({.microbatch = tokens,
+                                          .wants = Wants::logits,
+                                          .caches = num_inputs > chunk_size ? &caches : nullptr})
+                                  .to(c10::kCPU, c10::kFloat)
+                                  .contiguous();
     MEGATRON_CHECK(logits.numel() == count * vocab_size, "logits of ", count, " tokens have ",
                    logits.numel(), " elements");
     for (std::int64_t i = 0; i < count; ++i) {
@@ -56,9 +58,10 @@ Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
                                        static_cast<std::size_t>(vocab_size));
       const double logprob = log_probability(row, ids[static_cast<std::size_t>(start + i + 1)]);
       if (!std::isfinite(logprob)) {
-        check_logits(model, row, source + ", ids[" + std::to_string(start + i + 1) + "]");
+        check_logits(model.model(), row, source + ", ids[" + std::to_string(start + i + 1) + "]");
         throw_non_finite_logits(
-            model, source + ": the log-probability of ids[" + std::to_string(start + i + 1) + "]",
+            model.model(),
+            source + ": the log-probability of ids[" + std::to_string(start + i + 1) + "]",
             std::to_string(logprob));
       }
       score.logprobs.push_back(logprob);

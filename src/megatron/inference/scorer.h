@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/models/language_model.h"
+#include "megatron/pipeline/model_runner.h"
 
 namespace megatron {
 
@@ -18,7 +18,7 @@ struct Score {
 /// Scores one sequence of at least one id. Errors are UserErrors that name `source`. `model` must
 /// have its weights bound. Long sequences run in chunks through the KV cache, so that logits exist
 /// for a bounded number of tokens.
-Score score_tokens(LanguageModel& model, std::span<const std::int64_t> ids,
+Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
                    const std::string& source);
 
 }  // namespace megatron

@@ -1,8 +1,5 @@
 #include "megatron/inference/token_ids.h"
 
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
 #include <limits>
 
 #include "megatron/base/error.h"
@@ -50,13 +47,6 @@ std::string long_sequence_warning(const TransformerConfig& model, std::int64_t l
         "; training on with --finetune and --rotary-seq-len-interpolation-factor or "
         "--use-rope-scaling extends a model";
   return note;
-}
-
-at::Tensor token_tensor(std::span<const std::int64_t> ids) {
-  at::Tensor tokens =
-      at::empty({1, static_cast<std::int64_t>(ids.size())}, at::TensorOptions().dtype(c10::kLong));
-  std::copy(ids.begin(), ids.end(), tokens.mutable_data_ptr<std::int64_t>());
-  return tokens;
 }
 
 }  // namespace megatron

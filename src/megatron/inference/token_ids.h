@@ -1,8 +1,5 @@
-// Validates token ids against a model's vocabulary and maximum length, and converts them to a
-// tensor.
+// Validates token ids against a model's vocabulary and maximum length.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <span>
@@ -25,8 +22,5 @@ void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig&
 /// its positions are unlimited (rotary or none); "" otherwise.
 std::string long_sequence_warning(const TransformerConfig& model, std::int64_t length,
                                   const std::string& source);
-
-/// Returns a copy of the ids as an int64 tensor [1, ids.size()].
-at::Tensor token_tensor(std::span<const std::int64_t> ids);
 
 }  // namespace megatron

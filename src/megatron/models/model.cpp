@@ -1,14 +1,24 @@
 #include "megatron/models/model.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "megatron/base/error.h"
 
 namespace megatron {
 
 StepOutput Model::forward_step(const Microbatch& microbatch, bool training) {
-  StageOutput output = forward_chunk(0, microbatch, {}, training);
+  StageOutput output = forward_chunk(0, {.microbatch = microbatch, .training = training}, {});
   MEGATRON_CHECK(output.loss.has_value(),
                  "a forward step on a rank that holds a part of the model");
   return objective().apply(*std::move(output.loss), microbatch);
+}
+
+at::Tensor Model::infer(const Pass& pass) {
+  const at::NoGradGuard no_gradients;
+  at::Tensor result = forward_chunk(0, pass, {}).result;
+  MEGATRON_CHECK(result.defined(), "inference on a rank that holds a part of the model");
+  advance_caches(pass);
+  return result;
 }
 
 std::unordered_set<const Parameter*> unit_starts(Model& model) {

@@ -1,5 +1,5 @@
-// The interface of a model as training and evaluation use it: pipeline stages, the activations
-// between them, and the loss.
+// The interface of a model: pipeline stages, the activations between them, and what a pass wants of
+// the last one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/models/pass.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
@@ -35,25 +36,28 @@ class Model : public Module {
   virtual std::vector<MoeLayer*> moe_layers() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
-                                                  const Microbatch& /*microbatch*/) const {
+                                                  const Pass& /*pass*/) const {
     return {};
   }
   /// Returns the specs of the activations that a chunk sends; empty on the last stage.
   virtual std::vector<ActivationSpec> output_specs(std::int64_t /*chunk*/,
-                                                   const Microbatch& /*microbatch*/) const {
+                                                   const Pass& /*pass*/) const {
     return {};
   }
-  /// Runs one stage on a microbatch: the last one returns the loss of the heads (sum_of_heads()).
-  /// `in` must match input_specs(). `training` turns dropout on.
-  /// Collective over the model's tensor-parallel axis.
-  virtual StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch,
-                                    const Activations& in, bool training) = 0;
+  /// Runs one stage of a pass: the last one returns what it wants, such as the loss of the heads
+  /// (sum_of_heads()). `in` must match input_specs(). Collective over the model's tensor-parallel
+  /// axis.
+  virtual StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
+                                    const Activations& in) = 0;
   /// Returns what training minimises, by default a language model's loss.
   const Objective& objective() const { return objective_; }
   /// Every rank must set the same.
   void set_objective(Objective objective) { objective_ = std::move(objective); }
   /// Returns the loss of one microbatch by objective(). The rank must hold the whole model.
   StepOutput forward_step(const Microbatch& microbatch, bool training);
+  /// Returns what a pass wants other than the loss, without gradients, and advances its caches. The
+  /// rank must hold the whole model; otherwise see pipeline/model_runner.h.
+  at::Tensor infer(const Pass& pass);
 
  protected:
   friend class UnitHooksScope;

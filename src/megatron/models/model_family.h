@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
+#include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
 
 namespace megatron {
@@ -21,8 +21,8 @@ struct ModelFamily {
   std::string_view title;  ///< as Megatron's log lines spell it
   /// Declares the model, or the pipeline stages of it that `rank` holds. `config` must be resolved
   /// and valid.
-  std::unique_ptr<LanguageModel> (*make)(const TransformerConfig& config, const Rank& rank,
-                                         const MakeModelOptions& options);
+  std::unique_ptr<Model> (*make)(const TransformerConfig& config, const Rank& rank,
+                                 const MakeModelOptions& options);
   /// Returns the dimensions that the formulas for operations and memory use.
   ModelDimensions (*dimensions)(const TransformerConfig& config, std::int64_t padded_vocab_size);
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in

@@ -1,5 +1,5 @@
 // State that all layers of a forward pass share: seed, positions, rotary tables and, in generation,
-// the KV cache.
+// the caches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "megatron/nn/unit_hooks.h"
-#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/offloaded_activations.h"
 #include "megatron/ops/random_site.h"
 #include "megatron/ops/recompute.h"
+#include "megatron/ops/sequence_cache.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/axis.h"
 
@@ -35,10 +35,10 @@ struct ForwardContext {
   at::Tensor document_ids;     ///< int32 [b, positions of the sequence] or undefined
   at::Tensor memory;           ///< [s, b, h] of an encoder, for cross attention; or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
-  KvCache* kv_cache = nullptr;        ///< KV cache of generation, or null
-  std::int64_t q_start = 0;           ///< generation: number of tokens already in kv_cache
+  /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
+  const Caches* caches = nullptr;
   /// The rows that each rank of `cp` holds, and the sequences packed in them. Null when this rank
-  /// holds all positions of unpacked sequences, from q_start on.
+  /// holds all positions of unpacked sequences without caches.
   std::shared_ptr<const SequencePlacement> placement;
   const Axis* cp = nullptr;        ///< the ranks that share the rows; set together with placement
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows

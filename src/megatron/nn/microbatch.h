@@ -58,7 +58,6 @@ struct Microbatch {
   /// Tokens of each sample or packed sequence over all ranks that share it, without the padding
   /// behind them. Empty: nothing is padding.
   std::vector<std::int64_t> lengths = {};
-  bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
 
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;
@@ -119,10 +118,12 @@ struct StepOutput {
   }
 };
 
-/// The result of one stage: activations for the next stage or, on the last stage, the loss.
+/// The result of one stage: activations for the next stage or, on the last stage, what the pass
+/// wants: the loss, or another result.
 struct StageOutput {
-  Activations activations;
-  std::optional<StepOutput> loss;
+  Activations activations = {};
+  std::optional<StepOutput> loss = {};
+  at::Tensor result = {};
 };
 
 }  // namespace megatron

@@ -13,6 +13,7 @@
 #include "megatron/nn/node.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
 
@@ -121,7 +122,6 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
     alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
   options.document_ids = context.document_ids;
-  options.q_start = context.q_start;
   options.first_head = first_head_;
   options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
   return options;
@@ -129,6 +129,8 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 
 at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
   const AttentionOptions options = attention_options(context, inputs.q.device());
+  if (context.caches != nullptr)
+    return cached_attention(inputs, options, *context.placement, *context.caches, layer_index_);
   if (context.placement == nullptr)
     return core_attention(inputs.q, inputs.k, inputs.v, options).out;
   return context_parallel_attention(inputs, options,
@@ -142,12 +144,7 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  auto [q, k, v] = split(mixed, context);
-  if (context.kv_cache != nullptr) {
-    auto& slot = context.kv_cache->layers.at(layer_index_);
-    if (!slot) slot = std::make_unique<LayerKvCache>();
-    std::tie(k, v) = static_cast<LayerKvCache&>(*slot).append(k, v, context.q_start);
-  }
+  const auto [q, k, v] = split(mixed, context);
   observe(context, *this, "query", q);
   observe(context, *this, "key", k);
   observe(context, *this, "value", v);

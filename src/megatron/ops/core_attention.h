@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 
-#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/random_site.h"
 
 namespace megatron {

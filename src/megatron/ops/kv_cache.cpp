@@ -1,8 +1,11 @@
 #include "megatron/ops/kv_cache.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <iterator>
+#include <vector>
 
 namespace megatron {
 namespace {
@@ -28,6 +31,21 @@ std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key,
                                                        const at::Tensor& value,
                                                        std::int64_t start) {
   return {write(key_, key, start), write(value_, value, start)};
+}
+
+at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
+                            const SequencePlacement& placement, const Caches& caches,
+                            std::int64_t layer) {
+  std::vector<at::Tensor> out;
+  for (SequenceCache* cache : caches) {
+    const PositionRun rows = rows_of_sequence(placement, std::ssize(out));
+    const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
+    options.q_start = cache->length;
+    const auto [keys, values] =
+        cache->of_layer<LayerKvCache>(layer).append(own(inputs.k), own(inputs.v), options.q_start);
+    out.push_back(core_attention(own(inputs.q), keys, values, options).out);
+  }
+  return out.size() == 1 ? out.front() : at::cat(out);
 }
 
 }  // namespace megatron

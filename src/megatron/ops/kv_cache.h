@@ -1,19 +1,16 @@
-// The KV cache of generation. Its contents are opaque to everyone but the layer that fills them.
+// The KV cache of an attention layer in generation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
-#include <vector>
+#include <utility>
+
+#include "megatron/ops/core_attention.h"
+#include "megatron/ops/sequence_cache.h"
+#include "megatron/ops/sequence_placement.h"
 
 namespace megatron {
-
-/// What one layer remembers between generation steps.
-class LayerCache {
- public:
-  virtual ~LayerCache() = default;
-};
 
 /// Keys and values of all tokens so far: [capacity, b, groups, head_dim], growing along the first
 /// dimension.
@@ -28,9 +25,11 @@ class LayerKvCache : public LayerCache {
   at::Tensor key_, value_;
 };
 
-/// One cache per layer of a stage, in order. Each layer creates its own cache on first use.
-struct KvCache {
-  std::vector<std::unique_ptr<LayerCache>> layers;
-};
+/// Appends the keys and values of new tokens [rows, 1, g, d or dv] to the caches of `layer`, and
+/// computes attention of their queries [rows, 1, n, d] over all tokens of their own sequences.
+/// `placement` says which rows belong to which of the `caches`.
+at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
+                            const SequencePlacement& placement, const Caches& caches,
+                            std::int64_t layer);
 
 }  // namespace megatron

@@ -128,14 +128,14 @@ class Interpreter {
       case StepKind::send_forward:
         return send(std::exchange(at.out, {}), stage + 1, "activations");
       case StepKind::recv_forward:
-        at.pending_in = receive(parts_.model.input_specs(step.chunk, microbatch(step)), stage - 1,
-                                "activations");
+        at.pending_in =
+            receive(parts_.model.input_specs(step.chunk, pass_of(step)), stage - 1, "activations");
         return;
       case StepKind::send_backward:
         return send(std::exchange(at.in_grad, {}), stage - 1, "activation gradients");
       default:
-        at.pending_grad = receive(parts_.model.output_specs(step.chunk, microbatch(step)),
-                                  stage + 1, "activation gradients");
+        at.pending_grad = receive(parts_.model.output_specs(step.chunk, pass_of(step)), stage + 1,
+                                  "activation gradients");
     }
   }
 
@@ -162,24 +162,20 @@ class Interpreter {
     if (pass_.training) {
       for (at::Tensor& input : at.in) input = input.detach().set_requires_grad(true);
     }
-    StageOutput output = forward_chunk(step, at.in);
+    Pass pass = pass_of(step);
+    pass.recomputes_all_layers = recomputes_all_layers();
+    StageOutput output = parts_.model.forward_chunk(step.chunk, pass, at.in);
     if (!pass_.training) at.in.clear();
     if (output.loss) return take_loss(step, *std::move(output.loss));
+    if (output.result.defined())
+      return pass_.on_result(static_cast<std::size_t>(step.microbatch), output.result);
     for (const at::Tensor& activation : output.activations) {
       if (pass_.training) at.roots.push_back(torch::autograd::impl::gradient_edge(activation));
     }
     deliver_output(step, std::move(output.activations));
   }
 
-  StageOutput forward_chunk(const ScheduleStep& step, const Activations& in) {
-    if (!recomputes_all_layers())
-      return parts_.model.forward_chunk(step.chunk, microbatch(step), in, pass_.training);
-    Microbatch recomputed = microbatch(step);
-    recomputed.recomputes_all_layers = true;
-    return parts_.model.forward_chunk(step.chunk, recomputed, in, pass_.training);
-  }
-
-  /// Decides it for the next forward of this rank.
+  /// Returns whether the next forward of this rank recomputes every layer in backward.
   bool recomputes_all_layers() {
     if (!pass_.num_partially_recomputed || !pass_.training) return false;
     return num_forwards_++ % in_flight_ >= *pass_.num_partially_recomputed;
@@ -211,7 +207,7 @@ class Interpreter {
     const auto roots = std::exchange(at.roots, {});
     const auto grads = std::exchange(at.root_grads, {});
     if (roots.empty() && grads.empty() &&
-        parts_.model.output_specs(step.chunk, microbatch(step)).empty())
+        parts_.model.output_specs(step.chunk, pass_of(step)).empty())
       return;
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ",
                    step.microbatch, " runs before its forward");
@@ -265,8 +261,12 @@ class Interpreter {
   std::int64_t stage_of(const ScheduleStep& step) const {
     return schedule_.stage_of(parts_.pp.rank, step.chunk);
   }
-  const Microbatch& microbatch(const ScheduleStep& step) const {
-    return pass_.batch[static_cast<std::size_t>(step.microbatch)];
+  Pass pass_of(const ScheduleStep& step) const {
+    const auto index = static_cast<std::size_t>(step.microbatch);
+    return {.microbatch = pass_.batch[index],
+            .wants = pass_.wants,
+            .training = pass_.training,
+            .caches = pass_.caches.empty() ? nullptr : &pass_.caches[index]};
   }
   MicrobatchState& state(std::int64_t chunk, std::int64_t microbatch) {
     return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];

@@ -56,7 +56,7 @@ struct PipelinePass {
   bool training = true;                  ///< Enables dropout; the schedule has backward steps.
   /// Called on the last stage after each of its forwards, with the loss by the model's objective.
   /// Returns the scalar that backward starts from; undefined without backward.
-  std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss;
+  std::function<at::Tensor(std::size_t microbatch, const StepOutput& output)> on_loss = {};
   /// Called once, between this rank's last forward and its first backward, when all forwards come
   /// first. The pass ends there when it returns false.
   std::function<bool()> before_backward = {};
@@ -65,6 +65,10 @@ struct PipelinePass {
   /// The others recompute every layer (Korthikanti et al. 2022, appendix C). Without a value, all
   /// follow the plan.
   std::optional<std::int64_t> num_partially_recomputed = {};
+  Wants wants = Wants::loss;
+  std::vector<Caches> caches = {};  ///< of each microbatch's sequences; empty: none
+  /// Called on the last stage after each forward that wants another result than the loss.
+  std::function<void(std::size_t microbatch, const at::Tensor& result)> on_result = {};
 };
 
 /// Runs this rank's steps of a valid schedule with messages (schedules/validate.h). Accumulates

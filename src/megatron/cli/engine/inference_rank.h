@@ -20,7 +20,7 @@ class InferenceRank {
   InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags);
 
   const LoadedModel& loaded() const { return *loaded_; }
-  LanguageModel& model() const { return loaded_->model(); }
+  const ModelRunner& model() const { return loaded_->runner; }
 
   /// Returns whether this rank reads the input of all ranks and prints their output.
   bool is_main_rank() const { return rank_.index == 0; }

@@ -87,7 +87,7 @@ class LineScorer {
     if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
 
-  LanguageModel& model_;
+  const ModelRunner& model_;
   const TransformerConfig config_;
   const bool is_replica_leader_;
   bool has_noted_length_ = false;

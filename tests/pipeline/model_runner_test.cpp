@@ -1,12 +1,13 @@
-// Logits through stages on many ranks equal those of one rank: bit for bit over stages alone,
+// What a pass through stages on many ranks gives equals one rank: bit for bit over stages alone,
 // within rounding where tp splits sums.
-#include "megatron/pipeline/pipelined_logits.h"
+#include "megatron/pipeline/model_runner.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +20,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/params/param_store.h"
+#include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -66,19 +68,40 @@ std::vector<Cut> stage_cuts() {
 }
 
 /// The results on every rank: the logits of one full pass, and of a prompt of three tokens followed
-/// by four steps of one token.
+/// by four steps of one token; and what else a pass may want of a packed microbatch.
 struct Seen {
   at::Tensor full, stepped;
+  std::vector<at::Tensor> others;
 };
 
-Seen look(LanguageModel& model) {
+std::vector<at::Tensor> results(const ModelRunner& model) {
+  const at::Tensor ids = (at::arange(2 * kSequence + 1) * 3 % kVocabSize).unsqueeze(0);
+  const Microbatch microbatch{.tensors = {{"tokens", ids.narrow(1, 0, 2 * kSequence)},
+                                          {"labels", ids.narrow(1, 1, 2 * kSequence)},
+                                          {"loss_mask", at::ones({1, 2 * kSequence}, at::kFloat)}},
+                              .sample_ordinals = {},
+                              .packed = PackedSequences{.cu_seqlens = {0, 3, 4, 2 * kSequence}}};
+  std::vector<at::Tensor> results;
+  for (const Wants wants :
+       {Wants::token_losses, Wants::hidden, Wants::logits, Wants::last_logits}) {
+    const Pass pass{.microbatch = microbatch, .wants = wants};
+    results.push_back(model.infer(pass));
+    EXPECT_EQ(results.back().sizes(), result_shape(pass, model.config()));
+  }
+  return results;
+}
+
+Seen look(const ModelRunner& model) {
   const c10::InferenceMode no_gradients;
   const at::Tensor tokens = (at::arange(2 * kSequence) * 5 % kVocabSize).view({2, kSequence});
-  KvCache states;
-  std::vector<at::Tensor> parts = {model.logits(tokens.narrow(1, 0, 3), 0, &states, true)};
-  for (std::int64_t i = 3; i < kSequence; ++i)
-    parts.push_back(model.logits(tokens.narrow(1, i, 1), i, &states, i % 2 == 0));
-  return {model.logits(tokens, 0, nullptr, false), at::cat(parts, 1)};
+  const OwnedCaches caches(2);
+  std::vector<at::Tensor> parts = {
+      model_logits(model, tokens.narrow(1, 0, 3), &caches, Wants::last_logits)};
+  for (std::int64_t i = 3; i < kSequence; ++i) {
+    parts.push_back(model_logits(model, tokens.narrow(1, i, 1), &caches,
+                                 i % 2 == 0 ? Wants::last_logits : Wants::logits));
+  }
+  return {model_logits(model, tokens), at::cat(parts, 1), results(model)};
 }
 
 /// Returns the results per rank.
@@ -97,14 +120,14 @@ std::vector<Seen> seen_in(const TransformerConfig& config, c10::ScalarType dtype
         ParamStore weights(declared_parameters(*stages),
                            {.dtype = dtype, .with_gradients = false, .model = rank.model});
         weights.initialize(1);
-        PipelinedLogits whole(*stages, layout, rank);
-        seen[static_cast<std::size_t>(rank.index)] = look(sizes.pp == 1 ? *stages : whole);
+        seen[static_cast<std::size_t>(rank.index)] =
+            look(ModelRunner(*stages, weights, layout, rank.pp));
       },
       {.timeout = std::chrono::milliseconds(20'000)});
   return seen;
 }
 
-TEST(PipelinedLogits, HaveTheBitsOfOneRank) {
+TEST(ModelRunner, HasTheBitsOfOneRank) {
   for (const Family& family : families()) {
     for (const c10::ScalarType dtype : {c10::kFloat, c10::kBFloat16}) {
       const Seen one = seen_in(family.config, dtype, {}).front();
@@ -116,6 +139,9 @@ TEST(PipelinedLogits, HaveTheBitsOfOneRank) {
               << family.name << ", " << cut.name << ", " << dtype;
           EXPECT_TRUE(at::equal(seen.stepped, one.stepped))
               << family.name << ", " << cut.name << ", " << dtype << ", in steps";
+          for (std::size_t i = 0; i < one.others.size(); ++i)
+            EXPECT_TRUE(at::equal(seen.others[i], one.others[i]))
+                << family.name << ", " << cut.name << ", " << dtype << ", result " << i;
         }
       }
     }
@@ -126,7 +152,7 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return a.sub(b).abs().max().item<double>() / b.abs().max().item<double>();
 }
 
-TEST(PipelinedLogits, OfTensorParallelStagesAreAlikeOnAllRanks) {
+TEST(ModelRunner, TensorParallelStagesAreAlikeOnAllRanks) {
   for (const Family& family : families()) {
     const Seen one = seen_in(family.config, c10::kDouble, {}).front();
     for (const std::int64_t num_chunks : {1, 2}) {

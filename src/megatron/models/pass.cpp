@@ -1,0 +1,142 @@
+#include "megatron/models/pass.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/ops/sequence_placement.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+namespace {
+
+/// Sets the place of this rank's hidden rows among the `rows` rows of the microbatch.
+void place_rows(std::int64_t rows, const Rank& rank, ForwardContext& context) {
+  RowsInSequences places;
+  if (context.placement != nullptr) {
+    const auto& runs = context.placement->runs_of[static_cast<std::size_t>(context.cp->rank)];
+    places = rows_in_sequences(runs, *context.placement);
+    context.row_positions.each = places.positions.to(rank.device);
+    if (context.placement->is_packed() && context.training) {
+      context.row_positions.sequences = places.sequences.to(rank.device);
+      context.row_positions.ordinals =
+          context.sample_ordinals.index_select(0, context.row_positions.sequences);
+    }
+  }
+  if (!context.lengths.empty()) {
+    const bool is_packed = context.placement != nullptr && context.placement->is_packed();
+    at::Tensor lengths = at::tensor(context.lengths, at::kLong);
+    if (is_packed) lengths = lengths.index_select(0, places.sequences).unsqueeze(1);
+    if (!places.positions.defined()) places.positions = at::arange(rows, at::kLong);
+    context.row_positions.padding = (places.positions.unsqueeze(1) >= lengths).to(rank.device);
+  }
+  if (!context.sequence_parallel) return;
+  MEGATRON_CHECK(rows % rank.tp.size == 0, "a sequence of ", rows,
+                 " cannot be split over tp=", rank.tp.size);
+  const std::int64_t own = rows / rank.tp.size;
+  context.first_row = rank.tp.rank * own;
+  context.row_positions = context.row_positions.slice(context.first_row, own);
+}
+
+/// Returns the number of new tokens of each sequence; unpacked samples count as one.
+std::vector<std::int64_t> lengths_of(const Microbatch& microbatch) {
+  if (!microbatch.packed) return {microbatch.at("tokens").size(1)};
+  std::vector<std::int64_t> lengths = microbatch.packed->cu_seqlens;
+  std::adjacent_difference(lengths.begin(), lengths.end(), lengths.begin());
+  lengths.erase(lengths.begin());
+  return lengths;
+}
+
+}  // namespace
+
+Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& sequences) {
+  PackedSequences packed{.cu_seqlens = {0}};
+  for (const auto& ids : sequences)
+    packed.cu_seqlens.push_back(packed.cu_seqlens.back() + std::ssize(ids));
+  at::Tensor tokens = at::empty({1, packed.cu_seqlens.back()}, at::kLong);
+  auto* to = tokens.mutable_data_ptr<std::int64_t>();
+  for (const auto& ids : sequences) to = std::ranges::copy(ids, to).out;
+  Microbatch microbatch{.tensors = {{"tokens", tokens}}, .sample_ordinals = {}};
+  if (sequences.size() > 1) microbatch.packed = std::move(packed);
+  return microbatch;
+}
+
+bool splits_rows(const Pass& pass, const Rank& rank) {
+  return rank.sequence_parallel && (pass.training || pass.wants == Wants::loss);
+}
+
+ForwardContext forward_context(const Pass& pass, const TransformerConfig& config,
+                               const Rank& rank) {
+  const Microbatch& microbatch = pass.microbatch;
+  ForwardContext context{.seed = rank.seed,
+                         .training = pass.training,
+                         .sample_ordinals = microbatch.sample_ordinals,
+                         .caches = pass.caches};
+  if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
+  const Axis& cp = context_axis(microbatch, rank);
+  if (pass.caches != nullptr) {
+    const std::size_t count = lengths_of(microbatch).size();
+    MEGATRON_CHECK(
+        microbatch.at("tokens").size(0) == 1 && cp.size == 1 && pass.caches->size() == count,
+        pass.caches->size(), " caches for ", count, " sequences on cp=", cp.size);
+  }
+  if (cp.size > 1 || microbatch.packed || pass.caches != nullptr) {
+    auto placement = std::make_shared<SequencePlacement>(placement_of(microbatch, cp.size));
+    placement->move_to(rank.device);
+    context.cp = &cp;
+    context.placement = std::move(placement);
+  }
+  if (config.moe.num_experts > 0) context.lengths = microbatch.lengths;
+  context.sequence_parallel = splits_rows(pass, rank);
+  context.recomputes_all_layers = pass.recomputes_all_layers;
+  if (microbatch.has("aux_loss_gradient"))
+    context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
+  place_rows(microbatch.at("tokens").size(1), rank, context);
+  return context;
+}
+
+at::Tensor position_ids(const Pass& pass) {
+  if (pass.microbatch.has("position_ids")) return pass.microbatch.at("position_ids");
+  std::vector<PositionRun> runs;
+  for (const std::int64_t length : lengths_of(pass.microbatch)) {
+    const std::int64_t first = pass.caches != nullptr ? (*pass.caches)[runs.size()]->length : 0;
+    runs.push_back({first, length});
+  }
+  return positions_of(runs).unsqueeze(0);
+}
+
+at::Tensor last_rows(const at::Tensor& rows_sb, const Microbatch& microbatch) {
+  if (!microbatch.packed) return rows_sb.narrow(0, rows_sb.size(0) - 1, 1);
+  const at::Tensor ends = at::tensor(at::IntArrayRef(microbatch.packed->cu_seqlens).slice(1),
+                                     at::TensorOptions(at::kLong));
+  return at::index_select(rows_sb, 0, ends.sub(1).to(rows_sb.device()));
+}
+
+std::vector<std::int64_t> result_shape(const Pass& pass, const TransformerConfig& config) {
+  const Microbatch& microbatch = pass.microbatch;
+  const at::Tensor& tokens = microbatch.at("tokens");
+  if (pass.wants == Wants::token_losses) return tokens.sizes().vec();
+  if (pass.wants == Wants::last_logits)
+    return {microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0),
+            config.vocab_size};
+  return {tokens.size(0), tokens.size(1),
+          pass.wants == Wants::hidden ? config.hidden_size : config.vocab_size};
+}
+
+void advance_caches(const Pass& pass) {
+  if (pass.caches == nullptr) return;
+  const std::vector<std::int64_t> lengths = lengths_of(pass.microbatch);
+  for (std::size_t i = 0; i < lengths.size(); ++i) (*pass.caches)[i]->length += lengths[i];
+}
+
+}  // namespace megatron

@@ -1,0 +1,63 @@
+// A pass of a microbatch through a model: training, evaluation, scoring and generation alike.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "megatron/nn/forward_context.h"
+#include "megatron/nn/microbatch.h"
+#include "megatron/ops/sequence_cache.h"
+
+namespace megatron {
+
+struct Rank;
+struct TransformerConfig;
+
+/// What a pass returns from its last stage. All but the loss are float32 tensors.
+enum class Wants : std::uint8_t {
+  loss,          ///< StepOutput; the microbatch has "labels" and "loss_mask"
+  token_losses,  ///< [b, s]: −log p(label) of every position; needs the tensors of the loss
+  logits,        ///< [b, s, vocab_size], without vocabulary padding
+  last_logits,   ///< [sequences, vocab_size]: of the last token of each sequence
+  hidden         ///< [b, s, h]: the output of the final norm
+};
+
+/// A microbatch and what is wanted of it. Sequences of different lengths are a packed microbatch;
+/// without "position_ids" their positions follow those in their caches.
+struct Pass {
+  const Microbatch& microbatch;
+  Wants wants = Wants::loss;
+  bool training = false;               ///< turns dropout on
+  bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
+  /// One for each sequence of a packed microbatch, or of the only sample. Layers read them and
+  /// append to them. Null: every sequence begins with this pass.
+  const Caches* caches = nullptr;
+};
+
+/// Returns a microbatch of sequences of token ids, packed if there are several.
+Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& sequences);
+
+/// Returns whether the hidden rows of a pass are split over tp (Rank::sequence_parallel). They are
+/// only where a loss is computed: other passes have any number of rows.
+bool splits_rows(const Pass& pass, const Rank& rank);
+
+/// Returns what the layers share in a pass, but for rotary tables, hooks and offload.
+ForwardContext forward_context(const Pass& pass, const TransformerConfig& config, const Rank& rank);
+
+/// Returns the positions of the tokens: int64 [b, s], or [1, s] when all samples share them.
+at::Tensor position_ids(const Pass& pass);
+
+/// Returns the rows [sequences, 1, …], or [1, b, …] of unpacked samples, of the last tokens of the
+/// sequences in [s, b, …].
+at::Tensor last_rows(const at::Tensor& rows_sb, const Microbatch& microbatch);
+
+/// Returns the shape of what a pass wants other than the loss.
+std::vector<std::int64_t> result_shape(const Pass& pass, const TransformerConfig& config);
+
+/// Counts the tokens of a pass that has run in its caches.
+void advance_caches(const Pass& pass);
+
+}  // namespace megatron

@@ -1,0 +1,36 @@
+#include "megatron/pipeline/model_runner.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include "megatron/models/model_part.h"
+#include "megatron/parallel/collectives.h"
+#include "megatron/pipeline/pipeline_plan.h"
+#include "megatron/pipeline/run_schedule.h"
+
+namespace megatron {
+
+ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayout& layout, Axis pp)
+    : model_(stages),
+      weights_(&weights),
+      pp_(std::move(pp)),
+      schedule_(PipelinePlan(layout, {.schedule = "auto"}).evaluation_schedule(1)),
+      last_rank_(
+          rank_of(layout.order, layout.num_ranks, stage_with(layout, &StageLayers::has_output))) {}
+
+at::Tensor ModelRunner::infer(const Pass& pass) const {
+  if (pp_.size == 1) return model_.infer(pass);
+  const at::NoGradGuard no_gradients;
+  at::Tensor result = at::empty(result_shape(pass, config()),
+                                at::TensorOptions(weights_->device()).dtype(at::kFloat));
+  const std::vector<Microbatch> batch{pass.microbatch};
+  PipelinePass forward{.batch = batch, .training = false, .wants = pass.wants};
+  if (pass.caches != nullptr) forward.caches.push_back(*pass.caches);
+  forward.on_result = [&](std::size_t, const at::Tensor& own) { result = own.contiguous(); };
+  run_schedule(schedule_, {model_, *weights_, pp_}, forward);
+  broadcast_(pp_, result, last_rank_, "logits");
+  advance_caches(pass);
+  return result;
+}
+
+}  // namespace megatron
