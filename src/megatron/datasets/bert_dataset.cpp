@@ -1,5 +1,6 @@
 #include "megatron/datasets/bert_dataset.h"
 
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -7,19 +8,26 @@ namespace megatron {
 
 BertDataset::BertDataset(SentenceSource source, SourcePart part,
                          const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
-    : MaskedDataset(std::move(source), std::move(part), options,
-                    {.class_name = "BERTMaskedWordPieceDataset",
-                     .text = "text",
-                     .tokens = "text",
-                     .added_tokens = 3,
-                     .min_sentences = options.binary_head ? 2 : 1,
-                     .key = "classification_head",
-                     .value = options.binary_head},
-                    warnings) {
-  require_token(options.tokens.cls, "[CLS]", "BERT");
-  require_token(options.tokens.sep, "[SEP]", "BERT");
-  require_token(options.tokens.mask, "[MASK]", "BERT");
-  require_token(options.tokens.pad, "[PAD]", "BERT");
+    : MaskedDataset(
+          std::move(source), std::move(part), options,
+          {.class_name = "BERTMaskedWordPieceDataset",
+           .fields = {token_field("tokens", options.sequence_length),
+                      position_field("types", options.sequence_length),
+                      token_field("labels", options.sequence_length),
+                      {.name = "is_random"},
+                      position_field("padding_mask", options.sequence_length),
+                      position_field("loss_mask", options.sequence_length, FieldType::float32),
+                      {.name = "truncated"},
+                      position_field("position_ids", options.sequence_length)},
+           .added_tokens = 3,
+           .min_sentences = options.masked.binary_head ? 2 : 1,
+           .key = "classification_head",
+           .value = options.masked.binary_head},
+          warnings) {
+  require_token(options.masked.tokens.cls, "[CLS]", "BERT");
+  require_token(options.masked.tokens.sep, "[SEP]", "BERT");
+  require_token(options.masked.tokens.mask, "[MASK]", "BERT");
+  require_token(options.masked.tokens.pad, "[PAD]", "BERT");
 }
 
 /// Removes tokens from either end of the longer part until both have `length` tokens.
@@ -38,7 +46,7 @@ void BertDataset::truncate(Pair& pair, std::int64_t length, RandomState& random)
 BertDataset::Pair BertDataset::draw_pair(Draw& draw) const {
   Pair pair;
   std::size_t pivot = draw.sentences.size();
-  if (options().binary_head) {
+  if (options().masked.binary_head) {
     pivot = draw.sentences.size() < 3 ? 1 : 1 + draw.random.interval(draw.sentences.size() - 2);
     pair.is_random = draw.random.uniform() < 0.5;
   }
@@ -51,8 +59,8 @@ BertDataset::Pair BertDataset::draw_pair(Draw& draw) const {
   return pair;
 }
 
-std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
-  const MaskingTokens& special = options().tokens;
+Sample BertDataset::sample(std::int64_t index) const {
+  const MaskingTokens& special = options().masked.tokens;
   const auto length = static_cast<std::size_t>(options().sequence_length);
   Draw draw = this->draw(index);
   const Pair pair = draw_pair(draw);
@@ -67,30 +75,36 @@ std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
   }
   // Of the masked tokens, 80 % become [MASK], 10 % a random token, and 10 % stay.
   MaskedTokens masked = mask_words(
-      tokens, draw.target_length, options().masking, special,
+      tokens, draw.target_length, options().masked.masking, special,
       [&](RandomState& random) -> std::optional<std::int64_t> {
         if (random.uniform() < 0.8) return special.mask;
         if (random.uniform() < 0.5) return std::nullopt;
         return random.interval(static_cast<std::uint64_t>(special.vocab_size - 1));
       },
       draw.random);
-  std::vector<std::int64_t> padding_mask(tokens.size(), 1), labels(length, -1),
-      loss_mask(length, 0);
+  Sample sample(fields());
+  auto &labels = sample.get("labels"), &padding_mask = sample.get("padding_mask"),
+       &positions = sample.get("position_ids");
+  auto& loss_mask = sample.get<float>("loss_mask");
+  labels.resize(length);
+  loss_mask.resize(length);
   for (const MaskedSpan& span : masked.spans) {
     for (std::size_t i = 0; i < span.positions.size(); ++i) {
       labels[span.positions[i]] = span.labels[i];
       loss_mask[span.positions[i]] = 1;
     }
   }
+  positions.resize(length);
+  std::iota(positions.begin(), positions.end(), 0);
+  sample.padding.assign(positions.begin() + std::ssize(tokens), positions.end());
+  padding_mask.assign(tokens.size(), 1);
   // megatron-core fills all three with the padding token.
   for (auto* values : {&masked.tokens, &types, &padding_mask}) values->resize(length, special.pad);
-  return {{"text", std::move(masked.tokens)},
-          {"types", std::move(types)},
-          {"labels", std::move(labels)},
-          {"is_random", {pair.is_random ? 1 : 0}, true},
-          {"padding_mask", std::move(padding_mask)},
-          {"loss_mask", std::move(loss_mask)},
-          {"truncated", {pair.truncated ? 1 : 0}, true}};
+  sample.get("tokens") = std::move(masked.tokens);
+  sample.get("types") = std::move(types);
+  sample.get("is_random") = {pair.is_random ? 1 : 0};
+  sample.get("truncated") = {pair.truncated ? 1 : 0};
+  return sample;
 }
 
 }  // namespace megatron

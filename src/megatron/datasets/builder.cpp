@@ -281,18 +281,14 @@ class Builder {
   /// Builds the splits of BERT or T5, which divide documents.
   SplitDatasets build_sentences(const SentenceSource& source, const SourcePart& whole,
                                 const SplitMatrix& matrix, const Sizes& sizes) {
-    const MaskedDatasetOptions options{
-        .sequence_length = request_.sequence_length,
-        .seed = request_.seed,
-        .split_text = options_.split_text,
-        .split_matrix = options_.split_matrix,
-        .cache_folder = config_.data_cache_path,
-        .cache = request_.cache,
-        .masking = request_.masked.masking,
-        .tokens = request_.masked.tokens,
-        .tokenizer = options_.tokenizer,
-        .binary_head = request_.masked.binary_head,
-        .decoder_sequence_length = request_.masked.decoder_sequence_length};
+    const MaskedDatasetOptions options{.sequence_length = request_.sequence_length,
+                                       .seed = request_.seed,
+                                       .split_text = options_.split_text,
+                                       .split_matrix = options_.split_matrix,
+                                       .cache_folder = config_.data_cache_path,
+                                       .cache = request_.cache,
+                                       .masked = request_.masked,
+                                       .tokenizer = options_.tokenizer};
     std::vector<std::string> warnings;
     SplitDatasets datasets =
         divide(source.num_documents(), whole, matrix, sizes,
@@ -365,6 +361,13 @@ const Dataset& Datasets::require(Split split) const {
     throw UserError({"the " + name + " split has no data", "",
                      "give it a share with --split, or data with --" + name + "-data-path"});
   return *dataset;
+}
+
+MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+                             std::int64_t extra_ids) {
+  const bool is_t5 = kind == SampleKind::t5;
+  return {.masking = {.max_ngram = is_t5 ? 10 : 3, .geometric = is_t5},
+          .tokens = masking_tokens(tokenizer, extra_ids)};
 }
 
 StorageOptions storage_options(const DataConfig& config) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "megatron/base/storage/remote_storage.h"
+#include "megatron/config/sample_kind.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
@@ -37,15 +38,10 @@ struct DataTokenizer {
   ChatFiles chat = {};                         ///< for --sft
 };
 
-enum class SampleKind { gpt, bert, t5 };
-
-/// What samples of BERT and T5 need.
-struct MaskedRequest {
-  MaskingOptions masking = {};
-  MaskingTokens tokens = {};
-  bool binary_head = true;                   ///< BERT: pairs of sentences
-  std::int64_t decoder_sequence_length = 0;  ///< T5
-};
+/// Returns what masked samples need, with the settings of Megatron-LM's pretrain_bert.py and
+/// pretrain_t5.py. `extra_ids` are those of masking_tokens().
+MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+                             std::int64_t extra_ids);
 
 struct DatasetRequest {
   std::int64_t sequence_length = 0;

@@ -5,29 +5,18 @@
 #include <string>
 #include <vector>
 
+#include "megatron/datasets/sample_fields.h"
+
 namespace megatron {
 
-/// One sequence for a causal language model. Every vector except the last two has sequence_length
-/// elements.
-struct Sample {
-  std::vector<std::int64_t> tokens;
-  std::vector<std::int64_t> labels;           ///< the token that follows each token
-  std::vector<float> loss_mask;               ///< 0 where the label is padding and, with
-                                              ///< eod_mask_loss, after an end of document
-  std::vector<std::int64_t> position_ids;     ///< restart after an end of document with
-                                              ///< reset_position_ids
-  std::vector<std::int64_t> document_starts;  ///< positions at which attention restarts, first 0;
-                                              ///< only 0 without reset_attention_mask and
-                                              ///< inter_document_masking
-  std::vector<std::int64_t> padding = {};     ///< positions behind the tokens of a document that
-                                              ///< hold padding, ascending
-};
-
-/// A part of a sample for other models than causal ones, by megatron-core's name.
-struct SampleField {
-  std::string name;
-  std::vector<std::int64_t> values;
-  bool is_scalar = false;  ///< one number, not an array
+/// The values of one sample.
+struct Sample : FieldBuffers {
+  using FieldBuffers::FieldBuffers;
+  /// Positions at which attention restarts, first 0; only 0 without reset_attention_mask and
+  /// inter_document_masking.
+  std::vector<std::int64_t> document_starts = {0};
+  std::vector<std::int64_t> padding = {};  ///< positions behind the tokens of a document that hold
+                                           ///< padding, ascending
 };
 
 /// How full the sequences are that one packing strategy makes of documents or conversations, in one
@@ -70,13 +59,15 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;
+  /// Returns the fields that every sample has.
+  virtual const SampleFields& fields() const = 0;
   /// Returns sample `index`, 0 ≤ index < size().
   virtual Sample sample(std::int64_t index) const = 0;
-  /// Returns the raw ids of a sample; sequence_length + 1 of them when samples carry an extra
-  /// token.
-  virtual std::vector<std::int64_t> text(std::int64_t index) const = 0;
-  /// Returns all parts of a sample of BERT or T5; empty for causal models.
-  virtual std::vector<SampleField> fields(std::int64_t) const { return {}; }
+  /// Returns the raw ids of a sample, by default those of its first field; sequence_length + 1 of
+  /// them when samples carry an extra token.
+  virtual std::vector<std::int64_t> text(std::int64_t index) const {
+    return std::get<std::vector<std::int64_t>>(sample(index).values.front());
+  }
   /// Returns the sample's name for errors: its dataset and the number in that dataset.
   virtual std::string describe(std::int64_t index) const = 0;
   /// Returns what the first `samples` samples take from each corpus. Reads the length of every

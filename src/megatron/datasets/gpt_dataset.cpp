@@ -11,7 +11,7 @@ namespace megatron {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                        const GptDatasetOptions& options, std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source->name()),
+    : SourceDataset(std::move(part), source->name(), causal_fields(options.sequence_length)),
       source_(std::move(source)),
       options_(options) {
   check_order_options(options_);
@@ -158,7 +158,7 @@ GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
 
 Sample GptDataset::sample(std::int64_t index) const {
   Text text = read_text(index);
-  return make_sample(std::move(text.ids), options_, text.document_begins, text.num_ids);
+  return make_sample(fields(), std::move(text.ids), options_, text.document_begins, text.num_ids);
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
@@ -215,18 +215,21 @@ IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& p
   return entry;
 }
 
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
+Sample make_sample(const SampleFields& fields, std::vector<std::int64_t> text,
+                   const GptDatasetOptions& options,
                    const std::vector<std::int64_t>& document_begins, std::int64_t num_tokens) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
   if (!options.add_extra_token) text.push_back(options.pad);
   MEGATRON_CHECK(text.size() == length + 1, "a sample has ", text.size(), " ids, not ", length + 1);
 
-  Sample sample;
-  sample.tokens.assign(text.begin(), text.end() - 1);
-  sample.labels.assign(text.begin() + 1, text.end());
-  sample.loss_mask.assign(length, 1.0f);
-  sample.position_ids.resize(length);
-  sample.document_starts = {0};
+  Sample sample(fields);
+  auto &tokens = sample.get("tokens"), &labels = sample.get("labels"),
+       &position_ids = sample.get("position_ids");
+  auto& loss_mask = sample.get<float>("loss_mask");
+  tokens.assign(text.begin(), text.end() - 1);
+  labels.assign(text.begin() + 1, text.end());
+  loss_mask.assign(length, 1.0f);
+  position_ids.resize(length);
   std::int64_t start = 0;
   bool after_eod = false;
   for (std::size_t i = 0; i < length; ++i) {
@@ -236,15 +239,14 @@ Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& opti
     if (begins_document || (after_eod && options.reset_position_ids)) start = position;
     if (i > 0 && (begins_document || (after_eod && options.reset_attention_mask)))
       sample.document_starts.push_back(position);
-    sample.position_ids[i] = position - start;
-    after_eod = sample.tokens[i] == options.eod;
+    position_ids[i] = position - start;
+    after_eod = tokens[i] == options.eod;
     if (position >= num_tokens) sample.padding.push_back(position);
-    if (position >= num_tokens || (after_eod && options.eod_mask_loss) ||
-        sample.labels[i] == options.pad)
-      sample.loss_mask[i] = 0.0f;
+    if (position >= num_tokens || (after_eod && options.eod_mask_loss) || labels[i] == options.pad)
+      loss_mask[i] = 0.0f;
   }
-  std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});
-  std::replace(sample.labels.begin(), sample.labels.end(), options.pad, std::int64_t{0});
+  std::ranges::replace(tokens, options.pad, std::int64_t{0});
+  std::ranges::replace(labels, options.pad, std::int64_t{0});
   return sample;
 }
 

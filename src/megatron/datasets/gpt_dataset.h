@@ -93,10 +93,11 @@ void check_order_options(const GptDatasetOptions& options);
 IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,
                                   const GptDatasetOptions& options, const std::string& class_name);
 
-/// Splits raw ids into tokens and labels, and derives masks and positions. `document_begins` are
-/// the indices in `text` at which documents of the data begin, ascending; only
-/// inter_document_masking reads them. Padding, which has no loss, follows `num_tokens` tokens.
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
+/// Splits raw ids into the tokens and labels of causal_fields(), and derives masks and positions.
+/// `document_begins` are the indices in `text` at which documents of the data begin, ascending;
+/// only inter_document_masking reads them. Padding, which has no loss, follows `num_tokens` tokens.
+Sample make_sample(const SampleFields& fields, std::vector<std::int64_t> text,
+                   const GptDatasetOptions& options,
                    const std::vector<std::int64_t>& document_begins = {},
                    std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max());
 

@@ -33,29 +33,22 @@ struct MaskedDatasetOptions {
   std::optional<SplitMatrix> split_matrix = {};
   std::string cache_folder = {};  ///< empty: a folder beside the data
   bool cache = true;              ///< cache the sample order on disk
-  MaskingOptions masking = {};
-  MaskingTokens tokens = {};
+  MaskedRequest masked = {};
   TokenizerIdentity tokenizer = {};
-  bool binary_head = true;                   ///< BERT: pairs of sentences
-  std::int64_t decoder_sequence_length = 0;  ///< T5
 };
 
 /// The parts of a source are ranges of documents.
 class MaskedDataset : public SourceDataset {
  public:
   std::int64_t size() const override { return sample_index_.shape()[0]; }
-  /// Returns the tokens, labels and loss mask of fields() that a causal model reads. Labels without
-  /// a loss are 0.
-  Sample sample(std::int64_t index) const override;
-  std::vector<std::int64_t> text(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   JsonText identifiers() const override;
   const NpyArray& sample_index() const { return sample_index_; }
 
  protected:
   struct Kind {
-    std::string class_name;         ///< of megatron-core
-    std::string text, tokens;       ///< the fields that text() and sample() return
+    std::string class_name;  ///< of megatron-core
+    std::vector<SampleField> fields;
     std::int64_t added_tokens = 0;  ///< tokens that a sample has besides those of its sentences
     std::int64_t min_sentences = 1;
     std::string key;  ///< more of what identifies the samples

@@ -37,7 +37,7 @@ bool is_list(const NpyArray& array) { return array.shape().size() == 1; }
 PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                                    const GptDatasetOptions& options, PackingStrategy strategy,
                                    std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source->name()),
+    : SourceDataset(std::move(part), source->name(), causal_fields(options.sequence_length)),
       source_(std::move(source)),
       options_(options),
       strategy_(strategy) {
@@ -160,10 +160,11 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
 
 Sample PackedGptDataset::sample(std::int64_t index) const {
   Sequence sequence = read_sequence(index);
-  Sample sample =
-      make_sample(std::move(sequence.ids), options_, sequence.begins, sequence.num_tokens);
+  Sample sample = make_sample(fields(), std::move(sequence.ids), options_, sequence.begins,
+                              sequence.num_tokens);
+  auto& loss_mask = sample.get<float>("loss_mask");
   for (const std::int64_t position : sequence.without_label)
-    sample.loss_mask[static_cast<std::size_t>(position)] = 0;
+    loss_mask[static_cast<std::size_t>(position)] = 0;
   return sample;
 }
 

@@ -21,7 +21,8 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
                 .title = "GPT",
                 .make = make_gpt_model,
                 .dimensions = model_dimensions,
-                .hf_model_types = kHfModelTypes},
+                .hf_model_types = kHfModelTypes,
+                .sample_kind = SampleKind::gpt},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),

@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "megatron/config/sample_kind.h"
 #include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
 #include "megatron/models/model_cost.h"
@@ -28,6 +29,7 @@ struct ModelFamily {
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in
   /// the order in which an export tries them. models/hf/ maps their configurations and weights.
   std::span<const std::string_view> hf_model_types;
+  SampleKind sample_kind;  ///< the samples that it trains on
 };
 
 /// Returns all families, in the order of kModelFamilyNames.

@@ -1,8 +1,11 @@
 #include "megatron/training/feeding/batch_stream.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "megatron/base/error.h"
 
@@ -28,6 +31,18 @@ Batch BatchStream::next() {
   MEGATRON_CHECK(batch.has_value(), "a dataset of ", dataset_->size(),
                  " samples returned no batch");
   return std::move(*batch);
+}
+
+at::Tensor tensor_of(const FieldValues& values, at::IntArrayRef shape) {
+  return std::visit(
+      [&](const auto& from) {
+        using Value = typename std::decay_t<decltype(from)>::value_type;
+        at::Tensor tensor = at::empty(shape, c10::CppTypeToScalarType<Value>::value);
+        MEGATRON_CHECK(tensor.numel() == std::ssize(from), from.size(), " values for ", shape);
+        std::ranges::copy(from, tensor.data_ptr<Value>());
+        return tensor;
+      },
+      values);
 }
 
 }  // namespace megatron

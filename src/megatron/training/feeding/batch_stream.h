@@ -1,5 +1,7 @@
-// An endless stream of a dataset's batches.
+// An endless stream of a dataset's batches, and their values as tensors.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <memory>
 
@@ -14,6 +16,7 @@ class BatchStream {
 
   /// Returns the next batch. Starts again at the dataset's first sample when it reaches the end.
   Batch next();
+  const SampleFields& fields() const { return dataset_->fields(); }
 
  private:
   void open() { loader_ = std::make_unique<DataLoader>(dataset_, options_); }
@@ -22,5 +25,8 @@ class BatchStream {
   DataLoaderOptions options_;
   std::unique_ptr<DataLoader> loader_;
 };
+
+/// Copies the values of a field into a tensor of this shape.
+at::Tensor tensor_of(const FieldValues& values, at::IntArrayRef shape);
 
 }  // namespace megatron

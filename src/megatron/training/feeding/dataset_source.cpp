@@ -1,34 +1,25 @@
 #include "megatron/training/feeding/dataset_source.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <variant>
 
-#include "megatron/base/error.h"
 #include "megatron/training/feeding/batch_stream.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
 namespace {
 
-template <class T>
-at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarType type) {
-  MEGATRON_CHECK(static_cast<std::int64_t>(values.size()) == batch.rows * batch.sequence_length,
-                 values.size(), " values for ", batch.rows, " rows of ", batch.sequence_length);
-  at::Tensor tensor = at::empty({batch.rows, batch.sequence_length}, type);
-  std::ranges::copy(values, tensor.data_ptr<T>());
-  return tensor;
-}
-
-/// Returns position ids as [1, s] when all samples have the same ones, so that no comparison is
-/// needed on the device; otherwise as [b, s].
-at::Tensor positions(const Batch& batch) {
-  const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
-  const auto& ids = batch.position_ids;
-  // Every row equals the previous one.
-  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());
-  return is_shared ? all.narrow(0, 0, 1) : all;
+/// Returns whether every sample of a batch has the same values.
+bool has_equal_rows(const FieldValues& values, std::int64_t rows) {
+  return std::visit(
+      [&](const auto& all) {  // each row equals the one before
+        return std::equal(all.begin() + std::ssize(all) / rows, all.end(), all.begin());
+      },
+      values);
 }
 
 /// Returns int64 [rows]: indices into the samples that all data-parallel ranks take in this step.
@@ -39,41 +30,56 @@ at::Tensor sample_ordinals(const BatchIndices& indices) {
   return tensor;
 }
 
-/// Lines up the documents of all rows in one row.
+/// Lines up the documents of all rows in one row. Each gets the values that its sample has without
+/// positions.
 void pack_documents(const Batch& batch, Microbatch& microbatch) {
   PackedSequences packed{.cu_seqlens = {}, .num_samples = batch.rows};
-  std::vector<std::int64_t> ordinals;
+  std::vector<std::int64_t> ordinals, rows;
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const std::int64_t sample =
         batch.indices.ordinals[static_cast<std::size_t>(row)] - batch.indices.first_ordinal;
     std::int64_t number = 0;
     for (const BatchDocument& document : batch.documents[static_cast<std::size_t>(row)]) {
-      packed.cu_seqlens.push_back(row * batch.sequence_length + document.begin);
+      packed.cu_seqlens.push_back(row * batch.sequence_length() + document.begin);
       microbatch.lengths.push_back(document.num_tokens);
       ordinals.push_back(packed_ordinal(sample, number++));
+      rows.push_back(row);
     }
   }
-  packed.cu_seqlens.push_back(batch.rows * batch.sequence_length);
-  for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.view({1, -1});
+  packed.cu_seqlens.push_back(batch.rows * batch.sequence_length());
+  for (const SampleField& field : *batch.fields) {
+    at::Tensor& tensor = microbatch.tensors.at(field.name);
+    tensor = field.per_position ? tensor.flatten(0, 1).unsqueeze(0)
+                                : at::index_select(tensor, 0, at::tensor(rows, at::kLong));
+  }
   microbatch.sample_ordinals = at::tensor(ordinals, at::kLong);
   microbatch.packed = std::move(packed);
 }
 
 Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options) {
-  Microbatch result;
-  result.tensors["tokens"] = matrix(batch, batch.tokens, at::kLong);
-  result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
-  result.tensors["position_ids"] =
-      options.packs_documents ? matrix(batch, batch.position_ids, at::kLong) : positions(batch);
-  result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
-  result.sample_ordinals = sample_ordinals(batch.indices);
+  Microbatch result{.tensors = {}, .sample_ordinals = sample_ordinals(batch.indices)};
+  result.per_position.clear();
+  for (std::size_t i = 0; i < batch.values.size(); ++i) {
+    const SampleField& field = (*batch.fields)[i];
+    std::vector<std::int64_t> shape = field.shape;
+    shape.insert(shape.begin(), batch.rows);
+    at::Tensor tensor = tensor_of(batch.values[i], shape);
+    // Rows are compared here, so that no comparison is needed on the device.
+    if (field.is_shareable && !options.packs_documents &&
+        has_equal_rows(batch.values[i], batch.rows))
+      tensor = tensor.narrow(0, 0, 1);
+    if (field.per_position) result.per_position.push_back(field.name);
+    result.tensors[field.name] = std::move(tensor);
+  }
+  const std::int64_t length = batch.sequence_length();
   if (options.packs_documents) {
     pack_documents(batch, result);
   } else {
     if (options.document_masks)
-      result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
-    for (const std::int64_t padding : batch.padding)
-      result.lengths.push_back(batch.sequence_length - padding);
+      result.tensors["document_ids"] = tensor_of(document_ids(batch), {batch.rows, length});
+    else if (result.has("padding_mask"))
+      result.tensors["document_ids"] = document_ids_of(result.at("padding_mask"));
+    for (const std::int64_t padding : batch.padding) result.lengths.push_back(length - padding);
   }
   if (std::ranges::count(batch.padding, 0) == batch.rows) result.lengths.clear();
   return result;

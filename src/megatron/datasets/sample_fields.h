@@ -1,0 +1,68 @@
+// The named fields of samples. A dataset declares them once; loader, packing and context
+// parallelism loop over them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace megatron {
+
+/// The values of a field, row-major. The alternatives are in the order of FieldType.
+using FieldValues = std::variant<std::vector<std::int64_t>, std::vector<std::int32_t>,
+                                 std::vector<float>, std::vector<std::uint8_t>>;
+enum class FieldType { int64, int32, float32, uint8 };
+
+struct SampleField {
+  std::string name;
+  FieldType type = FieldType::int64;
+  std::vector<std::int64_t> shape = {};  ///< of one sample; empty: one number
+  bool per_position = false;             ///< shape[0] counts positions, which packing and cp divide
+  bool holds_tokens = false;             ///< int64 ids, which must be below the model's vocabulary
+  bool is_shareable = false;  ///< one row stands for samples that all have the same values
+
+  std::int64_t size() const;  ///< number of values of a sample
+};
+
+/// Returns a field with one value for each of `length` positions.
+SampleField position_field(std::string name, std::int64_t length,
+                           FieldType type = FieldType::int64);
+/// Returns position_field() of tokens.
+SampleField token_field(std::string name, std::int64_t length);
+
+/// The fields of a dataset, which its samples and batches share.
+using SampleFields = std::shared_ptr<const std::vector<SampleField>>;
+
+/// Returns the fields of a causal language model, each [sequence_length]: tokens; labels, the token
+/// that follows each token; position_ids, which restart after an end of document with
+/// reset_position_ids; loss_mask, float32, 0 where the label is padding and, with eod_mask_loss,
+/// after an end of document.
+SampleFields causal_fields(std::int64_t sequence_length);
+
+/// Values of all fields: one buffer for each, in their order.
+struct FieldBuffers {
+  SampleFields fields;
+  std::vector<FieldValues> values;
+
+  /// Makes empty buffers.
+  explicit FieldBuffers(SampleFields fields);
+  /// Returns the values of a field, which must have this type. InternalError for an unknown name.
+  template <class T = std::int64_t>
+  std::vector<T>& get(std::string_view name) {
+    return std::get<std::vector<T>>(values[index_of(name)]);
+  }
+  template <class T = std::int64_t>
+  const std::vector<T>& get(std::string_view name) const {
+    return std::get<std::vector<T>>(values[index_of(name)]);
+  }
+  /// Returns the length of the first field with positions; 0 without any.
+  std::int64_t sequence_length() const;
+
+ private:
+  std::size_t index_of(std::string_view name) const;
+};
+
+}  // namespace megatron
