@@ -5,25 +5,33 @@
 #include <utility>
 
 namespace megatron {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+std::vector<SampleField> bert_fields(std::int64_t length) {
+  return {token_field("tokens", length),
+          position_field("types", length),
+          token_field("labels", length),
+          {.name = "is_random"},
+          position_field("padding_mask", length),
+          position_field("loss_mask", length, std::vector<float>()),
+          {.name = "truncated"},
+          position_field("position_ids", length)};
+}
+
+}  // namespace
 
 BertDataset::BertDataset(SentenceSource source, SourcePart part,
                          const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
-    : MaskedDataset(
-          std::move(source), std::move(part), options,
-          {.class_name = "BERTMaskedWordPieceDataset",
-           .fields = {token_field("tokens", options.sequence_length),
-                      position_field("types", options.sequence_length),
-                      token_field("labels", options.sequence_length),
-                      {.name = "is_random"},
-                      position_field("padding_mask", options.sequence_length),
-                      position_field("loss_mask", options.sequence_length, FieldType::float32),
-                      {.name = "truncated"},
-                      position_field("position_ids", options.sequence_length)},
-           .added_tokens = 3,
-           .min_sentences = options.masked.binary_head ? 2 : 1,
-           .key = "classification_head",
-           .value = options.masked.binary_head},
-          warnings) {
+    : MaskedDataset(std::move(source), std::move(part), options,
+                    {.class_name = "BERTMaskedWordPieceDataset",
+                     .fields = bert_fields(options.sequence_length),
+                     .added_tokens = 3,
+                     .min_sentences = options.masked.binary_head ? 2 : 1,
+                     .key = "classification_head",
+                     .value = options.masked.binary_head},
+                    warnings) {
   require_token(options.masked.tokens.cls, "[CLS]", "BERT");
   require_token(options.masked.tokens.sep, "[SEP]", "BERT");
   require_token(options.masked.tokens.mask, "[MASK]", "BERT");
@@ -64,10 +72,10 @@ Sample BertDataset::sample(std::int64_t index) const {
   const auto length = static_cast<std::size_t>(options().sequence_length);
   Draw draw = this->draw(index);
   const Pair pair = draw_pair(draw);
-  std::vector<std::int64_t> tokens{special.cls};
+  Ids tokens{special.cls};
   tokens.insert(tokens.end(), pair.first.begin(), pair.first.end());
   tokens.push_back(special.sep);
-  std::vector<std::int64_t> types(tokens.size(), 0);
+  Ids types(tokens.size(), 0);
   if (!pair.second.empty()) {
     tokens.insert(tokens.end(), pair.second.begin(), pair.second.end());
     tokens.push_back(special.sep);
@@ -82,29 +90,23 @@ Sample BertDataset::sample(std::int64_t index) const {
         return random.interval(static_cast<std::uint64_t>(special.vocab_size - 1));
       },
       draw.random);
-  Sample sample(fields());
-  auto &labels = sample.get("labels"), &padding_mask = sample.get("padding_mask"),
-       &positions = sample.get("position_ids");
-  auto& loss_mask = sample.get<float>("loss_mask");
-  labels.resize(length);
-  loss_mask.resize(length);
+  Ids padding_mask(tokens.size(), 1), labels(length), positions(length);
+  std::vector<float> loss_mask(length);
   for (const MaskedSpan& span : masked.spans) {
     for (std::size_t i = 0; i < span.positions.size(); ++i) {
       labels[span.positions[i]] = span.labels[i];
       loss_mask[span.positions[i]] = 1;
     }
   }
-  positions.resize(length);
   std::iota(positions.begin(), positions.end(), 0);
-  sample.padding.assign(positions.begin() + std::ssize(tokens), positions.end());
-  padding_mask.assign(tokens.size(), 1);
+  Ids padding(positions.begin() + std::ssize(tokens), positions.end());
   // megatron-core fills all three with the padding token.
   for (auto* values : {&masked.tokens, &types, &padding_mask}) values->resize(length, special.pad);
-  sample.get("tokens") = std::move(masked.tokens);
-  sample.get("types") = std::move(types);
-  sample.get("is_random") = {pair.is_random ? 1 : 0};
-  sample.get("truncated") = {pair.truncated ? 1 : 0};
-  return sample;
+  return {{fields(), std::move(masked.tokens), std::move(types), std::move(labels),
+           Ids{pair.is_random ? 1 : 0}, std::move(padding_mask), std::move(loss_mask),
+           Ids{pair.truncated ? 1 : 0}, std::move(positions)},
+          {0},
+          std::move(padding)};
 }
 
 }  // namespace megatron

@@ -37,8 +37,7 @@ std::vector<BatchDocument> documents_of(const Sample& sample) {
 }  // namespace
 
 Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t vocab_size) {
-  Batch batch(dataset.fields());
-  batch.rows = std::ssize(indices.samples);
+  Batch batch{FieldBuffers(dataset.fields()), std::ssize(indices.samples)};
   for (const std::int64_t index : indices.samples) {
     const Sample sample = dataset.sample(index);
     for (std::size_t i = 0; i < batch.values.size(); ++i) {
@@ -53,10 +52,10 @@ Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t voca
           },
           batch.values[i]);
       if (vocab_size > 0 && field.holds_tokens)
-        check_ids(sample.get(field.name), vocab_size, dataset, index);
+        check_ids(std::get<std::vector<std::int64_t>>(sample.values[i]), vocab_size, dataset,
+                  index);
     }
     batch.documents.push_back(documents_of(sample));
-    batch.padding.push_back(std::ssize(sample.padding));
   }
   batch.indices = std::move(indices);
   return batch;
@@ -76,13 +75,24 @@ std::vector<std::int32_t> document_ids(const Batch& batch) {
 }
 
 DataLoader::DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options) {
-  options.sampler.total_samples = dataset->size();
-  auto sampler = std::make_shared<Sampler>(options.sampler);
+  SamplerOptions& first = options.sampler;
+  first.total_samples = dataset->size();
+  if (options.repeats && first.kind == SamplerKind::single) {
+    const std::int64_t together = first.micro_batch_size * first.data_parallel_size;
+    first.consumed_samples %= std::max<std::int64_t>(first.total_samples / together * together, 1);
+  }
+  auto sampler = std::make_shared<Sampler>(first);
   pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(
       OrderedPoolOptions{
           .workers = options.num_workers,
           .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
-      [sampler] { return sampler->next(); },
+      [sampler, again = first, repeats = options.repeats]() mutable {
+        std::optional<BatchIndices> next = sampler->next();
+        if (next || !repeats) return next;
+        again.consumed_samples = 0;
+        *sampler = Sampler(again);
+        return sampler->next();
+      },
       [dataset, vocab_size = options.vocab_size](BatchIndices indices) {
         return make_batch(*dataset, std::move(indices), vocab_size);
       });

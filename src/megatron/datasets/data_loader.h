@@ -23,10 +23,8 @@ struct BatchDocument {
 
 /// The samples of one microbatch: the values of each field, [rows, …].
 struct Batch : FieldBuffers {
-  using FieldBuffers::FieldBuffers;
   std::int64_t rows = 0;
   std::vector<std::vector<BatchDocument>> documents = {};  ///< per row; one without document_starts
-  std::vector<std::int64_t> padding = {};                  ///< per row: positions that hold padding
   BatchIndices indices = {};  ///< sample numbers and ordinals of the rows
 };
 
@@ -35,6 +33,7 @@ struct DataLoaderOptions {
   std::int64_t num_workers = 2;  ///< number of threads; 0: next() makes batches itself
   std::int64_t prefetch_factor = 2;
   std::int64_t vocab_size = 0;  ///< upper bound for the ids of tokens; 0: not checked
+  bool repeats = false;         ///< starts again at the first sample when a `single` run ends
 };
 
 /// Only one thread may call next(). The destructor stops the workers.
@@ -42,8 +41,8 @@ class DataLoader {
  public:
   DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options);
 
-  /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a worker's exception at
-  /// the batch's place in the order.
+  /// Returns the next batch; nullopt at the end of a `single` run, unless it repeats. Rethrows a
+  /// worker's exception at the batch's place in the order.
   std::optional<Batch> next() { return pool_->next(); }
 
  private:

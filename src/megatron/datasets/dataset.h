@@ -9,9 +9,7 @@
 
 namespace megatron {
 
-/// The values of one sample.
 struct Sample : FieldBuffers {
-  using FieldBuffers::FieldBuffers;
   /// Positions at which attention restarts, first 0; only 0 without reset_attention_mask and
   /// inter_document_masking.
   std::vector<std::int64_t> document_starts = {0};

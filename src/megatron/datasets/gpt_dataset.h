@@ -42,6 +42,16 @@ struct GptDatasetOptions {
   std::string class_name() const { return fim ? "GPTFIMDataset" : "GPTDataset"; }
 };
 
+/// The raw ids of a sample.
+struct SampleText {
+  std::vector<std::int64_t> ids;
+  /// Indices at which documents of the data begin, ascending; for inter_document_masking.
+  std::vector<std::int64_t> document_begins = {};
+  /// Padding, which has no loss, follows so many ids.
+  std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> without_label = {};  ///< indices
+};
+
 /// Mock data is cached only in `cache_folder`.
 class GptDataset : public SourceDataset {
  public:
@@ -62,12 +72,7 @@ class GptDataset : public SourceDataset {
   std::int64_t samples_of_epochs(double epochs) const override;
 
  private:
-  /// Raw ids of a sample, the indices at which its documents begin, and the number of true ids.
-  struct Text {
-    std::vector<std::int64_t> ids, document_begins;
-    std::int64_t num_ids = 0;
-  };
-  Text read_text(std::int64_t sample) const;
+  SampleText read_text(std::int64_t sample) const;
   IndexCacheEntry cache_entry() const;
   GptIndexInput index_input() const;
   EpochPlan plan() const;
@@ -94,11 +99,6 @@ IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& p
                                   const GptDatasetOptions& options, const std::string& class_name);
 
 /// Splits raw ids into the tokens and labels of causal_fields(), and derives masks and positions.
-/// `document_begins` are the indices in `text` at which documents of the data begin, ascending;
-/// only inter_document_masking reads them. Padding, which has no loss, follows `num_tokens` tokens.
-Sample make_sample(const SampleFields& fields, std::vector<std::int64_t> text,
-                   const GptDatasetOptions& options,
-                   const std::vector<std::int64_t>& document_begins = {},
-                   std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max());
+Sample make_sample(const SampleFields& fields, SampleText text, const GptDatasetOptions& options);
 
 }  // namespace megatron

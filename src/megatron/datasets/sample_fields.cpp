@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <utility>
 
 #include "megatron/base/error.h"
 
@@ -13,13 +12,9 @@ std::int64_t SampleField::size() const {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-SampleField position_field(std::string name, std::int64_t length, FieldType type) {
-  const bool is_shareable = name == "position_ids";
-  return {.name = std::move(name),
-          .type = type,
-          .shape = {length},
-          .per_position = true,
-          .is_shareable = is_shareable};
+SampleField position_field(std::string name, std::int64_t length, FieldValues type) {
+  return {
+      .name = std::move(name), .type = std::move(type), .shape = {length}, .per_position = true};
 }
 
 SampleField token_field(std::string name, std::int64_t length) {
@@ -32,26 +27,11 @@ SampleFields causal_fields(std::int64_t length) {
   return std::make_shared<const std::vector<SampleField>>(
       std::vector{token_field("tokens", length), token_field("labels", length),
                   position_field("position_ids", length),
-                  position_field("loss_mask", length, FieldType::float32)});
+                  position_field("loss_mask", length, std::vector<float>())});
 }
 
-FieldBuffers::FieldBuffers(SampleFields fields_of_all) : fields(std::move(fields_of_all)) {
-  for (const SampleField& field : *fields) {
-    switch (field.type) {
-      case FieldType::int64:
-        values.emplace_back(std::vector<std::int64_t>());
-        break;
-      case FieldType::int32:
-        values.emplace_back(std::vector<std::int32_t>());
-        break;
-      case FieldType::float32:
-        values.emplace_back(std::vector<float>());
-        break;
-      case FieldType::uint8:
-        values.emplace_back(std::vector<std::uint8_t>());
-        break;
-    }
-  }
+FieldBuffers::FieldBuffers(SampleFields of) : fields(std::move(of)) {
+  for (const SampleField& field : *fields) values.push_back(field.type);
 }
 
 std::size_t FieldBuffers::index_of(std::string_view name) const {

@@ -6,30 +6,28 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
 namespace megatron {
 
-/// The values of a field, row-major. The alternatives are in the order of FieldType.
+/// The values of a field, row-major.
 using FieldValues = std::variant<std::vector<std::int64_t>, std::vector<std::int32_t>,
                                  std::vector<float>, std::vector<std::uint8_t>>;
-enum class FieldType { int64, int32, float32, uint8 };
 
 struct SampleField {
   std::string name;
-  FieldType type = FieldType::int64;
+  FieldValues type = {};                 ///< an empty buffer of its values' type
   std::vector<std::int64_t> shape = {};  ///< of one sample; empty: one number
   bool per_position = false;             ///< shape[0] counts positions, which packing and cp divide
   bool holds_tokens = false;             ///< int64 ids, which must be below the model's vocabulary
-  bool is_shareable = false;  ///< one row stands for samples that all have the same values
 
   std::int64_t size() const;  ///< number of values of a sample
 };
 
 /// Returns a field with one value for each of `length` positions.
-SampleField position_field(std::string name, std::int64_t length,
-                           FieldType type = FieldType::int64);
+SampleField position_field(std::string name, std::int64_t length, FieldValues type = {});
 /// Returns position_field() of tokens.
 SampleField token_field(std::string name, std::int64_t length);
 
@@ -42,18 +40,22 @@ using SampleFields = std::shared_ptr<const std::vector<SampleField>>;
 /// after an end of document.
 SampleFields causal_fields(std::int64_t sequence_length);
 
-/// Values of all fields: one buffer for each, in their order.
+/// The values of all fields, in their order: one buffer for each.
 struct FieldBuffers {
   SampleFields fields;
   std::vector<FieldValues> values;
 
   /// Makes empty buffers.
-  explicit FieldBuffers(SampleFields fields);
-  /// Returns the values of a field, which must have this type. InternalError for an unknown name.
-  template <class T = std::int64_t>
-  std::vector<T>& get(std::string_view name) {
-    return std::get<std::vector<T>>(values[index_of(name)]);
+  explicit FieldBuffers(SampleFields of);
+  template <class First, class... Others>
+  FieldBuffers(SampleFields of, std::vector<First> first, std::vector<Others>... others)
+      : fields(std::move(of)) {
+    values.reserve(1 + sizeof...(others));
+    values.emplace_back(std::move(first));
+    (values.emplace_back(std::move(others)), ...);
   }
+
+  /// Returns the values of a field, which must have this type. InternalError for an unknown name.
   template <class T = std::int64_t>
   const std::vector<T>& get(std::string_view name) const {
     return std::get<std::vector<T>>(values[index_of(name)]);

@@ -189,10 +189,8 @@ SftDataset::Packed SftDataset::pack(std::int64_t index) const {
 
 Sample SftDataset::sample(std::int64_t index) const {
   Packed packed = pack(index);
-  Sample sample(fields());
-  auto& labels = sample.get("labels");
-  auto& loss_mask = sample.get<float>("loss_mask");
-  labels.assign(packed.targets.begin() + 1, packed.targets.end());
+  std::vector<std::int64_t> labels(packed.targets.begin() + 1, packed.targets.end());
+  std::vector<float> loss_mask;
   for (std::int64_t& label : labels) {
     const bool has_loss = label != kIgnoredLabel;
     loss_mask.push_back(has_loss ? 1.0f : 0.0f);
@@ -200,15 +198,12 @@ Sample SftDataset::sample(std::int64_t index) const {
   }
   packed.tokens.pop_back();
   packed.positions.pop_back();
-  sample.get("tokens") = std::move(packed.tokens);
-  sample.get("position_ids") = std::move(packed.positions);
-  sample.document_starts = std::move(packed.starts);
   std::erase_if(packed.padding, [&](auto at) { return at >= options_.sequence_length; });
-  sample.padding = std::move(packed.padding);
-  return sample;
+  return {{fields(), std::move(packed.tokens), std::move(labels), std::move(packed.positions),
+           std::move(loss_mask)},
+          std::move(packed.starts),
+          std::move(packed.padding)};
 }
-
-std::vector<std::int64_t> SftDataset::text(std::int64_t index) const { return pack(index).tokens; }
 
 std::string SftDataset::describe(std::int64_t index) const {
   return file_->describe(line(index)) + ", " + std::string(split_name(part_.split)) + " sample " +

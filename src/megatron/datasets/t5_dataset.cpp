@@ -14,17 +14,17 @@ std::vector<SampleField> t5_fields(std::int64_t encoder, std::int64_t decoder) {
   return {token_field("text_enc", encoder),
           token_field("text_dec", decoder),
           token_field("labels", decoder),
-          position_field("loss_mask", decoder, FieldType::float32),
+          position_field("loss_mask", decoder, std::vector<float>()),
           {.name = "truncated"},
           position_field("enc_mask", encoder),
           position_field("dec_mask", decoder)};
 }
 
-/// Marks the positions of tokens.
-template <class T>
-void fill_mask(std::size_t tokens, std::size_t length, std::vector<T>& mask) {
-  mask.assign(tokens, 1);
+template <class T = std::int64_t>
+std::vector<T> mask_of(std::size_t tokens, std::size_t length) {
+  std::vector<T> mask(tokens, 1);
   mask.resize(length, 0);
+  return mask;
 }
 
 void append(Ids& out, const Ids& ids, std::size_t begin, std::size_t end) {
@@ -96,15 +96,9 @@ Sample T5Dataset::sample(std::int64_t index) const {
   encoder.resize(encoder_length, special.pad);
   decoder.resize(decoder_length, special.pad);
   labels.resize(decoder_length);
-  Sample sample(fields());
-  sample.get("text_enc") = std::move(encoder);
-  sample.get("text_dec") = std::move(decoder);
-  sample.get("labels") = std::move(labels);
-  sample.get("truncated") = {truncated ? 1 : 0};
-  fill_mask(decoder_tokens, decoder_length, sample.get<float>("loss_mask"));
-  fill_mask(encoder_tokens, encoder_length, sample.get("enc_mask"));
-  fill_mask(decoder_tokens, decoder_length, sample.get("dec_mask"));
-  return sample;
+  return {{fields(), std::move(encoder), std::move(decoder), std::move(labels),
+           mask_of<float>(decoder_tokens, decoder_length), Ids{truncated ? 1 : 0},
+           mask_of(encoder_tokens, encoder_length), mask_of(decoder_tokens, decoder_length)}};
 }
 
 }  // namespace megatron

@@ -12,7 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
-#include "megatron/training/feeding/batch_stream.h"
+#include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
@@ -115,12 +115,14 @@ class Rows {
 
 class HybridContextSource : public MicrobatchSource {
  public:
-  HybridContextSource(std::shared_ptr<const Dataset> dataset, HybridContextOptions options)
+  HybridContextSource(const std::shared_ptr<const Dataset>& dataset, HybridContextOptions options)
       : options_(std::move(options)),
         consumed_(options_.first_sample),
-        samples_(std::move(dataset), {.sampler = {.consumed_samples = options_.first_sample},
-                                      .num_workers = options_.num_workers,
-                                      .vocab_size = options_.vocab_size}) {}
+        fields_(dataset->fields()),
+        samples_(dataset, {.sampler = {.consumed_samples = options_.first_sample},
+                           .num_workers = options_.num_workers,
+                           .vocab_size = options_.vocab_size,
+                           .repeats = true}) {}
 
   Microbatch next() override {
     if (step_.empty()) plan_step();
@@ -134,7 +136,7 @@ class HybridContextSource : public MicrobatchSource {
     const std::int64_t count = options_.samples_of_step(consumed_);
     consumed_ += count;
     std::vector<Batch> samples;
-    for (std::int64_t i = 0; i < count; ++i) samples.push_back(samples_.next());
+    for (std::int64_t i = 0; i < count; ++i) samples.push_back(samples_.next().value());
     const std::vector<DocumentPart> documents = documents_of(samples);
     HybridContextRequest request{.lengths = {},
                                  .num_ranks = options_.num_ranks,
@@ -155,7 +157,7 @@ class HybridContextSource : public MicrobatchSource {
                         const std::vector<DocumentPart>& documents,
                         const HybridContextSummary& step) const {
     HybridContext context{.num_ranks = own.num_ranks, .step = step};
-    Rows rows(samples_.fields());
+    Rows rows(fields_);
     for (const std::int64_t index : own.sequences) {
       const DocumentPart& document = documents[static_cast<std::size_t>(index)];
       context.parts.push_back(rows.size());
@@ -173,15 +175,16 @@ class HybridContextSource : public MicrobatchSource {
 
   HybridContextOptions options_;
   std::int64_t consumed_;
-  BatchStream samples_;
+  SampleFields fields_;
+  DataLoader samples_;
   std::deque<Microbatch> step_;  ///< the rest of the current step
 };
 
 }  // namespace
 
-std::unique_ptr<MicrobatchSource> make_hybrid_context_source(std::shared_ptr<const Dataset> dataset,
-                                                             const HybridContextOptions& options) {
-  return make_prefetch_source(std::make_unique<HybridContextSource>(std::move(dataset), options),
+std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
+    const std::shared_ptr<const Dataset>& dataset, const HybridContextOptions& options) {
+  return make_prefetch_source(std::make_unique<HybridContextSource>(dataset, options),
                               {.device = options.device, .in_thread = options.num_workers > 0});
 }
 
