@@ -10,20 +10,20 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 std::vector<SampleField> bert_fields(std::int64_t length) {
-  return {token_field("tokens", length),
-          position_field("types", length),
-          token_field("labels", length),
-          {.name = "is_random"},
-          position_field("padding_mask", length),
-          position_field("loss_mask", length, std::vector<float>()),
-          {.name = "truncated"},
-          position_field("position_ids", length)};
+  return {{.name = "tokens", .shape = {length}, .holds_tokens = true},
+          {.name = "types", .shape = {length}},
+          {.name = "labels", .shape = {length}, .holds_tokens = true},
+          {.name = "is_random", .per_position = false},
+          {.name = "padding_mask", .shape = {length}},
+          {.name = "loss_mask", .type = std::vector<float>(), .shape = {length}},
+          {.name = "truncated", .per_position = false},
+          {.name = "position_ids", .shape = {length}}};
 }
 
 }  // namespace
 
-BertDataset::BertDataset(SentenceSource source, SourcePart part,
-                         const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
+BertDataset::BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
+                         std::vector<std::string>& warnings)
     : MaskedDataset(std::move(source), std::move(part), options,
                     {.class_name = "BERTMaskedWordPieceDataset",
                      .fields = bert_fields(options.sequence_length),

@@ -10,7 +10,7 @@ namespace megatron {
 
 class BertDataset : public MaskedDataset {
  public:
-  BertDataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+  BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
               std::vector<std::string>& warnings);
 
   /// Returns megatron-core's types, labels (0 where nothing is predicted), is_random (the parts are

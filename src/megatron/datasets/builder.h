@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "megatron/base/storage/remote_storage.h"
-#include "megatron/config/sample_kind.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/dataset.h"
 #include "megatron/datasets/split.h"
@@ -24,6 +23,7 @@
 namespace megatron {
 
 struct DataConfig;
+enum class SampleKind;
 
 /// The properties of a tokenizer that datasets use.
 struct DataTokenizer {
@@ -63,7 +63,7 @@ struct DatasetRequest {
                                              ///< this many lines; 0: of all
   bool cache = true;                         ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
-  SampleKind kind = SampleKind::gpt;
+  SampleKind kind = {};       ///< gpt
   MaskedRequest masked = {};  ///< with another kind than gpt
 };
 

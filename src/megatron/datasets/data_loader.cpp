@@ -45,8 +45,6 @@ Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t voca
       std::visit(
           [&](auto& values) {
             const auto& row = std::get<std::decay_t<decltype(values)>>(sample.values[i]);
-            MEGATRON_CHECK(std::ssize(row) == field.size(), dataset.describe(index), " has ",
-                           row.size(), " values of ", field.name, ", not ", field.size());
             values.reserve(row.size() * indices.samples.size());
             values.insert(values.end(), row.begin(), row.end());
           },
@@ -75,24 +73,13 @@ std::vector<std::int32_t> document_ids(const Batch& batch) {
 }
 
 DataLoader::DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options) {
-  SamplerOptions& first = options.sampler;
-  first.total_samples = dataset->size();
-  if (options.repeats && first.kind == SamplerKind::single) {
-    const std::int64_t together = first.micro_batch_size * first.data_parallel_size;
-    first.consumed_samples %= std::max<std::int64_t>(first.total_samples / together * together, 1);
-  }
-  auto sampler = std::make_shared<Sampler>(first);
+  options.sampler.total_samples = dataset->size();
+  auto sampler = std::make_shared<Sampler>(options.sampler);
   pool_ = std::make_unique<OrderedPool<BatchIndices, Batch>>(
       OrderedPoolOptions{
           .workers = options.num_workers,
           .depth = std::max<std::int64_t>(1, options.num_workers * options.prefetch_factor)},
-      [sampler, again = first, repeats = options.repeats]() mutable {
-        std::optional<BatchIndices> next = sampler->next();
-        if (next || !repeats) return next;
-        again.consumed_samples = 0;
-        *sampler = Sampler(again);
-        return sampler->next();
-      },
+      [sampler] { return sampler->next(); },
       [dataset, vocab_size = options.vocab_size](BatchIndices indices) {
         return make_batch(*dataset, std::move(indices), vocab_size);
       });

@@ -33,7 +33,6 @@ struct DataLoaderOptions {
   std::int64_t num_workers = 2;  ///< number of threads; 0: next() makes batches itself
   std::int64_t prefetch_factor = 2;
   std::int64_t vocab_size = 0;  ///< upper bound for the ids of tokens; 0: not checked
-  bool repeats = false;         ///< starts again at the first sample when a `single` run ends
 };
 
 /// Only one thread may call next(). The destructor stops the workers.
@@ -41,7 +40,7 @@ class DataLoader {
  public:
   DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options);
 
-  /// Returns the next batch; nullopt at the end of a `single` run, unless it repeats. Rethrows a
+  /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a
   /// worker's exception at the batch's place in the order.
   std::optional<Batch> next() { return pool_->next(); }
 

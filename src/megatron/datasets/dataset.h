@@ -1,13 +1,60 @@
-// The interface of a training set: numbered samples in training order.
+// The interface of a training set: numbered samples in training order, and their named fields,
+// which loader, packing and context parallelism loop over.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
-#include "megatron/datasets/sample_fields.h"
-
 namespace megatron {
+
+/// The values of a field, row-major.
+using FieldValues = std::variant<std::vector<std::int64_t>, std::vector<std::int32_t>,
+                                 std::vector<float>, std::vector<std::uint8_t>>;
+
+struct SampleField {
+  std::string name;
+  FieldValues type = {};                 ///< an empty buffer of its values' type
+  std::vector<std::int64_t> shape = {};  ///< of one sample; empty: one number
+  bool per_position = true;              ///< shape[0] counts positions, which packing and cp divide
+  bool holds_tokens = false;             ///< int64 ids, which must be below the model's vocabulary
+};
+using SampleFields = std::shared_ptr<const std::vector<SampleField>>;
+
+/// Returns the fields of a causal language model, each [sequence_length]: tokens; labels, the token
+/// that follows each token; position_ids, which restart after an end of document with
+/// reset_position_ids; loss_mask, float32, 0 where the label is padding and, with eod_mask_loss,
+/// after an end of document.
+std::vector<SampleField> causal_fields(std::int64_t sequence_length);
+
+/// The values of all fields of a dataset, in their order: one buffer for each.
+struct FieldBuffers {
+  SampleFields fields;
+  std::vector<FieldValues> values;
+
+  /// Takes the values of all fields; leaves them out to begin with empty buffers.
+  template <class... Values>
+  explicit FieldBuffers(SampleFields of, std::vector<Values>... all) : fields(std::move(of)) {
+    values.reserve(fields->size());
+    (values.emplace_back(std::move(all)), ...);
+    for (std::size_t i = values.size(); i < fields->size(); ++i)
+      values.push_back((*fields)[i].type);
+  }
+  /// Returns the values of a field, which must have this type. InternalError for an unknown name.
+  template <class T = std::int64_t>
+  const std::vector<T>& get(std::string_view name) const {
+    return std::get<std::vector<T>>(values[index_of(name)]);
+  }
+  /// Returns the length of the first field with positions; 0 without any.
+  std::int64_t sequence_length() const;
+
+ private:
+  std::size_t index_of(std::string_view name) const;
+};
 
 struct Sample : FieldBuffers {
   /// Positions at which attention restarts, first 0; only 0 without reset_attention_mask and

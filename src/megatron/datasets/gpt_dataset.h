@@ -16,6 +16,7 @@
 #include "megatron/datasets/source_dataset.h"
 #include "megatron/datasets/token_source.h"
 #include "megatron/datasets/unique_description.h"
+#include "megatron/datasets/word_masking.h"
 
 namespace megatron {
 
@@ -37,6 +38,7 @@ struct GptDatasetOptions {
   std::int64_t eod = -1;
   std::int64_t pad = -1;  ///< −1: no id is padding
   TokenizerIdentity tokenizer = {};
+  MaskedRequest masked = {};                        ///< of BERT and T5 (masked_dataset.h)
   std::shared_ptr<const FillInTheMiddle> fim = {};  ///< null: samples are the text as it is
   /// Returns the name of megatron-core's class, which is part of the cache's file names.
   std::string class_name() const { return fim ? "GPTFIMDataset" : "GPTDataset"; }

@@ -12,10 +12,9 @@
 namespace megatron {
 
 MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
-                             const MaskedDatasetOptions& options, Kind kind,
+                             const GptDatasetOptions& options, Kind kind,
                              std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source.tokens->name(),
-                    std::make_shared<const std::vector<SampleField>>(std::move(kind.fields))),
+    : SourceDataset(std::move(part), source.tokens->name(), std::move(kind.fields)),
       source_(std::move(source)),
       options_(options),
       kind_(std::move(kind)) {

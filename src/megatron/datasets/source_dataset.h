@@ -55,8 +55,10 @@ SampleDescription sample_description(const std::string& class_name, const Source
 class SourceDataset : public Dataset {
  public:
   /// `name` is the source's, for errors.
-  SourceDataset(SourcePart part, std::string name, SampleFields fields)
-      : part_(std::move(part)), name_(std::move(name)), fields_(std::move(fields)) {}
+  SourceDataset(SourcePart part, std::string name, std::vector<SampleField> fields)
+      : part_(std::move(part)),
+        name_(std::move(name)),
+        fields_(std::make_shared<const std::vector<SampleField>>(std::move(fields))) {}
 
   const SampleFields& fields() const override { return fields_; }
   std::string describe(std::int64_t index) const override;

@@ -11,13 +11,13 @@ namespace {
 using Ids = std::vector<std::int64_t>;
 
 std::vector<SampleField> t5_fields(std::int64_t encoder, std::int64_t decoder) {
-  return {token_field("text_enc", encoder),
-          token_field("text_dec", decoder),
-          token_field("labels", decoder),
-          position_field("loss_mask", decoder, std::vector<float>()),
-          {.name = "truncated"},
-          position_field("enc_mask", encoder),
-          position_field("dec_mask", decoder)};
+  return {{.name = "text_enc", .shape = {encoder}, .holds_tokens = true},
+          {.name = "text_dec", .shape = {decoder}, .holds_tokens = true},
+          {.name = "labels", .shape = {decoder}, .holds_tokens = true},
+          {.name = "loss_mask", .type = std::vector<float>(), .shape = {decoder}},
+          {.name = "truncated", .per_position = false},
+          {.name = "enc_mask", .shape = {encoder}},
+          {.name = "dec_mask", .shape = {decoder}}};
 }
 
 template <class T = std::int64_t>
@@ -34,7 +34,7 @@ void append(Ids& out, const Ids& ids, std::size_t begin, std::size_t end) {
 
 }  // namespace
 
-T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
                      std::vector<std::string>& warnings)
     : MaskedDataset(
           std::move(source), std::move(part), options,

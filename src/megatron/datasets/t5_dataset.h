@@ -10,7 +10,7 @@ namespace megatron {
 
 class T5Dataset : public MaskedDataset {
  public:
-  T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+  T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
             std::vector<std::string>& warnings);
 
   /// Returns megatron-core's text_enc, text_dec, labels (0 where nothing is predicted), loss_mask,

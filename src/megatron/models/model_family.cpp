@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_config.h"

@@ -7,7 +7,6 @@
 #include <span>
 #include <string_view>
 
-#include "megatron/config/sample_kind.h"
 #include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
 #include "megatron/models/model_cost.h"
@@ -16,6 +15,7 @@ namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
+enum class SampleKind;
 
 struct ModelFamily {
   std::string_view name;   ///< as in `megatron pretrain <name>`

@@ -99,7 +99,7 @@ class DatasetSource : public MicrobatchSource {
 
 std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<const Dataset>& dataset,
                                                       DatasetSourceOptions options) {
-  options.loader.repeats = true;
+  options.loader.sampler.repeats = true;
   return make_prefetch_source(
       std::make_unique<DatasetSource>(dataset, options),
       {.device = options.device, .in_thread = options.loader.num_workers > 0});

@@ -119,10 +119,9 @@ class HybridContextSource : public MicrobatchSource {
       : options_(std::move(options)),
         consumed_(options_.first_sample),
         fields_(dataset->fields()),
-        samples_(dataset, {.sampler = {.consumed_samples = options_.first_sample},
+        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = options_.first_sample},
                            .num_workers = options_.num_workers,
-                           .vocab_size = options_.vocab_size,
-                           .repeats = true}) {}
+                           .vocab_size = options_.vocab_size}) {}
 
   Microbatch next() override {
     if (step_.empty()) plan_step();
