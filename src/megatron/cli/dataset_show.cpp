@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string_view>
+#include <variant>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
@@ -91,14 +92,20 @@ void check_sample_flags(const DataConfig& data) {
 
 std::string joined(const std::vector<std::int64_t>& numbers) { return joined_text(numbers, ","); }
 
-/// Returns the labels of a packed sample, with −100 where there is no loss, and the boundaries of
-/// its documents or conversations.
-std::string packed_fields(const Sample& sample) {
-  std::vector<std::int64_t> labels = sample.labels, boundaries = sample.document_starts;
+/// Returns the labels of a sample, with `ignored` where there is no loss.
+std::vector<std::int64_t> labels_of(const Sample& sample, std::int64_t ignored) {
+  std::vector<std::int64_t> labels = sample.get("labels");
   for (std::size_t i = 0; i < labels.size(); ++i)
-    if (sample.loss_mask[i] == 0) labels[i] = kIgnoredLabel;
-  boundaries.push_back(static_cast<std::int64_t>(sample.tokens.size()));
-  return ",\"labels\":[" + joined(labels) + "],\"cu_seqlens\":[" + joined(boundaries) + "]";
+    if (sample.get<float>("loss_mask")[i] == 0) labels[i] = ignored;
+  return labels;
+}
+
+/// Returns the labels of a packed sample and the boundaries of its documents or conversations.
+std::string packed_fields(const Sample& sample) {
+  std::vector<std::int64_t> boundaries = sample.document_starts;
+  boundaries.push_back(sample.sequence_length());
+  return ",\"labels\":[" + joined(labels_of(sample, kIgnoredLabel)) + "],\"cu_seqlens\":[" +
+         joined(boundaries) + "]";
 }
 
 /// Throws a UserError for flags that do not go with the type of the samples.
@@ -122,27 +129,21 @@ void check_type_flags(const DatasetCommandOptions& options) {
          "", "add --dataset-type bert or t5, or leave them out"});
 }
 
-/// Returns what masked samples need, with the settings of Megatron-LM's pretrain_bert.py and
-/// pretrain_t5.py.
-MaskedRequest masked_request(const DatasetCommandOptions& options,
-                             const std::shared_ptr<const Tokenizer>& tokenizer) {
-  const MaskedFlags& flags = options.masked;
-  const bool is_t5 = options.dataset_type == SampleKind::t5;
-  return {.masking = {.probability = flags.mask_prob,
-                      .short_sequence_probability = flags.short_seq_prob,
-                      .max_ngram = is_t5 ? 10 : 3,
-                      .geometric = is_t5},
-          .tokens = masking_tokens(tokenizer, flags.vocab_extra_ids),
-          .binary_head = !flags.bert_no_binary_head,
-          .decoder_sequence_length = flags.decoder_seq_length.value_or(0)};
-}
-
-/// Returns the JSON members of a masked sample.
-std::string masked_members(const std::vector<SampleField>& fields) {
+/// Returns the JSON members of a masked sample by megatron-core's names, without position_ids,
+/// which it does not have.
+std::string masked_members(const Sample& sample) {
   std::string text;
-  for (const SampleField& field : fields) {
-    text += ",\"" + field.name + "\":";
-    text += field.is_scalar ? std::to_string(field.values[0]) : "[" + joined(field.values) + "]";
+  for (std::size_t i = 0; i < sample.values.size(); ++i) {
+    const SampleField& field = (*sample.fields)[i];
+    if (field.name == "position_ids") continue;
+    const std::string values = joined(
+        field.name == "labels"
+            ? labels_of(sample, -1)
+            : std::visit(
+                  [](const auto& all) { return std::vector<std::int64_t>(all.begin(), all.end()); },
+                  sample.values[i]));
+    text += ",\"" + (field.name == "tokens" ? "text" : field.name) + "\":";
+    text += field.per_position ? "[" + values + "]" : values;
   }
   return text;
 }
@@ -165,17 +166,17 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
   std::string line = "{\"index\":" + std::to_string(position);
   if (is_cyclic(options)) line += ",\"sample\":" + std::to_string(index);
   if (is_masked(options)) {
-    const std::vector<SampleField> fields = dataset.fields(index);
-    line += masked_members(fields);
+    line += masked_members(dataset.sample(index));
     if (options.decode)
-      line += ",\"decoded\":" +
-              decoded(fields[0].values, *tokenizer, index, options.dataset_type == SampleKind::t5);
+      line += ",\"decoded\":" + decoded(dataset.text(index), *tokenizer, index,
+                                        options.dataset_type == SampleKind::t5);
     return line + "}";
   }
   const bool is_packed = options.data.sft || packs_documents(options);
   const std::optional<Sample> packed =
       is_packed ? std::optional(dataset.sample(index)) : std::nullopt;
-  const std::vector<std::int64_t> ids = options.data.sft ? packed->tokens : dataset.text(index);
+  const std::vector<std::int64_t> ids =
+      options.data.sft ? packed->get("tokens") : dataset.text(index);
   line += ",\"tokens\":[" + joined(ids) + "]";
   if (packed) line += packed_fields(*packed);
   if (options.decode) line += ",\"text\":" + decoded(ids, *tokenizer, index, false);
@@ -237,7 +238,12 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                                        .chat = chat_files(options.tokenizer)}};
   if (is_masked(options)) {
     request.kind = options.dataset_type;
-    request.masked = masked_request(options, tokenizer);
+    const MaskedFlags& flags = options.masked;
+    request.masked = masked_request(request.kind, tokenizer, flags.vocab_extra_ids);
+    request.masked.masking.probability = flags.mask_prob;
+    request.masked.masking.short_sequence_probability = flags.short_seq_prob;
+    request.masked.binary_head = !flags.bert_no_binary_head;
+    request.masked.decoder_sequence_length = flags.decoder_seq_length.value_or(0);
   }
   if (is_masked(options) || options.data.fim.fim_data) {
     request.tokenizer.vocab_size = tokenizer->vocab_size();

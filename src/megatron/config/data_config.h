@@ -8,6 +8,9 @@
 
 namespace megatron {
 
+/// What a data set makes of its text, and what a family of models trains on.
+enum class SampleKind { gpt, bert, t5 };
+
 /// Fill-in-the-middle samples: parts of documents are reordered as prefix, suffix, middle (PSM) or
 /// suffix, prefix, middle (SPM).
 struct FimConfig {

@@ -1,25 +1,41 @@
 #include "megatron/datasets/bert_dataset.h"
 
+#include <numeric>
 #include <span>
 #include <utility>
 
 namespace megatron {
+namespace {
 
-BertDataset::BertDataset(SentenceSource source, SourcePart part,
-                         const MaskedDatasetOptions& options, std::vector<std::string>& warnings)
+using Ids = std::vector<std::int64_t>;
+
+std::vector<SampleField> bert_fields(std::int64_t length) {
+  return {{.name = "tokens", .shape = {length}, .holds_tokens = true},
+          {.name = "types", .shape = {length}},
+          {.name = "labels", .shape = {length}, .holds_tokens = true},
+          {.name = "is_random", .per_position = false},
+          {.name = "padding_mask", .shape = {length}},
+          {.name = "loss_mask", .type = std::vector<float>(), .shape = {length}},
+          {.name = "truncated", .per_position = false},
+          {.name = "position_ids", .shape = {length}}};
+}
+
+}  // namespace
+
+BertDataset::BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
+                         std::vector<std::string>& warnings)
     : MaskedDataset(std::move(source), std::move(part), options,
                     {.class_name = "BERTMaskedWordPieceDataset",
-                     .text = "text",
-                     .tokens = "text",
+                     .fields = bert_fields(options.sequence_length),
                      .added_tokens = 3,
-                     .min_sentences = options.binary_head ? 2 : 1,
+                     .min_sentences = options.masked.binary_head ? 2 : 1,
                      .key = "classification_head",
-                     .value = options.binary_head},
+                     .value = options.masked.binary_head},
                     warnings) {
-  require_token(options.tokens.cls, "[CLS]", "BERT");
-  require_token(options.tokens.sep, "[SEP]", "BERT");
-  require_token(options.tokens.mask, "[MASK]", "BERT");
-  require_token(options.tokens.pad, "[PAD]", "BERT");
+  require_token(options.masked.tokens.cls, "[CLS]", "BERT");
+  require_token(options.masked.tokens.sep, "[SEP]", "BERT");
+  require_token(options.masked.tokens.mask, "[MASK]", "BERT");
+  require_token(options.masked.tokens.pad, "[PAD]", "BERT");
 }
 
 /// Removes tokens from either end of the longer part until both have `length` tokens.
@@ -38,7 +54,7 @@ void BertDataset::truncate(Pair& pair, std::int64_t length, RandomState& random)
 BertDataset::Pair BertDataset::draw_pair(Draw& draw) const {
   Pair pair;
   std::size_t pivot = draw.sentences.size();
-  if (options().binary_head) {
+  if (options().masked.binary_head) {
     pivot = draw.sentences.size() < 3 ? 1 : 1 + draw.random.interval(draw.sentences.size() - 2);
     pair.is_random = draw.random.uniform() < 0.5;
   }
@@ -51,15 +67,15 @@ BertDataset::Pair BertDataset::draw_pair(Draw& draw) const {
   return pair;
 }
 
-std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
-  const MaskingTokens& special = options().tokens;
+Sample BertDataset::sample(std::int64_t index) const {
+  const MaskingTokens& special = options().masked.tokens;
   const auto length = static_cast<std::size_t>(options().sequence_length);
   Draw draw = this->draw(index);
   const Pair pair = draw_pair(draw);
-  std::vector<std::int64_t> tokens{special.cls};
+  Ids tokens{special.cls};
   tokens.insert(tokens.end(), pair.first.begin(), pair.first.end());
   tokens.push_back(special.sep);
-  std::vector<std::int64_t> types(tokens.size(), 0);
+  Ids types(tokens.size(), 0);
   if (!pair.second.empty()) {
     tokens.insert(tokens.end(), pair.second.begin(), pair.second.end());
     tokens.push_back(special.sep);
@@ -67,30 +83,30 @@ std::vector<SampleField> BertDataset::fields(std::int64_t index) const {
   }
   // Of the masked tokens, 80 % become [MASK], 10 % a random token, and 10 % stay.
   MaskedTokens masked = mask_words(
-      tokens, draw.target_length, options().masking, special,
+      tokens, draw.target_length, options().masked.masking, special,
       [&](RandomState& random) -> std::optional<std::int64_t> {
         if (random.uniform() < 0.8) return special.mask;
         if (random.uniform() < 0.5) return std::nullopt;
         return random.interval(static_cast<std::uint64_t>(special.vocab_size - 1));
       },
       draw.random);
-  std::vector<std::int64_t> padding_mask(tokens.size(), 1), labels(length, -1),
-      loss_mask(length, 0);
+  Ids padding_mask(tokens.size(), 1), labels(length), positions(length);
+  std::vector<float> loss_mask(length);
   for (const MaskedSpan& span : masked.spans) {
     for (std::size_t i = 0; i < span.positions.size(); ++i) {
       labels[span.positions[i]] = span.labels[i];
       loss_mask[span.positions[i]] = 1;
     }
   }
+  std::iota(positions.begin(), positions.end(), 0);
+  Ids padding(positions.begin() + std::ssize(tokens), positions.end());
   // megatron-core fills all three with the padding token.
   for (auto* values : {&masked.tokens, &types, &padding_mask}) values->resize(length, special.pad);
-  return {{"text", std::move(masked.tokens)},
-          {"types", std::move(types)},
-          {"labels", std::move(labels)},
-          {"is_random", {pair.is_random ? 1 : 0}, true},
-          {"padding_mask", std::move(padding_mask)},
-          {"loss_mask", std::move(loss_mask)},
-          {"truncated", {pair.truncated ? 1 : 0}, true}};
+  return {{fields(), std::move(masked.tokens), std::move(types), std::move(labels),
+           Ids{pair.is_random ? 1 : 0}, std::move(padding_mask), std::move(loss_mask),
+           Ids{pair.truncated ? 1 : 0}, std::move(positions)},
+          {0},
+          std::move(padding)};
 }
 
 }  // namespace megatron

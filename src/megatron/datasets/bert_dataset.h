@@ -10,12 +10,12 @@ namespace megatron {
 
 class BertDataset : public MaskedDataset {
  public:
-  BertDataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+  BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
               std::vector<std::string>& warnings);
 
-  /// Returns megatron-core's text, types, labels (−1 where nothing is predicted), is_random (the
-  /// parts are in the wrong order), padding_mask, loss_mask and truncated.
-  std::vector<SampleField> fields(std::int64_t index) const override;
+  /// Returns megatron-core's types, labels (0 where nothing is predicted), is_random (the parts are
+  /// in the wrong order), padding_mask, loss_mask and truncated. The tokens are its text.
+  Sample sample(std::int64_t index) const override;
 
  private:
   struct Pair {

@@ -211,11 +211,6 @@ std::vector<std::int64_t> BlendedDataset::drawn_samples(std::int64_t begin,
   return drawn;
 }
 
-std::vector<SampleField> BlendedDataset::fields(std::int64_t index) const {
-  const auto [dataset, sample] = locate(index);
-  return dataset.fields(sample);
-}
-
 std::vector<CorpusShare> BlendedDataset::shares(std::int64_t samples) const {
   std::vector<CorpusShare> all;
   const std::int64_t taken = std::min(samples, size());

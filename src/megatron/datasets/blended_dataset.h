@@ -46,9 +46,9 @@ class BlendedDataset : public Dataset {
                  const BlendOptions& options, std::vector<std::string>& warnings);
 
   std::int64_t size() const override { return index_.dataset_index.size(); }
+  const SampleFields& fields() const override { return datasets_.front()->fields(); }
   Sample sample(std::int64_t index) const override;
   std::vector<std::int64_t> text(std::int64_t index) const override;
-  std::vector<SampleField> fields(std::int64_t index) const override;
   std::string describe(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   const BlendIndex& index() const { return index_; }

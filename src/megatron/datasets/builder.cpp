@@ -45,7 +45,8 @@ class Builder {
         .drop_last_partial_validation_sequence = request.drop_last_partial_validation_sequence,
         .eod = tokenizer.eod,
         .pad = ambiguous ? -1 : tokenizer.pad,
-        .tokenizer = tokenizer.identity};
+        .tokenizer = tokenizer.identity,
+        .masked = request.masked};
     if (config.fim.fim_data)
       options_.fim = std::make_shared<const FillInTheMiddle>(config.fim, tokenizer.text);
     if (config.sft)
@@ -244,16 +245,13 @@ class Builder {
                                     .tokenizer_flags = request_.tokenizer.flags,
                                     .tokenizer_files = request_.tokenizer.files,
                                     .tokenizer = options_.tokenizer};
-    std::vector<std::string> warnings;
     if (const auto line = file->first_invalid_line())
-      warnings.push_back(file->describe(*line) +
-                         " contains invalid UTF-8, which is read as U+FFFD");
-    SplitDatasets datasets = divide(
-        file->size(), {.path = file->path().string()}, matrix, sizes, [&](const SourcePart& part) {
-          return std::make_shared<const SftDataset>(file, part, options, prompt_format_, warnings);
-        });
-    add_warnings(warnings);
-    return datasets;
+      add_warnings({file->describe(*line) + " contains invalid UTF-8, which is read as U+FFFD"});
+    return divide(file->size(), {.path = file->path().string()}, matrix, sizes,
+                  [&](const SourcePart& part, auto& warnings) {
+                    return std::make_shared<const SftDataset>(file, part, options, prompt_format_,
+                                                              warnings);
+                  });
   }
 
   SplitDatasets build_source(const std::shared_ptr<const TokenSource>& source,
@@ -263,46 +261,27 @@ class Builder {
     if (sequences > std::int64_t{1} << 31)
       throw UserError({"dataset " + source->name() + ": more than 2147483648 sequences", "",
                        "split it into several datasets"});
-    std::vector<std::string> warnings;
     const std::optional<PackingStrategy> packing =
         document_packing_strategy(config_.document_packing_strategy);
-    SplitDatasets datasets =
-        divide(sequences, whole, matrix, sizes,
-               [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
-                 if (!packing)
-                   return std::make_shared<const GptDataset>(source, part, options_, warnings);
-                 return std::make_shared<const PackedGptDataset>(source, part, options_, *packing,
-                                                                 warnings);
-               });
-    add_warnings(warnings);
-    return datasets;
+    return divide(
+        sequences, whole, matrix, sizes,
+        [&](const SourcePart& part, auto& warnings) -> std::shared_ptr<const SourceDataset> {
+          if (!packing) return std::make_shared<const GptDataset>(source, part, options_, warnings);
+          return std::make_shared<const PackedGptDataset>(source, part, options_, *packing,
+                                                          warnings);
+        });
   }
 
   /// Builds the splits of BERT or T5, which divide documents.
   SplitDatasets build_sentences(const SentenceSource& source, const SourcePart& whole,
                                 const SplitMatrix& matrix, const Sizes& sizes) {
-    const MaskedDatasetOptions options{
-        .sequence_length = request_.sequence_length,
-        .seed = request_.seed,
-        .split_text = options_.split_text,
-        .split_matrix = options_.split_matrix,
-        .cache_folder = config_.data_cache_path,
-        .cache = request_.cache,
-        .masking = request_.masked.masking,
-        .tokens = request_.masked.tokens,
-        .tokenizer = options_.tokenizer,
-        .binary_head = request_.masked.binary_head,
-        .decoder_sequence_length = request_.masked.decoder_sequence_length};
-    std::vector<std::string> warnings;
-    SplitDatasets datasets =
-        divide(source.num_documents(), whole, matrix, sizes,
-               [&](const SourcePart& part) -> std::shared_ptr<const SourceDataset> {
-                 if (request_.kind == SampleKind::bert)
-                   return std::make_shared<const BertDataset>(source, part, options, warnings);
-                 return std::make_shared<const T5Dataset>(source, part, options, warnings);
-               });
-    add_warnings(warnings);
-    return datasets;
+    return divide(
+        source.num_documents(), whole, matrix, sizes,
+        [&](const SourcePart& part, auto& warnings) -> std::shared_ptr<const SourceDataset> {
+          if (request_.kind == SampleKind::bert)
+            return std::make_shared<const BertDataset>(source, part, options_, warnings);
+          return std::make_shared<const T5Dataset>(source, part, options_, warnings);
+        });
   }
 
   void add_warnings(const std::vector<std::string>& warnings) {
@@ -310,11 +289,12 @@ class Builder {
     result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
   }
 
-  /// Calls `make` for the part of each split that is wanted.
+  /// Calls make(part, warnings) for the part of each split that is wanted.
   template <class Make>
   SplitDatasets divide(std::int64_t count, const SourcePart& whole, const SplitMatrix& matrix,
                        const Sizes& sizes, const Make& make) {
     SplitDatasets datasets;
+    std::vector<std::string> warnings;
     for (const Split split : kSplits) {
       const auto index = static_cast<std::size_t>(split);
       if (!matrix[index]) continue;
@@ -325,8 +305,9 @@ class Builder {
       part.end = end;
       part.num_samples = sizes[index];
       part.split = split;
-      datasets[index] = make(part);
+      datasets[index] = make(part, warnings);
     }
+    add_warnings(warnings);
     return datasets;
   }
 
@@ -365,6 +346,13 @@ const Dataset& Datasets::require(Split split) const {
     throw UserError({"the " + name + " split has no data", "",
                      "give it a share with --split, or data with --" + name + "-data-path"});
   return *dataset;
+}
+
+MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+                             std::int64_t extra_ids) {
+  const bool is_t5 = kind == SampleKind::t5;
+  return {.masking = {.max_ngram = is_t5 ? 10 : 3, .geometric = is_t5},
+          .tokens = masking_tokens(tokenizer, extra_ids)};
 }
 
 StorageOptions storage_options(const DataConfig& config) {

@@ -23,6 +23,7 @@
 namespace megatron {
 
 struct DataConfig;
+enum class SampleKind;
 
 /// The properties of a tokenizer that datasets use.
 struct DataTokenizer {
@@ -37,15 +38,10 @@ struct DataTokenizer {
   ChatFiles chat = {};                         ///< for --sft
 };
 
-enum class SampleKind { gpt, bert, t5 };
-
-/// What samples of BERT and T5 need.
-struct MaskedRequest {
-  MaskingOptions masking = {};
-  MaskingTokens tokens = {};
-  bool binary_head = true;                   ///< BERT: pairs of sentences
-  std::int64_t decoder_sequence_length = 0;  ///< T5
-};
+/// Returns what masked samples need, with the settings of Megatron-LM's pretrain_bert.py and
+/// pretrain_t5.py. `extra_ids` are those of masking_tokens().
+MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+                             std::int64_t extra_ids);
 
 struct DatasetRequest {
   std::int64_t sequence_length = 0;
@@ -67,7 +63,7 @@ struct DatasetRequest {
                                              ///< this many lines; 0: of all
   bool cache = true;                         ///< cache sample orders on disk
   DataTokenizer tokenizer = {};
-  SampleKind kind = SampleKind::gpt;
+  SampleKind kind = {};       ///< gpt
   MaskedRequest masked = {};  ///< with another kind than gpt
 };
 

@@ -23,10 +23,10 @@ void check_ids(const std::vector<std::int64_t>& ids, std::int64_t vocab_size,
 
 std::vector<BatchDocument> documents_of(const Sample& sample) {
   const std::vector<std::int64_t>&starts = sample.document_starts, &padding = sample.padding;
+  const std::int64_t length = sample.sequence_length();
   std::vector<BatchDocument> documents;
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    const std::int64_t begin = starts[i],
-                       end = i + 1 < starts.size() ? starts[i + 1] : std::ssize(sample.tokens),
+    const std::int64_t begin = starts[i], end = i + 1 < starts.size() ? starts[i + 1] : length,
                        padded = std::ranges::lower_bound(padding, end) -
                                 std::ranges::lower_bound(padding, begin);
     documents.push_back({begin, end - begin, end - begin - padded});
@@ -37,37 +37,37 @@ std::vector<BatchDocument> documents_of(const Sample& sample) {
 }  // namespace
 
 Batch make_batch(const Dataset& dataset, BatchIndices indices, std::int64_t vocab_size) {
-  Batch batch;
-  batch.rows = static_cast<std::int64_t>(indices.samples.size());
-  const auto append = [](auto& to, const auto& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
+  Batch batch{FieldBuffers(dataset.fields()), std::ssize(indices.samples)};
   for (const std::int64_t index : indices.samples) {
     const Sample sample = dataset.sample(index);
-    if (vocab_size > 0) {
-      check_ids(sample.tokens, vocab_size, dataset, index);
-      check_ids(sample.labels, vocab_size, dataset, index);
+    for (std::size_t i = 0; i < batch.values.size(); ++i) {
+      const SampleField& field = (*batch.fields)[i];
+      std::visit(
+          [&](auto& values) {
+            const auto& row = std::get<std::decay_t<decltype(values)>>(sample.values[i]);
+            values.reserve(row.size() * indices.samples.size());
+            values.insert(values.end(), row.begin(), row.end());
+          },
+          batch.values[i]);
+      if (vocab_size > 0 && field.holds_tokens)
+        check_ids(std::get<std::vector<std::int64_t>>(sample.values[i]), vocab_size, dataset,
+                  index);
     }
-    batch.sequence_length = static_cast<std::int64_t>(sample.tokens.size());
-    append(batch.tokens, sample.tokens);
-    append(batch.labels, sample.labels);
-    append(batch.position_ids, sample.position_ids);
-    append(batch.loss_mask, sample.loss_mask);
     batch.documents.push_back(documents_of(sample));
-    batch.padding.push_back(std::ssize(sample.padding));
   }
   batch.indices = std::move(indices);
   return batch;
 }
 
 std::vector<std::int32_t> document_ids(const Batch& batch) {
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(batch.rows * batch.sequence_length), 0);
+  const std::int64_t length = batch.sequence_length();
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(batch.rows * length), 0);
   auto row_begin = ids.begin();
   for (const auto& documents : batch.documents) {
     std::int32_t number = 0;
     for (const BatchDocument& document : documents)
       std::fill_n(row_begin + document.begin, document.length, number++);
-    row_begin += batch.sequence_length;
+    row_begin += length;
   }
   return ids;
 }

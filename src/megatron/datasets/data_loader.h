@@ -21,21 +21,18 @@ struct BatchDocument {
   std::int64_t num_tokens = 0;  ///< without padding
 };
 
-/// The samples of one microbatch. The matrices are [rows, sequence_length], row-major.
-struct Batch {
-  std::int64_t rows = 0, sequence_length = 0;
-  std::vector<std::int64_t> tokens, labels, position_ids;
-  std::vector<float> loss_mask;
-  std::vector<std::vector<BatchDocument>> documents;  ///< per row; one without document_starts
-  std::vector<std::int64_t> padding;                  ///< per row: positions that hold padding
-  BatchIndices indices;                               ///< sample numbers and ordinals of the rows
+/// The samples of one microbatch: the values of each field, [rows, …].
+struct Batch : FieldBuffers {
+  std::int64_t rows = 0;
+  std::vector<std::vector<BatchDocument>> documents = {};  ///< per row; one without document_starts
+  BatchIndices indices = {};  ///< sample numbers and ordinals of the rows
 };
 
 struct DataLoaderOptions {
   SamplerOptions sampler = {};   ///< total_samples is taken from the dataset
   std::int64_t num_workers = 2;  ///< number of threads; 0: next() makes batches itself
   std::int64_t prefetch_factor = 2;
-  std::int64_t vocab_size = 0;  ///< upper bound for ids of tokens and labels; 0: not checked
+  std::int64_t vocab_size = 0;  ///< upper bound for the ids of tokens; 0: not checked
 };
 
 /// Only one thread may call next(). The destructor stops the workers.
@@ -43,8 +40,8 @@ class DataLoader {
  public:
   DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options);
 
-  /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a worker's exception at
-  /// the batch's place in the order.
+  /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a
+  /// worker's exception at the batch's place in the order.
   std::optional<Batch> next() { return pool_->next(); }
 
  private:

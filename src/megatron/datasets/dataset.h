@@ -1,33 +1,67 @@
-// The interface of a training set: numbered samples in training order.
+// The interface of a training set: numbered samples in training order, and their named fields,
+// which loader, packing and context parallelism loop over.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace megatron {
 
-/// One sequence for a causal language model. Every vector except the last two has sequence_length
-/// elements.
-struct Sample {
-  std::vector<std::int64_t> tokens;
-  std::vector<std::int64_t> labels;           ///< the token that follows each token
-  std::vector<float> loss_mask;               ///< 0 where the label is padding and, with
-                                              ///< eod_mask_loss, after an end of document
-  std::vector<std::int64_t> position_ids;     ///< restart after an end of document with
-                                              ///< reset_position_ids
-  std::vector<std::int64_t> document_starts;  ///< positions at which attention restarts, first 0;
-                                              ///< only 0 without reset_attention_mask and
-                                              ///< inter_document_masking
-  std::vector<std::int64_t> padding = {};     ///< positions behind the tokens of a document that
-                                              ///< hold padding, ascending
-};
+/// The values of a field, row-major.
+using FieldValues = std::variant<std::vector<std::int64_t>, std::vector<std::int32_t>,
+                                 std::vector<float>, std::vector<std::uint8_t>>;
 
-/// A part of a sample for other models than causal ones, by megatron-core's name.
 struct SampleField {
   std::string name;
-  std::vector<std::int64_t> values;
-  bool is_scalar = false;  ///< one number, not an array
+  FieldValues type = {};                 ///< an empty buffer of its values' type
+  std::vector<std::int64_t> shape = {};  ///< of one sample; empty: one number
+  bool per_position = true;              ///< shape[0] counts positions, which packing and cp divide
+  bool holds_tokens = false;             ///< int64 ids, which must be below the model's vocabulary
+};
+using SampleFields = std::shared_ptr<const std::vector<SampleField>>;
+
+/// Returns the fields of a causal language model, each [sequence_length]: tokens; labels, the token
+/// that follows each token; position_ids, which restart after an end of document with
+/// reset_position_ids; loss_mask, float32, 0 where the label is padding and, with eod_mask_loss,
+/// after an end of document.
+std::vector<SampleField> causal_fields(std::int64_t sequence_length);
+
+/// The values of all fields of a dataset, in their order: one buffer for each.
+struct FieldBuffers {
+  SampleFields fields;
+  std::vector<FieldValues> values;
+
+  /// Takes the values of all fields; leaves them out to begin with empty buffers.
+  template <class... Values>
+  explicit FieldBuffers(SampleFields of, std::vector<Values>... all) : fields(std::move(of)) {
+    values.reserve(fields->size());
+    (values.emplace_back(std::move(all)), ...);
+    for (std::size_t i = values.size(); i < fields->size(); ++i)
+      values.push_back((*fields)[i].type);
+  }
+  /// Returns the values of a field, which must have this type. InternalError for an unknown name.
+  template <class T = std::int64_t>
+  const std::vector<T>& get(std::string_view name) const {
+    return std::get<std::vector<T>>(values[index_of(name)]);
+  }
+  /// Returns the length of the first field with positions; 0 without any.
+  std::int64_t sequence_length() const;
+
+ private:
+  std::size_t index_of(std::string_view name) const;
+};
+
+struct Sample : FieldBuffers {
+  /// Positions at which attention restarts, first 0; only 0 without reset_attention_mask and
+  /// inter_document_masking.
+  std::vector<std::int64_t> document_starts = {0};
+  std::vector<std::int64_t> padding = {};  ///< positions behind the tokens of a document that hold
+                                           ///< padding, ascending
 };
 
 /// How full the sequences are that one packing strategy makes of documents or conversations, in one
@@ -70,13 +104,15 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual std::int64_t size() const = 0;
+  /// Returns the fields that every sample has.
+  virtual const SampleFields& fields() const = 0;
   /// Returns sample `index`, 0 ≤ index < size().
   virtual Sample sample(std::int64_t index) const = 0;
-  /// Returns the raw ids of a sample; sequence_length + 1 of them when samples carry an extra
-  /// token.
-  virtual std::vector<std::int64_t> text(std::int64_t index) const = 0;
-  /// Returns all parts of a sample of BERT or T5; empty for causal models.
-  virtual std::vector<SampleField> fields(std::int64_t) const { return {}; }
+  /// Returns the raw ids of a sample, by default those of its first field; sequence_length + 1 of
+  /// them when samples carry an extra token.
+  virtual std::vector<std::int64_t> text(std::int64_t index) const {
+    return std::get<std::vector<std::int64_t>>(sample(index).values.front());
+  }
   /// Returns the sample's name for errors: its dataset and the number in that dataset.
   virtual std::string describe(std::int64_t index) const = 0;
   /// Returns what the first `samples` samples take from each corpus. Reads the length of every

@@ -11,7 +11,7 @@ namespace megatron {
 
 GptDataset::GptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                        const GptDatasetOptions& options, std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source->name()),
+    : SourceDataset(std::move(part), source->name(), causal_fields(options.sequence_length)),
       source_(std::move(source)),
       options_(options) {
   check_order_options(options_);
@@ -108,7 +108,7 @@ std::vector<std::int64_t> GptDataset::text(std::int64_t sample) const {
   return read_text(sample).ids;
 }
 
-GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
+SampleText GptDataset::read_text(std::int64_t sample) const {
   MEGATRON_CHECK(sample >= 0 && sample < size(), "sample ", sample, " of ", size());
   const auto broken = [&] {
     return UserError({"the cached sample order of " + source_->name() + " does not match the data",
@@ -153,12 +153,12 @@ GptDataset::Text GptDataset::read_text(std::int64_t sample) const {
     const auto text = std::span(ids).first(static_cast<std::size_t>(filled));
     std::ranges::copy(options_.fim->apply(text, random), text.begin());
   }
-  return {std::move(ids), std::move(document_begins), filled};
+  return {
+      .ids = std::move(ids), .document_begins = std::move(document_begins), .num_tokens = filled};
 }
 
 Sample GptDataset::sample(std::int64_t index) const {
-  Text text = read_text(index);
-  return make_sample(std::move(text.ids), options_, text.document_begins, text.num_ids);
+  return make_sample(fields(), read_text(index), options_);
 }
 
 std::vector<CorpusShare> GptDataset::shares(std::int64_t samples) const {
@@ -215,37 +215,39 @@ IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& p
   return entry;
 }
 
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
-                   const std::vector<std::int64_t>& document_begins, std::int64_t num_tokens) {
+Sample make_sample(const SampleFields& fields, SampleText text, const GptDatasetOptions& options) {
   const auto length = static_cast<std::size_t>(options.sequence_length);
-  if (!options.add_extra_token) text.push_back(options.pad);
-  MEGATRON_CHECK(text.size() == length + 1, "a sample has ", text.size(), " ids, not ", length + 1);
+  if (!options.add_extra_token) text.ids.push_back(options.pad);
+  MEGATRON_CHECK(text.ids.size() == length + 1, "a sample has ", text.ids.size(), " ids, not ",
+                 length + 1);
 
-  Sample sample;
-  sample.tokens.assign(text.begin(), text.end() - 1);
-  sample.labels.assign(text.begin() + 1, text.end());
-  sample.loss_mask.assign(length, 1.0f);
-  sample.position_ids.resize(length);
-  sample.document_starts = {0};
+  std::vector<std::int64_t> labels(text.ids.begin() + 1, text.ids.end()), position_ids(length),
+      starts{0}, padding;
+  std::vector<std::int64_t>& tokens = text.ids;
+  tokens.pop_back();
+  std::vector<float> loss_mask(length, 1.0f);
   std::int64_t start = 0;
   bool after_eod = false;
   for (std::size_t i = 0; i < length; ++i) {
     const auto position = static_cast<std::int64_t>(i);
-    const bool begins_document =
-        options.inter_document_masking && std::ranges::binary_search(document_begins, position);
+    const bool begins_document = options.inter_document_masking &&
+                                 std::ranges::binary_search(text.document_begins, position);
     if (begins_document || (after_eod && options.reset_position_ids)) start = position;
     if (i > 0 && (begins_document || (after_eod && options.reset_attention_mask)))
-      sample.document_starts.push_back(position);
-    sample.position_ids[i] = position - start;
-    after_eod = sample.tokens[i] == options.eod;
-    if (position >= num_tokens) sample.padding.push_back(position);
-    if (position >= num_tokens || (after_eod && options.eod_mask_loss) ||
-        sample.labels[i] == options.pad)
-      sample.loss_mask[i] = 0.0f;
+      starts.push_back(position);
+    position_ids[i] = position - start;
+    after_eod = tokens[i] == options.eod;
+    if (position >= text.num_tokens) padding.push_back(position);
+    if (position >= text.num_tokens || (after_eod && options.eod_mask_loss) ||
+        labels[i] == options.pad)
+      loss_mask[i] = 0.0f;
   }
-  std::replace(sample.tokens.begin(), sample.tokens.end(), options.pad, std::int64_t{0});
-  std::replace(sample.labels.begin(), sample.labels.end(), options.pad, std::int64_t{0});
-  return sample;
+  for (const std::int64_t i : text.without_label) loss_mask[static_cast<std::size_t>(i)] = 0.0f;
+  for (auto* ids : {&tokens, &labels}) std::ranges::replace(*ids, options.pad, std::int64_t{0});
+  return {
+      {fields, std::move(tokens), std::move(labels), std::move(position_ids), std::move(loss_mask)},
+      std::move(starts),
+      std::move(padding)};
 }
 
 }  // namespace megatron

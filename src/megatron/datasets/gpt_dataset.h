@@ -16,6 +16,7 @@
 #include "megatron/datasets/source_dataset.h"
 #include "megatron/datasets/token_source.h"
 #include "megatron/datasets/unique_description.h"
+#include "megatron/datasets/word_masking.h"
 
 namespace megatron {
 
@@ -37,9 +38,20 @@ struct GptDatasetOptions {
   std::int64_t eod = -1;
   std::int64_t pad = -1;  ///< −1: no id is padding
   TokenizerIdentity tokenizer = {};
+  MaskedRequest masked = {};                        ///< of BERT and T5 (masked_dataset.h)
   std::shared_ptr<const FillInTheMiddle> fim = {};  ///< null: samples are the text as it is
   /// Returns the name of megatron-core's class, which is part of the cache's file names.
   std::string class_name() const { return fim ? "GPTFIMDataset" : "GPTDataset"; }
+};
+
+/// The raw ids of a sample.
+struct SampleText {
+  std::vector<std::int64_t> ids;
+  /// Indices at which documents of the data begin, ascending; for inter_document_masking.
+  std::vector<std::int64_t> document_begins = {};
+  /// Padding, which has no loss, follows so many ids.
+  std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::int64_t> without_label = {};  ///< indices
 };
 
 /// Mock data is cached only in `cache_folder`.
@@ -62,12 +74,7 @@ class GptDataset : public SourceDataset {
   std::int64_t samples_of_epochs(double epochs) const override;
 
  private:
-  /// Raw ids of a sample, the indices at which its documents begin, and the number of true ids.
-  struct Text {
-    std::vector<std::int64_t> ids, document_begins;
-    std::int64_t num_ids = 0;
-  };
-  Text read_text(std::int64_t sample) const;
+  SampleText read_text(std::int64_t sample) const;
   IndexCacheEntry cache_entry() const;
   GptIndexInput index_input() const;
   EpochPlan plan() const;
@@ -93,11 +100,7 @@ void check_order_options(const GptDatasetOptions& options);
 IndexCacheEntry index_cache_entry(const TokenSource& source, const SourcePart& part,
                                   const GptDatasetOptions& options, const std::string& class_name);
 
-/// Splits raw ids into tokens and labels, and derives masks and positions. `document_begins` are
-/// the indices in `text` at which documents of the data begin, ascending; only
-/// inter_document_masking reads them. Padding, which has no loss, follows `num_tokens` tokens.
-Sample make_sample(std::vector<std::int64_t> text, const GptDatasetOptions& options,
-                   const std::vector<std::int64_t>& document_begins = {},
-                   std::int64_t num_tokens = std::numeric_limits<std::int64_t>::max());
+/// Splits raw ids into the tokens and labels of causal_fields(), and derives masks and positions.
+Sample make_sample(const SampleFields& fields, SampleText text, const GptDatasetOptions& options);
 
 }  // namespace megatron

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "megatron/base/checksum.h"
@@ -11,18 +10,11 @@
 #include "megatron/datasets/sentence_index.h"
 
 namespace megatron {
-namespace {
-
-std::vector<std::int64_t> take(std::vector<SampleField>& fields, std::string_view name) {
-  return std::move(std::ranges::find(fields, name, &SampleField::name)->values);
-}
-
-}  // namespace
 
 MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
-                             const MaskedDatasetOptions& options, Kind kind,
+                             const GptDatasetOptions& options, Kind kind,
                              std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source.tokens->name()),
+    : SourceDataset(std::move(part), source.tokens->name(), std::move(kind.fields)),
       source_(std::move(source)),
       options_(options),
       kind_(std::move(kind)) {
@@ -59,7 +51,7 @@ void MaskedDataset::throw_empty_part() const {
 
 JsonText MaskedDataset::identifiers() const {
   JsonText json = to_json(sample_description(kind_.class_name, part_, options_));
-  const MaskingOptions& masking = options_.masking;
+  const MaskingOptions& masking = options_.masked.masking;
   json["masking_probability"] = masking.probability;
   json["short_sequence_probability"] = masking.short_sequence_probability;
   json["masking_max_ngram"] = masking.max_ngram;
@@ -98,7 +90,7 @@ NpyArray MaskedDataset::build() const {
        .end = part_.end,
        .num_samples = part_.num_samples,
        .sequence_length = options_.sequence_length - kind_.added_tokens,
-       .short_sequence_probability = options_.masking.short_sequence_probability,
+       .short_sequence_probability = options_.masked.masking.short_sequence_probability,
        .seed = static_cast<std::int32_t>(options_.seed),
        .min_sentences = kind_.min_sentences});
 }
@@ -120,24 +112,6 @@ MaskedDataset::Draw MaskedDataset::draw(std::int64_t index) const {
     source_.tokens->read(sentence, 0, tokens);
   }
   return draw;
-}
-
-std::vector<std::int64_t> MaskedDataset::text(std::int64_t index) const {
-  std::vector<SampleField> all = fields(index);
-  return take(all, kind_.text);
-}
-
-Sample MaskedDataset::sample(std::int64_t index) const {
-  std::vector<SampleField> all = fields(index);
-  const std::vector<std::int64_t> loss_mask = take(all, "loss_mask");
-  Sample sample{.tokens = take(all, kind_.tokens),
-                .labels = take(all, "labels"),
-                .loss_mask = {loss_mask.begin(), loss_mask.end()},
-                .position_ids = std::vector<std::int64_t>(loss_mask.size()),
-                .document_starts = {0}};
-  std::iota(sample.position_ids.begin(), sample.position_ids.end(), 0);
-  for (std::int64_t& label : sample.labels) label = std::max<std::int64_t>(label, 0);
-  return sample;
 }
 
 std::vector<CorpusShare> MaskedDataset::shares(std::int64_t samples) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/base/json_text.h"
+#include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/index_cache.h"
 #include "megatron/datasets/source_dataset.h"
 #include "megatron/datasets/token_source.h"
@@ -26,36 +27,18 @@ struct SentenceSource {
   }
 };
 
-struct MaskedDatasetOptions {
-  std::int64_t sequence_length = 0;
-  std::int64_t seed = 1234;  ///< 0 … 2³¹ − 1
-  std::string split_text = {};
-  std::optional<SplitMatrix> split_matrix = {};
-  std::string cache_folder = {};  ///< empty: a folder beside the data
-  bool cache = true;              ///< cache the sample order on disk
-  MaskingOptions masking = {};
-  MaskingTokens tokens = {};
-  TokenizerIdentity tokenizer = {};
-  bool binary_head = true;                   ///< BERT: pairs of sentences
-  std::int64_t decoder_sequence_length = 0;  ///< T5
-};
-
-/// The parts of a source are ranges of documents.
+/// The parts of a source are ranges of documents. The seed is below 2³¹.
 class MaskedDataset : public SourceDataset {
  public:
   std::int64_t size() const override { return sample_index_.shape()[0]; }
-  /// Returns the tokens, labels and loss mask of fields() that a causal model reads. Labels without
-  /// a loss are 0.
-  Sample sample(std::int64_t index) const override;
-  std::vector<std::int64_t> text(std::int64_t index) const override;
   std::vector<CorpusShare> shares(std::int64_t samples) const override;
   JsonText identifiers() const override;
   const NpyArray& sample_index() const { return sample_index_; }
 
  protected:
   struct Kind {
-    std::string class_name;         ///< of megatron-core
-    std::string text, tokens;       ///< the fields that text() and sample() return
+    std::string class_name;  ///< of megatron-core
+    std::vector<SampleField> fields;
     std::int64_t added_tokens = 0;  ///< tokens that a sample has besides those of its sentences
     std::int64_t min_sentences = 1;
     std::string key;  ///< more of what identifies the samples
@@ -63,8 +46,8 @@ class MaskedDataset : public SourceDataset {
   };
   /// Loads or builds the sample index. Throws a UserError when samples are requested of a part
   /// without documents that can give one.
-  MaskedDataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
-                Kind kind, std::vector<std::string>& warnings);
+  MaskedDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options, Kind kind,
+                std::vector<std::string>& warnings);
 
   /// The sentences of a sample, and the generator that masks it.
   struct Draw {
@@ -73,7 +56,7 @@ class MaskedDataset : public SourceDataset {
     RandomState random;
   };
   Draw draw(std::int64_t index) const;
-  const MaskedDatasetOptions& options() const { return options_; }
+  const GptDatasetOptions& options() const { return options_; }
 
  private:
   IndexCacheEntry cache_entry() const;
@@ -81,7 +64,7 @@ class MaskedDataset : public SourceDataset {
   [[noreturn]] void throw_empty_part() const;
 
   SentenceSource source_;
-  MaskedDatasetOptions options_;
+  GptDatasetOptions options_;
   Kind kind_;
   NpyArray sample_index_;
 };

@@ -37,7 +37,7 @@ bool is_list(const NpyArray& array) { return array.shape().size() == 1; }
 PackedGptDataset::PackedGptDataset(std::shared_ptr<const TokenSource> source, SourcePart part,
                                    const GptDatasetOptions& options, PackingStrategy strategy,
                                    std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), source->name()),
+    : SourceDataset(std::move(part), source->name(), causal_fields(options.sequence_length)),
       source_(std::move(source)),
       options_(options),
       strategy_(strategy) {
@@ -122,7 +122,7 @@ IndexArrays PackedGptDataset::build_order() const {
       shuffled_epochs(packed_.num_sequences(), size_, static_cast<std::uint32_t>(options_.seed)))};
 }
 
-PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) const {
+SampleText PackedGptDataset::read_sequence(std::int64_t index) const {
   MEGATRON_CHECK(index >= 0 && index < size(), "sample ", index, " of ", size());
   const auto broken = [&] {
     return UserError({"the cached packing of " + source_->name() + " does not match the data",
@@ -135,8 +135,8 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
                      last = packed_.sequence_begins.at(number + 1);
   if (first < 0 || last < first || last > packed_.documents.size()) throw broken();
 
-  Sequence result;
-  result.ids.assign(static_cast<std::size_t>(capacity) + 1, options_.pad);
+  SampleText result{
+      .ids = std::vector<std::int64_t>(static_cast<std::size_t>(capacity) + 1, options_.pad)};
   std::int64_t filled = 0;
   for (std::int64_t piece = first; piece < last; ++piece) {
     const std::int64_t document = packed_.documents.at(piece), begin = packed_.begins.at(piece);
@@ -150,7 +150,7 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
         document, begin,
         std::span(result.ids)
             .subspan(static_cast<std::size_t>(filled), static_cast<std::size_t>(tokens + next)));
-    result.begins.push_back(filled);
+    result.document_begins.push_back(filled);
     filled += tokens;
     if (next == 0) result.without_label.push_back(filled - 1);
   }
@@ -159,12 +159,7 @@ PackedGptDataset::Sequence PackedGptDataset::read_sequence(std::int64_t index) c
 }
 
 Sample PackedGptDataset::sample(std::int64_t index) const {
-  Sequence sequence = read_sequence(index);
-  Sample sample =
-      make_sample(std::move(sequence.ids), options_, sequence.begins, sequence.num_tokens);
-  for (const std::int64_t position : sequence.without_label)
-    sample.loss_mask[static_cast<std::size_t>(position)] = 0;
-  return sample;
+  return make_sample(fields(), read_sequence(index), options_);
 }
 
 std::vector<std::int64_t> PackedGptDataset::text(std::int64_t index) const {

@@ -34,12 +34,7 @@ class PackedGptDataset : public SourceDataset {
   JsonText identifiers() const override;
 
  private:
-  /// The ids of a sample, where its pieces begin, the tokens without a label, and their number.
-  struct Sequence {
-    std::vector<std::int64_t> ids, begins, without_label;
-    std::int64_t num_tokens = 0;
-  };
-  Sequence read_sequence(std::int64_t index) const;
+  SampleText read_sequence(std::int64_t index) const;
   DocumentPackingInput packing_input() const;
   IndexCacheEntry sequences_entry() const;
   IndexCacheEntry order_entry() const;

@@ -19,6 +19,9 @@ Sampler::Sampler(SamplerOptions options) : options_(options), consumed_(options.
                          " samples, fewer than one batch of " +
                          std::to_string(micro_batch_times_data_parallel_size()),
                      "", "use more data, or a smaller --micro-batch-size or data-parallel size"});
+  if (options.kind == SamplerKind::single && options.repeats)
+    consumed_ %= options.total_samples / micro_batch_times_data_parallel_size() *
+                 micro_batch_times_data_parallel_size();
   if (options.kind == SamplerKind::single && consumed_ > options.total_samples)
     throw UserError(
         {std::to_string(consumed_) + " samples are consumed already, but the dataset has " +
@@ -39,8 +42,10 @@ std::optional<BatchIndices> Sampler::next() {
 }
 
 std::optional<BatchIndices> Sampler::next_single() {
-  if (consumed_ + micro_batch_times_data_parallel_size() > options_.total_samples)
-    return std::nullopt;
+  if (consumed_ + micro_batch_times_data_parallel_size() > options_.total_samples) {
+    if (!options_.repeats) return std::nullopt;
+    consumed_ = 0;
+  }
   BatchIndices batch{.first_ordinal = consumed_};
   const std::int64_t first = consumed_ + options_.data_parallel_rank * options_.micro_batch_size;
   for (std::int64_t row = 0; row < options_.micro_batch_size; ++row)

@@ -14,6 +14,7 @@ enum class SamplerKind {
 
 struct SamplerOptions {
   SamplerKind kind = SamplerKind::single;
+  bool repeats = false;               ///< of single: starts again at the first sample at the end
   std::int64_t total_samples = 0;     ///< size of the dataset
   std::int64_t consumed_samples = 0;  ///< samples that earlier batches took, over all ranks
   std::int64_t micro_batch_size = 1;
@@ -35,8 +36,8 @@ struct BatchIndices {
 class Sampler {
  public:
   explicit Sampler(SamplerOptions options);
-  /// Returns the next batch; nullopt at the end of a `single` run. A last batch that is not full on
-  /// all ranks is dropped.
+  /// Returns the next batch; nullopt at the end of a `single` run that does not repeat. A last
+  /// batch that is not full on all ranks is dropped.
   std::optional<BatchIndices> next();
 
  private:

@@ -33,7 +33,7 @@ std::uint64_t checksum_of_files(const std::vector<fs::path>& files) {
 SftDataset::SftDataset(std::shared_ptr<const ConversationFile> file, SourcePart part,
                        const SftDatasetOptions& options, std::shared_ptr<const PromptFormat> format,
                        std::vector<std::string>& warnings)
-    : SourceDataset(std::move(part), file->path().string()),
+    : SourceDataset(std::move(part), file->path().string(), causal_fields(options.sequence_length)),
       file_(std::move(file)),
       options_(options),
       format_(std::move(format)) {
@@ -189,24 +189,21 @@ SftDataset::Packed SftDataset::pack(std::int64_t index) const {
 
 Sample SftDataset::sample(std::int64_t index) const {
   Packed packed = pack(index);
-  Sample sample;
-  sample.labels.assign(packed.targets.begin() + 1, packed.targets.end());
-  for (std::int64_t& label : sample.labels) {
+  std::vector<std::int64_t> labels(packed.targets.begin() + 1, packed.targets.end());
+  std::vector<float> loss_mask;
+  for (std::int64_t& label : labels) {
     const bool has_loss = label != kIgnoredLabel;
-    sample.loss_mask.push_back(has_loss ? 1.0f : 0.0f);
+    loss_mask.push_back(has_loss ? 1.0f : 0.0f);
     if (!has_loss) label = 0;
   }
   packed.tokens.pop_back();
   packed.positions.pop_back();
-  sample.tokens = std::move(packed.tokens);
-  sample.position_ids = std::move(packed.positions);
-  sample.document_starts = std::move(packed.starts);
   std::erase_if(packed.padding, [&](auto at) { return at >= options_.sequence_length; });
-  sample.padding = std::move(packed.padding);
-  return sample;
+  return {{fields(), std::move(packed.tokens), std::move(labels), std::move(packed.positions),
+           std::move(loss_mask)},
+          std::move(packed.starts),
+          std::move(packed.padding)};
 }
-
-std::vector<std::int64_t> SftDataset::text(std::int64_t index) const { return pack(index).tokens; }
 
 std::string SftDataset::describe(std::int64_t index) const {
   return file_->describe(line(index)) + ", " + std::string(split_name(part_.split)) + " sample " +

@@ -48,7 +48,6 @@ class SftDataset : public SourceDataset {
   std::int64_t size() const override { return size_; }
   /// Labels without a loss are 0.
   Sample sample(std::int64_t index) const override;
-  std::vector<std::int64_t> text(std::int64_t index) const override;
   std::string describe(std::int64_t index) const override;
   /// Counts tokens and padding for every packing strategy. Tokens are 0 if not all were counted.
   std::vector<CorpusShare> shares(std::int64_t samples) const override;

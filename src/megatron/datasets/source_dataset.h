@@ -55,9 +55,12 @@ SampleDescription sample_description(const std::string& class_name, const Source
 class SourceDataset : public Dataset {
  public:
   /// `name` is the source's, for errors.
-  SourceDataset(SourcePart part, std::string name)
-      : part_(std::move(part)), name_(std::move(name)) {}
+  SourceDataset(SourcePart part, std::string name, std::vector<SampleField> fields)
+      : part_(std::move(part)),
+        name_(std::move(name)),
+        fields_(std::make_shared<const std::vector<SampleField>>(std::move(fields))) {}
 
+  const SampleFields& fields() const override { return fields_; }
   std::string describe(std::int64_t index) const override;
   const SourcePart& part() const { return part_; }
   /// Returns what identifies the samples and their order, as megatron-core writes it to its cache.
@@ -73,6 +76,7 @@ class SourceDataset : public Dataset {
 
  private:
   const std::string name_;
+  const SampleFields fields_;
 };
 
 /// Returns `epochs` × `count` rounded down. A product that differs from an integer by rounding

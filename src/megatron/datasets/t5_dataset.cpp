@@ -10,8 +10,19 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-Ids mask_of(std::size_t tokens, std::size_t length) {
-  Ids mask(tokens, 1);
+std::vector<SampleField> t5_fields(std::int64_t encoder, std::int64_t decoder) {
+  return {{.name = "text_enc", .shape = {encoder}, .holds_tokens = true},
+          {.name = "text_dec", .shape = {decoder}, .holds_tokens = true},
+          {.name = "labels", .shape = {decoder}, .holds_tokens = true},
+          {.name = "loss_mask", .type = std::vector<float>(), .shape = {decoder}},
+          {.name = "truncated", .per_position = false},
+          {.name = "enc_mask", .shape = {encoder}},
+          {.name = "dec_mask", .shape = {decoder}}};
+}
+
+template <class T = std::int64_t>
+std::vector<T> mask_of(std::size_t tokens, std::size_t length) {
+  std::vector<T> mask(tokens, 1);
   mask.resize(length, 0);
   return mask;
 }
@@ -23,29 +34,29 @@ void append(Ids& out, const Ids& ids, std::size_t begin, std::size_t end) {
 
 }  // namespace
 
-T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
                      std::vector<std::string>& warnings)
-    : MaskedDataset(std::move(source), std::move(part), options,
-                    {.class_name = "T5MaskedWordPieceDataset",
-                     .text = "text_enc",
-                     .tokens = "text_dec",
-                     .added_tokens = 2,
-                     .min_sentences = 1,
-                     .key = "sequence_length_decoder",
-                     .value = options.decoder_sequence_length},
-                    warnings) {
-  require_token(options.tokens.bos, "[BOS]", "T5");
-  require_token(options.tokens.eos, "[EOS]", "T5");
-  require_token(options.tokens.pad, "[PAD]", "T5");
-  if (options.decoder_sequence_length < 1)
+    : MaskedDataset(
+          std::move(source), std::move(part), options,
+          {.class_name = "T5MaskedWordPieceDataset",
+           .fields = t5_fields(options.sequence_length, options.masked.decoder_sequence_length),
+           .added_tokens = 2,
+           .min_sentences = 1,
+           .key = "sequence_length_decoder",
+           .value = options.masked.decoder_sequence_length},
+          warnings) {
+  require_token(options.masked.tokens.bos, "[BOS]", "T5");
+  require_token(options.masked.tokens.eos, "[EOS]", "T5");
+  require_token(options.masked.tokens.pad, "[PAD]", "T5");
+  if (options.masked.decoder_sequence_length < 1)
     throw UserError({"samples of T5 need --decoder-seq-length", "", "give it, for example 128"});
-  if (options.tokens.sentinels.empty())
+  if (options.masked.tokens.sentinels.empty())
     throw UserError({"samples of T5 need sentinels", "the tokenizer has no <extra_id_0>",
                      "give --vocab-extra-ids, for example 100"});
 }
 
-std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
-  const MaskingTokens& special = options().tokens;
+Sample T5Dataset::sample(std::int64_t index) const {
+  const MaskingTokens& special = options().masked.tokens;
   Draw draw = this->draw(index);
   Ids tokens;
   for (const Ids& sentence : draw.sentences)
@@ -54,7 +65,7 @@ std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
   const bool truncated = tokens.size() > target;
   tokens.resize(std::min(tokens.size(), target));
   const MaskedTokens masked = mask_words(
-      tokens, draw.target_length, options().masking, special,
+      tokens, draw.target_length, options().masked.masking, special,
       [&](RandomState&) { return special.mask; }, draw.random);
   if (masked.spans.size() > special.sentinels.size())
     throw UserError({describe(index) + " has " + std::to_string(masked.spans.size()) + " masks",
@@ -75,7 +86,7 @@ std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
   labels.push_back(special.eos);
 
   const auto encoder_length = static_cast<std::size_t>(options().sequence_length),
-             decoder_length = static_cast<std::size_t>(options().decoder_sequence_length);
+             decoder_length = static_cast<std::size_t>(options().masked.decoder_sequence_length);
   const std::size_t encoder_tokens = encoder.size(), decoder_tokens = decoder.size();
   if (decoder_tokens > decoder_length)
     throw UserError(
@@ -84,14 +95,10 @@ std::vector<SampleField> T5Dataset::fields(std::int64_t index) const {
          "raise it, or lower --mask-prob"});
   encoder.resize(encoder_length, special.pad);
   decoder.resize(decoder_length, special.pad);
-  labels.resize(decoder_length, -1);
-  return {{"text_enc", std::move(encoder)},
-          {"text_dec", std::move(decoder)},
-          {"labels", std::move(labels)},
-          {"loss_mask", mask_of(decoder_tokens, decoder_length)},
-          {"truncated", {truncated ? 1 : 0}, true},
-          {"enc_mask", mask_of(encoder_tokens, encoder_length)},
-          {"dec_mask", mask_of(decoder_tokens, decoder_length)}};
+  labels.resize(decoder_length);
+  return {{fields(), std::move(encoder), std::move(decoder), std::move(labels),
+           mask_of<float>(decoder_tokens, decoder_length), Ids{truncated ? 1 : 0},
+           mask_of(encoder_tokens, encoder_length), mask_of(decoder_tokens, decoder_length)}};
 }
 
 }  // namespace megatron

@@ -10,13 +10,13 @@ namespace megatron {
 
 class T5Dataset : public MaskedDataset {
  public:
-  T5Dataset(SentenceSource source, SourcePart part, const MaskedDatasetOptions& options,
+  T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
             std::vector<std::string>& warnings);
 
-  /// Returns megatron-core's text_enc, text_dec, labels (−1 where nothing is predicted), loss_mask,
+  /// Returns megatron-core's text_enc, text_dec, labels (0 where nothing is predicted), loss_mask,
   /// truncated, enc_mask and dec_mask. Throws a UserError for a sample with more runs than there
   /// are sentinels, or that does not fit the decoder.
-  std::vector<SampleField> fields(std::int64_t index) const override;
+  Sample sample(std::int64_t index) const override;
 };
 
 }  // namespace megatron

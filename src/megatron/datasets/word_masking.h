@@ -34,6 +34,14 @@ struct MaskingOptions {
   bool geometric = false;      ///< lengths of runs are geometric with p = 0.2, as in SpanBERT
 };
 
+/// What samples of BERT and T5 need.
+struct MaskedRequest {
+  MaskingOptions masking = {};
+  MaskingTokens tokens = {};
+  bool binary_head = true;                   ///< BERT: pairs of sentences
+  std::int64_t decoder_sequence_length = 0;  ///< T5
+};
+
 /// Tokens that were masked together, ascending positions.
 struct MaskedSpan {
   std::vector<std::size_t> positions;

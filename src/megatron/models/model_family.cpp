@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_config.h"
@@ -21,7 +22,8 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
                 .title = "GPT",
                 .make = make_gpt_model,
                 .dimensions = model_dimensions,
-                .hf_model_types = kHfModelTypes},
+                .hf_model_types = kHfModelTypes,
+                .sample_kind = SampleKind::gpt},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),

@@ -15,6 +15,11 @@ const at::Tensor& Microbatch::at(const std::string& name) const {
   return found->second;
 }
 
+std::int64_t Microbatch::num_samples() const {
+  if (packed) return packed->num_samples;
+  return sample_ordinals.defined() ? sample_ordinals.numel() : first_field().size(0);
+}
+
 at::Tensor Microbatch::num_tokens() const {
   return has("num_tokens") ? at("num_tokens") : at("loss_mask").sum();
 }
@@ -42,23 +47,29 @@ SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks)
   const std::optional<PackedSequences>& packed = microbatch.packed;
   if (const HybridContext* hybrid = microbatch.hybrid())
     return zigzag_placement_of_parts(hybrid->parts, ranks, packed->cu_seqlens);
-  return zigzag_placement(microbatch.at("tokens").size(1) * ranks, ranks,
+  return zigzag_placement(microbatch.first_field().size(1) * ranks, ranks,
                           packed ? packed->cu_seqlens : std::vector<std::int64_t>());
 }
 
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {
   if (ranks == 1 || microbatch.hybrid() != nullptr || microbatch.has("num_tokens"))
     return microbatch;
-  const at::Tensor& tokens = microbatch.at("tokens");
-  const at::Tensor rows =
-      positions_of(zigzag_placement(tokens.size(1), ranks).runs_of[static_cast<std::size_t>(rank)])
-          .to(tokens.device());
   microbatch.tensors["num_tokens"] = microbatch.num_tokens();
-  for (const char* name : {"tokens", "labels", "loss_mask", "position_ids"}) {
+  std::map<std::int64_t, at::Tensor> rows_of_length;
+  for (const std::string& name : microbatch.per_position) {
     at::Tensor& tensor = microbatch.tensors.at(name);
+    at::Tensor& rows = rows_of_length[tensor.size(1)];
+    if (!rows.defined())
+      rows = positions_of(
+                 zigzag_placement(tensor.size(1), ranks).runs_of[static_cast<std::size_t>(rank)])
+                 .to(tensor.device());
     tensor = at::index_select(tensor, 1, rows);
   }
   return microbatch;
+}
+
+at::Tensor document_ids_of(const at::Tensor& padding_mask) {
+  return padding_mask.ne(1).to(at::kInt);
 }
 
 }  // namespace megatron

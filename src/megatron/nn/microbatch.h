@@ -39,9 +39,11 @@ struct PackedSequences {
   std::int64_t num_sequences() const { return std::ssize(cu_seqlens) - 1; }
 };
 
-/// Named tensors of a few samples.
+/// Named tensors of a few samples: the fields of their dataset (datasets/sample_fields.h) and what
+/// a step adds.
 struct Microbatch {
-  /// The tensors by name. GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
+  /// The tensors by name. A field without positions has one row for each sample or packed sequence.
+  /// GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
   /// [1, s] when all samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32
   /// [b, s], which keep attention inside a document; optionally loss_gradient, the scalar gradient
   /// that backward of the loss will receive; and optionally aux_loss_gradient, the scalar gradient
@@ -58,16 +60,23 @@ struct Microbatch {
   /// Tokens of each sample or packed sequence over all ranks that share it, without the padding
   /// behind them. Empty: nothing is padding.
   std::vector<std::int64_t> lengths = {};
+  /// Names of the tensors [b, s, …] whose positions the ranks of a microbatch divide. The first is
+  /// the one that counts samples and positions.
+  std::vector<std::string> per_position = {"tokens", "labels", "loss_mask", "position_ids"};
 
   /// Throws InternalError when the tensor is absent.
   const at::Tensor& at(const std::string& name) const;
   bool has(const std::string& name) const { return tensors.contains(name); }
+  /// Returns the first tensor of `per_position`, or any tensor without those.
+  const at::Tensor& first_field() const {
+    return per_position.empty() ? tensors.begin()->second : at(per_position.front());
+  }
   /// Returns the ranks that share it by hybrid context parallelism; null without that.
   const HybridContext* hybrid() const {
     return packed && packed->hybrid ? &*packed->hybrid : nullptr;
   }
   /// Returns the number of samples of the dataset.
-  std::int64_t num_samples() const { return packed ? packed->num_samples : at("tokens").size(0); }
+  std::int64_t num_samples() const;
   /// Returns the number of tokens whose losses count, over all ranks of cp, as a scalar.
   at::Tensor num_tokens() const;
 };
@@ -87,6 +96,11 @@ SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks)
 /// Returns the positions of a microbatch that rank `rank` of cp holds (sequence_placement.h). A
 /// microbatch that holds only these already, also by hybrid context parallelism, is not changed.
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);
+
+/// Returns the document ids, int32 [b, s], that keep attention of a bidirectional model off
+/// padding: 0 for tokens, which `padding_mask` [b, s] marks with 1, and 1 for padding. They are
+/// needed for whole sequences, so before context_slice().
+at::Tensor document_ids_of(const at::Tensor& padding_mask);
 
 /// The tensors that a pipeline stage sends to the next, in a fixed order.
 using Activations = std::vector<at::Tensor>;

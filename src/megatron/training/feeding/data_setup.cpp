@@ -16,6 +16,7 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/schedules/hybrid_context_schedule.h"
 #include "megatron/training/feeding/dataset_source.h"
@@ -83,6 +84,9 @@ class DataSetup {
     request.tokenizer.eod = tokenizer->eod();
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
+    request.kind = plan_.family->sample_kind;
+    if (request.kind != SampleKind::gpt)
+      request.masked = masked_request(request.kind, tokenizer, /*extra_ids=*/0);
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
@@ -229,7 +233,7 @@ class DataSetup {
 TrainingData build_train_valid_test_data(const TrainingPlan& plan, const TrainingProgress& progress,
                                          const SampleSource& source, std::ostream& out) {
   TrainingData data = DataSetup(plan, out).build(source, progress);
-  out << "> finished creating GPT datasets ..." << std::endl;
+  out << "> finished creating " << plan.family->title << " datasets ..." << std::endl;
   return data;
 }
 

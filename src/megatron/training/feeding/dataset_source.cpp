@@ -1,107 +1,120 @@
 #include "megatron/training/feeding/dataset_source.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <variant>
 
 #include "megatron/base/error.h"
-#include "megatron/training/feeding/batch_stream.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
 namespace {
 
-template <class T>
-at::Tensor matrix(const Batch& batch, const std::vector<T>& values, at::ScalarType type) {
-  MEGATRON_CHECK(static_cast<std::int64_t>(values.size()) == batch.rows * batch.sequence_length,
-                 values.size(), " values for ", batch.rows, " rows of ", batch.sequence_length);
-  at::Tensor tensor = at::empty({batch.rows, batch.sequence_length}, type);
-  std::ranges::copy(values, tensor.data_ptr<T>());
-  return tensor;
+/// Returns whether each row equals the one before. Comparing them here spares it on the device.
+bool has_equal_rows(const std::vector<std::int64_t>& values, std::int64_t rows) {
+  return std::equal(values.begin() + std::ssize(values) / rows, values.end(), values.begin());
 }
 
-/// Returns position ids as [1, s] when all samples have the same ones, so that no comparison is
-/// needed on the device; otherwise as [b, s].
-at::Tensor positions(const Batch& batch) {
-  const at::Tensor all = matrix(batch, batch.position_ids, at::kLong);
-  const auto& ids = batch.position_ids;
-  // Every row equals the previous one.
-  const bool is_shared = std::equal(ids.begin() + batch.sequence_length, ids.end(), ids.begin());
-  return is_shared ? all.narrow(0, 0, 1) : all;
-}
-
-/// Returns int64 [rows]: indices into the samples that all data-parallel ranks take in this step.
-at::Tensor sample_ordinals(const BatchIndices& indices) {
-  at::Tensor tensor = at::empty({static_cast<std::int64_t>(indices.ordinals.size())}, at::kLong);
-  std::ranges::transform(indices.ordinals, tensor.mutable_data_ptr<std::int64_t>(),
-                         [&](std::int64_t ordinal) { return ordinal - indices.first_ordinal; });
-  return tensor;
-}
-
-/// Lines up the documents of all rows in one row.
+/// Lines up the documents of all rows in one row. Each gets the values that its sample has without
+/// positions.
 void pack_documents(const Batch& batch, Microbatch& microbatch) {
   PackedSequences packed{.cu_seqlens = {}, .num_samples = batch.rows};
-  std::vector<std::int64_t> ordinals;
+  std::vector<std::int64_t> ordinals, rows;
+  microbatch.lengths.clear();
   for (std::int64_t row = 0; row < batch.rows; ++row) {
     const std::int64_t sample =
         batch.indices.ordinals[static_cast<std::size_t>(row)] - batch.indices.first_ordinal;
     std::int64_t number = 0;
     for (const BatchDocument& document : batch.documents[static_cast<std::size_t>(row)]) {
-      packed.cu_seqlens.push_back(row * batch.sequence_length + document.begin);
+      packed.cu_seqlens.push_back(row * batch.sequence_length() + document.begin);
       microbatch.lengths.push_back(document.num_tokens);
       ordinals.push_back(packed_ordinal(sample, number++));
+      rows.push_back(row);
     }
   }
-  packed.cu_seqlens.push_back(batch.rows * batch.sequence_length);
-  for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.view({1, -1});
+  packed.cu_seqlens.push_back(batch.rows * batch.sequence_length());
+  for (const SampleField& field : *batch.fields) {
+    at::Tensor& tensor = microbatch.tensors.at(field.name);
+    tensor = field.per_position ? tensor.flatten(0, 1).unsqueeze(0)
+                                : at::index_select(tensor, 0, at::tensor(rows, at::kLong));
+  }
   microbatch.sample_ordinals = at::tensor(ordinals, at::kLong);
   microbatch.packed = std::move(packed);
 }
 
 Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options) {
   Microbatch result;
-  result.tensors["tokens"] = matrix(batch, batch.tokens, at::kLong);
-  result.tensors["labels"] = matrix(batch, batch.labels, at::kLong);
-  result.tensors["position_ids"] =
-      options.packs_documents ? matrix(batch, batch.position_ids, at::kLong) : positions(batch);
-  result.tensors["loss_mask"] = matrix(batch, batch.loss_mask, at::kFloat);
-  result.sample_ordinals = sample_ordinals(batch.indices);
+  result.per_position.clear();
+  for (std::size_t i = 0; i < batch.values.size(); ++i) {
+    const SampleField& field = (*batch.fields)[i];
+    std::vector<std::int64_t> shape = field.shape;
+    shape.insert(shape.begin(), batch.rows);
+    result.tensors[field.name] = tensor_of(batch.values[i], shape);
+    if (field.per_position) result.per_position.push_back(field.name);
+  }
+  // Indices into the samples that all data-parallel ranks take in this step.
+  result.sample_ordinals =
+      at::tensor(batch.indices.ordinals, at::kLong) - batch.indices.first_ordinal;
+  const std::int64_t length = batch.sequence_length();
+  for (const auto& documents : batch.documents) {
+    std::int64_t& tokens = result.lengths.emplace_back(0);
+    for (const BatchDocument& document : documents) tokens += document.num_tokens;
+  }
+  const bool is_padded = std::ranges::count(result.lengths, length) < batch.rows;
   if (options.packs_documents) {
     pack_documents(batch, result);
   } else {
+    if (result.has("position_ids") && has_equal_rows(batch.get("position_ids"), batch.rows))
+      result.tensors["position_ids"] = result.at("position_ids").narrow(0, 0, 1);
     if (options.document_masks)
-      result.tensors["document_ids"] = matrix(batch, document_ids(batch), at::kInt);
-    for (const std::int64_t padding : batch.padding)
-      result.lengths.push_back(batch.sequence_length - padding);
+      result.tensors["document_ids"] = tensor_of(document_ids(batch), {batch.rows, length});
+    else if (result.has("padding_mask"))
+      result.tensors["document_ids"] = document_ids_of(result.at("padding_mask"));
   }
-  if (std::ranges::count(batch.padding, 0) == batch.rows) result.lengths.clear();
+  if (!is_padded) result.lengths.clear();
   return result;
 }
 
 class DatasetSource : public MicrobatchSource {
  public:
-  DatasetSource(std::shared_ptr<const Dataset> dataset, const DatasetSourceOptions& options)
-      : options_(options), batches_(std::move(dataset), options.loader) {}
+  DatasetSource(const std::shared_ptr<const Dataset>& dataset, const DatasetSourceOptions& options)
+      : options_(options), batches_(dataset, options.loader) {}
 
   /// What is prefetched are the rows of this rank, not those of whole sequences.
   Microbatch next() override {
-    return context_slice(to_microbatch(batches_.next(), options_), options_.context_rank,
+    return context_slice(to_microbatch(batches_.next().value(), options_), options_.context_rank,
                          options_.context_ranks);
   }
 
  private:
   DatasetSourceOptions options_;
-  BatchStream batches_;
+  DataLoader batches_;
 };
 
 }  // namespace
 
-std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset,
-                                                      const DatasetSourceOptions& options) {
+std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<const Dataset>& dataset,
+                                                      DatasetSourceOptions options) {
+  options.loader.sampler.repeats = true;
   return make_prefetch_source(
-      std::make_unique<DatasetSource>(std::move(dataset), options),
+      std::make_unique<DatasetSource>(dataset, options),
       {.device = options.device, .in_thread = options.loader.num_workers > 0});
+}
+
+at::Tensor tensor_of(const FieldValues& values, at::IntArrayRef shape) {
+  return std::visit(
+      [&](const auto& from) {
+        using Value = typename std::decay_t<decltype(from)>::value_type;
+        at::Tensor tensor = at::empty(shape, c10::CppTypeToScalarType<Value>::value);
+        MEGATRON_CHECK(tensor.numel() == std::ssize(from), from.size(), " values for ", shape);
+        std::ranges::copy(from, tensor.data_ptr<Value>());
+        return tensor;
+      },
+      values);
 }
 
 }  // namespace megatron

@@ -1,6 +1,7 @@
 // Converts the data loader's batches to microbatches of tensors.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include <memory>
@@ -20,7 +21,10 @@ struct DatasetSourceOptions {
 
 /// Returns microbatches from sample options.loader.sampler.consumed_samples on. The source starts
 /// again at the dataset's first sample when it reaches the end.
-std::unique_ptr<MicrobatchSource> make_dataset_source(std::shared_ptr<const Dataset> dataset,
-                                                      const DatasetSourceOptions& options);
+std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<const Dataset>& dataset,
+                                                      DatasetSourceOptions options);
+
+/// Copies the values of a field into a tensor of this shape.
+at::Tensor tensor_of(const FieldValues& values, at::IntArrayRef shape);
 
 }  // namespace megatron

@@ -7,11 +7,12 @@
 #include <deque>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
-#include "megatron/training/feeding/batch_stream.h"
+#include "megatron/training/feeding/dataset_source.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
@@ -31,7 +32,7 @@ std::vector<DocumentPart> documents_of(const std::vector<Batch>& samples) {
     const Batch& batch = samples[sample];
     const std::vector<BatchDocument>& parts = batch.documents.front();
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      const auto mask = batch.loss_mask.begin() + parts[i].begin;
+      const auto mask = batch.get<float>("loss_mask").begin() + parts[i].begin;
       if (std::all_of(mask, mask + parts[i].length, [](float counts) { return counts == 0; }))
         continue;
       documents.push_back(
@@ -42,78 +43,85 @@ std::vector<DocumentPart> documents_of(const std::vector<Batch>& samples) {
   return documents;
 }
 
-/// The rows of a microbatch over all its ranks, built document by document.
+/// The rows of a microbatch over all its ranks, built document by document. A sequence has one
+/// value of a field without positions.
 class Rows {
  public:
+  explicit Rows(SampleFields fields) : buffers_(std::move(fields)) {}
+
   void append(const Batch& sample, const DocumentPart& document) {
-    const auto copy = [&](const auto& from, auto& to) {
-      to.insert(to.end(), from.begin() + document.begin,
-                from.begin() + document.begin + document.length);
-    };
-    begin_sequence(document.ordinal);
-    copy(sample.tokens, tokens_);
-    copy(sample.labels, labels_);
-    copy(sample.position_ids, position_ids_);
-    copy(sample.loss_mask, loss_mask_);
+    append_sequence(document.ordinal, document.length, &sample, document.begin);
   }
 
   /// Appends rows that count for nothing, as a sequence of their own. Its ordinal is that of the
   /// sequence before it, so that messages name no other sample.
   void append_padding(std::int64_t count) {
-    if (count == 0) return;
-    begin_sequence(ordinals_.empty() ? 0 : ordinals_.back());
-    const std::size_t rows = tokens_.size() + static_cast<std::size_t>(count);
-    tokens_.resize(rows, 0);
-    labels_.resize(rows, 0);
-    loss_mask_.resize(rows, 0.0f);
-    position_ids_.resize(rows, 0);
+    if (count > 0) append_sequence(ordinals_.empty() ? 0 : ordinals_.back(), count, nullptr, 0);
   }
 
-  std::int64_t size() const { return std::ssize(tokens_); }
+  std::int64_t size() const { return begins_.back(); }
 
   /// Returns what one of the ranks that share the rows holds.
   Microbatch microbatch(std::int64_t rank, HybridContext context) {
-    begins_.push_back(size());
     const std::int64_t ranks = context.num_ranks;
-    Microbatch result;
-    const auto row = [](const auto& values, at::ScalarType type) {
-      return at::tensor(values, type).unsqueeze(0);
-    };
-    result.tensors = {{"tokens", row(tokens_, at::kLong)},
-                      {"labels", row(labels_, at::kLong)},
-                      {"position_ids", row(position_ids_, at::kLong)},
-                      {"loss_mask", row(loss_mask_, at::kFloat)}};
-    result.sample_ordinals = at::tensor(ordinals_, at::kLong);
+    Microbatch result{.tensors = {}, .sample_ordinals = at::tensor(ordinals_, at::kLong)};
+    result.per_position.clear();
+    for (std::size_t i = 0; i < buffers_.values.size(); ++i) {
+      const SampleField& field = (*buffers_.fields)[i];
+      std::vector<std::int64_t> shape = field.shape;
+      if (field.per_position) shape[0] = size();
+      shape.insert(shape.begin(), field.per_position ? 1 : std::ssize(ordinals_));
+      result.tensors[field.name] = tensor_of(buffers_.values[i], shape);
+      if (field.per_position) result.per_position.push_back(field.name);
+    }
     // These ordinals count from the first sample of the step.
     result.packed = {
         .cu_seqlens = std::move(begins_), .num_samples = 0, .hybrid = std::move(context)};
     if (ranks == 1) return result;
     const SequencePlacement placement = placement_of(result, ranks);
     const at::Tensor own = positions_of(placement.runs_of[static_cast<std::size_t>(rank)]);
-    const at::Tensor num_tokens = result.num_tokens();
-    for (auto& [name, tensor] : result.tensors) tensor = at::index_select(tensor, 1, own);
-    result.tensors["num_tokens"] = num_tokens;
+    result.tensors["num_tokens"] = result.num_tokens();
+    for (const std::string& name : result.per_position) {
+      at::Tensor& tensor = result.tensors.at(name);
+      tensor = at::index_select(tensor, 1, own);
+    }
     return result;
   }
 
  private:
-  void begin_sequence(std::int64_t ordinal) {
-    begins_.push_back(size());
+  /// Appends `length` rows of a sample from `begin` on; zeros without a sample.
+  void append_sequence(std::int64_t ordinal, std::int64_t length, const Batch* sample,
+                       std::int64_t begin) {
     ordinals_.push_back(ordinal);
+    begins_.push_back(size() + length);
+    for (std::size_t i = 0; i < buffers_.values.size(); ++i) {
+      const SampleField& field = (*buffers_.fields)[i];
+      const std::int64_t row = field.per_position ? field.size() / field.shape[0] : field.size(),
+                         first = field.per_position ? begin * row : 0,
+                         count = field.per_position ? length * row : row;
+      std::visit(
+          [&](auto& to) {
+            if (sample == nullptr) return to.resize(to.size() + static_cast<std::size_t>(count));
+            const auto& from = std::get<std::decay_t<decltype(to)>>(sample->values[i]);
+            to.insert(to.end(), from.begin() + first, from.begin() + first + count);
+          },
+          buffers_.values[i]);
+    }
   }
 
-  std::vector<std::int64_t> tokens_, labels_, position_ids_, begins_, ordinals_;
-  std::vector<float> loss_mask_;
+  FieldBuffers buffers_;
+  std::vector<std::int64_t> begins_{0}, ordinals_;  ///< of the sequences; begins_ ends with size()
 };
 
 class HybridContextSource : public MicrobatchSource {
  public:
-  HybridContextSource(std::shared_ptr<const Dataset> dataset, HybridContextOptions options)
+  HybridContextSource(const std::shared_ptr<const Dataset>& dataset, HybridContextOptions options)
       : options_(std::move(options)),
         consumed_(options_.first_sample),
-        samples_(std::move(dataset), {.sampler = {.consumed_samples = options_.first_sample},
-                                      .num_workers = options_.num_workers,
-                                      .vocab_size = options_.vocab_size}) {}
+        fields_(dataset->fields()),
+        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = options_.first_sample},
+                           .num_workers = options_.num_workers,
+                           .vocab_size = options_.vocab_size}) {}
 
   Microbatch next() override {
     if (step_.empty()) plan_step();
@@ -127,7 +135,7 @@ class HybridContextSource : public MicrobatchSource {
     const std::int64_t count = options_.samples_of_step(consumed_);
     consumed_ += count;
     std::vector<Batch> samples;
-    for (std::int64_t i = 0; i < count; ++i) samples.push_back(samples_.next());
+    for (std::int64_t i = 0; i < count; ++i) samples.push_back(samples_.next().value());
     const std::vector<DocumentPart> documents = documents_of(samples);
     HybridContextRequest request{.lengths = {},
                                  .num_ranks = options_.num_ranks,
@@ -148,7 +156,7 @@ class HybridContextSource : public MicrobatchSource {
                         const std::vector<DocumentPart>& documents,
                         const HybridContextSummary& step) const {
     HybridContext context{.num_ranks = own.num_ranks, .step = step};
-    Rows rows;
+    Rows rows(fields_);
     for (const std::int64_t index : own.sequences) {
       const DocumentPart& document = documents[static_cast<std::size_t>(index)];
       context.parts.push_back(rows.size());
@@ -166,15 +174,16 @@ class HybridContextSource : public MicrobatchSource {
 
   HybridContextOptions options_;
   std::int64_t consumed_;
-  BatchStream samples_;
+  SampleFields fields_;
+  DataLoader samples_;
   std::deque<Microbatch> step_;  ///< the rest of the current step
 };
 
 }  // namespace
 
-std::unique_ptr<MicrobatchSource> make_hybrid_context_source(std::shared_ptr<const Dataset> dataset,
-                                                             const HybridContextOptions& options) {
-  return make_prefetch_source(std::make_unique<HybridContextSource>(std::move(dataset), options),
+std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
+    const std::shared_ptr<const Dataset>& dataset, const HybridContextOptions& options) {
+  return make_prefetch_source(std::make_unique<HybridContextSource>(dataset, options),
                               {.device = options.device, .in_thread = options.num_workers > 0});
 }
 

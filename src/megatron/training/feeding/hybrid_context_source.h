@@ -32,7 +32,7 @@ struct HybridContextOptions {
 /// Microbatch::packed->hybrid. Every rank reads all samples of a step, so no rank waits for another
 /// one's lengths. Documents without a token that the loss counts are left out. UserError when the
 /// data is damaged.
-std::unique_ptr<MicrobatchSource> make_hybrid_context_source(std::shared_ptr<const Dataset> dataset,
-                                                             const HybridContextOptions& options);
+std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
+    const std::shared_ptr<const Dataset>& dataset, const HybridContextOptions& options);
 
 }  // namespace megatron

@@ -31,9 +31,9 @@ class DeviceCopier {
 
   PendingMicrobatch send(Microbatch host) const {
     if (device_.is_cpu()) return {.microbatch = std::move(host), .copy_done = std::nullopt};
-    if (!stream_) return {.microbatch = copy(host), .copy_done = std::nullopt};
+    if (!stream_) return {.microbatch = copy(std::move(host)), .copy_done = std::nullopt};
     const c10::StreamGuard guard(*stream_);
-    PendingMicrobatch pending{.microbatch = copy(host), .copy_done = std::nullopt};
+    PendingMicrobatch pending{.microbatch = copy(std::move(host)), .copy_done = std::nullopt};
     pending.copy_done.emplace(device_.type()).record(*stream_);
     return pending;
   }
@@ -51,17 +51,15 @@ class DeviceCopier {
 
  private:
   /// Uses pinned memory, which asynchronous copies require. ATen keeps it until the copy is done.
-  Microbatch copy(const Microbatch& host) const {
+  Microbatch copy(Microbatch microbatch) const {
     const auto sent = [this](const at::Tensor& tensor) {
       return (stream_ ? tensor.pin_memory() : tensor)
           .to(device_, /*non_blocking=*/stream_.has_value());
     };
-    Microbatch result;
-    for (const auto& [name, tensor] : host.tensors) result.tensors[name] = sent(tensor);
-    if (host.sample_ordinals.defined()) result.sample_ordinals = sent(host.sample_ordinals);
-    result.packed = host.packed;
-    result.lengths = host.lengths;
-    return result;
+    for (auto& [name, tensor] : microbatch.tensors) tensor = sent(tensor);
+    if (microbatch.sample_ordinals.defined())
+      microbatch.sample_ordinals = sent(microbatch.sample_ordinals);
+    return microbatch;
   }
 
   c10::Device device_;

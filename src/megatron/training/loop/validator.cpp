@@ -23,10 +23,10 @@ std::vector<Microbatch> next_microbatches(MicrobatchSource& source, const Axis& 
   std::vector<Microbatch> batch = next_step(source, count);
   for (Microbatch& microbatch : batch) {
     microbatch = context_slice(std::move(microbatch), cp.rank, cp.size);
-    const at::Tensor& tokens = microbatch.at("tokens");
+    const at::Tensor& field = microbatch.first_field();
     const std::int64_t samples =
-        microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0);
-    microbatch.sample_ordinals = at::zeros({samples}, tokens.options().dtype(at::kLong));
+        microbatch.packed ? microbatch.packed->num_sequences() : field.size(0);
+    microbatch.sample_ordinals = at::zeros({samples}, field.options().dtype(at::kLong));
   }
   return batch;
 }

@@ -34,7 +34,7 @@ std::vector<Microbatch> fetch_microbatches(const TrainStepContext& context,
     const std::int64_t samples = microbatch.num_samples();
     if (!microbatch.sample_ordinals.defined())
       microbatch.sample_ordinals = at::arange(dp.rank * samples, (dp.rank + 1) * samples,
-                                              microbatch.at("tokens").options().dtype(at::kLong));
+                                              microbatch.first_field().options().dtype(at::kLong));
     microbatch.sample_ordinals = microbatch.sample_ordinals + first;
     first += samples * dp.size;
   }

@@ -72,9 +72,9 @@ class OpTracer : public UnitHooks, public StepListener {
   OpTracer(const Model& model, ParamStore& weights, const Microbatch& microbatch,
            const RankStages& stages)
       : model_(model), weights_(weights), stages_(stages) {
-    const at::Tensor& tokens = microbatch.at("tokens");
-    batch_ = tokens.size(0);
-    sequence_ = tokens.dim() > 1 ? tokens.size(1) : 1;
+    const at::Tensor& field = microbatch.first_field();
+    batch_ = field.size(0);
+    sequence_ = field.dim() > 1 ? field.size(1) : 1;
     has_whole_sequences_ = !microbatch.has("num_tokens");
     packed_ = microbatch.packed;
   }

@@ -112,10 +112,9 @@ JsonText to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 Replay replay(const ReplayOptions& options) {
   Replay result{.batch = load_batch(options.file)};
-  // A saved batch stores no model_type, like weights that were never in a Hugging Face folder.
-  result.model =
-      family_of_model_type({}).make(result.batch.model, Rank{.seed = result.batch.seed},
-                                    {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
+  result.model = find_model_family(result.batch.family)
+                     .make(result.batch.model, Rank{.seed = result.batch.seed},
+                           {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
   result.weights = std::make_unique<ParamStore>(
       declared_parameters(*result.model),
       ParamStore::Options{.dtype = compute_type(result.batch.precision),

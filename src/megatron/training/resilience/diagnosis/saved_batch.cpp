@@ -25,17 +25,21 @@ constexpr const char* kOrdinals = "sample_ordinals";
 constexpr const char* kPacking = "cu_seqlens";  ///< of packed sequences
 constexpr const char* kLengths = "lengths";     ///< of padded ones
 
+constexpr std::pair<at::ScalarType, SafetensorsDtype> kIntegers[] = {
+    {at::kLong, SafetensorsDtype::I64},
+    {at::kInt, SafetensorsDtype::I32},
+    {at::kByte, SafetensorsDtype::U8},
+    {at::kBool, SafetensorsDtype::BOOL}};
+
 SafetensorsDtype stored_type(at::ScalarType type) {
-  if (type == at::kLong) return SafetensorsDtype::I64;
-  if (type == at::kInt) return SafetensorsDtype::I32;
-  if (type == at::kBool) return SafetensorsDtype::BOOL;
+  for (const auto& [scalar, stored] : kIntegers)
+    if (scalar == type) return stored;
   return to_safetensors_dtype(type);
 }
 
 at::ScalarType scalar_type(SafetensorsDtype type, const std::string& place) {
-  if (type == SafetensorsDtype::I64) return at::kLong;
-  if (type == SafetensorsDtype::I32) return at::kInt;
-  if (type == SafetensorsDtype::BOOL) return at::kBool;
+  for (const auto& [scalar, stored] : kIntegers)
+    if (stored == type) return scalar;
   return to_scalar_type(type, place);
 }
 
@@ -46,6 +50,8 @@ Json description(const SavedBatch& batch) {
           {"gradient_scale", batch.gradient_scale},
           {"seed", batch.seed},
           {"vocab_pad_multiple", batch.vocab_pad_multiple},
+          {"family", batch.family},
+          {"per_position", batch.microbatch.per_position},
           {"model", architecture_to_json(batch.model)},
           {"precision", batch.precision},
           {"checkpoint_root", batch.checkpoint_root},
@@ -60,6 +66,12 @@ void read_description(const JsonCursor& json, SavedBatch& batch) {
   batch.gradient_scale = json["gradient_scale"].number();
   batch.seed = static_cast<std::uint64_t>(json["seed"].integer());
   batch.vocab_pad_multiple = json["vocab_pad_multiple"].integer();
+  if (const auto family = json.find("family")) batch.family = family->text();
+  if (const auto names = json.find("per_position")) {
+    batch.microbatch.per_position.clear();
+    for (const JsonCursor& name : names->elements())
+      batch.microbatch.per_position.push_back(name.text());
+  }
   batch.model = architecture_from_json(*json["model"], json["model"].place());
   batch.precision = json["precision"].text();
   batch.checkpoint_root = json["checkpoint_root"].text();
@@ -110,35 +122,40 @@ void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
 
 /// Checks what a forward pass requires: consistent shapes, and ids inside the vocabulary.
 void check_tensors(const SavedBatch& batch, const std::string& source) {
-  const auto& tensors = batch.microbatch.tensors;
-  for (const char* name : {"tokens", "labels", "position_ids", "loss_mask"}) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end()) broken(source, std::string("has no tensor '") + name + "'");
-    const at::Tensor& tensor = found->second;
-    const bool one_row = std::string(name) == "position_ids" && tensor.dim() == 2 &&
-                         tensor.size(0) == 1;  // shared by all samples
-    if (tensor.dim() != 2 || tensor.numel() == 0 ||
-        tensor.size(1) != tensors.at("tokens").size(1) ||
-        (!one_row && tensor.size(0) != tensors.at("tokens").size(0)))
-      broken(source, std::string("tensor '") + name +
-                         "' is not of the shape of 'tokens', [samples, positions]");
-    if ((found->second.scalar_type() == at::kLong) != (std::string(name) != "loss_mask"))
-      broken(source, std::string("tensor '") + name + "' has the wrong type");
+  const Microbatch& microbatch = batch.microbatch;
+  const std::vector<std::string>& names = microbatch.per_position;
+  std::int64_t rows = 0, length = 0;  // of the first field, and of labels and what goes with them
+  for (const std::string& name : names) {
+    if (!microbatch.has(name)) broken(source, "has no tensor '" + name + "'");
+    const at::Tensor& tensor = microbatch.at(name);
+    const bool is_known = name == "tokens" || name == "labels" || name == "position_ids" ||
+                          name == "loss_mask",
+               is_shared = name == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;
+    if (rows == 0 && tensor.dim() > 1) rows = tensor.size(0);
+    if (length == 0 && tensor.dim() > 1 && is_known) length = tensor.size(1);
+    if (tensor.dim() < 2 || tensor.numel() == 0 || (!is_shared && tensor.size(0) != rows) ||
+        (is_known && tensor.size(1) != length))
+      broken(source, "tensor '" + name + "' is not of the shape of '" + names.front() +
+                         "', [samples, positions]");
+    if (is_known && (tensor.scalar_type() == at::kLong) != (name != "loss_mask"))
+      broken(source, "tensor '" + name + "' has the wrong type");
   }
-  const auto& packed = batch.microbatch.packed;
-  if (packed) check_packing(*packed, tensors.at("tokens"), source);
-  const std::int64_t sequences = packed ? packed->num_sequences() : tensors.at("tokens").size(0);
-  if (!batch.microbatch.sample_ordinals.defined() ||
-      batch.microbatch.sample_ordinals.scalar_type() != at::kLong ||
-      batch.microbatch.sample_ordinals.sizes() != at::IntArrayRef{sequences} ||
-      (!batch.microbatch.lengths.empty() && std::ssize(batch.microbatch.lengths) != sequences))
+  const auto& packed = microbatch.packed;
+  if (packed) check_packing(*packed, microbatch.first_field(), source);
+  const std::int64_t sequences = packed ? packed->num_sequences() : rows;
+  const at::Tensor& ordinals = microbatch.sample_ordinals;
+  if (!ordinals.defined() || ordinals.scalar_type() != at::kLong ||
+      ordinals.sizes() != at::IntArrayRef{sequences} ||
+      (!microbatch.lengths.empty() && std::ssize(microbatch.lengths) != sequences))
     broken(source,
            "'sample_ordinals' and 'lengths' hold one integer per sample or packed sequence");
-  for (const char* name : {"tokens", "labels"})
-    check_ids(tensors.at(name), name, batch.model.vocab_size, source);
   const bool has_table = batch.model.position_embedding_type == PositionEmbedding::learned_absolute;
-  check_ids(tensors.at("position_ids"), "position_ids",
-            has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40, source);
+  const std::pair<const char*, std::int64_t> bounds[] = {
+      {"tokens", batch.model.vocab_size},
+      {"labels", batch.model.vocab_size},
+      {"position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40}};
+  for (const auto& [name, bound] : bounds)
+    if (microbatch.has(name)) check_ids(microbatch.at(name), name, bound, source);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct SavedBatch {
   double gradient_scale = 0;  ///< factor on the loss before backward
   std::uint64_t seed = 0;
   std::int64_t vocab_pad_multiple = 128;
+  std::string family = "gpt";    ///< the model's; older files hold no other
   TransformerConfig model = {};  ///< resolved
   std::string precision = "fp32";
   /// Folder of the checkpoint that holds the weights; empty: initial weights, drawn from the seed.

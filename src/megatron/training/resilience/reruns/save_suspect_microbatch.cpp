@@ -56,6 +56,7 @@ std::string save_suspect_microbatch(const TrainingPlan& plan, const TrainingProg
       .gradient_scale = suspect.gradient_scale,
       .seed = plan.rank.seed,
       .vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
+      .family = std::string(plan.family->name),
       .model = *settings.model,
       .precision = precision(*settings.training),
       .checkpoint_root = in_checkpoint ? fs::absolute(weights->checkpoint_root).string() : "",
