@@ -27,7 +27,7 @@ struct ModelFamily {
   ModelDimensions (*dimensions)(const TransformerConfig& config, std::int64_t padded_vocab_size);
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in
   /// the order in which an export tries them. models/hf/ maps their configurations and weights.
-  std::span<const std::string_view> hf_model_types;
+  std::span<const std::string_view> (*hf_model_types)();
 };
 
 /// Returns all families, in the order of kModelFamilyNames.
