@@ -81,9 +81,11 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
   return files;
 }
 
-HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) {
+HfDirectory::HfDirectory(const std::filesystem::path& folder, const HfFamilies& families)
+    : folder_(folder) {
   const fs::path config = folder / "config.json";
-  config_ = parse_hf_config(read_json(config), config.string());
+  config_ = parse_hf_config(read_json(config), config.string(), families);
+  family_ = find_hf_family(families, config_.model_type);
   if (fs::exists(folder / kSingleFile)) {
     if (fs::exists(folder / kIndexFile) && safetensors_in(folder).size() > 1) {
       config_.notes.push_back((folder / kSingleFile).string() +
@@ -100,7 +102,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
   require_shards(folder, names);
   for (const std::string& name : names) open(name);
   for (const auto& [tensor, file] : index) {
-    const auto found = tensors_.find(full_hf_name(config_.model_type, tensor));
+    const auto found = tensors_.find(full_hf_name(*family_, tensor));
     if (found == tensors_.end() || found->second.file->path().filename() != file) {
       throw UserError(
           {(folder / kIndexFile).string() + ": tensor '" + tensor + "' is not in " + file, "",
@@ -114,8 +116,7 @@ void HfDirectory::open(const std::string& name) {
   const SafetensorsFile& file = *files_.back();
   for (const StoredTensor& tensor : file.tensors()) {
     const bool is_new =
-        tensors_.emplace(full_hf_name(config_.model_type, tensor.name), Entry{&file, &tensor})
-            .second;
+        tensors_.emplace(full_hf_name(*family_, tensor.name), Entry{&file, &tensor}).second;
     if (!is_new)
       throw UserError(
           {file.path().string() + ": tensor '" + tensor.name + "' occurs twice in the folder", "",

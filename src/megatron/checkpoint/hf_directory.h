@@ -22,8 +22,10 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder);
 
 class HfDirectory {
  public:
-  /// Reads config.json and the headers of the weights. UserErrors name file and field.
-  explicit HfDirectory(const std::filesystem::path& folder);
+  /// Reads config.json and the headers of the weights. UserErrors name file and field. The families
+  /// must outlive the object.
+  explicit HfDirectory(const std::filesystem::path& folder,
+                       const HfFamilies& families = hf_families());
 
   struct Entry {
     const SafetensorsFile* file;
@@ -31,6 +33,7 @@ class HfDirectory {
   };
   const std::filesystem::path& folder() const { return folder_; }
   const HfConfig& config() const { return config_; }
+  const HfFamily& family() const { return *family_; }
   /// Returns tensors by the family's full names ("model.…", "transformer.…", "lm_head.weight").
   const std::map<std::string, Entry>& tensors() const { return tensors_; }
 
@@ -39,6 +42,7 @@ class HfDirectory {
 
   std::filesystem::path folder_;
   HfConfig config_;
+  const HfFamily* family_ = nullptr;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Entry> tensors_;
 };

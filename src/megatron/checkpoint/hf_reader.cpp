@@ -10,7 +10,6 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/hf/weight_transforms.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -27,49 +26,38 @@ std::string place_of(const HfDirectory::Entry& entry) {
 
 }  // namespace
 
-std::vector<WeightInfo> declared_weights(const ModelFamily& family,
-                                         const TransformerConfig& model) {
-  std::vector<WeightInfo> weights;
+std::map<std::string, Sharding> declared_shardings(const ModelFamily& family,
+                                                   const TransformerConfig& model) {
+  std::map<std::string, Sharding> shardings;
   const auto whole = family.make(resolved(model), Rank{}, {});
-  whole->visit([&](Module& module) {
-    for (const auto& parameter : module.parameters()) {
-      if (parameter->spec().kind == ParameterKind::state) continue;
-      weights.push_back({parameter->name(), parameter->sharding().global_shape});
-    }
-  });
-  std::ranges::sort(weights, {}, &WeightInfo::name);
-  return weights;
+  for (const Parameter* parameter : declared_parameters(*whole))
+    if (parameter->spec().kind != ParameterKind::state)
+      shardings.emplace(parameter->name(), parameter->sharding());
+  return shardings;
 }
 
-HfReader::HfReader(const std::filesystem::path& folder)
-    : directory_(folder), model_(resolved(directory_.config().model)) {
-  weights_ = declared_weights(family_of_model_type(config().model_type), model_);
-  link();
-}
-
-HfReader::HfReader(const std::filesystem::path& folder, std::vector<WeightInfo> declared)
-    : directory_(folder),
-      model_(resolved(directory_.config().model)),
-      weights_(std::move(declared)) {
-  std::ranges::sort(weights_, {}, &WeightInfo::name);
+HfReader::HfReader(const std::filesystem::path& folder, const HfFamilies& families)
+    : directory_(folder, families), model_(resolved(directory_.config().model)) {
   link();
 }
 
 void HfReader::link() {
+  const HfFamily& family = directory_.family();
+  const auto shardings = declared_shardings(find_model_family(family.network), model_);
   std::vector<std::string> names, missing, misshapen;
-  for (const WeightInfo& info : weights_) names.push_back(info.name);
+  for (const auto& [name, sharding] : shardings) names.push_back(name);
   const auto& tensors = directory_.tensors();
-  const std::string embedding = hf_embedding_name(config().model_type),
-                    output_layer(kHfOutputLayer);
+  const std::string embedding = hf_embedding_name(family), output_layer(kHfOutputLayer);
   // safetensors.torch.save_model() writes tied tensors once, under the name that sorts first.
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
-  for (WeightMapping& link : map_weights(config().model_type, names, model_.moe.num_experts)) {
-    if (tensors.contains(link.stacked)) link = {.ours = link.ours, .theirs = {link.stacked}};
-    if (has_only_output_layer && link.theirs.front() == embedding) link.theirs = {output_layer};
-    links_.emplace(link.ours, std::move(link));
+  for (WeightMapping& link : map_weights(family, names, model_.moe.num_experts)) {
+    if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
+      link.theirs = link.alternatives;
+    HfTensor& first = link.theirs.front();
+    if (has_only_output_layer && first.name == embedding) first.name = output_layer;
+    link_weight(link, shardings.at(link.ours), missing, misshapen);
   }
-  for (WeightInfo& info : weights_) link_weight(info, missing, misshapen);
   Problems problems;
   const auto add = [&](const std::string& what, const std::vector<std::string>& found,
                        const std::string& fix) {
@@ -88,35 +76,34 @@ void HfReader::link() {
 
 /// Finds the tensors of a parameter and checks their shapes. The parameter takes their type, or
 /// float32 when they differ in it.
-void HfReader::link_weight(WeightInfo& info, std::vector<std::string>& missing,
-                           std::vector<std::string>& misshapen) {
-  const WeightMapping& link = links_.at(info.name);
-  const std::vector<Shape> shapes = hf_shapes(link.transform, model_, info.shape);
-  MEGATRON_CHECK(shapes.size() == link.theirs.size(), info.name, " is made of ", shapes.size(),
-                 " tensors, the mapping names ", link.theirs.size());
+void HfReader::link_weight(const WeightMapping& link, const Sharding& sharding,
+                           std::vector<std::string>& missing, std::vector<std::string>& misshapen) {
   std::optional<at::ScalarType> type;
-  for (std::size_t i = 0; i < link.theirs.size(); ++i) {
-    used_.insert(link.theirs[i]);
-    const auto found = directory_.tensors().find(link.theirs[i]);
+  for (const HfTensor& theirs : link.theirs) {
+    used_.insert(theirs.name);
+    const auto found = directory_.tensors().find(theirs.name);
     if (found == directory_.tensors().end()) {
-      missing.push_back(link.theirs[i]);
+      missing.push_back(theirs.name);
       continue;
     }
     const StoredTensor& tensor = *found->second.tensor;
-    if (tensor.shape != shapes[i]) {
+    const Shape shape = theirs.part.shape(sharding);
+    if (tensor.shape != shape) {
       misshapen.push_back(place_of(found->second) + ": " + shape_text(tensor.shape) +
-                          ", expected " + shape_text(shapes[i]));
+                          ", expected " + shape_text(shape));
     }
     const at::ScalarType own = to_scalar_type(tensor.type, place_of(found->second));
     type = type.value_or(own) == own ? own : at::kFloat;
+    sources_[link.ours].push_back(
+        {&found->second, theirs.part, theirs.part.slices(sharding), at::Tensor()});
   }
-  info.type = type.value_or(info.type);
+  weights_.push_back({link.ours, sharding.global_shape, type.value_or(at::kFloat)});
 }
 
 std::vector<std::string> HfReader::unused() const {
   std::vector<std::string> names;
   for (const auto& [name, entry] : directory_.tensors()) {
-    if (used_.contains(name) || is_hf_buffer(config().model_type, name)) continue;
+    if (used_.contains(name) || is_hf_buffer(directory_.family(), name)) continue;
     if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
       if (repeats_embedding(entry)) continue;
       throw UserError(
@@ -129,7 +116,7 @@ std::vector<std::string> HfReader::unused() const {
 }
 
 bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
-  const auto& embedding = directory_.tensors().at(hf_embedding_name(config().model_type));
+  const auto& embedding = directory_.tensors().at(hf_embedding_name(directory_.family()));
   if (embedding.tensor->type != output_layer.tensor->type ||
       embedding.tensor->shape != output_layer.tensor->shape)
     return false;
@@ -138,48 +125,23 @@ bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
   return std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 
-at::Tensor HfReader::view(const std::string& their_name) const {
-  const auto& entry = directory_.tensors().at(their_name);
-  return view_tensor(*entry.file, *entry.tensor);
-}
-
-/// Copies the rows of each expert from its one tensor or from gate and up, so that only the experts
-/// of the slice are read.
-void HfReader::copy_experts(const WeightMapping& link, const TensorSlice& slice,
-                            at::Tensor destination) {
-  const Shape& from = slice.global_offset;
-  const std::int64_t parts = link.transform == WeightTransform::experts_gate_up ? 2 : 1;
-  for (std::int64_t expert = 0; expert < slice.shape[0]; ++expert) {
-    for (std::int64_t part = 0; part < parts; ++part) {
-      const auto index = static_cast<std::size_t>((from[0] + expert) * parts + part);
-      const at::Tensor theirs = view(link.theirs[index]);
-      const std::int64_t first = part * theirs.size(0);  // of its rows among the expert's
-      const TensorSlice held = slice_at({first, 0}, theirs.sizes().vec());
-      const auto common =
-          intersect(held, slice_at({from[1], from[2]}, {slice.shape[1], slice.shape[2]}));
-      if (!common) continue;
-      const Shape to{common->global_offset[0] - from[1], common->global_offset[1] - from[2]};
-      narrow_to(destination[expert], to, common->shape)
-          .copy_(narrow_to(theirs, common->local_offset, common->shape));
-    }
-  }
-}
-
 void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
                           at::Tensor destination) {
-  const WeightMapping& link = links_.at(name);
-  if (link.transform == WeightTransform::experts ||
-      link.transform == WeightTransform::experts_gate_up) {
-    copy_experts(link, slice, std::move(destination));
-    return;
-  }
   if (name != last_name_) {
-    std::vector<at::Tensor> theirs;
-    for (const std::string& their_name : link.theirs) theirs.push_back(view(their_name));
-    last_ = to_megatron(link.transform, model_, theirs);
+    for (Source& source : sources_[last_name_]) source.view.reset();
     last_name_ = name;
   }
-  destination.copy_(narrow_to(last_, slice.global_offset, slice.shape));
+  const TensorSlice wanted = slice_at(slice.global_offset, slice.shape);
+  for (Source& source : sources_.at(name)) {
+    for (const TensorSlice& held : source.slices) {
+      const auto from = intersect(held, wanted), to = intersect(wanted, held);
+      if (!from || !to) continue;
+      if (!source.view.defined())
+        source.view = source.part.oriented(view_tensor(*source.entry->file, *source.entry->tensor));
+      narrow_to(destination, to->local_offset, to->shape)
+          .copy_(narrow_to(source.view, from->local_offset, from->shape));
+    }
+  }
 }
 
 }  // namespace megatron

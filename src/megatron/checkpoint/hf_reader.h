@@ -18,9 +18,9 @@ namespace megatron {
 
 class HfReader : public WeightReader {
  public:
-  explicit HfReader(const std::filesystem::path& folder);
-  /// Reads the parameters `declared` instead of those that the model of config.json declares.
-  HfReader(const std::filesystem::path& folder, std::vector<WeightInfo> declared);
+  /// The families must outlive the reader.
+  explicit HfReader(const std::filesystem::path& folder,
+                    const HfFamilies& families = hf_families());
 
   const HfConfig& config() const { return directory_.config(); }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
@@ -28,24 +28,30 @@ class HfReader : public WeightReader {
                   at::Tensor destination) override;
 
  private:
+  /// A tensor of the folder: slices of one of our parameters.
+  struct Source {
+    const HfDirectory::Entry* entry;
+    TensorPart part;
+    std::vector<TensorSlice> slices;
+    at::Tensor view;  ///< TensorPart::oriented(), while its parameter is read
+  };
+
   void link();
-  void link_weight(WeightInfo& info, std::vector<std::string>& missing,
-                   std::vector<std::string>& misshapen);
-  void copy_experts(const WeightMapping& link, const TensorSlice& slice, at::Tensor destination);
+  void link_weight(const WeightMapping& link, const Sharding& sharding,
+                   std::vector<std::string>& missing, std::vector<std::string>& misshapen);
   std::vector<std::string> unused() const;
-  at::Tensor view(const std::string& their_name) const;
   bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
 
   HfDirectory directory_;
   TransformerConfig model_;  ///< resolved
   std::vector<WeightInfo> weights_;
-  std::map<std::string, WeightMapping> links_;
-  std::set<std::string> used_;  ///< the tensors that the links name
-  std::string last_name_;
-  at::Tensor last_;
+  std::map<std::string, std::vector<Source>> sources_;  ///< by our names
+  std::set<std::string> used_;                          ///< the tensors that the links name
+  std::string last_name_;                               ///< the parameter whose sources have views
 };
 
-/// Returns names and global shapes of the parameters of a model, ascending by name.
-std::vector<WeightInfo> declared_weights(const ModelFamily& family, const TransformerConfig& model);
+/// Returns the layouts of the parameters of a model by their names.
+std::map<std::string, Sharding> declared_shardings(const ModelFamily& family,
+                                                   const TransformerConfig& model);
 
 }  // namespace megatron

@@ -1,36 +1,37 @@
 #include "megatron/checkpoint/hf_writer.h"
 
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
-#include "megatron/models/hf/weight_transforms.h"
 #include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
 
-/// One Hugging Face tensor: part `part` of a weight mapping.
+/// One Hugging Face tensor: a part of the weight `ours`.
 struct ExportTensor {
   TensorHeader header;
-  const WeightMapping* link;
-  std::size_t part;
+  std::string ours;
+  TensorPart part;
 };
 
 struct ExportPlan {
-  std::string model_type;
+  const HfFamily* family = nullptr;
   Json config;
   std::vector<WeightMapping> links;
+  std::map<std::string, Sharding> shardings = {};  ///< of our parameters
   at::ScalarType type = at::kFloat;
   std::vector<std::vector<ExportTensor>> files;
   std::uint64_t total_bytes = 0;
@@ -60,25 +61,24 @@ void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
 }
 
 void choose_family(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
-  std::vector<std::string> names, families;
+  std::vector<std::string> names;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
-  if (!request.model_type.empty()) {
-    families.push_back(request.model_type);
-  } else {
-    for (const std::string_view type : family_of_model_type({}).hf_model_types)
-      families.emplace_back(type);
-  }
+  std::vector<const HfFamily*> families;
+  for (const HfFamily& family : *request.families)
+    if (request.model_type.empty() || family.model_type == request.model_type)
+      families.push_back(&family);
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()
                                  ? parse_json(original->second, "the config.json of the source")
                                  : Json();
   std::string reasons;
-  for (const std::string& family : families) {
+  for (const HfFamily* family : families) {
     try {
-      plan.links = map_weights(family, names, request.model.moe.num_experts);
-      plan.config = make_hf_config(request.model, family, dtype_name(plan.type),
-                                   original_json.is_object() ? &original_json : nullptr);
-      plan.model_type = family;
+      plan.links = map_weights(*family, names, request.model.moe.num_experts);
+      plan.config =
+          make_hf_config(request.model, family->model_type, dtype_name(plan.type),
+                         original_json.is_object() ? &original_json : nullptr, *request.families);
+      plan.family = family;
       write_token_ids(original_json, request.ids, plan.config);
       return;
     } catch (const UserError& error) {
@@ -90,16 +90,15 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       {"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
 }
 
-void plan_files(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
-  TransformerConfig model = request.model;
-  resolve(model);
+void plan_files(const HfExport& request, ExportPlan& plan) {
+  plan.shardings = declared_shardings(find_model_family(plan.family->network), request.model);
   std::uint64_t used = 0;
   for (const WeightMapping& link : plan.links) {
-    const std::vector<Shape> shapes =
-        hf_shapes(link.transform, model, reader.find(link.ours)->shape);
-    for (std::size_t part = 0; part < shapes.size(); ++part) {
-      ExportTensor tensor{
-          {link.theirs[part], to_safetensors_dtype(plan.type), shapes[part]}, &link, part};
+    for (const HfTensor& theirs : link.theirs) {
+      ExportTensor tensor{{theirs.name, to_safetensors_dtype(plan.type),
+                           theirs.part.shape(plan.shardings.at(link.ours))},
+                          link.ours,
+                          theirs.part};
       const std::uint64_t size = tensor.header.num_bytes();
       if (plan.files.empty() || used + size > request.max_shard_bytes) {
         plan.files.emplace_back();
@@ -119,32 +118,9 @@ std::string hf_shard_name(std::size_t index, std::size_t count) {
   return name;
 }
 
-/// Converts one weight mapping at a time and caches its parts, which must be read consecutively.
-class LinkConverter {
- public:
-  LinkConverter(WeightReader& reader, TransformerConfig model, at::ScalarType type)
-      : reader_(reader), model_(std::move(model)), type_(type) {
-    resolve(model_);
-  }
-  at::Tensor convert(const ExportTensor& tensor) {
-    if (tensor.link != last_link_) {
-      last_ = to_hf(tensor.link->transform, model_, reader_.read(tensor.link->ours));
-      last_link_ = tensor.link;
-    }
-    return contiguous_cpu(last_[tensor.part].to(type_));
-  }
-
- private:
-  WeightReader& reader_;
-  TransformerConfig model_;
-  at::ScalarType type_;
-  const WeightMapping* last_link_ = nullptr;
-  std::vector<at::Tensor> last_;
-};
-
-void write_weights(WeightReader& reader, const HfExport& request, const ExportPlan& plan,
-                   const fs::path& folder) {
-  LinkConverter converter(reader, request.model, plan.type);
+void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path& folder) {
+  std::string last_name;  // the tensors of one weight follow each other
+  at::Tensor last;
   Json weight_map = Json::object();
   for (std::size_t index = 0; index < plan.files.size(); ++index) {
     const std::string name = hf_shard_name(index, plan.files.size());
@@ -152,7 +128,9 @@ void write_weights(WeightReader& reader, const HfExport& request, const ExportPl
     for (const ExportTensor& tensor : plan.files[index]) headers.push_back(tensor.header);
     SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}});
     for (const ExportTensor& tensor : plan.files[index]) {
-      writer.write(tensor_bytes(converter.convert(tensor)));
+      if (tensor.ours != last_name) last = reader.read(last_name = tensor.ours);
+      writer.write(tensor_bytes(
+          contiguous_cpu(tensor.part.cut(last, plan.shardings.at(tensor.ours)).to(plan.type))));
       weight_map[tensor.header.name] = name;
     }
     writer.close();
@@ -170,13 +148,13 @@ void write_hf_directory(WeightReader& reader, const HfExport& request,
   ExportPlan plan;
   plan.type = request.dtype.value_or(common_type(reader));
   choose_family(reader, request, plan);
-  plan_files(reader, request, plan);
+  plan_files(request, plan);
   const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
   megatron::create_directories(parent);
   remove_stale_temporaries_of(fs::absolute(folder).lexically_normal());
   require_free_space(parent, plan.total_bytes);
   PendingFolder pending(folder);
-  write_weights(reader, request, plan, pending.path());
+  write_weights(reader, plan, pending.path());
   for (const auto& [name, text] : request.auxiliary_files) {
     if (name != "config.json") write_file(pending.path() / name, text);
   }

@@ -7,10 +7,9 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/config/data_config.h"
 #include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/models/hf/hf_config.h"
+#include "megatron/models/hf/hf_family.h"
 
 namespace megatron {
 namespace {
@@ -22,8 +21,7 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
                 .title = "GPT",
                 .make = make_gpt_model,
                 .dimensions = model_dimensions,
-                .hf_model_types = kHfModelTypes,
-                .sample_kind = SampleKind::gpt},
+                .hf_model_types = hf_model_types},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),
@@ -44,8 +42,9 @@ const ModelFamily& family_of_model_type(std::string_view model_type) {
   if (model_type.empty()) return kFamilies.front();
   std::vector<std::string_view> known;
   for (const ModelFamily& family : kFamilies) {
-    if (std::ranges::count(family.hf_model_types, model_type) > 0) return family;
-    known.insert(known.end(), family.hf_model_types.begin(), family.hf_model_types.end());
+    if (std::ranges::count(family.hf_model_types(), model_type) > 0) return family;
+    const auto types = family.hf_model_types();
+    known.insert(known.end(), types.begin(), types.end());
   }
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
                    "supported: " + joined_text(known)});

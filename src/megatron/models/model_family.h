@@ -7,29 +7,27 @@
 #include <span>
 #include <string_view>
 
+#include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
-#include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
 
 namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
-enum class SampleKind;
 
 struct ModelFamily {
   std::string_view name;   ///< as in `megatron pretrain <name>`
   std::string_view title;  ///< as Megatron's log lines spell it
   /// Declares the model, or the pipeline stages of it that `rank` holds. `config` must be resolved
   /// and valid.
-  std::unique_ptr<Model> (*make)(const TransformerConfig& config, const Rank& rank,
-                                 const MakeModelOptions& options);
+  std::unique_ptr<LanguageModel> (*make)(const TransformerConfig& config, const Rank& rank,
+                                         const MakeModelOptions& options);
   /// Returns the dimensions that the formulas for operations and memory use.
   ModelDimensions (*dimensions)(const TransformerConfig& config, std::int64_t padded_vocab_size);
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in
   /// the order in which an export tries them. models/hf/ maps their configurations and weights.
-  std::span<const std::string_view> hf_model_types;
-  SampleKind sample_kind;  ///< the samples that it trains on
+  std::span<const std::string_view> (*hf_model_types)();
 };
 
 /// Returns all families, in the order of kModelFamilyNames.

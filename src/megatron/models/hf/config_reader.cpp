@@ -48,12 +48,6 @@ std::int64_t ConfigReader::size(const std::string& key, std::int64_t most,
   return value;
 }
 
-double ConfigReader::fraction(const std::string& key, double default_value) const {
-  const double value = number(key, default_value);
-  if (!(value >= 0 && value < 1)) unsupported(key, "it must be at least 0 and below 1");
-  return value;
-}
-
 std::string ConfigReader::unread() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : object_->items())

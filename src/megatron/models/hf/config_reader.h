@@ -36,14 +36,9 @@ class ConfigReader {
   }
   bool boolean(const std::string& key, bool default_value) const;
   std::string text(const std::string& key, const std::string& default_value) const;
-  std::optional<double> optional_number(const std::string& key) const {
-    return has(key) ? std::optional(number(key)) : std::nullopt;
-  }
   /// Returns a size, which must be between 1 and `most`.
   std::int64_t size(const std::string& key, std::int64_t most = kWidest,
                     std::optional<std::int64_t> default_value = {}) const;
-  /// Returns a number, which must be at least 0 and below 1.
-  double fraction(const std::string& key, double default_value) const;
   /// Returns the object below `key`, or an empty one when it is absent.
   ConfigReader section(const std::string& key) const;
 
