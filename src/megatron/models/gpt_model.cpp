@@ -34,7 +34,7 @@ TransformerLayerSpec gpt_layer_spec() {
         return std::make_unique<SelfAttention>(parent, "self_attention", arguments);
       },
       .mlp = [](Module* parent, const LayerArguments& arguments) -> std::unique_ptr<FeedForward> {
-        if (arguments.config.moe.has_experts(arguments.layer_index))
+        if (arguments.config.kind(arguments.layer_index).has_experts())
           return std::make_unique<MoeLayer>(parent, "mlp", arguments);
         return std::make_unique<Mlp>(parent, "mlp", arguments);
       }};

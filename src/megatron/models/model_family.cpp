@@ -22,6 +22,11 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
                 .make = make_gpt_model,
                 .dimensions = model_dimensions,
                 .hf_model_types = kHfModelTypes},
+    ModelFamily{.name = "hybrid",
+                .title = "Hybrid",
+                .make = make_gpt_model,
+                .dimensions = model_dimensions,
+                .hf_model_types = {}},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),

@@ -172,8 +172,7 @@ ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
           .sequence_parallel = rank.sequence_parallel,
           .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training))),
           .context_parallel = rank.cp.size,
-          .context_head_ranks = rank.cp_a2a.size,
-          .context_options = rank.cp_options};
+          .context_head_ranks = rank.cp_a2a.size};
 }
 
 double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
@@ -203,12 +202,17 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
 
 LayerActivations layer_activations(const TransformerConfig& config, std::int64_t layer,
                                    const ActivationLayout& layout) {
-  LayerActivations parts =
-      attention_parts(config, layout, layout.context_options.comm_type_of(layer));
-  if (!config.moe.has_experts(layer)) {
-    parts.mlp = mlp_activation_bytes(config, config.ffn_hidden_size, layout);
-    return parts;
+  const LayerKind kind = config.kind(layer);
+  LayerActivations parts = attention_parts(config, layout, kind.cp_comm_type);
+  // A layer of one block has one norm, which reads the layer's input.
+  if (!kind.has_mixer())
+    parts = {.input = parts.input, .statistics = parts.statistics / 2, .mlp_norm = parts.mlp_norm};
+  if (kind.feed_forward == FeedForwardKind::none) {
+    parts.statistics /= 2;
+    parts.residual = parts.mlp_norm = 0;
   }
+  if (kind.has_mlp()) parts.mlp = mlp_activation_bytes(config, config.ffn_hidden_size, layout);
+  if (!kind.has_experts()) return parts;
   parts.shared_experts =
       mlp_activation_bytes(config, config.moe.shared_expert_intermediate_size, layout);
   parts.experts = moe_activation_bytes(config, layout) - parts.shared_experts;
@@ -258,6 +262,7 @@ StageActivations stage_activations(const TransformerConfig& config,
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerRecompute& own = recompute.of(layers[i]);
     const LayerOffload moves = offload.of(layers[i]);
+    const LayerKind kind = config.kind(layers[i]);
     const LayerActivations& whole =
         stage.whole.emplace_back(layer_activations(config, layers[i], layout));
     const bool continues = own.group != 0 && i > 0 && layers[i - 1] + 1 == layers[i] &&
@@ -267,13 +272,11 @@ StageActivations stage_activations(const TransformerConfig& config,
     if (own.group == 0) {
       const LayerActivations parts = kept_activations(whole, own);
       kept = parts.total();
-      moved = moves.whole
-                  ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics, layout,
-                                                            offload.min_elements))
-                  : moved_part_bytes(
-                        parts, moves, !config.moe.has_experts(layers[i]),
-                        exchanges_result(layout, layout.context_options.comm_type_of(layers[i])),
-                        layout, offload.min_elements);
+      moved = moves.whole ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics,
+                                                                    layout, offload.min_elements))
+                          : moved_part_bytes(parts, moves, kind.has_mlp(),
+                                             exchanges_result(layout, kind.cp_comm_type), layout,
+                                             offload.min_elements);
     }
     stage.kept.push_back(kept - moved);
     stage.offloaded.push_back(moved);

@@ -120,7 +120,8 @@ void read_moe(const ConfigReader& config, const MoeFamily& family, HfConfig& res
   }
   if (family.chooses_layers) {
     const std::vector<std::int64_t> layers = read_layers(config, result.model.num_layers);
-    if (std::ranges::count(layers, 0) > 0) moe.layers = layers;
+    set_experts(result.model,
+                std::ranges::count(layers, 0) > 0 ? layers : std::vector<std::int64_t>());
   }
   moe.router_pre_softmax = !family.always_normalizes && !config.boolean("norm_topk_prob", false);
   read_training(config, family, result);
@@ -139,7 +140,7 @@ void write_moe(const TransformerConfig& model, const MoeFamily& family, Json& js
     json["decoder_sparse_step"] = 1;
     json["mlp_only_layers"] = Json::array();
     for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-      if (!moe.has_experts(layer)) json["mlp_only_layers"].push_back(layer);
+      if (!model.kind(layer).has_experts()) json["mlp_only_layers"].push_back(layer);
   }
   if (!family.always_normalizes) json["norm_topk_prob"] = !moe.router_pre_softmax;
   json["router_aux_loss_coef"] = moe.coefficient(LoadBalancing::aux_loss);

@@ -216,7 +216,7 @@ void read_windows_by_layer(const ConfigReader& config, const LlamaVariant& kind,
     config.unsupported("layer_types",
                        "sliding_attention needs use_sliding_window and sliding_window");
   set_window(config, kind, model);
-  if (std::find(layers.begin(), layers.end(), 0) != layers.end()) model.window_layers = layers;
+  if (std::find(layers.begin(), layers.end(), 0) != layers.end()) set_windows(model, layers);
 }
 
 void read_window(const ConfigReader& config, const LlamaVariant& kind, TransformerConfig& model) {

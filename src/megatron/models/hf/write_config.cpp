@@ -66,12 +66,8 @@ void write_window(const TransformerConfig& model, Windows kind, Json& json) {
   json["use_sliding_window"] = model.window_size.has_value();
   if (kind == Windows::if_used) return;
   Json types = Json::array();
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const bool windowed =
-        model.window_size &&
-        (model.window_layers.empty() || model.window_layers[static_cast<std::size_t>(layer)] == 1);
-    types.push_back(windowed ? "sliding_attention" : "full_attention");
-  }
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
   const auto first = std::find(types.begin(), types.end(), "sliding_attention");
   json["layer_types"] = types;
   json["max_window_layers"] = first - types.begin();
