@@ -86,7 +86,7 @@ void check_rules(const RunOptions& options, const ParseResult& parsed, std::int6
   if (!settings.checkpoint->load.empty()) return;
   Settings resolved = settings;
   resolve(resolved, num_replicas);
-  if (!parsed.failed.contains("hybrid_layer_pattern"))
+  if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
     problems.add(check_family(options.model, *resolved.model));
   problems.add(validate_model(resolved, parsed.failed));
 }

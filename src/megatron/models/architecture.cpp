@@ -259,7 +259,8 @@ Json architecture_to_json(const TransformerConfig& config) {
         json[field.name] = member_to_json(field, config);
     }
   }
-  if (config.hybrid_layer_pattern.empty()) json.erase("hybrid_layer_pattern");
+  if (config.hybrid_layer_pattern.empty())
+    json.erase(Setting(&Config::hybrid_layer_pattern).name());
   return json;
 }
 
