@@ -41,7 +41,7 @@ TEST(HfMoeConfig, ReadsMixtral) {
   EXPECT_EQ(moe.router_topk, 3);
   EXPECT_EQ(moe.ffn_hidden_size, 112);
   EXPECT_EQ(moe.shared_expert_intermediate_size, 0);
-  EXPECT_TRUE(moe.layers.empty());
+  EXPECT_EQ(moe.layer_freq, "1");
   EXPECT_FALSE(moe.router_pre_softmax);
   EXPECT_EQ(moe.router_score_function, RouterScore::softmax);
   EXPECT_EQ(moe.coefficient(LoadBalancing::aux_loss), 0.25);
@@ -143,7 +143,7 @@ TEST(HfMoeConfig, TakesTheFamilysDefaults) {
   EXPECT_TRUE(qwen3.moe.router_pre_softmax);
   for (const TransformerConfig* model : {&mixtral, &qwen2, &qwen3}) {
     EXPECT_EQ(model->moe.coefficient(LoadBalancing::aux_loss), 0.001);
-    EXPECT_TRUE(model->moe.layers.empty());
+    EXPECT_TRUE(expert_layers(*model).empty());
     EXPECT_TRUE(model->untie_embeddings_and_output_weights);
   }
 }
@@ -151,7 +151,7 @@ TEST(HfMoeConfig, TakesTheFamilysDefaults) {
 // Layer i has experts if (i + 1) % decoder_sparse_step is 0 and mlp_only_layers lacks it.
 TEST(HfMoeConfig, ReadsWhichLayersHaveExperts) {
   const auto layers = [](const Json& changes) {
-    return model_of(with_experts("qwen3_moe", changes)).moe.layers;
+    return expert_layers(model_of(with_experts("qwen3_moe", changes)));
   };
   EXPECT_EQ(layers({{"decoder_sparse_step", 1}, {"mlp_only_layers", Json::array()}}), Layers{});
   EXPECT_EQ(layers({{"decoder_sparse_step", 2}}), (Layers{0, 1, 0, 1, 0}));
@@ -182,7 +182,7 @@ TEST(HfMoeConfig, ReadsTheSpellingsOfTheNumberOfExperts) {
 TEST(HfMoeConfig, ReadsSlidingWindows) {
   const auto window = [](const std::string& family, const Json& changes) {
     const TransformerConfig model = model_of(with_experts(family, changes));
-    return std::pair(model.window_size ? (*model.window_size)[0] + 1 : 0, model.window_layers);
+    return std::pair(model.window_size ? (*model.window_size)[0] + 1 : 0, windowed_layers(model));
   };
   using Window = std::pair<std::int64_t, Layers>;
   const Json seven = {{"sliding_window", 7}};
@@ -280,11 +280,7 @@ TEST(HfMoeConfig, RefusesWhatAFamilyCannotExpress) {
   refused(
       "mixtral", [](MoeConfig& moe) { moe.router_pre_softmax = true; }, "pre_softmax");
   refused(
-      "mixtral",
-      [](MoeConfig& moe) {
-        moe.layers = {1, 1, 0, 1, 1};
-      },
-      "moe_layers");
+      "mixtral", [](MoeConfig& moe) { moe.layer_freq = "[1,1,0,1,1]"; }, "moe_layers");
   refused(
       "qwen2_moe", [](MoeConfig& moe) { moe.shared_expert_gate = false; }, "shared_expert_gate");
   refused(

@@ -250,7 +250,7 @@ TEST(MergeArchitecture, NamesEveryContradictionOfExperts) {
        "--moe_layer_freq contradicts ckpt: moe_layers is none there, the flag says 1 0",
        "ffn_hidden_size is 8 there, the flag says 24"});
   TransformerConfig mixed = tiny_experts();
-  mixed.moe.layers = {0, 1};
+  set_experts(mixed, {0, 1});
   EXPECT_NO_THROW(merge_architecture(source_of(mixed), flags, given({"ffn_hidden_size"})));
 }
 

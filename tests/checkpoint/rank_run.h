@@ -35,7 +35,7 @@ inline TransformerConfig model_of(const RunType& type) {
   if (type.has_experts) {
     model.add_bias_linear = true;
     model.moe.num_experts = 4;
-    model.moe.layers = {0, 1, 1, 0};
+    set_experts(model, {0, 1, 1, 0});
     model.moe.ffn_hidden_size = 8;
     model.moe.shared_expert_intermediate_size = 8;
     model.moe.shared_expert_gate = true;

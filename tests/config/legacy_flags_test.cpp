@@ -240,8 +240,8 @@ TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
 
 TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
   EXPECT_EQ(mistake_of({"bert", "--num-layers", "0", "--bert-no-binary-head", "--img", "x"}),
-            "model: must be one of gpt, got 'bert'\n  fix: models of other families, such as bert, "
-            "t5, hybrid, vlm and retro, are not in this version");
+            "model: must be one of gpt, hybrid, got 'bert'\n  fix: models of other families, such "
+            "as bert, t5, vlm and retro, are not in this version");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {

@@ -27,11 +27,13 @@ Args experts(const Args& more) {
   return words;
 }
 
-MoeConfig moe_of(const Args& more) {
+TransformerConfig model_of(const Args& more) {
   Settings settings = read_run(small(more)).options.settings;
   resolve(settings);
-  return settings.model->moe;
+  return *settings.model;
 }
+
+MoeConfig moe_of(const Args& more) { return model_of(more).moe; }
 
 /// Each line is the flags beyond --num-experts 8, the number of ranks and a part of the error.
 void expect_mistakes(const std::vector<BadRun>& table) {
@@ -45,8 +47,7 @@ TEST(MoeSettings, NoneAndZeroAreADenseModel) {
   const MoeConfig dense = moe_of({});
   EXPECT_EQ(dense.num_experts, 0);
   EXPECT_EQ(dense.ffn_hidden_size, 0);
-  EXPECT_THAT(dense.layers, IsEmpty());
-  EXPECT_FALSE(dense.has_experts(0));
+  EXPECT_EQ(dense.layer_freq, "1");
   for (const char* flag :
        {"--moe-ffn-hidden-size", "--moe-shared-expert-intermediate-size", "--moe-latent-size",
         "--moe-router-num-groups", "--moe-router-group-topk", "--moe-router-topk-scaling-factor",
@@ -194,7 +195,7 @@ TEST(MoeSettings, ExpertsAreAsWideAsTheDenseMlpByDefault) {
 
 TEST(MoeSettings, LayersFollowTheFrequency) {
   const auto layers = [](const char* frequency) {
-    return moe_of(experts({"--num-layers", "5", "--moe-layer-freq", frequency})).layers;
+    return expert_layers(model_of(experts({"--num-layers", "5", "--moe-layer-freq", frequency})));
   };
   EXPECT_THAT(layers("1"), IsEmpty());
   EXPECT_THAT(layers("2"), ElementsAre(1, 0, 1, 0, 1));
@@ -202,7 +203,7 @@ TEST(MoeSettings, LayersFollowTheFrequency) {
   EXPECT_THAT(layers("9"), ElementsAre(1, 0, 0, 0, 0));
   EXPECT_THAT(layers("[0]*1+[1]*4"), ElementsAre(0, 1, 1, 1, 1));
   EXPECT_THAT(layers("([1]*1+[0])*2+[1]"), ElementsAre(1, 0, 1, 0, 1));
-  EXPECT_TRUE(moe_of(experts({})).has_experts(1));
+  EXPECT_TRUE(model_of(experts({})).kind(1).has_experts());
 }
 
 TEST(MoeRules, FlagsOfExpertsNeedExperts) {

@@ -273,11 +273,11 @@ TEST(RunSettings, SpellingsOfMegatron) {
 
 TEST(RunSettings, WindowPatterns) {
   EXPECT_THAT(
-      resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model->window_layers,
+      windowed_layers(*resolved({"--window-size", "7,0", "--window-attn-skip-freq", "2"}).model),
       ElementsAre(1, 0));
-  EXPECT_THAT(resolved({"--window-size", "7,0", "--num-layers", "4", "--window-attn-skip-freq",
-                        "([1]+[0])*2"})
-                  .model->window_layers,
+  EXPECT_THAT(windowed_layers(*resolved({"--window-size", "7,0", "--num-layers", "4",
+                                         "--window-attn-skip-freq", "([1]+[0])*2"})
+                                   .model),
               ElementsAre(1, 0, 1, 0));
   EXPECT_THAT(mistake_of(small({"--window-size", "7,0", "--window-attn-skip-freq", "[1]*3"})),
               HasSubstr("names 3 layers, --num-layers is 2"));

@@ -70,7 +70,7 @@ std::vector<Variant> variants() {
   add("window", [](TransformerConfig& c) {
     c.position_embedding_type = PositionEmbedding::rope;
     c.window_size = {5, 0};
-    c.window_layers = {1, 0, 1};
+    set_windows(c, {1, 0, 1});
   });
   add("alibi", [](TransformerConfig& c) { c.position_embedding_type = PositionEmbedding::alibi; });
   add("post_norm", [](TransformerConfig& c) {

@@ -69,7 +69,7 @@ TEST(Architecture, ExpertsSurviveARoundTrip) {
   const TransformerConfig back = architecture_from_json(json, "file");
   EXPECT_EQ(architecture_to_json(back), json);
   EXPECT_THAT(forward_differences(sparse(), back), IsEmpty());
-  EXPECT_THAT(back.moe.layers, ElementsAre(0, 1, 1));
+  EXPECT_THAT(expert_layers(back), ElementsAre(0, 1, 1));
   const MoeConfig moe = sparse().moe;
   int equal = 0;
   for (const Field& field : moe_table().set().fields) {
@@ -154,7 +154,7 @@ TEST(CanonicalArchitecture, WithoutExpertsNothingOfThemIsLeft) {
   config.moe.latent_size = 5;
   EXPECT_THAT(forward_differences(config, dense()), IsEmpty());
   config = sparse();
-  config.moe.layers = {0, 0, 0};
+  set_experts(config, {0, 0, 0});
   EXPECT_THAT(forward_differences(config, dense()), IsEmpty()) << "no layer has experts";
 }
 
@@ -163,7 +163,7 @@ TEST(CanonicalArchitecture, MembersWithoutEffectHaveTheirDefaults) {
   plain.moe.num_experts = 4;
   plain.moe.router_score_function = RouterScore::sigmoid;
   TransformerConfig same = plain;
-  same.moe.layers = {1, 1, 1};
+  set_experts(same, {1, 1, 1});
   same.moe.ffn_hidden_size = same.ffn_hidden_size;
   same.moe.router_topk_scaling_factor = 1;
   same.moe.router_num_groups = 2;
@@ -173,10 +173,11 @@ TEST(CanonicalArchitecture, MembersWithoutEffectHaveTheirDefaults) {
   same.moe.pad_expert_input_to_capacity = true;
   same.moe.token_drop_policy = TokenDropPolicy::position;
   EXPECT_THAT(forward_differences(plain, same), IsEmpty());
-  EXPECT_THAT(canonical_architecture(same).moe.layers, IsEmpty());
+  EXPECT_THAT(expert_layers(canonical_architecture(same)), IsEmpty());
   same.ffn_hidden_size = 99;
   EXPECT_THAT(forward_differences(plain, same), IsEmpty()) << "no MLP is dense";
-  same.moe.layers = plain.moe.layers = {0, 1, 1};
+  set_experts(same, {0, 1, 1});
+  set_experts(plain, {0, 1, 1});
   EXPECT_EQ(forward_differences(plain, same).size(), 1u);
 }
 
@@ -188,7 +189,7 @@ TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
     return all.size() == 1 ? all[0].member + " " + all[0].left + " " + all[0].right
                            : std::to_string(all.size()) + " differences";
   };
-  EXPECT_EQ(difference([](MoeConfig& m) { m.layers = {1, 0, 1}; }), "moe_layers 0 1 1 1 0 1");
+  EXPECT_EQ(difference([](MoeConfig& m) { m.layer_freq = "[1,0,1]"; }), "moe_layers 0 1 1 1 0 1");
   EXPECT_EQ(difference([](MoeConfig& m) { m.router_topk = 2; }), "moe_router_topk 4 2");
   EXPECT_EQ(difference([](MoeConfig& m) { m.router_topk_scaling_factor = 2; }),
             "moe_router_topk_scaling_factor 2.5 2");

@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
                               make_llama(config);
                               config.qk_layernorm = true;
                               config.window_size = {{2, 0}};
-                              config.window_layers = {1, 0};
+                              set_windows(config, {1, 0});
                               config.rotary_interleaved = true;
                               config.rotary_percent = 0.5;
                               config.apply_layernorm_1p = true;

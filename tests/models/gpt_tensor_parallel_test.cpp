@@ -70,7 +70,7 @@ constexpr Variant kVariants[] = {
     {"windowed",
      [](TransformerConfig& config) {
        config.window_size = {{2, 0}};
-       config.window_layers = {1, 0};
+       set_windows(config, {1, 0});
        config.position_embedding_type = PositionEmbedding::none;
        config.fp32_residual_connection = true;
      }},

@@ -197,7 +197,7 @@ TransformerConfig moe_config() {
   config.untie_embeddings_and_output_weights = true;
   config.moe.num_experts = 8;
   config.moe.router_topk = 2;
-  config.moe.layers = {0, 1, 1, 1};
+  set_experts(config, {0, 1, 1, 1});
   config.moe.ffn_hidden_size = 1024;
   config.moe.shared_expert_intermediate_size = 1024;
   return config;
@@ -215,7 +215,7 @@ TEST(ModelDimensions, ExpertsHaveTheWidthOfTheDenseMlpUnlessSet) {
   TransformerConfig config = moe_config();
   config.moe.ffn_hidden_size = 0;
   EXPECT_EQ(model_dimensions(config, 128256).moe_ffn_hidden_size, 8192);
-  config.moe.layers.clear();
+  set_experts(config, {});
   EXPECT_EQ(model_dimensions(config, 128256).num_moe_layers, 4);
   config.moe.num_experts = 0;
   EXPECT_EQ(model_dimensions(config, 128256).num_moe_layers, 0);

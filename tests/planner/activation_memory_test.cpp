@@ -31,7 +31,7 @@ TransformerConfig two_kinds() {
   config.moe.num_experts = 8;
   config.moe.router_topk = 2;
   config.moe.ffn_hidden_size = 32;
-  config.moe.layers = {0, 1};
+  set_experts(config, {0, 1});
   return config;
 }
 
@@ -88,9 +88,10 @@ TEST(LayerActivations, OfExchangedKeys) {
   ActivationLayout layout = kOneRank;
   layout.context_parallel = 4;
   const auto heads_kept = [&](CpCommType exchange) {
-    layout.context_options.comm_types = {exchange};
+    TransformerConfig config = two_kinds();
+    set_comm_types(config, {exchange});
     const double statistics = 10 * (kHiddenBytes + 4 * 8);
-    return (attention_bytes(two_kinds(), layout) - statistics) / (10 * 2 * 8);
+    return (attention_bytes(config, layout) - statistics) / (10 * 2 * 8);
   };
   EXPECT_EQ(heads_kept(CpCommType::p2p), 8 + 2 + 2 + 8 + 8) << "q|k|v, a copy of q, the result";
   EXPECT_EQ(heads_kept(CpCommType::all_gather), 8 + 4 * (2 + 2) + 2 * 8)
@@ -98,12 +99,13 @@ TEST(LayerActivations, OfExchangedKeys) {
   EXPECT_EQ(heads_kept(CpCommType::a2a), 8 + 4 + 4 + 2 * 8) << "a group for each rank";
   layout.context_head_ranks = 2;
   EXPECT_EQ(heads_kept(CpCommType::a2a_p2p), 8 + 2 + 2 + 2 * 8);
-  layout.context_options.comm_types = {CpCommType::p2p, CpCommType::a2a};
-  EXPECT_EQ(layer_activation_bytes(two_kinds(), 0, layout),
+  TransformerConfig mixed = two_kinds();
+  set_comm_types(mixed, {CpCommType::p2p, CpCommType::a2a});
+  EXPECT_EQ(layer_activation_bytes(mixed, 0, layout),
             layer_activation_bytes(two_kinds(), 0, kOneRank));
-  EXPECT_EQ(layer_activation_bytes(two_kinds(), 1, layout) -
-                layer_activation_bytes(two_kinds(), 1, kOneRank),
-            10 * 2 * 8 * (32 - 28));
+  EXPECT_EQ(
+      layer_activation_bytes(mixed, 1, layout) - layer_activation_bytes(two_kinds(), 1, kOneRank),
+      10 * 2 * 8 * (32 - 28));
 }
 
 TEST(LayerActivations, OfExperts) {

@@ -24,10 +24,10 @@ constexpr StageCost cost(double forward_s, double activation) {
 
 /// A dense layer takes 4 s, an MoE layer 12 s and twice the activations.
 LayerTimes two_kinds() {
-  return {.embedding = cost(0.5, 0),
-          .output = cost(2, 0),
-          .dense_layer = cost(1, 100),
-          .moe_layer = cost(3, 200)};
+  return {
+      .embedding = cost(0.5, 0),
+      .output = cost(2, 0),
+      .layers = {{{{}, cost(1, 100)}, {{.feed_forward = FeedForwardKind::experts}, cost(3, 200)}}}};
 }
 
 /// Four layers, of which the last two have experts.
@@ -35,7 +35,7 @@ TransformerConfig half_moe() {
   TransformerConfig config = tiny_gpt();
   config.num_layers = 4;
   config.moe.num_experts = 4;
-  config.moe.layers = {0, 0, 1, 1};
+  set_experts(config, {0, 0, 1, 1});
   return config;
 }
 
@@ -62,7 +62,7 @@ TEST(StageCosts, CountEachLayerAsItsKind) {
 TEST(Describe, NamesTheKindsThatTheModelHas) {
   EXPECT_THAT(describe(two_kinds()), HasSubstr("layer 1e+03 / 2e+03 / 1e+03, MoE layer 3e+03"));
   LayerTimes dense = two_kinds();
-  dense.moe_layer = kNoCost;
+  dense.layers.entries.pop_back();
   EXPECT_THAT(describe(dense), testing::Not(HasSubstr("MoE")));
   EXPECT_THAT(describe(dense), HasSubstr("output 2e+03 / 4e+03 / 2e+03; message 0"));
 }
@@ -73,9 +73,9 @@ TEST(MeasureLayers, OfADenseModelHasNoMoeLayer) {
   settings.training->micro_batch_size = 1;
   settings.training->seq_length = 8;
   const LayerTimes times = measure_layers(settings, find_model_family("gpt"), Rank{});
-  EXPECT_GT(times.dense_layer.forward_s, 0);
-  EXPECT_GT(times.dense_layer.activation, 0);
-  EXPECT_EQ(times.moe_layer.forward_s, 0);
+  ASSERT_EQ(times.layers.entries.size(), 1u);
+  EXPECT_GT(times.layers.of({}).forward_s, 0);
+  EXPECT_GT(times.layers.of({}).activation, 0);
 }
 
 }  // namespace

@@ -19,14 +19,14 @@ PolicyTimes times() {
       .policies = recomputations({}), .times = {}, .offload = {.write = 100, .read = 50}};
   for (const double more_s : {0.0, 0.5, 0.2, 1.0, 2.0}) {
     LayerTimes times;
-    times.dense_layer = cost(2, 3 + more_s, 1);
+    times.layers[{}] = cost(2, 3 + more_s, 1);
     measured.times.push_back(times);
   }
   return measured;
 }
 
 double layer_s(const LayerPolicy& policy, double offloaded_bytes = 0) {
-  return times().layer_s(policy, /*has_experts=*/false, offloaded_bytes);
+  return times().layer_s(policy, /*kind=*/{}, offloaded_bytes);
 }
 
 TEST(PolicyTimes, MoreRecomputationNeverTakesLessTime) {

@@ -20,7 +20,7 @@ TransformerConfig four_layers() {
   config.moe.router_topk = 2;
   config.moe.ffn_hidden_size = 32;
   config.moe.shared_expert_intermediate_size = 48;
-  config.moe.layers = {0, 0, 0, 1};
+  set_experts(config, {0, 0, 0, 1});
   return config;
 }
 

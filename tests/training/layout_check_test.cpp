@@ -320,7 +320,7 @@ TEST(ScaledRun, KeepsALayerOfEachKind) {
                         "--num-experts", "4", "--moe-layer-freq", "([1]+[0]*4+[1])*2"}),
              2);
   EXPECT_EQ(run.run.options.settings.model->num_layers, 6);
-  EXPECT_EQ(run.run.options.settings.model->moe.layers,
+  EXPECT_EQ(expert_layers(*run.run.options.settings.model),
             (std::vector<std::int64_t>{1, 0, 1, 1, 0, 1}));
 }
 
@@ -330,7 +330,7 @@ TEST(ScaledRun, KeepsEquallyManyLayersOfEachChunk) {
       scaled(small_run({"--num-layers", "12", "--pipeline-model-parallel-size", "2",
                         "--num-experts", "4", "--moe-layer-freq", "[1]+[0]*4+[1]*7"}),
              2);
-  EXPECT_EQ(run.run.options.settings.model->moe.layers,
+  EXPECT_EQ(expert_layers(*run.run.options.settings.model),
             (std::vector<std::int64_t>{1, 0, 1, 1, 1, 1}));
 }
 

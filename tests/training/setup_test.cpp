@@ -75,7 +75,7 @@ TEST(SetUp, RefusesAFamilyThatDoesNotExist) {
   RunConfig run = read_run(small_run::flags({}));
   run.options.model = "bert";
   std::ostringstream out;
-  EXPECT_EQ(message_of([&] { set_up(run, out); }), "model: must be one of gpt, got 'bert'");
+  EXPECT_EQ(message_of([&] { set_up(run, out); }), "model: must be one of gpt, hybrid, got 'bert'");
 }
 
 }  // namespace

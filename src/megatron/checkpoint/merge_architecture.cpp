@@ -5,6 +5,7 @@
 
 #include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
@@ -41,9 +42,8 @@ void copy_member(const Field& field, const TransformerConfig& from, TransformerC
 /// --ffn-hidden-size.
 void apply_expert_width(const TransformerConfig& source, const ParseResult& parsed,
                         TransformerConfig& candidate) {
-  const bool has_dense_mlp =
-      source.moe.num_experts == 0 || !canonical_architecture(source).moe.layers.empty();
-  if (!has_dense_mlp && is_set(parsed, &TransformerConfig::ffn_hidden_size) &&
+  if (!has_feed_forward(canonical_architecture(source), FeedForwardKind::mlp) &&
+      is_set(parsed, &TransformerConfig::ffn_hidden_size) &&
       !is_set(parsed, &MoeConfig::ffn_hidden_size))
     candidate.moe.ffn_hidden_size = candidate.ffn_hidden_size;
   if (candidate.moe.ffn_hidden_size == 0)
@@ -87,13 +87,6 @@ void apply_rotary_scaling(const TransformerConfig& source, const TransformerConf
 TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig flags,
                              const ParseResult& parsed) {
   if (flags.num_layers == 0) flags.num_layers = source.model.num_layers;
-  flags.window_layers.clear();
-  flags.moe.layers.clear();
-  TransformerConfig pattern = flags;
-  pattern.moe.num_experts = source.model.moe.num_experts;
-  resolve(pattern);
-  flags.window_layers = pattern.window_layers;
-  flags.moe.layers = pattern.moe.layers;
   TransformerConfig candidate = source.model;
   for (const Field& field : forward_members().set().fields) {
     if (field.name != "vocab_size" && !given_by(field.name, parsed).empty())

@@ -27,9 +27,11 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
   const std::int64_t tp = settings.parallel->tensor_model_parallel_size;
   std::vector<ContextLayers> all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const CpCommType type = comm_type_of(settings.parallel->cp_comm_type, layer);
+    const LayerKind kind = model.kind(layer);
+    if (!kind.has_mixer()) continue;
+    const CpCommType type = kind.cp_comm_type;
     PositionMask mask;
-    if (const auto window = model.window_of(layer)) mask.window = *window;
+    if (kind.window) mask.window = *kind.window;
     auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
       return one.comm_type == type && one.attention.mask == mask;
     });

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace megatron {
 
@@ -12,11 +11,5 @@ enum class CpCommType : std::uint8_t {
   a2a,         ///< attention is divided by heads, not by positions (DeepSpeed Ulysses)
   a2a_p2p      ///< by heads within groups of neighbours, and a ring over the groups
 };
-
-/// Returns the type of a layer, by its 0-based index in the whole model. `types` are one for all
-/// layers, or one for each.
-inline CpCommType comm_type_of(const std::vector<CpCommType>& types, std::int64_t layer) {
-  return types.size() == 1 ? types.front() : types[static_cast<std::size_t>(layer)];
-}
 
 }  // namespace megatron

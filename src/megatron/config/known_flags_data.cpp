@@ -237,9 +237,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: every layer is attention and MLP", "leave it out",
      "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
-     "heterogeneous-layers-config-encoded-json=- hybrid-layer-pattern=- "
-     "hybrid-override-pattern=- mamba-training-ssm-states-dtype=-;fp32 hybrid-attention-ratio=-;0 "
-     "hybrid-mlp-ratio=-;0 use-legacy-models"},
+     "heterogeneous-layers-config-encoded-json=- mamba-training-ssm-states-dtype=-;fp32 "
+     "hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
     {refused, "is not in this version", "set --init-method-std and --lr for the width", "use-mup"},
     {refused, "is not in this version", "use --bf16",
      "fp8-format=- fp8=- fp8-e4m3 fp8-hybrid fp8-output-proj fp4-format=- fp4=- "

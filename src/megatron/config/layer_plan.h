@@ -2,13 +2,21 @@
 // costs and code paths.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "megatron/base/error.h"
 #include "megatron/config/cp_comm_type.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 /// The block of a layer that mixes positions; none in a layer of a hybrid pattern that only has a
 /// feed-forward block.
@@ -24,8 +32,55 @@ struct LayerKind {
   std::optional<std::array<std::int64_t, 2>> window = {};
   CpCommType cp_comm_type = CpCommType::p2p;
 
+  bool has_mixer() const { return mixer != MixerKind::none; }
+  bool has_mlp() const { return feed_forward == FeedForwardKind::mlp; }
   bool has_experts() const { return feed_forward == FeedForwardKind::experts; }
   bool operator==(const LayerKind&) const = default;
 };
+
+/// Returns what users call a layer of this kind: "dense layer", "MoE layer", or of one block
+/// "attention layer", "MLP layer", "MoE layer".
+std::string_view words_of(const LayerKind& kind);
+
+/// A value for each kind of layer, in the order in which the kinds were added.
+template <class T>
+struct ByKind {
+  std::vector<std::pair<LayerKind, T>> entries;
+
+  /// Returns the place of a kind, which may be new.
+  std::size_t index(const LayerKind& kind) {
+    const auto found = std::ranges::find(entries, kind, &std::pair<LayerKind, T>::first);
+    if (found != entries.end()) return static_cast<std::size_t>(found - entries.begin());
+    entries.emplace_back(kind, T{});
+    return entries.size() - 1;
+  }
+  T& operator[](const LayerKind& kind) { return entries[index(kind)].second; }
+  const T& of(const LayerKind& kind) const {
+    const auto found = std::ranges::find(entries, kind, &std::pair<LayerKind, T>::first);
+    MEGATRON_CHECK(found != entries.end(), "no value for a ", words_of(kind));
+    return found->second;
+  }
+};
+
+/// Sets config.layers, and with a hybrid pattern num_layers, from the texts that name layers. Texts
+/// that name other layers than the model has leave it empty; validate_model() reports them.
+void resolve_layers(TransformerConfig& config);
+/// Sets how each layer's attention communicates: one type for all layers, or one for each.
+void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& types);
+
+/// Returns 1 for each layer with experts and 0 for others, as --moe-layer-freq says; empty: every
+/// layer that has a feed-forward block may have them.
+std::vector<std::int64_t> expert_layers(const TransformerConfig& config);
+/// Returns 1 for each layer that uses the window, as --window-attn-skip-freq says; empty: all do.
+std::vector<std::int64_t> windowed_layers(const TransformerConfig& config);
+/// Name the layers as expert_layers() and windowed_layers() return them, and resolve the layers.
+void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
+void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
+
+/// Returns whether a layer of the model has a block of this kind.
+bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
+
+/// Throws FieldError unless `pattern` is a --hybrid-layer-pattern that this version can run.
+void check_hybrid_pattern(std::string_view pattern);
 
 }  // namespace megatron

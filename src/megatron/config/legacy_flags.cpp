@@ -196,6 +196,7 @@ class Translation {
     translate_positions();
     translate_rope_scaling();
     translate_tokenizer_type();
+    translate_pattern();
   }
 
  private:
@@ -275,6 +276,25 @@ class Translation {
           "concerns learned positions only: --position-embedding-type decides (deprecated in "
           "Megatron-LM)",
           "no_position_embedding");
+  }
+
+  /// The pattern gives the number of layers, as in Megatron-LM, and its | are the pipeline's
+  /// layout.
+  void translate_pattern() {
+    constexpr const char* kPattern = "hybrid_layer_pattern";
+    std::string& pattern = model_.hybrid_layer_pattern;
+    if (pattern.empty()) return;
+    std::string stages;
+    for (const char symbol : pattern) stages += symbol == '|' ? '|' : 't';
+    if (std::erase(pattern, '|') > 0) {
+      if (settings_.parallel->pipeline_model_parallel_size > 1)
+        set("pipeline_model_parallel_layout", "E" + stages + "L", kPattern);
+      else
+        note("its | are without effect: --pipeline-model-parallel-size is 1", kPattern);
+    }
+    if (parsed_.is_set("num_layers") && model_.num_layers != std::ssize(pattern))
+      note("has " + std::to_string(pattern.size()) + " layers: --num-layers is ignored", kPattern);
+    model_.num_layers = std::ssize(pattern);
   }
 
   void translate_rope_scaling() {

@@ -11,7 +11,7 @@
 namespace megatron {
 
 /// The families, as `megatron pretrain <name>` takes them.
-inline constexpr std::array<std::string_view, 1> kModelFamilyNames{"gpt"};
+inline constexpr std::array<std::string_view, 2> kModelFamilyNames{"gpt", "hybrid"};
 
 /// Declares the word that names the family, in a table whose options have the member `model`.
 template <class T>
@@ -21,8 +21,7 @@ FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
       .decides_flags()
       .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
       .otherwise(
-          "models of other families, such as bert, t5, hybrid, vlm and retro, are not in "
-          "this version");
+          "models of other families, such as bert, t5, vlm and retro, are not in this version");
 }
 
 }  // namespace megatron

@@ -137,11 +137,7 @@ Rules position_rules() {
   };
 }
 
-bool has_layers_with_experts(S s) {
-  const std::vector<std::int64_t>& layers = s.model->moe.layers;
-  return s.model->moe.num_experts > 0 &&
-         (layers.empty() || std::ranges::any_of(layers, [](auto layer) { return layer != 0; }));
-}
+bool has_layers_with_experts(S s) { return has_feed_forward(*s.model, FeedForwardKind::experts); }
 
 bool is_quick_gated(S s) {
   return s.model->gated_linear_unit && s.model->activation == Activation::quick_gelu;
@@ -153,7 +149,8 @@ bool can_clamp(S s) {
 
 Rules gate_rules() {
   const std::vector<Setting> reads = {&Model::activation, &Model::gated_linear_unit,
-                                      &Moe::num_experts, &Moe::layer_freq, &Model::num_layers};
+                                      &Moe::num_experts,  &Moe::layer_freq,
+                                      &Model::num_layers, &Model::hybrid_layer_pattern};
   const Condition clamped_gates = {
       can_clamp,
       {&Legacy::quick_geglu, ", or ", &Legacy::swiglu, " with layers of experts"},
@@ -164,14 +161,14 @@ Rules gate_rules() {
   };
 }
 
-std::int64_t num_window_layers(S s) { return std::ssize(s.model->window_layers); }
+std::int64_t num_window_layers(S s) { return std::ssize(windowed_layers(*s.model)); }
 
 Rules attention_rules() {
   const auto has_negative_side = [](S s) {
     return std::min((*s.model->window_size)[0], (*s.model->window_size)[1]) < -1;
   };
   const auto is_malformed = [](S s) {
-    return s.model->window_layers.empty() && s.model->num_layers > 0;
+    return num_window_layers(s) == 0 && s.model->num_layers > 0;
   };
   const auto names_other_layers = [](S s) {
     return num_window_layers(s) > 0 && num_window_layers(s) != s.model->num_layers;
@@ -188,6 +185,8 @@ Rules attention_rules() {
                                  " is ", value(&Model::num_layers)},
                                 "list every layer once"}),
       tunes({&Model::window_attn_skip_freq}, &Model::window_size),
+      needs({has_layers_with_experts, {&Model::hybrid_layer_pattern, " with E"}},
+            &Moe::num_experts),
       excludes(&Model::apply_residual_connection_post_layernorm,
                is(&Model::norm_placement, "post")),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),

@@ -15,10 +15,8 @@ namespace megatron {
 struct MoeConfig {
   std::int64_t num_experts = 0;
   /// N: every N-th layer has experts, beginning with the first; or a list expression with 1 =
-  /// experts. resolve() computes `layers` from it.
+  /// experts.
   std::string layer_freq = "1";
-  /// For each layer 1 = experts, 0 = dense MLP. Empty: every layer has experts.
-  std::vector<std::int64_t> layers;
   std::int64_t ffn_hidden_size = 0;  ///< width of one expert; 0: that of the dense MLP
   /// Total width of the shared experts, which all tokens take; 0: no shared expert.
   std::int64_t shared_expert_intermediate_size = 0;
@@ -53,9 +51,6 @@ struct MoeConfig {
   bool use_upcycling = false;              ///< make the experts from the dense model of --load
   std::int64_t upcycling_granularity = 1;  ///< number of experts made from one dense MLP
 
-  bool has_experts(std::int64_t layer) const {
-    return num_experts > 0 && (layers.empty() || layers[static_cast<std::size_t>(layer)] != 0);
-  }
   /// Returns the coefficient of one type of auxiliary loss; 0 when it is off.
   double coefficient(LoadBalancing type) const {
     for (std::size_t i = 0; i < router_load_balancing_type.size() && i < aux_loss_coeff.size(); ++i)

@@ -14,8 +14,6 @@ namespace {
 
 using namespace rules;
 
-const MoeConfig& moe(S s) { return s.model->moe; }
-
 Rules dense_rules() {
   const Wording why = {.why = ", but every MLP of the model is dense"};
   const std::vector<Condition> refused = {&Moe::ffn_hidden_size, &Moe::latent_size,
@@ -42,15 +40,16 @@ Rules expert_parallel_rules() {
   };
 }
 
-std::int64_t num_listed_layers(S s) { return std::ssize(moe(s).layers); }
+std::int64_t num_listed_layers(S s) { return std::ssize(expert_layers(*s.model)); }
 
 bool lists_other_numbers(S s) {
-  return std::ranges::any_of(moe(s).layers,
+  return std::ranges::any_of(expert_layers(*s.model),
                              [](std::int64_t layer) { return layer != 0 && layer != 1; });
 }
 
 bool lists_no_experts(S s) {
-  return std::ranges::all_of(moe(s).layers, [](std::int64_t layer) { return layer == 0; });
+  return std::ranges::all_of(expert_layers(*s.model),
+                             [](std::int64_t layer) { return layer == 0; });
 }
 
 Rules list_rules() {
@@ -73,7 +72,9 @@ Rules list_rules() {
 
 Rules layer_rules() {
   return {
-      when([](S s) { return !moe(s).layers.empty(); }, list_rules()),
+      when([](S s) { return num_listed_layers(s) > 0; }, list_rules()),
+      excludes(&Moe::layer_freq, &Model::hybrid_layer_pattern,
+               {.why = ", whose E are the layers with experts"}),
       excludes(
           is(&Model::norm_placement, "post"), &Moe::num_experts,
           {.fix = {"use ", &Model::norm_placement, " pre, or leave ", &Moe::num_experts, " out"}}),

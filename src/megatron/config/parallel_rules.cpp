@@ -1,6 +1,5 @@
 // Rules between the parallel flags, and between them and the architecture. Rules on the world size
 // are in world_rules.cpp.
-#include <algorithm>
 
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
@@ -17,10 +16,7 @@ using namespace rules;
 std::int64_t tp(S s) { return s.parallel->tensor_model_parallel_size; }
 bool is_sharded(S s) { return zero_stage(*s.parallel) > 0; }
 
-bool has_dense_mlp(S s) {
-  const MoeConfig& moe = s.model->moe;
-  return moe.num_experts == 0 || std::ranges::find(moe.layers, 0) != moe.layers.end();
-}
+bool has_dense_mlp(S s) { return has_feed_forward(*s.model, FeedForwardKind::mlp); }
 
 Rules tensor_rules() {
   return {

@@ -7,7 +7,7 @@
 #include "megatron/config/byte_count.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/field_values.h"
-#include "megatron/config/list_expression.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -31,35 +31,6 @@ std::int64_t default_ffn_hidden_size(const TransformerConfig& model) {
   return model.gated_linear_unit && model.activation != Activation::quick_gelu
              ? model.hidden_size * 8 / 3 / 64 * 64
              : 4 * model.hidden_size;
-}
-
-void resolve_window_layers(TransformerConfig& model) {
-  if (model.window_attn_skip_freq.empty() || !model.window_layers.empty() ||
-      model.num_layers <= 0 || model.num_layers > kMaxLayers)
-    return;
-  if (auto list = list_expression(model.window_attn_skip_freq)) {
-    model.window_layers = std::move(*list);
-    return;
-  }
-  const auto every = layer_period(model.window_attn_skip_freq);
-  if (!every) return;  // validate_model() reports it
-  for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
-    model.window_layers.push_back(layer % *every != 0);
-}
-
-void resolve_experts(TransformerConfig& model) {
-  MoeConfig& moe = model.moe;
-  if (moe.num_experts == 0) return;
-  if (moe.ffn_hidden_size == 0) moe.ffn_hidden_size = model.ffn_hidden_size;
-  if (!moe.layers.empty() || model.num_layers <= 0 || model.num_layers > kMaxLayers) return;
-  if (auto list = list_expression(moe.layer_freq)) {
-    moe.layers = std::move(*list);
-    return;
-  }
-  const auto every = layer_period(moe.layer_freq);
-  if (!every || *every == 1) return;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    moe.layers.push_back(layer % *every == 0);
 }
 
 void resolve_batches(TrainingConfig& training, std::int64_t data_parallel_size) {
@@ -128,12 +99,14 @@ void resolve(TransformerConfig& model) {
   if (!model.group_query_attention) model.num_query_groups = model.num_attention_heads;
   if (model.position_embedding_type == PositionEmbedding::yarn)
     model.rope_scaling_type = RopeScaling::yarn;
-  resolve_window_layers(model);
-  resolve_experts(model);
+  if (model.moe.num_experts > 0 && model.moe.ffn_hidden_size == 0)
+    model.moe.ffn_hidden_size = model.ffn_hidden_size;
+  resolve_layers(model);
 }
 
 void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve(*settings.model);
+  set_comm_types(*settings.model, settings.parallel->cp_comm_type);
   TrainingConfig& training = *settings.training;
   resolve_batches(training, data_parallel_size);
   if (settings.model->max_position_embeddings == 0)

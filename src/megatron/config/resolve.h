@@ -13,12 +13,12 @@ struct SchedulerConfig;
 struct Settings;
 struct TransformerConfig;
 
-/// Sets ffn_hidden_size, kv_channels, num_query_groups, window_layers, the type of rotary scaling
-/// and, if there are experts, moe.layers and moe.ffn_hidden_size. Values that are given stay.
-/// Values that depend on a size that is still 0 are not set.
+/// Sets ffn_hidden_size, kv_channels, num_query_groups, the type of rotary scaling and, if there
+/// are experts, moe.ffn_hidden_size, and calls resolve_layers(). Values that are given stay. Values
+/// that depend on a size that is still 0 are not set.
 void resolve(TransformerConfig& model);
 
-/// Calls resolve(*settings.model) and sets, unless given:
+/// Calls resolve(*settings.model) and set_comm_types(), and sets, unless given:
 /// - global_batch_size: micro_batch_size × data_parallel_size, or the last size of the step
 /// schedule
 /// - max_position_embeddings: seq_length

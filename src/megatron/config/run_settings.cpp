@@ -15,6 +15,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -75,8 +76,9 @@ Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   return settings;
 }
 
-void check_rules(const Settings& settings, const ParseResult& parsed, std::int64_t world_size,
+void check_rules(const RunOptions& options, const ParseResult& parsed, std::int64_t world_size,
                  Problems& problems) {
+  const Settings& settings = options.settings;
   const bool fits = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size).empty();
   const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
   problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
@@ -84,10 +86,24 @@ void check_rules(const Settings& settings, const ParseResult& parsed, std::int64
   if (!settings.checkpoint->load.empty()) return;
   Settings resolved = settings;
   resolve(resolved, num_replicas);
+  if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
+    problems.add(check_family(options.model, *resolved.model));
   problems.add(validate_model(resolved, parsed.failed));
 }
 
 }  // namespace
+
+Problems check_family(const std::string& family, const TransformerConfig& model) {
+  const bool is_hybrid = family == "hybrid";
+  Problems problems;
+  if (is_hybrid && model.hybrid_layer_pattern.empty())
+    problems.add({"hybrid", "has no layers without --hybrid-layer-pattern",
+                  "write a symbol for each layer, such as --hybrid-layer-pattern '*-*E'"});
+  if (!is_hybrid && !model.hybrid_layer_pattern.empty())
+    problems.add({"--hybrid-layer-pattern", "lists the layers of `pretrain hybrid`",
+                  "leave it out, or train hybrid instead of " + family});
+  return problems;
+}
 
 const FieldTable<RunOptions>& run_table() {
   static const FieldTable<RunOptions> table = [] {
@@ -132,8 +148,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
   choose_micro_batch_size(run.options.settings, run.parsed);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
-  if (!run.options.print_config)
-    check_rules(run.options.settings, run.parsed, world_size, problems);
+  if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);
   for (const auto& [remark, flags] : problems.notes())
     for (const std::string& flag : flags) {
       std::string place = flag;

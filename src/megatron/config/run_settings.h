@@ -8,6 +8,7 @@
 
 #include "megatron/config/command_line.h"
 #include "megatron/config/field_table.h"
+#include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
 
 namespace megatron {
@@ -26,6 +27,9 @@ struct RunConfig {
   RunOptions options;
   ParseResult parsed;
 };
+
+/// Refuses a model whose layers are not those of the family: with a hybrid pattern, or without.
+Problems check_family(const std::string& family, const TransformerConfig& model);
 
 /// Returns the flags of `megatron pretrain`, including Megatron-LM's flags that have no effect.
 const FieldTable<RunOptions>& run_table();

@@ -63,17 +63,9 @@ struct TransformerConfig {
   bool untie_embeddings_and_output_weights = false;
   /// Sliding window (left, right); −1 = unlimited.
   std::optional<std::array<std::int64_t, 2>> window_size;
-  /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. resolve()
-  /// computes window_layers from it.
+  /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. Empty: every
+  /// layer is windowed.
   std::string window_attn_skip_freq;
-  /// For each layer 1 = windowed, 0 = full. Empty: every layer is windowed.
-  std::vector<std::int64_t> window_layers;
-  /// Returns the window of a layer, by its 0-based index in the whole model; nullopt: none.
-  std::optional<std::array<std::int64_t, 2>> window_of(std::int64_t layer) const {
-    const bool is_windowed =
-        window_layers.empty() || window_layers.at(static_cast<std::size_t>(layer)) != 0;
-    return is_windowed ? window_size : std::nullopt;
-  }
 
   MoeConfig moe;
 
@@ -87,11 +79,18 @@ struct TransformerConfig {
   bool apply_query_key_layer_scaling = false;
   std::optional<double> softmax_scale;  ///< default 1/√kv_channels
 
+  /// The layers of a hybrid model, each one block: * attention, - MLP, E experts; | separates
+  /// pipeline stages. Empty: each layer has attention and a feed-forward block.
+  std::string hybrid_layer_pattern;
+  /// The kinds of the layers of the whole model, which resolve() computes from the texts that name
+  /// layers. Empty: all layers are alike.
+  std::vector<LayerKind> layers;
+
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
-    return {
-        .feed_forward = moe.has_experts(layer) ? FeedForwardKind::experts : FeedForwardKind::mlp,
-        .window = window_of(layer)};
+    if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
+    return {.feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
+            .window = window_size};
   }
 
   bool is_gated() const { return gated_linear_unit; }

@@ -18,6 +18,22 @@ void add_size(Table& t) {
   t.field("num_layers", &Config::num_layers, "number of transformer layers")
       .between(1, kMaxLayers)
       .alias("encoder-num-layers");
+  t.custom(
+       "hybrid_layer_pattern", ValueKind::text,
+       [](Config& config, std::span<const std::string> values) {
+         std::string pattern;
+         read_values(pattern, values);
+         check_hybrid_pattern(pattern);
+         config.hybrid_layer_pattern = pattern;
+       },
+       [](const Config& config) { return write_values(config.hybrid_layer_pattern); },
+       "layers of `pretrain hybrid`, each one block with its norm: * attention, - MLP, E experts; "
+       "| "
+       "separates pipeline stages. It gives the number of layers")
+      .stores(&Config::hybrid_layer_pattern)
+      .none_is_empty()
+      .older_name("hybrid-override-pattern")
+      .older_checkpoints_lack_it();
   t.field("hidden_size", &Config::hidden_size, "hidden size of the model").between(1, kMaxSize);
   t.field("num_attention_heads", &Config::num_attention_heads, "number of query heads")
       .between(1, kMaxSize);

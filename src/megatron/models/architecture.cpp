@@ -6,6 +6,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
@@ -28,6 +29,24 @@ Table settings_of(ArchitectureRole role) {
   for (const Field& field : transformer_table().set().fields)
     if (field.architecture == role) table.add_field(field);
   return table;
+}
+
+/// Declares a list with a number for each layer, which a flag gives by a pattern.
+Field layer_list(const char* name, std::vector<std::int64_t> (*get)(const Config&),
+                 void (*set)(Config&, const std::vector<std::int64_t>&)) {
+  Field field;
+  field.name = name;
+  field.kind = ValueKind::integer;
+  field.is_list = true;
+  field.set = [set](void* config, std::span<const std::string> values) {
+    std::vector<std::int64_t> layers;
+    read_values(layers, values);
+    set(*static_cast<Config*>(config), layers);
+  };
+  field.get = [get](const void* config) {
+    return write_values(get(*static_cast<const Config*>(config)));
+  };
+  return field;
 }
 
 Json scalar_to_json(const Field& field, const std::string& text) {
@@ -120,7 +139,7 @@ void check_experts(const Config& c, const std::string& source) {
                             &MoeConfig::shared_expert_intermediate_size, &MoeConfig::latent_size})
     check_between(moe, member, 0, kWidest, source);
   check_between(moe, &MoeConfig::router_topk, 1, moe.num_experts, source);
-  check_layer_list(moe.layers, c.num_layers, "moe_layers", source);
+  check_layer_list(expert_layers(c), c.num_layers, "moe_layers", source);
   for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
     check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
 }
@@ -169,10 +188,11 @@ bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
 }
 
 void canonicalize_window(Config& c) {
-  if (!c.window_layers.empty() && all_are(c.window_layers, 0)) c.window_size.reset();
+  const std::vector<std::int64_t> windows = windowed_layers(c);
+  if (!windows.empty() && all_are(windows, 0)) c.window_size.reset();
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
-  if (!c.window_size || all_are(c.window_layers, 1)) c.window_layers.clear();
+  set_windows(c, c.window_size && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -189,14 +209,14 @@ void canonicalize_router(MoeConfig& moe) {
 
 void canonicalize_experts(Config& c) {
   MoeConfig& moe = c.moe;
-  if (!moe.layers.empty() && all_are(moe.layers, 0)) moe.num_experts = 0;
+  if (!has_feed_forward(c, FeedForwardKind::experts)) moe.num_experts = 0;
   if (moe.num_experts == 0) {
     moe = MoeConfig{};
     return;
   }
-  moe.layer_freq = MoeConfig{}.layer_freq;
-  if (all_are(moe.layers, 1)) moe.layers.clear();
-  if (moe.layers.empty()) c.ffn_hidden_size = moe.ffn_hidden_size;  // no MLP is dense
+  const std::vector<std::int64_t> experts = expert_layers(c);
+  set_experts(c, all_are(experts, 1) ? std::vector<std::int64_t>() : experts);
+  if (!has_feed_forward(c, FeedForwardKind::mlp)) c.ffn_hidden_size = moe.ffn_hidden_size;
   if (moe.shared_expert_intermediate_size == 0)
     moe.shared_expert_gate = moe.shared_expert_overlap = false;
   if (!moe.expert_capacity_factor) {
@@ -214,11 +234,10 @@ const FieldTable<TransformerConfig>& forward_members() {
     // What no flag of the architecture names: the vocabulary is that of the tokenizer, and the
     // layers follow from a pattern.
     t.field("vocab_size", &Config::vocab_size, "");
-    t.field("window_layers", &Config::window_layers, "");
+    t.add_field(layer_list("window_layers", windowed_layers, set_windows));
     t.field("softmax_scale", &Config::softmax_scale, "");
-    FieldTable<MoeConfig> experts;
-    experts.field("moe_layers", &MoeConfig::layers, "");
-    return t.include(&Config::moe, experts);
+    t.add_field(layer_list("moe_layers", expert_layers, set_experts));
+    return t;
   }();
   return table;
 }
@@ -240,6 +259,8 @@ Json architecture_to_json(const TransformerConfig& config) {
         json[field.name] = member_to_json(field, config);
     }
   }
+  if (config.hybrid_layer_pattern.empty())
+    json.erase(Setting(&Config::hybrid_layer_pattern).name());
   return json;
 }
 
@@ -284,7 +305,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
                          std::to_string(full.num_query_groups) + " groups",
                      ""});
   }
-  check_layer_list(c.window_layers, c.num_layers, "window_layers", source);
+  check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
@@ -294,6 +315,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
 
 TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
+  std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
@@ -303,6 +325,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   canonicalize_positions(c);
   canonicalize_window(c);
   canonicalize_experts(c);
+  resolve_layers(c);
   return c;
 }
 

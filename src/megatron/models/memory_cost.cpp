@@ -29,21 +29,20 @@ double norm_weights(const ModelDimensions& d) {
   return (d.rms_norm ? 1.0 : 2.0) * static_cast<double>(d.hidden_size);
 }
 
-Weights attention_layer(const ModelDimensions& d) {
-  return {.sharded = d.attention_weights(), .replicated = 2 * norm_weights(d)};
+Weights attention_block(const ModelDimensions& d) {
+  return {.sharded = d.attention_weights(), .replicated = norm_weights(d)};
 }
 
-Weights dense_layer(const ModelDimensions& d) {
-  return attention_layer(d) + Weights{.sharded = d.mlp_weights(d.ffn_hidden_size)};
+Weights mlp_block(const ModelDimensions& d) {
+  return {.sharded = d.mlp_weights(d.ffn_hidden_size), .replicated = norm_weights(d)};
 }
 
-Weights moe_layer(const ModelDimensions& d) {
+Weights expert_block(const ModelDimensions& d) {
   const double router = static_cast<double>(d.hidden_size + (d.moe_router_bias ? 1 : 0)) *
                         static_cast<double>(d.num_experts);
-  return attention_layer(d) +
-         Weights{.sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
-                 .replicated = router + d.latent_projection_weights(),
-                 .expert = d.expert_weights(d.moe_ffn_hidden_size * d.num_experts)};
+  return {.sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
+          .replicated = norm_weights(d) + router + d.latent_projection_weights(),
+          .expert = d.expert_weights(d.moe_ffn_hidden_size * d.num_experts)};
 }
 
 double in_flight_share(const MemoryLayout& layout) {
@@ -61,11 +60,14 @@ ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& la
                tensor = static_cast<double>(layout.tensor_parallel);
   const double experts =
       static_cast<double>(layout.expert_tensor_parallel * layout.expert_parallel);
-  const Weights block = static_cast<double>(d.num_layers - d.num_moe_layers) * dense_layer(d) +
-                        static_cast<double>(d.num_moe_layers) * moe_layer(d) +
-                        Weights{.replicated = norm_weights(d)};
-  const Weights mtp = static_cast<double>(d.num_mtp_layers) *
-                      (d.mtp_layers_are_moe ? moe_layer(d) : dense_layer(d));
+  const Weights block =
+      static_cast<double>(d.num_layers - d.num_layers_without_mixer) * attention_block(d) +
+      static_cast<double>(d.num_dense_layers()) * mlp_block(d) +
+      static_cast<double>(d.num_moe_layers) * expert_block(d) +
+      Weights{.replicated = norm_weights(d)};
+  const Weights mtp =
+      static_cast<double>(d.num_mtp_layers) *
+      (attention_block(d) + (d.mtp_layers_are_moe ? expert_block(d) : mlp_block(d)));
   const double embedding =
       static_cast<double>(d.hidden_size) * static_cast<double>(d.padded_vocab_size);
   const double embeddings_here =

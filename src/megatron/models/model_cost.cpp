@@ -16,13 +16,6 @@ double active_moe_weights(const ModelDimensions& d) {
          d.mlp_weights(d.moe_shared_expert_ffn_hidden_size) + d.latent_projection_weights();
 }
 
-std::int64_t num_moe_layers(const TransformerConfig& config) {
-  std::int64_t count = 0;
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer)
-    count += config.moe.has_experts(layer);
-  return count;
-}
-
 }  // namespace
 
 double ModelDimensions::attention_weights() const {
@@ -57,9 +50,15 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .rms_norm = config.normalization == Normalization::RMSNorm,
                              .untied_output = config.untie_embeddings_and_output_weights,
                              .padded_vocab_size = padded_vocab_size};
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const LayerKind kind = config.kind(layer);
+    dimensions.num_moe_layers += kind.has_experts() ? 1 : 0;
+    dimensions.num_layers_without_mixer += kind.has_mixer() ? 0 : 1;
+    dimensions.num_layers_without_feed_forward +=
+        kind.feed_forward == FeedForwardKind::none ? 1 : 0;
+  }
   const MoeConfig& moe = config.moe;
   if (moe.num_experts == 0) return dimensions;
-  dimensions.num_moe_layers = num_moe_layers(config);
   dimensions.num_experts = moe.num_experts;
   dimensions.moe_topk = moe.router_topk;
   dimensions.moe_ffn_hidden_size =
@@ -74,11 +73,13 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
                                      double num_squared_tokens) {
   const double hidden = static_cast<double>(d.hidden_size),
                mtp = static_cast<double>(d.num_mtp_layers);
-  const double layers = static_cast<double>(d.num_layers) + mtp;
+  const double layers = static_cast<double>(d.num_layers - d.num_layers_without_mixer) + mtp;
   const double moe_layers =
       static_cast<double>(d.num_moe_layers) + (d.mtp_layers_are_moe ? mtp : 0);
+  const double dense_layers =
+      static_cast<double>(d.num_dense_layers()) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
-      d.mlp_weights(d.ffn_hidden_size) * (layers - moe_layers) + active_moe_weights(d) * moe_layers;
+      d.mlp_weights(d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
   const double logits = hidden * static_cast<double>(d.padded_vocab_size) * (mtp + 1);
   const double linear = mlp + d.attention_weights() * layers + mtp_projection + logits;

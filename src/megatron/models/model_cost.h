@@ -21,7 +21,9 @@ struct ModelDimensions {
   bool untied_output = false;
   std::int64_t padded_vocab_size = 0;
 
-  std::int64_t num_moe_layers = 0;  ///< MoE layers among num_layers; the rest are dense
+  std::int64_t num_moe_layers = 0;  ///< among num_layers
+  /// Layers of one block among num_layers: only a feed-forward block, and only attention.
+  std::int64_t num_layers_without_mixer = 0, num_layers_without_feed_forward = 0;
   std::int64_t num_experts = 0, moe_topk = 0, moe_ffn_hidden_size = 0;
   std::int64_t moe_shared_expert_ffn_hidden_size = 0;
   std::int64_t moe_latent_size = 0;  ///< width of the experts' inputs; 0: hidden_size
@@ -29,6 +31,10 @@ struct ModelDimensions {
   std::int64_t num_mtp_layers = 0;  ///< multi-token prediction depth, in addition to num_layers
   bool mtp_layers_are_moe = false;
 
+  /// Returns the layers with a dense MLP.
+  std::int64_t num_dense_layers() const {
+    return num_layers - num_moe_layers - num_layers_without_feed_forward;
+  }
   /// Returns the weights of Q, K, V and the output projection of one layer, without biases.
   double attention_weights() const;
   /// Returns the weights of an MLP with `width` hidden features, without biases.

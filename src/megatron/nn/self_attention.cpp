@@ -117,7 +117,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  if (const auto window = config_.window_of(layer_index_)) options.window = *window;
+  if (const auto window = config_.kind(layer_index_).window) options.window = *window;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
     alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
@@ -136,7 +136,7 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
   return context_parallel_attention(inputs, options,
                                     {.axis = *context.cp,
                                      .placement = *context.placement,
-                                     .comm_type = rank_.cp_options.comm_type_of(layer_index_),
+                                     .comm_type = config_.kind(layer_index_).cp_comm_type,
                                      .a2a = &rank_.cp_a2a,
                                      .p2p = &rank_.cp_p2p,
                                      .activities = rank_.activities});

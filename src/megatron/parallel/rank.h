@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/config/cp_comm_type.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
@@ -20,16 +19,6 @@ struct TensorParallelOptions {
   bool async_allreduce = true;
   /// Number of chunks of the sequence in which a GEMM and its collective overlap; 1: no overlap.
   std::int64_t overlap_chunks = 1;
-};
-
-/// How the layers' attention communicates over cp.
-struct ContextParallelOptions {
-  std::vector<CpCommType> comm_types = {CpCommType::p2p};  ///< one for all layers, or one for each
-
-  /// Returns the type of a layer, by its 0-based index in the whole model.
-  CpCommType comm_type_of(std::int64_t layer) const {
-    return megatron::comm_type_of(comm_types, layer);
-  }
 };
 
 struct Rank {
@@ -55,7 +44,6 @@ struct Rank {
   Axis expert_model{"etp-ep-pp"};  ///< The ranks that hold one replica of all experts.
   bool sequence_parallel = false;  ///< Activations between GEMMs are split over tp by sequence.
   TensorParallelOptions tp_options;
-  ContextParallelOptions cp_options;
   ActivityLog* activities = nullptr;  ///< of its groups (comm_slots.h), as long as they; null: none
   c10::Device device{c10::kCPU};
   std::uint64_t seed = 1234;  ///< Seed of every random site (base/philox.h).

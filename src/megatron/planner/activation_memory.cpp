@@ -173,8 +173,7 @@ ActivationLayout activation_layout(const Settings& settings, const Rank& rank) {
           .sequence_parallel = rank.sequence_parallel,
           .element_bytes = static_cast<double>(c10::elementSize(params_dtype(training))),
           .context_parallel = rank.cp.size,
-          .context_head_ranks = rank.cp_a2a.size,
-          .context_options = rank.cp_options};
+          .context_head_ranks = rank.cp_a2a.size};
 }
 
 double expert_rows(const MoeConfig& moe, const ActivationLayout& layout) {
@@ -204,12 +203,17 @@ double moe_activation_bytes(const TransformerConfig& config, const ActivationLay
 
 LayerActivations layer_activations(const TransformerConfig& config, std::int64_t layer,
                                    const ActivationLayout& layout) {
-  LayerActivations parts =
-      attention_parts(config, layout, layout.context_options.comm_type_of(layer));
-  if (!config.moe.has_experts(layer)) {
-    parts.mlp = mlp_activation_bytes(config, config.ffn_hidden_size, layout);
-    return parts;
+  const LayerKind kind = config.kind(layer);
+  LayerActivations parts = attention_parts(config, layout, kind.cp_comm_type);
+  // A layer of one block has one norm, which reads the layer's input.
+  if (!kind.has_mixer())
+    parts = {.input = parts.input, .statistics = parts.statistics / 2, .mlp_norm = parts.mlp_norm};
+  if (kind.feed_forward == FeedForwardKind::none) {
+    parts.statistics /= 2;
+    parts.residual = parts.mlp_norm = 0;
   }
+  if (kind.has_mlp()) parts.mlp = mlp_activation_bytes(config, config.ffn_hidden_size, layout);
+  if (!kind.has_experts()) return parts;
   parts.shared_experts =
       mlp_activation_bytes(config, config.moe.shared_expert_intermediate_size, layout);
   parts.experts = moe_activation_bytes(config, layout) - parts.shared_experts;
@@ -258,8 +262,9 @@ StageActivations stage_activations(const TransformerConfig& config,
                             : 1;
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    const LayerKind kind = config.kind(layers[i]);
     LayerPolicy policy = plan.of(layers[i]);
-    policy.offloaded &= nodes_of(config.kind(layers[i]));
+    policy.offloaded &= nodes_of(kind);
     const LayerActivations& whole =
         stage.whole.emplace_back(layer_activations(config, layers[i], layout));
     const bool continues = policy.full && policy.joins_previous && i > 0 &&
@@ -272,10 +277,9 @@ StageActivations stage_activations(const TransformerConfig& config,
       moved = policy.offload
                   ? std::max(0.0, kept - small_tensor_bytes(config, whole.statistics, layout,
                                                             plan.min_offloaded_elements))
-                  : moved_part_bytes(
-                        parts, policy.offloaded,
-                        exchanges_result(layout, layout.context_options.comm_type_of(layers[i])),
-                        layout, plan.min_offloaded_elements);
+                  : moved_part_bytes(parts, policy.offloaded,
+                                     exchanges_result(layout, kind.cp_comm_type), layout,
+                                     plan.min_offloaded_elements);
     }
     stage.kept.push_back(kept - moved);
     stage.offloaded.push_back(moved);

@@ -8,11 +8,11 @@
 
 #include "megatron/config/activation_plan.h"
 #include "megatron/config/cp_comm_type.h"
-#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
 struct MoeConfig;
+struct Rank;
 struct Settings;
 struct TransformerConfig;
 
@@ -25,7 +25,6 @@ struct ActivationLayout {
   double element_bytes = 4;  ///< of the dtype that layers compute with
   std::int64_t context_parallel = 1;
   std::int64_t context_head_ranks = 1;  ///< with a2a+p2p: ranks of cp that divide heads
-  ContextParallelOptions context_options = {};
 
   /// Returns the number of ranks that divide the heads of a layer's attention; 1 if none do.
   std::int64_t head_ranks(CpCommType type) const {

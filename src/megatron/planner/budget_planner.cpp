@@ -122,18 +122,17 @@ double BudgetPlanner::layer_s(std::int64_t layer, const LayerPolicy& policy,
                               const PolicyTimes& times) const {
   LayerPolicy recompute = policy;
   recompute.offload = false;
-  return times.layer_s(policy, settings_.model->moe.has_experts(layer),
+  return times.layer_s(policy, settings_.model->kind(layer),
                        policy.offload ? kept_bytes(layer, recompute) : 0);
 }
 
 BudgetPlanner::KindChoices BudgetPlanner::choices(std::int64_t layer, double in_flight,
                                                   const PolicyTimes& times) const {
   KindChoices kind;
-  const bool has_experts = settings_.model->moe.has_experts(layer);
   const double whole = kept_bytes(layer, {}), base = layer_s(layer, {}, times);
   const auto integer = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
   for (const LayerPolicy& any : all_policies(*settings_.model, offloads())) {
-    const LayerPolicy policy = for_layer(any, has_experts);
+    const LayerPolicy policy = for_layer(any, settings_.model->kind(layer));
     if (std::ranges::count(kind.policies, policy) > 0) continue;
     LayerPolicy recompute = policy;
     recompute.offload = false;
@@ -153,19 +152,18 @@ BudgetPlanner::KindChoices BudgetPlanner::choices(std::int64_t layer, double in_
 bool BudgetPlanner::plan_rank(const Rank& rank, const PolicyTimes& times, Policies& layers) const {
   const std::vector<std::int64_t> own = layers_of(request_.layout, rank.pp.rank);
   const StepShape shape = step_shape(settings_, rank, request_.layout, num_microbatches_);
-  std::vector<std::vector<ActivationChoice>> choices_of_kind(2);
-  std::vector<Policies> policies(2);
+  std::vector<std::vector<ActivationChoice>> choices_of_kind;
+  ByKind<Policies> policies;
   std::vector<std::size_t> kinds;
   std::int64_t kept = 0;
   for (const std::int64_t layer : own) {
-    const std::size_t kind = settings_.model->moe.has_experts(layer) ? 1 : 0;
-    if (policies[kind].empty()) {
+    kinds.push_back(policies.index(settings_.model->kind(layer)));
+    if (kinds.back() == choices_of_kind.size()) {
       KindChoices made = choices(layer, shape.microbatches_in_flight, times);
-      choices_of_kind[kind] = std::move(made.choices);
-      policies[kind] = std::move(made.policies);
+      choices_of_kind.push_back(std::move(made.choices));
+      policies.entries.back().second = std::move(made.policies);
     }
-    kinds.push_back(kind);
-    kept += choices_of_kind[kind].front().kept_bytes;
+    kept += choices_of_kind[kinds.back()].front().kept_bytes;
   }
   // Predictions differ from the sums that the search knows, so the memory that it may use is
   // corrected by the difference, down and up, until a plan comes again.
@@ -178,7 +176,8 @@ bool BudgetPlanner::plan_rank(const Rank& rank, const PolicyTimes& times, Polici
         choose_activations(kinds, choices_of_kind, static_cast<std::int64_t>(available));
     if (!chosen || !seen.insert(chosen->choices).second) break;
     for (std::size_t i = 0; i < own.size(); ++i)
-      layers[static_cast<std::size_t>(own[i])] = policies[kinds[i]][chosen->choices[i]];
+      layers[static_cast<std::size_t>(own[i])] =
+          policies.entries[kinds[i]].second[chosen->choices[i]];
     const double excess = predict(rank, layers).peak - request_.budget_bytes;
     if (excess <= 0 && (!best || chosen->more_ns < best_ns)) {
       best = layers;

@@ -68,8 +68,6 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
                                       const std::vector<std::int64_t>& layers,
                                       std::int64_t num_microbatches) {
   const TransformerConfig& model = *settings.model;
-  const auto num_moe_layers = static_cast<double>(
-      std::ranges::count_if(layers, [&](std::int64_t i) { return model.moe.has_experts(i); }));
   const double microbatches = static_cast<double>(num_microbatches),
                tp = static_cast<double>(layout.tensor_parallel);
   const double hidden_bytes = static_cast<double>(layout.tokens) *
@@ -79,19 +77,23 @@ CommunicationVolume activation_volume(const Settings& settings, const Activation
   // backward, or gather and scatter them. Routed experts exchange rows instead; without sequence
   // parallelism their results and input gradients are gathered, which is half an all-reduce.
   const bool has_shared_expert = model.moe.shared_expert_intermediate_size > 0;
-  const double per_moe_layer =
-      1 + (has_shared_expert ? 1 : 0) + (layout.sequence_parallel ? 0 : 0.5);
-  const double num_blocks =
-      2 * (static_cast<double>(layers.size()) - num_moe_layers) + per_moe_layer * num_moe_layers;
+  const double per_expert_block =
+      (has_shared_expert ? 1 : 0) + (layout.sequence_parallel ? 0 : 0.5);
   CommunicationVolume volume;
+  double num_blocks = 0, num_moe_layers = 0;
+  for (const std::int64_t layer : layers) {
+    const LayerKind kind = model.kind(layer);
+    num_blocks += (kind.has_mixer() ? 1 : 0) + (kind.has_mlp() ? 1 : 0) +
+                  (kind.has_experts() ? per_expert_block : 0);
+    num_moe_layers += kind.has_experts() ? 1 : 0;
+    if (kind.has_mixer())
+      volume.context += microbatches * context_bytes(model, kind.cp_comm_type, layout);
+  }
   volume.tensor = microbatches * 2 * num_blocks * 2 * (tp - 1) / tp * hidden_bytes;
   if (settings.parallel->pipeline_model_parallel_size > 1)
     volume.pipeline =
         microbatches * 2 * stage_bytes *
         static_cast<double>(num_pipeline_chunks(*settings.parallel, model.num_layers));
-  for (const std::int64_t layer : layers)
-    volume.context +=
-        microbatches * context_bytes(model, layout.context_options.comm_type_of(layer), layout);
   volume.expert = microbatches * num_moe_layers * 4 *
                   dispatch_bytes(model, settings.parallel->expert_model_parallel_size, layout);
   return volume;

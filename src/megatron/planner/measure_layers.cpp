@@ -13,7 +13,6 @@
 #include "megatron/base/median.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/config/context_sizes.h"
-#include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
@@ -34,10 +33,10 @@ constexpr int kNumRepetitions = 5;  ///< the first one is a warm-up
 
 /// The layers that are measured: the first of each kind that the model has.
 std::vector<std::int64_t> measured_layers(const TransformerConfig& model) {
-  std::vector<std::int64_t> layers{0};
-  for (std::int64_t layer = 1; layer < model.num_layers && layers.size() == 1; ++layer) {
-    if (model.moe.has_experts(layer) != model.moe.has_experts(0)) layers.push_back(layer);
-  }
+  std::vector<std::int64_t> layers;
+  ByKind<bool> kinds;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    if (!std::exchange(kinds[model.kind(layer)], true)) layers.push_back(layer);
   return layers;
 }
 
@@ -176,11 +175,11 @@ StageCost& operator+=(StageCost& a, const StageCost& b) {
 }
 
 /// Returns the sum of the activations of layers first … first + count.
-double layer_activations(const LayerTimes& times, const MoeConfig& moe, std::int64_t first,
-                         std::int64_t count) {
+double layer_activations(const LayerTimes& times, const TransformerConfig& model,
+                         std::int64_t first, std::int64_t count) {
   double sum = 0;
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    sum += (moe.has_experts(layer) ? times.moe_layer : times.dense_layer).activation;
+    sum += times.layers.of(model.kind(layer)).activation;
   return sum;
 }
 
@@ -206,11 +205,12 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
                      .backward_input_s = all[3 * index + 1],
                      .backward_weight_s = all[3 * index + 2]};
   };
-  LayerTimes result{
-      .embedding = part(0), .output = part(layers.size() + 1), .message_s = all.back()};
+  LayerTimes result{.embedding = part(0),
+                    .output = part(layers.size() + 1),
+                    .layers = {},
+                    .message_s = all.back()};
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const bool has_experts = settings.model->moe.has_experts(layers[i]);
-    StageCost& layer = has_experts ? result.moe_layer : result.dense_layer;
+    StageCost& layer = result.layers[settings.model->kind(layers[i])];
     layer = part(i + 1);
     layer.activation =
         layer_activation_bytes(*settings.model, layers[i], activation_layout(settings, rank));
@@ -221,7 +221,7 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
 LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) {
   double layers_s = 0;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    layers_s += (model.moe.has_experts(layer) ? times.moe_layer : times.dense_layer).total_s();
+    layers_s += times.layers.of(model.kind(layer)).total_s();
   return {.embedding_s = times.embedding.total_s(),
           .layer_s = layers_s / static_cast<double>(model.num_layers),
           .output_s = times.output.total_s()};
@@ -229,35 +229,34 @@ LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) 
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
                       const TransformerConfig& model) {
-  const MoeConfig& moe = model.moe;
   const double share =
-      layer_activations(times, moe, 0, model.num_layers) / static_cast<double>(layout.num_ranks);
+      layer_activations(times, model, 0, model.num_layers) / static_cast<double>(layout.num_ranks);
   CostModel costs{.message_s = times.message_s};
   for (const StageLayers& stage : layout.stages) {
     StageCost cost = kNoCost;
     for (std::int64_t i = 0; i < stage.num_layers; ++i)
-      cost += moe.has_experts(stage.first_layer + i) ? times.moe_layer : times.dense_layer;
+      cost += times.layers.of(model.kind(stage.first_layer + i));
     if (stage.has_embedding) cost += times.embedding;
     if (stage.has_output) cost += times.output;
     cost.activation = cost.weight_gradient =
-        layer_activations(times, moe, stage.first_layer, stage.num_layers) / share;
+        layer_activations(times, model, stage.first_layer, stage.num_layers) / share;
     costs.stages.push_back(cost);
   }
   return costs;
 }
 
 std::string describe(const LayerTimes& times) {
-  const auto part = [](const char* name, const StageCost& cost) {
-    return cost.total_s() > 0 ? format("%s %.3g / %.3g / %.3g, ", name, cost.forward_s * 1e3,
-                                       cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3)
-                              : "";
+  const auto part = [](std::string_view name, const StageCost& cost) {
+    return std::string(name) + format(" %.3g / %.3g / %.3g", cost.forward_s * 1e3,
+                                      cost.backward_input_s * 1e3, cost.backward_weight_s * 1e3);
   };
   std::string text =
-      "measured F / B / W of a microbatch (ms): " + part("embedding", times.embedding) +
-      part("layer", times.dense_layer) + part("MoE layer", times.moe_layer) +
-      part("output", times.output);
-  text.replace(text.size() - 2, 2, "; ");
-  return text + format("message %.3g", times.message_s * 1e3);
+      "measured F / B / W of a microbatch (ms): " + part("embedding", times.embedding) + ", ";
+  for (const auto& [kind, cost] : times.layers.entries) {
+    const std::string_view words = words_of(kind);
+    text += part(words == "dense layer" ? "layer" : words, cost) + ", ";
+  }
+  return text + part("output", times.output) + format("; message %.3g", times.message_s * 1e3);
 }
 
 }  // namespace megatron

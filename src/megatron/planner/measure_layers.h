@@ -5,6 +5,7 @@
 #include <string>
 
 #include "megatron/config/balance.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/models/model_family.h"
 #include "megatron/schedules/simulate.h"
 
@@ -14,7 +15,7 @@ struct Rank;
 struct Settings;
 struct TransformerConfig;
 
-/// Costs of a part that a model lacks.
+/// The costs of no part, to which others are added.
 inline constexpr StageCost kNoCost{.forward_s = 0,
                                    .backward_input_s = 0,
                                    .backward_weight_s = 0,
@@ -26,7 +27,7 @@ struct LayerTimes {
   StageCost embedding, output;
   /// One layer of each kind; the unit of their activations is arbitrary. Experts' times include the
   /// exchange of tokens between ranks.
-  StageCost dense_layer = kNoCost, moe_layer = kNoCost;
+  ByKind<StageCost> layers;
   double message_s = 0;  ///< time to send hidden states from one stage to the next
 };
 
@@ -37,8 +38,8 @@ struct LayerTimes {
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
                           const ActivationPlan* activations = nullptr);
 
-/// Returns the costs with forward and backward added. A model with dense and MoE layers has the
-/// mean of its layers.
+/// Returns the costs with forward and backward added. A model with several kinds of
+/// layers has the mean of its layers.
 LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model);
 /// Returns the costs of the stages of `layout`, each layer with the times of its kind. The unit of
 /// activations is one rank's share of the layers.

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/memory_config.h"
-#include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
@@ -61,12 +61,10 @@ ForwardShares forward_shares(const Settings& settings) {
 std::string text(std::int64_t value) { return std::to_string(value); }
 
 /// Modules that selective recomputation of a model may name, of which backward needs GEMMs again.
-std::vector<std::string> feed_forward_modules(const MoeConfig& moe, std::int64_t num_layers) {
-  std::int64_t num_moe = 0;
-  for (std::int64_t layer = 0; layer < num_layers; ++layer) num_moe += moe.has_experts(layer);
+std::vector<std::string> feed_forward_modules(const TransformerConfig& model) {
   std::vector<std::string> modules;
-  if (num_moe < num_layers) modules.emplace_back("mlp");
-  if (num_moe > 0) modules.emplace_back("moe");
+  if (has_feed_forward(model, FeedForwardKind::mlp)) modules.emplace_back("mlp");
+  if (has_feed_forward(model, FeedForwardKind::experts)) modules.emplace_back("moe");
   return modules;
 }
 
@@ -80,7 +78,7 @@ void add_recompute(std::vector<Candidate>& all, const Settings& settings) {
                    .more_time = more_time});
   };
   selective(0);
-  const auto blocks = feed_forward_modules(settings.model->moe, settings.model->num_layers);
+  const auto blocks = feed_forward_modules(*settings.model);
   modules.insert(modules.end(), blocks.begin(), blocks.end());
   selective(shares.mlp);
   all.push_back({.values = {{&RecomputeConfig::recompute_granularity, {"full"}},

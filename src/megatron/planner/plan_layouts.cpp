@@ -162,12 +162,10 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
 std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_size) {
   const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
   std::vector<Rank> ranks;
-  for (const std::int64_t index : mesh.group(0, "pp")) {
+  for (const std::int64_t index : mesh.group(0, "pp"))
     ranks.push_back(make_rank(mesh, index,
                               {.sequence_parallel = settings.parallel->sequence_parallel,
                                .cp_a2a_size = cp_a2a_size(*settings.parallel)}));
-    ranks.back().cp_options = {.comm_types = settings.parallel->cp_comm_type};
-  }
   return ranks;
 }
 

@@ -25,9 +25,12 @@ constexpr double kLeastMore = 1e-3;
 
 /// Keeps the shorter times of each part.
 void keep_least(LayerTimes& least, const LayerTimes& times) {
-  for (StageCost LayerTimes::*part : {&LayerTimes::embedding, &LayerTimes::output,
-                                      &LayerTimes::dense_layer, &LayerTimes::moe_layer})
-    if ((times.*part).total_s() < (least.*part).total_s()) least.*part = times.*part;
+  const auto keep = [](StageCost& one, const StageCost& other) {
+    if (other.total_s() < one.total_s()) one = other;
+  };
+  keep(least.embedding, times.embedding);
+  keep(least.output, times.output);
+  for (const auto& [kind, cost] : times.layers.entries) keep(least.layers[kind], cost);
 }
 
 double seconds_of(const auto& work) {
@@ -82,42 +85,41 @@ Policies recomputations(const TransformerConfig& model) {
   return all;
 }
 
-LayerPolicy for_layer(LayerPolicy policy, bool has_experts) {
-  policy.recomputed &=
-      nodes_of({.feed_forward = has_experts ? FeedForwardKind::experts : FeedForwardKind::mlp});
+LayerPolicy for_layer(LayerPolicy policy, const LayerKind& kind) {
+  policy.recomputed &= nodes_of(kind);
   return policy;
 }
 
 Policies for_every_layer(const TransformerConfig& model, const LayerPolicy& policy) {
   Policies all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    all.push_back(for_layer(policy, model.moe.has_experts(layer)));
+    all.push_back(for_layer(policy, model.kind(layer)));
   return all;
 }
 
-double PolicyTimes::layer_s(const LayerPolicy& policy, bool has_experts,
+double PolicyTimes::layer_s(const LayerPolicy& policy, const LayerKind& kind,
                             double offloaded_bytes) const {
   LayerPolicy recompute = policy;
   recompute.offload = false;
   std::size_t index = 0;
-  while (for_layer(policies.at(index), has_experts) != recompute) ++index;
-  return layer(0, has_experts).total_s() + more_s(index, has_experts) +
-         (policy.offload ? offload_s(offloaded_bytes, has_experts) : 0);
+  while (for_layer(policies.at(index), kind) != recompute) ++index;
+  return times[0].layers.of(kind).total_s() + more_s(index, kind) +
+         (policy.offload ? offload_s(offloaded_bytes, kind) : 0);
 }
 
 /// Returns the time that a policy adds to a layer and a microbatch. A policy that recomputes more
 /// takes more time, whatever noise says.
-double PolicyTimes::more_s(std::size_t policy, bool has_experts) const {
-  const double base = layer(0, has_experts).total_s();
+double PolicyTimes::more_s(std::size_t policy, const LayerKind& kind) const {
+  const double base = times[0].layers.of(kind).total_s();
   double most = 0;
   for (std::size_t i = 1; i <= policy; ++i)
-    most = std::max(most + kLeastMore * base, layer(i, has_experts).total_s() - base);
+    most = std::max(most + kLeastMore * base, times[i].layers.of(kind).total_s() - base);
   return most;
 }
 
 /// Returns the time by which offloading `bytes` exceeds the computation that hides it.
-double PolicyTimes::offload_s(double bytes, bool has_experts) const {
-  const StageCost& cost = layer(0, has_experts);
+double PolicyTimes::offload_s(double bytes, const LayerKind& kind) const {
+  const StageCost& cost = times[0].layers.of(kind);
   return kLeastMore * cost.total_s() + std::max(0.0, bytes / offload.write - cost.forward_s) +
          std::max(0.0, bytes / offload.read - cost.backward_input_s - cost.backward_weight_s);
 }

@@ -17,11 +17,11 @@ struct TransformerConfig;
 
 using Policies = std::vector<LayerPolicy>;
 
-/// Returns what a layer with and without experts may recompute: nothing first, then more and more.
+/// Returns what a layer of any kind may recompute: nothing first, then more and more.
 Policies recomputations(const TransformerConfig& model);
 
 /// Returns the policy without the parts that a layer lacks.
-LayerPolicy for_layer(LayerPolicy policy, bool has_experts);
+LayerPolicy for_layer(LayerPolicy policy, const LayerKind& kind);
 
 /// Returns the policy for each layer of the model.
 Policies for_every_layer(const TransformerConfig& model, const LayerPolicy& policy);
@@ -42,14 +42,11 @@ struct PolicyTimes {
   OffloadSpeed offload;
 
   /// Returns the time of a layer whose policy offloads `offloaded_bytes`, or 0 bytes.
-  double layer_s(const LayerPolicy& policy, bool has_experts, double offloaded_bytes) const;
+  double layer_s(const LayerPolicy& policy, const LayerKind& kind, double offloaded_bytes) const;
 
  private:
-  const StageCost& layer(std::size_t policy, bool has_experts) const {
-    return has_experts ? times[policy].moe_layer : times[policy].dense_layer;
-  }
-  double more_s(std::size_t policy, bool has_experts) const;
-  double offload_s(double bytes, bool has_experts) const;
+  double more_s(std::size_t policy, const LayerKind& kind) const;
+  double offload_s(double bytes, const LayerKind& kind) const;
 };
 
 /// Runs the layers of `settings` with each policy. Collective over the world.

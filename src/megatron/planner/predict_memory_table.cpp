@@ -55,10 +55,9 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
                const StepShape& shape) {
   const StageActivations stage = stage_activations(config, shape.layers, shape.activations, layout);
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
-    table.units.push_back(
-        {.name = "layer " + std::to_string(shape.layers[i]),
-         .kind = config.moe.has_experts(shape.layers[i]) ? "MoE layer" : "dense layer",
-         .bytes = shape.microbatches_in_flight * stage.kept[i]});
+    table.units.push_back({.name = "layer " + std::to_string(shape.layers[i]),
+                           .kind = std::string(words_of(config.kind(shape.layers[i]))),
+                           .bytes = shape.microbatches_in_flight * stage.kept[i]});
   if (!shape.has_output) return;
   const double hidden = hidden_bytes(config, layout), both = std::min(table.temporary, 2 * hidden);
   const bool has_embedding = !shape.layers.empty() && shape.layers.front() == 0;

@@ -67,10 +67,11 @@ AttentionBuffers kernel_buffers(const TransformerConfig& config, const Activatio
 }
 
 /// Returns the bytes that the backward pass of a layer's MLP, or of its experts, holds.
-double feed_forward_backward_bytes(const TransformerConfig& config, std::int64_t layer,
+double feed_forward_backward_bytes(const TransformerConfig& config, const LayerKind& kind,
                                    const ActivationLayout& layout) {
   const MoeConfig& moe = config.moe;
-  if (!moe.has_experts(layer)) {
+  if (kind.feed_forward == FeedForwardKind::none) return 0;
+  if (kind.has_mlp()) {
     // Dropout gives the MLP a gradient of its own, besides that of the residual stream.
     const double masked =
         config.hidden_dropout > 0 ? hidden_bytes(config, layout, /*is_sliced=*/true) : 0;
@@ -101,13 +102,14 @@ double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayou
                kept = stage.total_kept();
   double most = 0;
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
-    const CpCommType exchange = layout.context_options.comm_type_of(shape.layers[i]);
+    const LayerKind kind = config.kind(shape.layers[i]);
+    const CpCommType exchange = kind.cp_comm_type;
     const double held = stage.held_at(i) - kept, released = released_bytes(stage.whole[i]);
-    const double backward =
-        attention_backward_bytes(config, layout, exchange, shape.micro_batch_size);
-    most = std::max({most,
-                     held + gradient + feed_forward_backward_bytes(config, shape.layers[i], layout),
-                     held - released + gradient + backward});
+    most = std::max(most, held + gradient + feed_forward_backward_bytes(config, kind, layout));
+    if (!kind.has_mixer()) continue;
+    most = std::max(most,
+                    held - released + gradient +
+                        attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
     if (i + 1 == shape.layers.size())  // a recomputed layer has its activations in forward too
       most = std::max(
           most, stage.whole[i].attention() - stage.whole[i].residual - stage.whole[i].mlp_norm -
@@ -194,10 +196,10 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
                                  const StepShape& shape) {
   std::int64_t workspace = 0;
   for (const std::int64_t layer : shape.layers)
-    workspace = std::max(workspace,
-                         kernel_buffers(config, layout, layout.context_options.comm_type_of(layer),
-                                        shape.micro_batch_size)
-                             .per_thread);
+    if (const LayerKind kind = config.kind(layer); kind.has_mixer())
+      workspace = std::max(
+          workspace,
+          kernel_buffers(config, layout, kind.cp_comm_type, shape.micro_batch_size).per_thread);
   return number(workspace);
 }
 

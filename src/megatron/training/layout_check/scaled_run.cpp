@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "megatron/base/division.h"
-#include "megatron/base/words.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -35,17 +35,13 @@ namespace {
 constexpr std::int64_t kHeadChannels = 16, kLeastTokens = 32, kLeastWidth = 32,
                        kVocabularyMultiple = 8, kLeastVocabulary = 64, kLayersOfAChunk = 2;
 
-/// Returns "[1,0,1]", which the flags of layer patterns take.
-std::string list_text(const std::vector<std::int64_t>& values) {
-  return "[" + joined_text(values, ",") + "]";
-}
-
-template <class T>
-std::vector<T> pick(const std::vector<T>& values, const std::vector<std::int64_t>& indices) {
-  std::vector<T> picked;
-  for (const std::int64_t index : indices)
-    picked.push_back(values.at(static_cast<std::size_t>(index)));
-  return picked;
+/// Returns the values of some layers; none if every layer has the same, which a list leaves out.
+template <class List>
+List pick(const List& values, const std::vector<std::int64_t>& layers) {
+  List picked;
+  for (std::size_t i = 0; i < layers.size() && values.size() > 1; ++i)
+    picked.push_back(values.at(static_cast<std::size_t>(layers[i])));
+  return values.size() > 1 ? picked : values;
 }
 
 /// Scales one run.
@@ -96,16 +92,6 @@ class Scaling {
         .num_microbatches;
   }
 
-  /// Returns what distinguishes a layer from others: experts, window and how it communicates.
-  std::vector<std::int64_t> kind_of_layer(std::int64_t layer) const {
-    const auto at = [&](const auto& values) {
-      return values.empty() ? 0
-                            : static_cast<std::int64_t>(values.at(
-                                  static_cast<std::size_t>(std::ssize(values) == 1 ? 0 : layer)));
-    };
-    return {at(s_.model->moe.layers), at(s_.model->window_layers), at(s_.parallel->cp_comm_type)};
-  }
-
   /// Returns the layers that stay: of each chunk the first and the last and one of each further
   /// kind, but equally many of all chunks; or all where flags place single layers.
   std::vector<std::int64_t> kept_layers() const {
@@ -138,10 +124,10 @@ class Scaling {
   std::vector<std::int64_t> layers_to_keep(std::int64_t first, std::int64_t of_chunk,
                                            std::int64_t least) const {
     std::set<std::int64_t> kept{first, first + of_chunk - 1};
-    std::set<std::vector<std::int64_t>> kinds;
-    for (const std::int64_t layer : kept) kinds.insert(kind_of_layer(layer));
+    ByKind<bool> kinds;
+    for (const std::int64_t layer : kept) kinds[s_.model->kind(layer)] = true;
     for (std::int64_t layer = first; layer < first + of_chunk; ++layer)
-      if (kinds.insert(kind_of_layer(layer)).second) kept.insert(layer);
+      if (!std::exchange(kinds[s_.model->kind(layer)], true)) kept.insert(layer);
     for (std::int64_t layer = first; std::ssize(kept) < least; ++layer) kept.insert(layer);
     return {kept.begin(), kept.end()};
   }
@@ -157,22 +143,19 @@ class Scaling {
     const std::vector<std::int64_t> kept = kept_layers();
     TransformerConfig& model = *s_.model;
     if (std::ssize(kept) == model.num_layers) return;
-    if (!model.moe.layers.empty()) {
-      model.moe.layers = pick(model.moe.layers, kept);
-      model.moe.layer_freq = list_text(model.moe.layers);
-    }
-    if (!model.window_layers.empty()) {
-      model.window_layers = pick(model.window_layers, kept);
-      model.window_attn_skip_freq = list_text(model.window_layers);
-    }
+    const auto experts = pick(expert_layers(model), kept),
+               windows = pick(windowed_layers(model), kept);
+    model.hybrid_layer_pattern = pick(model.hybrid_layer_pattern, kept);
     ParallelConfig& p = *s_.parallel;
-    if (p.cp_comm_type.size() > 1) p.cp_comm_type = pick(p.cp_comm_type, kept);
+    p.cp_comm_type = pick(p.cp_comm_type, kept);
     if (p.num_layers_per_virtual_pipeline_stage)
       p.num_layers_per_virtual_pipeline_stage =
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
     set(model, &TransformerConfig::num_layers, std::ssize(kept));
+    set_experts(model, experts);
+    set_windows(model, windows);
   }
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism

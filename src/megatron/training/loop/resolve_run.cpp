@@ -73,7 +73,6 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
   rank.tp_options = {
       .async_allreduce = !parallel.no_async_tensor_model_parallel_allreduce,
       .overlap_chunks = parallel.tp_comm_overlap && rank.tp.size > 1 ? kOverlapChunks : 1};
-  rank.cp_options = {.comm_types = parallel.cp_comm_type};
   return rank;
 }
 
@@ -252,6 +251,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     source->model = upcycled_architecture(*dense, *upcycling);
   }
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
+  check_family(run.options.model, *settings.model).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);

@@ -20,7 +20,7 @@ UnitActivations described(const Module& unit, const TransformerConfig& config) {
   }
   const std::string number = path.substr(dot + std::string_view(".layers.").size());
   return {.name = "layer " + number,
-          .kind = config.moe.has_experts(std::stoll(number)) ? "MoE layer" : "dense layer"};
+          .kind = std::string(words_of(config.kind(std::stoll(number))))};
 }
 
 }  // namespace

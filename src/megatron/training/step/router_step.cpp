@@ -89,7 +89,7 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);
   std::vector<LayerRouting> layers;
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.moe.has_experts(layer))
+    if (config.kind(layer).has_experts())
       layers.push_back(routing_of(config.moe, layer,
                                   numbers.const_data_ptr<double>() + layer * width, microbatches));
   }

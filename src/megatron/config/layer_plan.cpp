@@ -1,0 +1,137 @@
+#include "megatron/config/layer_plan.h"
+
+#include <string>
+
+#include "megatron/base/words.h"
+#include "megatron/config/field.h"
+#include "megatron/config/list_expression.h"
+#include "megatron/config/size_limits.h"
+#include "megatron/config/transformer_config.h"
+
+namespace megatron {
+namespace {
+
+using LayerList = std::vector<std::int64_t>;
+
+/// Returns the list that a text is, or of a period the list with `at_multiple` at its multiples,
+/// where the first layer has number `first`. Any other text gives an empty list.
+LayerList layer_list(const std::string& text, std::int64_t num_layers, std::int64_t first,
+                     bool at_multiple) {
+  if (auto list = list_expression(text)) return *std::move(list);
+  LayerList list;
+  const auto every = layer_period(text);
+  if (!every || num_layers > kMaxLayers) return list;
+  for (std::int64_t layer = first; layer < first + num_layers; ++layer)
+    list.push_back((layer % *every == 0) == at_multiple);
+  return list;
+}
+
+/// Returns "[1,0,1]", which layer_list() reads.
+std::string list_text(const LayerList& list) { return "[" + joined_text(list, ",") + "]"; }
+
+/// Returns the layer of one block that a symbol of a hybrid pattern stands for. `full` is what a
+/// layer with attention and MLP would be.
+LayerKind one_block(char symbol, const LayerKind& full) {
+  if (symbol == '*')
+    return {.feed_forward = FeedForwardKind::none,
+            .window = full.window,
+            .cp_comm_type = full.cp_comm_type};
+  return {.mixer = MixerKind::none,
+          .feed_forward = symbol == 'E' ? FeedForwardKind::experts : FeedForwardKind::mlp};
+}
+
+/// A symbol of Megatron's patterns whose layers this version lacks.
+struct AbsentSymbol {
+  char symbol;
+  const char* meaning;
+};
+constexpr std::array kAbsentSymbols{
+    AbsentSymbol{'M', "a Mamba layer"},
+    AbsentSymbol{'G', "a gated delta net"},
+    AbsentSymbol{'D', "sparse attention (DSA)"},
+    AbsentSymbol{'+', "multi-latent attention"},
+    AbsentSymbol{'/', "the start of multi-token prediction"},
+};
+
+}  // namespace
+
+std::string_view words_of(const LayerKind& kind) {
+  if (kind.has_experts()) return "MoE layer";
+  if (!kind.has_mixer()) return "MLP layer";
+  return kind.has_mlp() ? "dense layer" : "attention layer";
+}
+
+void resolve_layers(TransformerConfig& config) {
+  std::string pattern = config.hybrid_layer_pattern;
+  std::erase(pattern, '|');
+  if (!pattern.empty()) config.num_layers = std::ssize(pattern);
+  const LayerList experts = expert_layers(config), windows = windowed_layers(config);
+  const auto fits = [&](const LayerList& list) {
+    return list.empty() || std::ssize(list) == config.num_layers;
+  };
+  config.layers.clear();
+  if (config.num_layers > kMaxLayers || !fits(experts) || !fits(windows)) return;
+  const LayerKind common = config.kind(0);
+  bool is_uniform = true;
+  for (std::size_t i = 0;
+       i < static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)); ++i) {
+    LayerKind kind = common;
+    if (!experts.empty() && experts[i] == 0) kind.feed_forward = FeedForwardKind::mlp;
+    if (!windows.empty() && windows[i] == 0) kind.window.reset();
+    if (!pattern.empty()) kind = one_block(pattern[i], kind);
+    is_uniform = is_uniform && kind == common;
+    config.layers.push_back(kind);
+  }
+  if (is_uniform) config.layers.clear();
+}
+
+void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& types) {
+  if (types.size() != 1 && std::ssize(types) != config.num_layers) return;  // a rule reports it
+  if (std::ranges::count(types, CpCommType::p2p) == std::ssize(types)) return;
+  if (config.layers.empty())
+    config.layers.assign(static_cast<std::size_t>(config.num_layers), config.kind(0));
+  for (std::size_t i = 0; i < config.layers.size(); ++i)
+    if (config.layers[i].has_mixer())
+      config.layers[i].cp_comm_type = types[types.size() == 1 ? 0 : i];
+}
+
+std::vector<std::int64_t> expert_layers(const TransformerConfig& config) {
+  if (layer_period(config.moe.layer_freq) == 1) return {};
+  return layer_list(config.moe.layer_freq, config.num_layers, 0, /*at_multiple=*/true);
+}
+
+std::vector<std::int64_t> windowed_layers(const TransformerConfig& config) {
+  return layer_list(config.window_attn_skip_freq, config.num_layers, 1, /*at_multiple=*/false);
+}
+
+void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
+  config.moe.layer_freq = layers.empty() ? MoeConfig{}.layer_freq : list_text(layers);
+  resolve_layers(config);
+}
+
+void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
+  config.window_attn_skip_freq = layers.empty() ? "" : list_text(layers);
+  resolve_layers(config);
+}
+
+bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
+  if (config.layers.empty()) return config.kind(0).feed_forward == kind;
+  return std::ranges::count(config.layers, kind, &LayerKind::feed_forward) > 0;
+}
+
+void check_hybrid_pattern(std::string_view pattern) {
+  for (const char symbol : pattern) {
+    const auto* const absent = std::ranges::find(kAbsentSymbols, symbol, &AbsentSymbol::symbol);
+    const std::string quoted = std::string("'") + symbol + "'";
+    if (absent != kAbsentSymbols.end())
+      throw FieldError{quoted + " is " + absent->meaning + ", which is not in this version"};
+    if (std::string_view("*-E|").find(symbol) == std::string_view::npos)
+      throw FieldError{quoted + " is no symbol of a layer",
+                       "write * for attention, - for an MLP, E for experts, and | between pipeline "
+                       "stages"};
+  }
+  const bool has_layers = pattern.find_first_not_of('|') != std::string_view::npos;
+  if (!pattern.empty() && !has_layers) throw FieldError{"lists no layer"};
+}
+
+}  // namespace megatron

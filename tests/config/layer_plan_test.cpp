@@ -1,0 +1,114 @@
+#include "megatron/config/layer_plan.h"
+
+#include "config/small_run.h"
+#include "megatron/config/command_line.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/resolve.h"
+#include "megatron/config/run_settings.h"
+#include "megatron/config/transformer_config.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+const LayerKind kAttention{.feed_forward = FeedForwardKind::none}, kMlp{.mixer = MixerKind::none},
+    kExperts{.mixer = MixerKind::none, .feed_forward = FeedForwardKind::experts};
+
+RunConfig hybrid(const Args& more) {
+  Args words = small({"--hybrid-layer-pattern"});
+  words[0] = "hybrid";
+  words.insert(words.end(), more.begin(), more.end());
+  RunConfig run = read_run(words, 4);
+  resolve(run.options.settings);
+  return run;
+}
+
+std::string mistake_of_hybrid(const Args& more) {
+  return message_of([&] { hybrid(more); });
+}
+
+std::vector<LayerKind> kinds(const TransformerConfig& model) {
+  std::vector<LayerKind> all;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) all.push_back(model.kind(layer));
+  return all;
+}
+
+TEST(LayerPlan, ASymbolIsALayerOfOneBlock) {
+  const RunConfig run = hybrid({"*-*E", "--num-experts", "4"});
+  EXPECT_EQ(kinds(*run.options.settings.model),
+            (std::vector{kAttention, kMlp, kAttention, kExperts}));
+  EXPECT_THAT(notes_text(run.parsed.notes), HasSubstr("has 4 layers: --num-layers is ignored"));
+}
+
+TEST(LayerPlan, LayersDifferInExpertsWindowAndExchange) {
+  TransformerConfig model;
+  model.num_layers = 3;
+  model.moe.num_experts = 4;
+  model.window_size = {7, 0};
+  set_experts(model, {0, 1, 1});
+  set_windows(model, {1, 1, 0});
+  set_comm_types(model, {CpCommType::p2p, CpCommType::a2a, CpCommType::p2p});
+  const LayerKind dense{.window = model.window_size},
+      exchanged{.feed_forward = FeedForwardKind::experts,
+                .window = model.window_size,
+                .cp_comm_type = CpCommType::a2a},
+      full{.feed_forward = FeedForwardKind::experts};
+  EXPECT_EQ(kinds(model), (std::vector{dense, exchanged, full}));
+  EXPECT_EQ(expert_layers(model), (std::vector<std::int64_t>{0, 1, 1}));
+  set_experts(model, {});
+  set_windows(model, {});
+  EXPECT_TRUE(model.layers.empty()) << "all layers are alike";
+}
+
+TEST(LayerPlan, OnlyAttentionHasAWindow) {
+  TransformerConfig model;
+  model.hybrid_layer_pattern = "*-|*";
+  model.window_size = {7, 0};
+  set_windows(model, {1, 1, 0});
+  LayerKind windowed = kAttention;
+  windowed.window = model.window_size;
+  EXPECT_EQ(kinds(model), (std::vector{windowed, kMlp, kAttention}));
+}
+
+TEST(LayerPlan, KindsKeepTheOrderInWhichTheyCame) {
+  ByKind<int> counts;
+  for (const LayerKind& kind : {kMlp, kAttention, kMlp}) ++counts[kind];
+  EXPECT_EQ(counts.entries, (std::vector<std::pair<LayerKind, int>>{{kMlp, 2}, {kAttention, 1}}));
+  EXPECT_EQ(counts.of(kAttention), 1);
+}
+
+TEST(LayerPlan, KindsHaveTheWordsOfTheField) {
+  EXPECT_EQ(words_of({}), "dense layer");
+  EXPECT_EQ(words_of({.feed_forward = FeedForwardKind::experts}), "MoE layer");
+  EXPECT_EQ(words_of(kExperts), "MoE layer");
+  EXPECT_EQ(words_of(kAttention), "attention layer");
+  EXPECT_EQ(words_of(kMlp), "MLP layer");
+}
+
+TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
+  const RunConfig run = hybrid({"*-|*-", "--pipeline-model-parallel-size", "2"});
+  EXPECT_EQ(run.options.settings.parallel->pipeline_model_parallel_layout, "Ett|ttL");
+  EXPECT_EQ(run.options.settings.model->hybrid_layer_pattern, "*-*-");
+  EXPECT_THAT(mistake_of_hybrid({"*-|*-", "--pipeline-model-parallel-size", "2",
+                                 "--pipeline-model-parallel-layout", "Ettt|tL"}),
+              HasSubstr("contradicts --pipeline-model-parallel-layout"));
+  EXPECT_THAT(notes_text(hybrid({"*-|*-"}).parsed.notes), HasSubstr("| are without effect"));
+}
+
+TEST(HybridPattern, MistakesAreNamed) {
+  EXPECT_THAT(mistake_of_hybrid({"M-M*"}), HasSubstr("'M' is a Mamba layer, which is not in this"));
+  EXPECT_THAT(mistake_of_hybrid({"*G"}), HasSubstr("'G' is a gated delta net"));
+  EXPECT_THAT(mistake_of_hybrid({"+-"}), HasSubstr("'+' is multi-latent attention"));
+  EXPECT_THAT(mistake_of_hybrid({"*-/*"}), HasSubstr("multi-token prediction"));
+  EXPECT_THAT(mistake_of_hybrid({"*x"}), HasSubstr("'x' is no symbol of a layer"));
+  EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));
+  EXPECT_THAT(mistake_of_hybrid({"*E"}), HasSubstr("needs --num-experts"));
+  EXPECT_THAT(mistake_of_hybrid({"*E", "--num-experts", "4", "--moe-layer-freq", "2"}),
+              HasSubstr("--moe-layer-freq: excludes --hybrid-layer-pattern"));
+  EXPECT_THAT(mistake_of_hybrid({"none"}), HasSubstr("no layers without --hybrid-layer-pattern"));
+  EXPECT_THAT(mistake({"--hybrid-layer-pattern", "*-"}), HasSubstr("train hybrid instead of gpt"));
+}
+
+}  // namespace
+}  // namespace megatron
