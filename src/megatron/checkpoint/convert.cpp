@@ -105,7 +105,7 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
 
 std::string export_family(const CheckpointSource& source, const ConvertRequest& request) {
   if (request.hf_model_type.empty()) return source.model_type;
-  const auto types = family_of_model_type(source.model_type).hf_model_types();
+  const auto types = family_of_model_type(source.model_type).hf_model_types;
   if (std::ranges::count(types, request.hf_model_type) > 0) return request.hf_model_type;
   std::string known(types.front());
   for (const std::string_view type : types.subspan(1))

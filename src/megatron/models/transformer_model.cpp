@@ -54,9 +54,12 @@ class TransformerModel : public Model {
     for (const ModelChunk& chunk : part_.chunks) chunks_.push_back(parts_of(chunk, layers));
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
       stacks_.push_back(make_stack(i, layers[i], options));
-    if (!part_.has_output) return;
-    for (const auto& make_head : spec_.heads)
-      heads_.push_back(make_head(arguments(config_, options)));
+    if (part_.has_output) {
+      for (const auto& make_head : spec_.heads)
+        heads_.push_back(make_head(arguments(config_, options)));
+    }
+    const std::vector<Parameter*> parameters = declared_parameters(*this);
+    if (!parameters.empty()) weight_ = parameters.back();
   }
 
   const TransformerConfig& config() const override { return config_; }
@@ -93,7 +96,7 @@ class TransformerModel : public Model {
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
     const ModelChunk& own = this->chunk(chunk);
     if (!own.sends_hidden) return {};
-    return {hidden_spec(own.stage.first_layer + own.stage.num_layers, pass)};
+    return {hidden_spec(own.stage.first_layer + own.stage.num_layers - 1, pass)};
   }
 
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
@@ -245,10 +248,7 @@ class TransformerModel : public Model {
   }
 
   /// Returns the dtype of the model's weights.
-  c10::ScalarType params_dtype() {
-    const std::vector<Parameter*> parameters = declared_parameters(*this);
-    return parameters.empty() ? dtype_ : parameters.front()->dtype();
-  }
+  c10::ScalarType params_dtype() const { return weight_ != nullptr ? weight_->dtype() : dtype_; }
 
   /// Returns the shape of the hidden rows before layer `layer` of the model; with sequence
   /// parallelism, of this rank's slice.
@@ -263,6 +263,14 @@ class TransformerModel : public Model {
             stack.config.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
   }
 
+  /// Returns the stack of layer `layer` of the model.
+  const StackSpec& stack_of(std::int64_t layer) const {
+    std::size_t i = 0;
+    for (; i + 1 < spec_.stacks.size() && layer >= spec_.stacks[i].config.num_layers; ++i)
+      layer -= spec_.stacks[i].config.num_layers;
+    return spec_.stacks[i];
+  }
+
   const TransformerConfig config_;
   const Rank rank_;
   const ModelSpec spec_;
@@ -273,6 +281,7 @@ class TransformerModel : public Model {
   const c10::ScalarType dtype_;
   OffloadStore* const offload_store_;  ///< null: activations stay
   const std::int64_t smallest_offloaded_;
+  const Parameter* weight_ = nullptr;  ///< any weight; null on a rank that holds none
 };
 
 }  // namespace

@@ -70,28 +70,36 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config,
                                                const Rank& rank,
-                                               const ParameterSpec& word_embeddings)
-    : Module(parent, "embedding"),
+                                               const ParameterSpec& word_embeddings,
+                                               std::int64_t num_token_types)
+    : Input(parent, "embedding"),
       config_(config),
       word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
-  if (config.position_embedding_type == PositionEmbedding::learned_absolute) {
+  const auto table = [&](std::string_view name, std::int64_t rows) {
     const ParameterSpec spec{
-        .sharding = Sharding::replicated({config.max_position_embeddings, config.hidden_size},
+        .sharding = Sharding::replicated({rows, config.hidden_size},
                                          /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
         .tags = {.precise = true}};
-    position_embeddings_ =
-        std::make_unique<ParameterModule>(this, "position_embeddings", spec, rank.tp);
-  }
+    return std::make_unique<ParameterModule>(this, name, spec, rank.tp);
+  };
+  if (config.position_embedding_type == PositionEmbedding::learned_absolute)
+    position_embeddings_ = table("position_embeddings", config.max_position_embeddings);
+  if (num_token_types > 0) tokentype_embeddings_ = table("tokentype_embeddings", num_token_types);
 }
 
-at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids,
+at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch,
+                                           const at::Tensor& position_ids,
                                            const ForwardContext& context) const {
+  const at::Tensor tokens = microbatch.at("tokens").to(position_ids.device()),
+                   types = tokentype_embeddings_ ? microbatch.at("types") : at::Tensor();
   const auto type = word_embeddings_.parameter.dtype();
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
-  const bool in_one_pass = word_embeddings_.parameter.axis().size == 1 && !observes_ops(context.hooks);
-  const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
-                                            : sum(tokens, position_ids, context).to(residual_type);
+  const bool in_one_pass = word_embeddings_.parameter.axis().size == 1 && !types.defined() &&
+                           !observes_ops(context.hooks);
+  const at::Tensor hidden_sbh = in_one_pass
+                                    ? sum_in_one_pass(tokens, position_ids, residual_type)
+                                    : sum(tokens, position_ids, types, context).to(residual_type);
   return run_node(context, {*this, "dropout"}, [&] {
     return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
   });
@@ -119,20 +127,24 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
 }
 
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids,
+                                       const at::Tensor& types,
                                        const ForwardContext& context) const {
   const Axis& tp = word_embeddings_.parameter.axis();
-  const at::Tensor hidden_sbh = run_node(context, {word_embeddings_}, [&] {
+  at::Tensor hidden_sbh = run_node(context, {word_embeddings_}, [&] {
     const at::Tensor rows = embedding_lookup(tokens.t(), word_embeddings_.parameter);
     return context.sequence_parallel
                ? reduce_scatter_to_sequence_parallel_region(rows, tp, "word_embeddings")
                : reduce_from_tensor_parallel_region(rows, tp, "word_embeddings");
   });
-  if (!position_embeddings_) return hidden_sbh;
-  const at::Tensor mine =
-      position_ids.expand_as(tokens).narrow(1, context.first_row, hidden_sbh.size(0));
-  return run_node(context, {*position_embeddings_}, [&] {
-    return hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->parameter);
-  });
+  const auto add = [&](const ParameterModule& table, const at::Tensor& ids_bs) {
+    const at::Tensor mine =
+        ids_bs.expand_as(tokens).narrow(1, context.first_row, hidden_sbh.size(0));
+    hidden_sbh = run_node(context, {table},
+                          [&] { return hidden_sbh + embedding_lookup(mine.t(), table.parameter); });
+  };
+  if (position_embeddings_) add(*position_embeddings_, position_ids);
+  if (tokentype_embeddings_) add(*tokentype_embeddings_, types);
+  return hidden_sbh;
 }
 
 }  // namespace megatron

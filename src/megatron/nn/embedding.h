@@ -7,7 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "megatron/nn/forward_context.h"
+#include "megatron/nn/input.h"
 #include "megatron/nn/module.h"
 #include "megatron/parallel/axis.h"
 
@@ -24,20 +24,21 @@ at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple,
                                   StageHolders holders = {});
 
-/// Word embeddings, optional learned position embeddings, and dropout.
-class LanguageModelEmbedding : public Module {
+/// Word embeddings, optional learned position embeddings and embeddings of token types, and
+/// dropout.
+class LanguageModelEmbedding : public Input {
  public:
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank,
-                         const ParameterSpec& word_embeddings);
-  /// Embeds tokens int64 [b, s] at position_ids int64 [b, s] or [1, s]. Returns [s, b, h] in the
-  /// weights' dtype, or in float32 with --fp32-residual-connection. With sequence parallelism it
-  /// returns this rank's slice of the sequence. Collective over tp.
-  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids,
-                     const ForwardContext& context) const;
+                         const ParameterSpec& word_embeddings, std::int64_t num_token_types = 0);
+  /// Embeds "tokens" int64 [b, s], and "types" if there are token types. Returns rows in the
+  /// weights' dtype, or in float32 with --fp32-residual-connection.
+  at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
+                     const ForwardContext& context) const override;
 
  private:
-  /// Adds word and position embeddings [s, b, h] operator by operator, in the layout of this rank.
-  at::Tensor sum(const at::Tensor& tokens, const at::Tensor& position_ids,
+  /// Adds the embeddings [s, b, h] operator by operator, in the layout of this rank. `types` is
+  /// undefined without token types.
+  at::Tensor sum(const at::Tensor& tokens, const at::Tensor& position_ids, const at::Tensor& types,
                  const ForwardContext& context) const;
   /// Adds word and position embeddings with one rounding to `type`. The rank must hold the whole
   /// tables.
@@ -46,7 +47,7 @@ class LanguageModelEmbedding : public Module {
 
   const TransformerConfig& config_;
   ParameterModule word_embeddings_;
-  std::unique_ptr<ParameterModule> position_embeddings_;
+  std::unique_ptr<ParameterModule> position_embeddings_, tokentype_embeddings_;
 };
 
 }  // namespace megatron

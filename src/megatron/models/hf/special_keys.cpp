@@ -214,7 +214,7 @@ void read_windows(const ConfigReader& config, Windows kind, T& model) {
   const std::int64_t width = config.integer("sliding_window", otherwise);
   if (width < 1) config.unsupported("sliding_window", "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
-  if (std::ranges::count(layers, 0) > 0) model.window_layers = layers;
+  if (std::ranges::count(layers, 0) > 0) set_windows(model, layers);
 }
 
 void write_windows(const T& model, Windows kind, Json& json) {
@@ -249,14 +249,14 @@ void read_expert_layers(const ConfigReader& config, HfConfig& result) {
     config.unsupported(config.has("mlp_only_layers") ? "mlp_only_layers" : "decoder_sparse_step",
                        "at least one layer must have experts");
   }
-  if (std::ranges::count(layers, 0) > 0) result.model.moe.layers = layers;
+  set_experts(result.model, std::ranges::count(layers, 0) > 0 ? layers : Layers());
 }
 
 void write_expert_layers(const T& model, Json& json) {
   json["decoder_sparse_step"] = 1;
   json["mlp_only_layers"] = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    if (!model.moe.has_experts(layer)) json["mlp_only_layers"].push_back(layer);
+    if (!model.kind(layer).has_experts()) json["mlp_only_layers"].push_back(layer);
 }
 
 }  // namespace
