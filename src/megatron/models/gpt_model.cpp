@@ -67,9 +67,11 @@ std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments) {
 }
 
 ModelSpec gpt_spec(const TransformerConfig& config) {
-  return {
-      .stacks = {{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding}},
-      .heads = {make_language_model_head}};
+  ModelSpec spec;
+  spec.stacks.push_back(
+      StackSpec{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding});
+  spec.heads.emplace_back(make_language_model_head);
+  return spec;
 }
 
 ModelSpec hybrid_spec(const TransformerConfig& config) {

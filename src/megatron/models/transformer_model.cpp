@@ -178,10 +178,9 @@ class TransformerModel : public Model {
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
-    context.rotary_cos = context.rotary_sin = {};
-    if (stack.rotary)
-      std::tie(context.rotary_cos, context.rotary_sin) =
-          tables(*stack.rotary, positions.t().reshape({-1}));
+    std::tie(context.rotary_cos, context.rotary_sin) =
+        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1}))
+                     : std::pair<at::Tensor, at::Tensor>();
     if (part.has_input)
       hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
         return stack.input->forward(pass.microbatch, positions, context);
