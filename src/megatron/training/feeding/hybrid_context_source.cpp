@@ -2,6 +2,7 @@
 
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <deque>
@@ -96,9 +97,10 @@ class Rows {
     begins_.push_back(size() + length);
     for (std::size_t i = 0; i < buffers_.values.size(); ++i) {
       const SampleField& field = (*buffers_.fields)[i];
-      const std::int64_t row = field.per_position ? field.size() / field.shape[0] : field.size(),
-                         first = field.per_position ? begin * row : 0,
-                         count = field.per_position ? length * row : row;
+      const std::int64_t positions = field.per_position ? field.shape[0] : 1,
+                         size = c10::multiply_integers(field.shape) / positions,
+                         first = field.per_position ? begin * size : 0,
+                         count = field.per_position ? length * size : size;
       std::visit(
           [&](auto& to) {
             if (sample == nullptr) return to.resize(to.size() + static_cast<std::size_t>(count));
