@@ -126,26 +126,26 @@ TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
   DataConfig config;
   config.mock_data = true;
   const std::shared_ptr<const Tokenizer> text = make_tokenizer(tokenizer);
-  DatasetRequest request{.sequence_length = 96, .num_samples = {4, 0, 0}, .cache = false};
+  DatasetRequest request{.sequence_length = 96, .num_samples = {32, 0, 0}, .cache = false};
   request.tokenizer = {.vocab_size = text->vocab_size(), .eod = 3};
   request.kind = SampleKind::bert;
   request.masked = masked_request(request.kind, text, 0);
   const Datasets datasets = build_datasets(config, request);
   const auto open = [&](std::int64_t ranks) {
-    return make_dataset_source(datasets.splits[0], {.loader = {.sampler = {.micro_batch_size = 4}},
+    return make_dataset_source(datasets.splits[0], {.loader = {.sampler = {.micro_batch_size = 32}},
                                                     .context_ranks = ranks});
   };
   const Microbatch whole = open(1)->next(), half = open(2)->next();
   for (const char* name : {"tokens", "types", "labels", "padding_mask"}) {
-    EXPECT_EQ(whole.at(name).sizes(), at::IntArrayRef({4, 96})) << name;
+    EXPECT_EQ(whole.at(name).sizes(), at::IntArrayRef({32, 96})) << name;
     EXPECT_EQ(whole.at(name).scalar_type(), at::kLong) << name;
-    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({4, 48})) << name;
+    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({32, 48})) << name;
     EXPECT_TRUE(half.at(name).narrow(1, 0, 24).equal(whole.at(name).narrow(1, 0, 24))) << name;
   }
   EXPECT_EQ(whole.at("loss_mask").scalar_type(), at::kFloat);
   EXPECT_TRUE(whole.at("position_ids").equal(at::arange(96).unsqueeze(0)));
   for (const char* name : {"is_random", "truncated"})
-    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({4})) << name;
+    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({32})) << name;
   // Tokens do not attend to padding, at any position of the whole sequence.
   const at::Tensor is_padding = whole.at("padding_mask").eq(0);
   EXPECT_TRUE(is_padding.any().item<bool>());
