@@ -1,7 +1,5 @@
 // The ranks of hybrid context parallelism together hold every counted token of a step once, with
 // its label, its position and its sequence, within the rows that a rank may hold.
-#include "megatron/training/feeding/hybrid_context_source.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,6 +7,7 @@
 #include <tuple>
 
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/training/feeding/dataset_source.h"
 
 namespace megatron {
 namespace {
@@ -92,15 +91,17 @@ void check_steps(std::int64_t num_ranks, std::int64_t most_rows, std::int64_t ro
   SCOPED_TRACE(testing::Message() << num_ranks << " ranks of " << most_rows);
   std::vector<std::unique_ptr<MicrobatchSource>> sources;
   for (std::int64_t rank = 0; rank < num_ranks; ++rank)
-    sources.push_back(make_hybrid_context_source(
+    sources.push_back(make_dataset_source(
         std::make_shared<DocumentDataset>(),
-        {.rank = rank,
-         .num_ranks = num_ranks,
-         .max_rows_per_rank = most_rows,
-         .row_multiple = row_multiple,
-         .cost = {.per_token = 1, .per_squared_token = 0.1},
-         // Steps of 3 samples, then of 4.
-         .samples_of_step = [](std::int64_t consumed) { return consumed < 3 ? 3 : 4; }}));
+        {.loader = {.num_workers = 0},
+         .hybrid = HybridContextOptions{
+             .rank = rank,
+             .num_ranks = num_ranks,
+             .max_rows_per_rank = most_rows,
+             .row_multiple = row_multiple,
+             .cost = {.per_token = 1, .per_squared_token = 0.1},
+             // Steps of 3 samples, then of 4.
+             .samples_of_step = [](std::int64_t consumed) { return consumed < 3 ? 3 : 4; }}}));
   for (const auto& [first, count] : {std::pair{0, 3}, {3, 4}}) {
     Counted counted;
     std::size_t microbatches = 0;

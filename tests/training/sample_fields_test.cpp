@@ -8,7 +8,6 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/builder.h"
 #include "megatron/training/feeding/dataset_source.h"
-#include "megatron/training/feeding/hybrid_context_source.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -104,13 +103,14 @@ TEST(SampleFields, ReachAModelThroughHybridContextParallelism) {
   for (const std::int64_t ranks : {1, 2}) {
     double sum = 0;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
-      const auto source = make_hybrid_context_source(
-          std::make_shared<FieldsDataset>(), {.rank = rank,
-                                              .num_ranks = ranks,
-                                              .max_rows_per_rank = 8 * (3 - ranks),
-                                              .row_multiple = 3,
-                                              .cost = {.per_token = 1, .per_squared_token = 0.1},
-                                              .samples_of_step = [](std::int64_t) { return 2; }});
+      const auto source = make_dataset_source(
+          std::make_shared<FieldsDataset>(),
+          {.hybrid = HybridContextOptions{.rank = rank,
+                                          .num_ranks = ranks,
+                                          .max_rows_per_rank = 8 * (3 - ranks),
+                                          .row_multiple = 3,
+                                          .cost = {.per_token = 1, .per_squared_token = 0.1},
+                                          .samples_of_step = [](std::int64_t) { return 2; }}});
       for (const Microbatch& microbatch : next_step(*source, 1)) sum += model(microbatch);
     }
     EXPECT_EQ(sum, kSum) << ranks << " ranks";

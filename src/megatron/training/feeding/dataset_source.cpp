@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "megatron/base/error.h"
+#include "megatron/training/feeding/hybrid_context_source.h"
 #include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
@@ -101,7 +102,8 @@ std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<cons
                                                       DatasetSourceOptions options) {
   options.loader.sampler.repeats = true;
   return make_prefetch_source(
-      std::make_unique<DatasetSource>(dataset, options),
+      options.hybrid ? make_hybrid_context_source(dataset, options)
+                     : std::make_unique<DatasetSource>(dataset, options),
       {.device = options.device, .in_thread = options.loader.num_workers > 0});
 }
 

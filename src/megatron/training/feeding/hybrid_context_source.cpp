@@ -13,8 +13,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
-#include "megatron/training/feeding/dataset_source.h"
-#include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
 namespace {
@@ -117,13 +115,14 @@ class Rows {
 
 class HybridContextSource : public MicrobatchSource {
  public:
-  HybridContextSource(const std::shared_ptr<const Dataset>& dataset, HybridContextOptions options)
-      : options_(std::move(options)),
-        consumed_(options_.first_sample),
+  HybridContextSource(const std::shared_ptr<const Dataset>& dataset,
+                      const DatasetSourceOptions& options)
+      : options_(*options.hybrid),
+        consumed_(options.loader.sampler.consumed_samples),
         fields_(dataset->fields()),
-        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = options_.first_sample},
-                           .num_workers = options_.num_workers,
-                           .vocab_size = options_.vocab_size}) {}
+        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = consumed_},
+                           .num_workers = options.loader.num_workers,
+                           .vocab_size = options.loader.vocab_size}) {}
 
   Microbatch next() override {
     if (step_.empty()) plan_step();
@@ -184,9 +183,8 @@ class HybridContextSource : public MicrobatchSource {
 }  // namespace
 
 std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
-    const std::shared_ptr<const Dataset>& dataset, const HybridContextOptions& options) {
-  return make_prefetch_source(std::make_unique<HybridContextSource>(dataset, options),
-                              {.device = options.device, .in_thread = options.num_workers > 0});
+    const std::shared_ptr<const Dataset>& dataset, const DatasetSourceOptions& options) {
+  return std::make_unique<HybridContextSource>(dataset, options);
 }
 
 }  // namespace megatron
