@@ -44,6 +44,10 @@ struct DatasetSourceOptions {
 std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<const Dataset>& dataset,
                                                       DatasetSourceOptions options);
 
+/// Returns those of options.hybrid, without prefetching (hybrid_context_source.cpp).
+std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
+    const std::shared_ptr<const Dataset>& dataset, const DatasetSourceOptions& options);
+
 /// Copies the values of a field into a tensor of this shape.
 at::Tensor tensor_of(const FieldValues& values, at::IntArrayRef shape);
 

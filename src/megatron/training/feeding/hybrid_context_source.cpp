@@ -1,5 +1,4 @@
-#include "megatron/training/feeding/hybrid_context_source.h"
-
+// The microbatches of hybrid context parallelism (schedules/hybrid_context_schedule.h).
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 #include <c10/util/accumulate.h>
@@ -13,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/training/feeding/dataset_source.h"
 
 namespace megatron {
 namespace {
