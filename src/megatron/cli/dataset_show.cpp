@@ -95,8 +95,9 @@ std::string joined(const std::vector<std::int64_t>& numbers) { return joined_tex
 /// Returns the labels of a sample, with `ignored` where there is no loss.
 std::vector<std::int64_t> labels_of(const Sample& sample, std::int64_t ignored) {
   std::vector<std::int64_t> labels = sample.get("labels");
+  const std::vector<float>& loss_mask = sample.get<float>("loss_mask");
   for (std::size_t i = 0; i < labels.size(); ++i)
-    if (sample.get<float>("loss_mask")[i] == 0) labels[i] = ignored;
+    if (loss_mask[i] == 0) labels[i] = ignored;
   return labels;
 }
 
