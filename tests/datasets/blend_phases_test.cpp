@@ -233,10 +233,11 @@ std::vector<std::vector<std::int64_t>> read(const std::shared_ptr<const Dataset>
                                             .data_parallel_size = ranks},
                                 .num_workers = 0});
     while (const std::optional<Batch> batch = loader.next()) {
+      const std::int64_t length = batch->sequence_length();
+      const auto tokens = batch->get("tokens").begin();
       for (std::int64_t row = 0; row < batch->rows; ++row)
         by_ordinal[batch->indices.ordinals[static_cast<std::size_t>(row)]].assign(
-            batch->tokens.begin() + row * batch->sequence_length,
-            batch->tokens.begin() + (row + 1) * batch->sequence_length);
+            tokens + row * length, tokens + (row + 1) * length);
     }
   }
   std::vector<std::vector<std::int64_t>> samples;

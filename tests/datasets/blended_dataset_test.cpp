@@ -234,7 +234,7 @@ TEST_F(BuilderTest, IgnoresAPadThatIsTheEndOfDocument) {
   request_.tokenizer.pad = 0;
   const auto zeros = [&] {
     const Sample sample = build_datasets(config_, request_).train()->sample(0);
-    return std::count(sample.loss_mask.begin(), sample.loss_mask.end(), 0.0f);
+    return std::ranges::count(sample.get<float>("loss_mask"), 0.0f);
   };
   EXPECT_EQ(zeros(), 0);
   config_.allow_ambiguous_pad_tokens = true;

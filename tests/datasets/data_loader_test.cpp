@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "datasets/corpus.h"
-#include "megatron/datasets/cyclic_order.h"
 #include "support/message_of.h"
 
 namespace megatron {
 namespace {
 
 using ::testing::ElementsAre;
+using Ids = std::vector<std::int64_t>;
 using Rows = std::vector<std::vector<std::int64_t>>;
 
 /// Sample i has the three tokens 10·i, 10·i + 1 and 10·i + 2; sample `broken` throws.
@@ -23,20 +23,25 @@ class CountingDataset : public Dataset {
   Sample sample(std::int64_t index) const override {
     if (index == broken_) throw UserError("sample is broken");
     const std::int64_t first = 10 * index;
-    return {{first, first + 1, first + 2},
-            {first + 1, first + 2, first + 3},
-            {1, 1, 1},
-            {0, 1, 2},
-            {0, 2}};
+    return sample_of({first, first + 1, first + 2}, {first + 1, first + 2, first + 3});
   }
-  std::vector<std::int64_t> text(std::int64_t index) const override { return {10 * index}; }
+  const SampleFields& fields() const override { return fields_; }
   std::string describe(std::int64_t index) const override {
     return "counting sample " + std::to_string(index);
   }
   std::vector<CorpusShare> shares(std::int64_t /*samples*/) const override { return {}; }
 
+ protected:
+  Sample sample_of(Ids tokens, Ids labels) const {
+    return {
+        {fields_, std::move(tokens), std::move(labels), Ids{0, 1, 2}, std::vector<float>{1, 1, 1}},
+        {0, 2},
+        {}};
+  }
+
  private:
   std::int64_t size_, broken_;
+  SampleFields fields_ = std::make_shared<const std::vector<SampleField>>(causal_fields(3));
 };
 
 Rows draw(SamplerOptions options, int count) {
@@ -62,6 +67,17 @@ TEST(Sampler, GoesOnceThroughInOrder) {
   EXPECT_EQ(draw({.total_samples = 4, .micro_batch_size = 2}, 9), (Rows{{0, 1}, {2, 3}}));
 }
 
+TEST(Sampler, RepeatsFromTheFirstSample) {
+  EXPECT_EQ(draw({.repeats = true,
+                  .total_samples = 13,
+                  .consumed_samples = 20,
+                  .micro_batch_size = 2,
+                  .data_parallel_rank = 1,
+                  .data_parallel_size = 2},
+                 3),
+            (Rows{{10, 11}, {2, 3}, {6, 7}}));
+}
+
 TEST(Sampler, CyclesAsMegatron) {
   SamplerOptions options{.kind = SamplerKind::cyclic,
                          .total_samples = 13,
@@ -79,22 +95,14 @@ TEST(Sampler, CyclesAsMegatron) {
             alone);
 }
 
-std::vector<std::int64_t> cycle(const SamplerOptions& options, std::int64_t count) {
-  CyclicOrder order(options);
-  std::vector<std::int64_t> samples;
-  for (std::int64_t i = 0; i < count; ++i) samples.push_back(order.next());
-  return samples;
-}
-
-TEST(CyclicOrder, IsThatOfAllRanksOfMegatron) {
+TEST(Sampler, KnowsTheCyclicOrderOfAllRanks) {
   const std::vector<std::int64_t> two_ranks = {3, 2, 7, 6, 1, 3, 5, 7, 2, 0, 6, 4, 0, 1};
-  for (const std::int64_t skipped : {0, 1, 3, 4, 5})
-    EXPECT_EQ(cycle({.total_samples = 11,
-                     .consumed_samples = 4 + skipped,
-                     .micro_batch_size = 2,
-                     .data_parallel_size = 2},
-                    14 - skipped),
-              std::vector<std::int64_t>(two_ranks.begin() + skipped, two_ranks.end()));
+  Sampler sampler({.kind = SamplerKind::cyclic,
+                   .total_samples = 11,
+                   .micro_batch_size = 2,
+                   .data_parallel_size = 2});
+  for (const std::int64_t i : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 1})
+    EXPECT_EQ(sampler.cyclic_sample(4 + i), two_ranks[static_cast<std::size_t>(i)]) << i;
 }
 
 TEST(Sampler, OrdinalsCountEverySampleOnce) {
@@ -149,7 +157,7 @@ TEST_P(LoaderTest, MakesBatchesInOrder) {
     const auto batch = loader.next();
     ASSERT_TRUE(batch);
     ASSERT_THAT(batch->indices.samples, ElementsAre(2 * i, 2 * i + 1));
-    ASSERT_THAT(batch->tokens,
+    ASSERT_THAT(batch->get("tokens"),
                 ElementsAre(20 * i, 20 * i + 1, 20 * i + 2, 20 * i + 10, 20 * i + 11, 20 * i + 12));
   }
   EXPECT_FALSE(loader.next());
@@ -180,11 +188,7 @@ TEST_P(LoaderTest, ChecksIdsAgainstTheVocabulary) {
 class LabelledDataset : public CountingDataset {
  public:
   LabelledDataset() : CountingDataset(1) {}
-  Sample sample(std::int64_t index) const override {
-    Sample sample = CountingDataset::sample(index);
-    sample.labels.back() = 22;
-    return sample;
-  }
+  Sample sample(std::int64_t) const override { return sample_of({0, 1, 2}, {1, 2, 22}); }
 };
 
 TEST_P(LoaderTest, ChecksLabelsAgainstTheVocabulary) {

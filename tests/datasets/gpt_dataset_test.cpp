@@ -67,20 +67,20 @@ TEST_F(GptDatasetTest, OrdersTrainingAsMegatronCore) {
               ElementsAre(0, 0, 0, 8, 2, 1, 4, 3, 4, 11, 5, 6));
   EXPECT_THAT(slice(train.index().shuffle_index, 0, 8), ElementsAre(5, 68, 29, 6, 50, 31, 54, 13));
   EXPECT_THAT(slice(train.index().shuffle_index, -4, 4), ElementsAre(90, 102, 97, 106));
-  EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
-  EXPECT_THAT(train.sample(107).labels, ElementsAre(36, 37, 38, 39, 14, 15, 16, 17));
+  EXPECT_THAT(train.sample(0).get("tokens"), ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
+  EXPECT_THAT(train.sample(107).get("labels"), ElementsAre(36, 37, 38, 39, 14, 15, 16, 17));
 }
 
 TEST_F(GptDatasetTest, OrdersOneEpochAndManyTinyDocuments) {
   const GptDataset valid = make(Split::valid, 5);
   EXPECT_THAT(slice(valid.index().shuffle_index, 0, 6), ElementsAre(0, 4, 3, 2, 5, 1));
-  EXPECT_THAT(valid.sample(0).tokens, ElementsAre(39, 40, 41, 42, 43, 44, 45, 46));
+  EXPECT_THAT(valid.sample(0).get("tokens"), ElementsAre(39, 40, 41, 42, 43, 44, 45, 46));
   const GptDataset test = make(Split::test, 3);
   EXPECT_EQ(test.size(), 3);
   EXPECT_THAT(slice(test.index().document_index, 0, 12),
               ElementsAre(39, 39, 39, 38, 39, 38, 38, 38, 38, 39, 39, 39));
-  EXPECT_THAT(test.sample(0).tokens, ElementsAre(17, 18, 17, 18, 17, 18, 24, 24));
-  EXPECT_THAT(test.sample(2).labels, ElementsAre(17, 18, 17, 18, 17, 18, 24, 17));
+  EXPECT_THAT(test.sample(0).get("tokens"), ElementsAre(17, 18, 17, 18, 17, 18, 24, 24));
+  EXPECT_THAT(test.sample(2).get("labels"), ElementsAre(17, 18, 17, 18, 17, 18, 24, 17));
 }
 
 TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
@@ -89,9 +89,9 @@ TEST_F(GptDatasetTest, PadsTheLastValidationSample) {
   const GptDataset valid = make(Split::valid, 4);
   ASSERT_EQ(valid.size(), 7);
   const Sample last = valid.sample(5);
-  EXPECT_THAT(last.tokens, ElementsAre(11, 12, 46, 47, 48, 49, 0, 0));
-  EXPECT_THAT(last.labels, ElementsAre(12, 46, 47, 48, 49, 0, 0, 0));
-  EXPECT_THAT(last.loss_mask, ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
+  EXPECT_THAT(last.get("tokens"), ElementsAre(11, 12, 46, 47, 48, 49, 0, 0));
+  EXPECT_THAT(last.get("labels"), ElementsAre(12, 46, 47, 48, 49, 0, 0, 0));
+  EXPECT_THAT(last.get<float>("loss_mask"), ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
 }
 
 TEST_F(GptDatasetTest, RefusesAnEmptySplit) {
@@ -265,7 +265,7 @@ TEST_F(GptDatasetTest, BuildsOnceForManyThreads) {
       std::vector<std::string> warnings;
       const GptDataset train(std::make_shared<const IndexedDataset>(folder_ / "a"),
                              {folder_ / "a", 0, 32, 100, Split::train}, options_, warnings);
-      EXPECT_THAT(train.sample(0).tokens, ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
+      EXPECT_THAT(train.sample(0).get("tokens"), ElementsAre(10, 11, 12, 13, 22, 23, 24, 25));
     });
   }
 }
@@ -316,17 +316,23 @@ TEST(GptIndex, OrdersManyDocumentsAsMegatronCore) {
   EXPECT_EQ(polynomial(index.shuffle_index), 16903249427839299778u);
 }
 
+Sample make(SampleText text, const GptDatasetOptions& options) {
+  return make_sample(
+      std::make_shared<const std::vector<SampleField>>(causal_fields(options.sequence_length)),
+      std::move(text), options);
+}
+
 TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
   const GptDatasetOptions options{.sequence_length = 6,
                                   .reset_position_ids = true,
                                   .reset_attention_mask = true,
                                   .eod_mask_loss = true,
                                   .eod = 0};
-  const Sample sample = make_sample({5, 0, 7, 0, 0, 3, 2}, options);
-  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 0, 1, 0, 0, 1));
-  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 0, 0));
+  const Sample sample = make({.ids = {5, 0, 7, 0, 0, 3, 2}}, options);
+  EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(1, 0, 1, 0, 0, 1));
+  EXPECT_THAT(sample.get("position_ids"), ElementsAre(0, 1, 0, 1, 0, 0));
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 2, 4, 5));
-  EXPECT_THAT(make_sample({5, 0, 7, 2, 3, 0, 2}, options).document_starts, ElementsAre(0, 2))
+  EXPECT_THAT(make({.ids = {5, 0, 7, 2, 3, 0, 2}}, options).document_starts, ElementsAre(0, 2))
       << "no document starts behind the sample";
 }
 
@@ -336,18 +342,19 @@ TEST(MakeSample, ResetsAndMasksAfterEndOfDocument) {
 TEST(MakeSample, PacksTheDocumentsOfTheData) {
   GptDatasetOptions options{.sequence_length = 6, .inter_document_masking = true, .eod = 0};
   const std::vector<std::int64_t> text{5, 0, 7, 0, 8, 3, 2};
-  const Sample sample = make_sample(text, options, {0, 2, 5, 6});
+  const Sample sample = make({.ids = text, .document_begins = {0, 2, 5, 6}}, options);
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 2, 5)) << "the extra token begins the last";
-  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 0, 1, 2, 0));
-  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(sample.get("position_ids"), ElementsAre(0, 1, 0, 1, 2, 0));
+  EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(1, 1, 1, 1, 1, 1));
   options.reset_attention_mask = true;
-  EXPECT_THAT(make_sample(text, options, {0, 2, 5}).document_starts, ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(make({.ids = text, .document_begins = {0, 2, 5}}, options).document_starts,
+              ElementsAre(0, 2, 4, 5));
 }
 
 TEST(MakeSample, WithoutExtraTokenTheLastLabelIsMasked) {
-  const Sample sample = make_sample({5, 6, 7}, {.sequence_length = 3, .add_extra_token = false});
-  EXPECT_THAT(sample.labels, ElementsAre(6, 7, 0));
-  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 0));
+  const Sample sample = make({.ids = {5, 6, 7}}, {.sequence_length = 3, .add_extra_token = false});
+  EXPECT_THAT(sample.get("labels"), ElementsAre(6, 7, 0));
+  EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(1, 1, 0));
 }
 
 TEST(MockDataset, EqualsMegatronCore) {
@@ -358,9 +365,9 @@ TEST(MockDataset, EqualsMegatronCore) {
   const GptDataset valid(source, {std::nullopt, begin, end, 20, Split::valid},
                          {.sequence_length = 16, .seed = 7}, warnings);
   EXPECT_EQ(valid.size(), 4259983);
-  EXPECT_EQ(valid.sample(0).tokens.front(), 853);
-  EXPECT_EQ(valid.sample(1).tokens.back(), 51);
-  EXPECT_EQ(valid.sample(9).labels.front(), 1830);
+  EXPECT_EQ(valid.sample(0).get("tokens").front(), 853);
+  EXPECT_EQ(valid.sample(1).get("tokens").back(), 51);
+  EXPECT_EQ(valid.sample(9).get("labels").front(), 1830);
 }
 
 /// Three sequences that count how often they are checked; building the order checks them.

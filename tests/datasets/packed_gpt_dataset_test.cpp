@@ -66,10 +66,10 @@ TEST_F(PackedGptDatasetTest, PacksWholeDocuments) {
   ASSERT_EQ(dataset.size(), 1);
   EXPECT_THAT(dataset.text(0), ElementsAre(100, 101, 102, 300, 301, kPad, kPad));
   const Sample sample = dataset.sample(0);
-  EXPECT_THAT(sample.tokens, ElementsAre(100, 101, 102, 300, 301, 0));
-  EXPECT_THAT(sample.labels, ElementsAre(101, 102, 300, 301, 0, 0));
-  EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 0, 1, 0, 0));
-  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 0, 1, 2));
+  EXPECT_THAT(sample.get("tokens"), ElementsAre(100, 101, 102, 300, 301, 0));
+  EXPECT_THAT(sample.get("labels"), ElementsAre(101, 102, 300, 301, 0, 0));
+  EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(1, 1, 0, 1, 0, 0));
+  EXPECT_THAT(sample.get("position_ids"), ElementsAre(0, 1, 2, 0, 1, 2));
   EXPECT_THAT(sample.document_starts, ElementsAre(0, 3));
   EXPECT_THAT(sample.padding, ElementsAre(5));
 }
@@ -80,12 +80,12 @@ TEST_F(PackedGptDatasetTest, DividesLongDocumentsAndKeepsTheLabelAtTheCut) {
   ASSERT_EQ(dataset.size(), 2);
   const std::int64_t whole = dataset.text(0)[0] == 100 ? 0 : 1;
   EXPECT_THAT(dataset.text(whole), ElementsAre(100, 101, 102, 103, 104, 105, 106));
-  EXPECT_THAT(dataset.sample(whole).loss_mask, ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_THAT(dataset.sample(whole).get<float>("loss_mask"), ElementsAre(1, 1, 1, 1, 1, 1));
   EXPECT_TRUE(dataset.sample(whole).padding.empty());
   const Sample rest = dataset.sample(1 - whole);
-  EXPECT_THAT(rest.tokens, ElementsAre(106, 107, 200, 201, 202, 0));
-  EXPECT_THAT(rest.loss_mask, ElementsAre(1, 0, 1, 1, 0, 0));
-  EXPECT_THAT(rest.position_ids, ElementsAre(0, 1, 0, 1, 2, 3));
+  EXPECT_THAT(rest.get("tokens"), ElementsAre(106, 107, 200, 201, 202, 0));
+  EXPECT_THAT(rest.get<float>("loss_mask"), ElementsAre(1, 0, 1, 1, 0, 0));
+  EXPECT_THAT(rest.get("position_ids"), ElementsAre(0, 1, 0, 1, 2, 3));
   EXPECT_THAT(rest.document_starts, ElementsAre(0, 2));
 
   const std::vector<CorpusShare> shares = dataset.shares(4);
@@ -107,7 +107,7 @@ TEST_F(PackedGptDatasetTest, EverySequenceHasSomethingToPredict) {
   const PackedGptDataset dataset = make();
   ASSERT_EQ(dataset.size(), 4);
   for (std::int64_t i = 0; i < dataset.size(); ++i)
-    EXPECT_THAT(dataset.sample(i).loss_mask, testing::Contains(1));
+    EXPECT_THAT(dataset.sample(i).get<float>("loss_mask"), testing::Contains(1));
   const PackingShare packing = dataset.shares(4)[0].packings[0];
   EXPECT_EQ(packing.tokens, 6 + 12 + 6);
   EXPECT_EQ(packing.truncated, 0);
@@ -127,10 +127,10 @@ TEST_F(PackedGptDatasetTest, LearnsEveryTokenOnce) {
     std::multiset<std::int64_t> labels, expected;
     for (std::int64_t i = 0; i < dataset.size(); ++i) {
       const Sample sample = dataset.sample(i);
-      for (std::size_t at = 0; at < sample.labels.size(); ++at) {
-        if (sample.loss_mask[at] == 0) continue;
-        EXPECT_EQ(sample.labels[at], sample.tokens[at] + 1);
-        labels.insert(sample.labels[at]);
+      for (std::size_t at = 0; at < sample.get("labels").size(); ++at) {
+        if (sample.get<float>("loss_mask")[at] == 0) continue;
+        EXPECT_EQ(sample.get("labels")[at], sample.get("tokens")[at] + 1);
+        labels.insert(sample.get("labels")[at]);
       }
     }
     for (std::size_t d = 0; d < lengths.size(); ++d)

@@ -87,7 +87,7 @@ TEST_F(RemoteDatasetTest, GivesTheBatchesOfTheLocalFiles) {
     DataLoader loader(datasets.splits[0],
                       {.sampler = {.micro_batch_size = 4}, .num_workers = workers});
     std::vector<std::vector<std::int64_t>> tokens;
-    while (const std::optional<Batch> batch = loader.next()) tokens.push_back(batch->tokens);
+    while (const std::optional<Batch> batch = loader.next()) tokens.push_back(batch->get("tokens"));
     return tokens;
   };
   const auto local = batches(prefix_, 0);

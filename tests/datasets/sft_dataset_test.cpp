@@ -84,11 +84,11 @@ TEST_F(SftDatasets, GiveTheSamplesOfMegatron) {
       continue;
     }
     const Sample sample = dataset.sample(0);
-    EXPECT_EQ(sample.tokens, json["tokens"].get<Ids>()) << line;
-    EXPECT_EQ(sample.position_ids, json["position_ids"].get<Ids>()) << line;
-    Ids labels = sample.labels, boundaries = sample.document_starts;
+    EXPECT_EQ(sample.get("tokens"), json["tokens"].get<Ids>()) << line;
+    EXPECT_EQ(sample.get("position_ids"), json["position_ids"].get<Ids>()) << line;
+    Ids labels = sample.get("labels"), boundaries = sample.document_starts;
     for (std::size_t i = 0; i < labels.size(); ++i)  // Megatron masks <unk> in texts too
-      if (sample.loss_mask[i] == 0 || labels[i] == json["pad"].get<std::int64_t>())
+      if (sample.get<float>("loss_mask")[i] == 0 || labels[i] == json["pad"].get<std::int64_t>())
         labels[i] = kIgnoredLabel;
     boundaries.push_back(static_cast<std::int64_t>(labels.size()));
     EXPECT_EQ(labels, json["labels"].get<Ids>()) << line;
@@ -128,9 +128,10 @@ TEST_F(SftDatasets, TrainOnTheEndTokenWhereItIsThePadding) {
     for (const PackingStrategy packing : kPackingStrategies) {
       const Sample sample =
           open(line, {.sequence_length = 8, .packing = packing}, "default").sample(0);
-      EXPECT_EQ(sample.tokens, (Ids{question, letter, end, question, letter, end, end, end}));
-      EXPECT_THAT(sample.loss_mask, ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
-      EXPECT_EQ(sample.labels, (Ids{letter, end, question, letter, end, 0, 0, 0}));
+      EXPECT_EQ(sample.get("tokens"),
+                (Ids{question, letter, end, question, letter, end, end, end}));
+      EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(1, 1, 1, 1, 1, 0, 0, 0));
+      EXPECT_EQ(sample.get("labels"), (Ids{letter, end, question, letter, end, 0, 0, 0}));
     }
   }
 }
@@ -175,8 +176,8 @@ TEST_F(SftDatasets, BestFitHoldsEveryConversationOnce) {
   std::int64_t expected_loss = 0, loss = 0;
   for (std::int64_t i = 0; i < lines.size(); ++i) {
     const Sample sample = lines.sample(i);
-    expected.insert(without_padding(sample.tokens, pad));
-    for (const float value : sample.loss_mask) expected_loss += value != 0 ? 1 : 0;
+    expected.insert(without_padding(sample.get("tokens"), pad));
+    for (const float value : sample.get<float>("loss_mask")) expected_loss += value != 0 ? 1 : 0;
   }
   for (std::int64_t i = 0; i < packed.size(); ++i) {
     const Sample sample = packed.sample(i);
@@ -184,10 +185,11 @@ TEST_F(SftDatasets, BestFitHoldsEveryConversationOnce) {
     ends.push_back(64);
     for (std::size_t k = 0; k + 1 < ends.size(); ++k) {
       got.insert(without_padding(
-          Ids(sample.tokens.begin() + ends[k], sample.tokens.begin() + ends[k + 1]), pad));
-      EXPECT_EQ(sample.position_ids[static_cast<std::size_t>(ends[k])], 0);
+          Ids(sample.get("tokens").begin() + ends[k], sample.get("tokens").begin() + ends[k + 1]),
+          pad));
+      EXPECT_EQ(sample.get("position_ids")[static_cast<std::size_t>(ends[k])], 0);
     }
-    for (const float value : sample.loss_mask) loss += value != 0 ? 1 : 0;
+    for (const float value : sample.get<float>("loss_mask")) loss += value != 0 ? 1 : 0;
   }
   EXPECT_EQ(got, expected);
   EXPECT_EQ(loss, expected_loss);
@@ -208,10 +210,12 @@ TEST_F(SftDatasets, DividedConversationLosesOnlyTheLabelsAtTheCuts) {
     const Sample sample = split.sample(row);
     for (std::size_t i = 0; i < 4; ++i) {
       const std::size_t at = static_cast<std::size_t>(row) * 4 + i;
-      EXPECT_EQ(sample.tokens[i], expected.tokens[at]);
-      EXPECT_EQ(sample.loss_mask[i], i == 3 ? 0 : expected.loss_mask[at]) << at;
-      if (sample.loss_mask[i] != 0) {
-        EXPECT_EQ(sample.labels[i], expected.labels[at]);
+      EXPECT_EQ(sample.get("tokens")[i], expected.get("tokens")[at]);
+      EXPECT_EQ(sample.get<float>("loss_mask")[i],
+                i == 3 ? 0 : expected.get<float>("loss_mask")[at])
+          << at;
+      if (sample.get<float>("loss_mask")[i] != 0) {
+        EXPECT_EQ(sample.get("labels")[i], expected.get("labels")[at]);
       }
     }
   }
@@ -229,7 +233,7 @@ TEST_F(SftDatasets, PartBehindACutIsNotPredictedByItsNeighbor) {
   const Sample mixed =
       split.sample(0).document_starts.size() == 2 ? split.sample(0) : split.sample(1);
   EXPECT_THAT(mixed.document_starts, ElementsAre(0, 2));
-  EXPECT_THAT(mixed.loss_mask, ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(mixed.get<float>("loss_mask"), ElementsAre(1, 0, 1, 0));
 }
 
 TEST_F(SftDatasets, CountPaddingAndKeepLengthsInTheCache) {
@@ -306,8 +310,10 @@ TEST_F(SftDatasets, CountConversationsWhoseAnswerIsCutOff) {
     EXPECT_EQ(share.unlabeled, expected[static_cast<std::size_t>(packing)]);
     EXPECT_EQ(share.packings[1].unlabeled, 1);
     double labels = 0;
-    for (std::int64_t i = 0; i < dataset.size(); ++i)
-      for (const float mask : dataset.sample(i).loss_mask) labels += mask;
+    for (std::int64_t i = 0; i < dataset.size(); ++i) {
+      const Sample sample = dataset.sample(i);
+      for (const float mask : sample.get<float>("loss_mask")) labels += mask;
+    }
     EXPECT_GT(labels, 0);
   }
 }
@@ -316,9 +322,9 @@ TEST_F(SftDatasets, SampleOfBlanksHasNoLoss) {
   const SftDataset dataset = open(R"({"messages":[{"role":"tool","content":"unseen"}]})",
                                   {.sequence_length = 4}, "nemotron-h-aligned");
   const Sample sample = dataset.sample(0);
-  EXPECT_THAT(sample.loss_mask, ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(sample.get<float>("loss_mask"), ElementsAre(0, 0, 0, 0));
   EXPECT_THAT(sample.document_starts, ElementsAre(0));
-  EXPECT_THAT(sample.position_ids, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(sample.get("position_ids"), ElementsAre(0, 1, 2, 3));
 }
 
 TEST_F(SftDatasets, NameBrokenConversations) {
@@ -428,9 +434,9 @@ TEST_F(SftDatasets, MockDataAreConversations) {
   ASSERT_EQ(train.size(), 40);
   bool has_loss = false;
   for (std::int64_t i = 0; i < 40; ++i) {
-    EXPECT_EQ(train.sample(i).tokens, real.sample(i).tokens) << i;
-    EXPECT_EQ(train.sample(i).labels, real.sample(i).labels) << i;
-    has_loss |= real.sample(i).labels != Ids(64, 0);
+    EXPECT_EQ(train.sample(i).get("tokens"), real.sample(i).get("tokens")) << i;
+    EXPECT_EQ(train.sample(i).get("labels"), real.sample(i).get("labels")) << i;
+    has_loss |= real.sample(i).get("labels") != Ids(64, 0);
   }
   EXPECT_TRUE(has_loss);
   EXPECT_THAT(train.describe(3), HasSubstr("mock conversations:4"));

@@ -1,7 +1,5 @@
 // The ranks of hybrid context parallelism together hold every counted token of a step once, with
 // its label, its position and its sequence, within the rows that a rank may hold.
-#include "megatron/training/feeding/hybrid_context_source.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,6 +7,7 @@
 #include <tuple>
 
 #include "megatron/ops/sequence_placement.h"
+#include "megatron/training/feeding/dataset_source.h"
 
 namespace megatron {
 namespace {
@@ -20,26 +19,26 @@ constexpr std::int64_t kLength = 64;
 class DocumentDataset : public Dataset {
  public:
   std::int64_t size() const override { return 10; }
+  const SampleFields& fields() const override { return fields_; }
   Sample sample(std::int64_t index) const override {
     std::mt19937 random(static_cast<unsigned>(index));
-    Sample sample;
-    std::int64_t start = 0;
+    std::vector<std::int64_t> tokens, labels, positions, starts;
+    std::vector<float> mask;
     for (std::int64_t p = 0; p < kLength; ++p) {
-      if (p == 0 || random() % 16 == 0) {
-        sample.document_starts.push_back(p);
-        start = p;
-      }
-      sample.tokens.push_back(1000 * index + p);
-      sample.labels.push_back(1000 * index + p + 1);
-      sample.position_ids.push_back(p - start);
-      sample.loss_mask.push_back(p % 5 == 4 ? 0.0f : 1.0f);
+      if (p == 0 || random() % 16 == 0) starts.push_back(p);
+      tokens.push_back(1000 * index + p);
+      labels.push_back(1000 * index + p + 1);
+      positions.push_back(p - starts.back());
+      mask.push_back(p % 5 == 4 ? 0.0f : 1.0f);
     }
-    if (index % 3 == 0) std::fill(sample.loss_mask.begin() + start, sample.loss_mask.end(), 0.0f);
-    return sample;
+    if (index % 3 == 0) std::fill(mask.begin() + starts.back(), mask.end(), 0.0f);
+    return {{fields_, tokens, labels, positions, mask}, starts, {}};
   }
-  std::vector<std::int64_t> text(std::int64_t) const override { return {}; }
   std::string describe(std::int64_t index) const override { return std::to_string(index); }
   std::vector<CorpusShare> shares(std::int64_t) const override { return {}; }
+
+ private:
+  SampleFields fields_ = std::make_shared<const std::vector<SampleField>>(causal_fields(kLength));
 };
 
 /// Label, position and sequence's ordinal of each counted token.
@@ -53,10 +52,11 @@ Counted expected_of(std::int64_t first, std::int64_t count) {
     std::int64_t document = -1;
     for (std::int64_t p = 0; p < kLength; ++p) {
       const auto at = static_cast<std::size_t>(p);
-      if (sample.position_ids[at] == 0) ++document;
-      if (sample.loss_mask[at] > 0)
-        expected[sample.tokens[at]] = {sample.labels[at], sample.position_ids[at],
-                                       packed_ordinal(i, document)};
+      const std::int64_t position = sample.get("position_ids")[at];
+      if (position == 0) ++document;
+      if (sample.get<float>("loss_mask")[at] > 0)
+        expected[sample.get("tokens")[at]] = {sample.get("labels")[at], position,
+                                              packed_ordinal(i, document)};
     }
   }
   return expected;
@@ -91,15 +91,17 @@ void check_steps(std::int64_t num_ranks, std::int64_t most_rows, std::int64_t ro
   SCOPED_TRACE(testing::Message() << num_ranks << " ranks of " << most_rows);
   std::vector<std::unique_ptr<MicrobatchSource>> sources;
   for (std::int64_t rank = 0; rank < num_ranks; ++rank)
-    sources.push_back(make_hybrid_context_source(
+    sources.push_back(make_dataset_source(
         std::make_shared<DocumentDataset>(),
-        {.rank = rank,
-         .num_ranks = num_ranks,
-         .max_rows_per_rank = most_rows,
-         .row_multiple = row_multiple,
-         .cost = {.per_token = 1, .per_squared_token = 0.1},
-         // Steps of 3 samples, then of 4.
-         .samples_of_step = [](std::int64_t consumed) { return consumed < 3 ? 3 : 4; }}));
+        {.loader = {.num_workers = 0},
+         .hybrid = HybridContextOptions{
+             .rank = rank,
+             .num_ranks = num_ranks,
+             .max_rows_per_rank = most_rows,
+             .row_multiple = row_multiple,
+             .cost = {.per_token = 1, .per_squared_token = 0.1},
+             // Steps of 3 samples, then of 4.
+             .samples_of_step = [](std::int64_t consumed) { return consumed < 3 ? 3 : 4; }}}));
   for (const auto& [first, count] : {std::pair{0, 3}, {3, 4}}) {
     Counted counted;
     std::size_t microbatches = 0;

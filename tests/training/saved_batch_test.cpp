@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/config/resolve.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
@@ -70,6 +71,27 @@ TEST_F(SavedBatchTest, ComesBackAsItWas) {
     EXPECT_TRUE(back.microbatch.at(name).equal(tensor)) << name;
   EXPECT_TRUE(back.microbatch.sample_ordinals.equal(batch.microbatch.sample_ordinals));
   EXPECT_EQ(saved_batch_path("d", batch), "d/batch_iter_0000007_microbatch_2.safetensors");
+}
+
+TEST_F(SavedBatchTest, KeepsFieldsAndReadsFilesWithoutThem) {
+  SavedBatch batch = small_batch();
+  batch.family = "new";
+  batch.microbatch.per_position = {"tokens", "types"};
+  batch.microbatch.tensors["types"] = at::ones({2, 4}, at::kByte);
+  batch.microbatch.tensors["kind"] = at::ones({2}, at::kInt);
+  save_batch(path_, batch);
+  const SavedBatch back = load_batch(path_);
+  EXPECT_EQ(back.family, "new");
+  EXPECT_EQ(back.microbatch.per_position, batch.microbatch.per_position);
+  for (const char* name : {"types", "kind"})
+    EXPECT_TRUE(back.microbatch.at(name).equal(batch.microbatch.at(name))) << name;
+
+  std::string bytes = read_file(path_);  // older files have other names
+  for (const char* name : {"family", "per_position"}) bytes[bytes.find(name)] = '_';
+  folder_.write("batch.safetensors", bytes);
+  const SavedBatch old = load_batch(path_);
+  EXPECT_EQ(old.family, "gpt");
+  EXPECT_EQ(old.microbatch.per_position, Microbatch{}.per_position);
 }
 
 TEST_F(SavedBatchTest, KeepsPackedSequences) {

@@ -18,10 +18,10 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
-#include "megatron/datasets/cyclic_order.h"
 #include "megatron/datasets/encoder_identity.h"
 #include "megatron/datasets/packing.h"
 #include "megatron/datasets/prompt_format.h"
+#include "megatron/datasets/sampler.h"
 #include "megatron/datasets/split.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
@@ -95,8 +95,9 @@ std::string joined(const std::vector<std::int64_t>& numbers) { return joined_tex
 /// Returns the labels of a sample, with `ignored` where there is no loss.
 std::vector<std::int64_t> labels_of(const Sample& sample, std::int64_t ignored) {
   std::vector<std::int64_t> labels = sample.get("labels");
+  const std::vector<float>& loss_mask = sample.get<float>("loss_mask");
   for (std::size_t i = 0; i < labels.size(); ++i)
-    if (sample.get<float>("loss_mask")[i] == 0) labels[i] = ignored;
+    if (loss_mask[i] == 0) labels[i] = ignored;
   return labels;
 }
 
@@ -185,10 +186,10 @@ std::string sample_line(const DatasetCommandOptions& options, const Dataset& dat
 
 void print_samples(const DatasetCommandOptions& options, const Dataset& dataset,
                    const Tokenizer* tokenizer) {
-  std::optional<CyclicOrder> cyclic;
+  std::optional<Sampler> cyclic;
   if (is_cyclic(options)) {
-    cyclic.emplace(SamplerOptions{.total_samples = dataset.size(),
-                                  .consumed_samples = options.start,
+    cyclic.emplace(SamplerOptions{.kind = SamplerKind::cyclic,
+                                  .total_samples = dataset.size(),
                                   .micro_batch_size = options.micro_batch_size,
                                   .data_parallel_size = options.data_parallel_size,
                                   .data_sharding = options.data.data_sharding});
@@ -202,7 +203,7 @@ void print_samples(const DatasetCommandOptions& options, const Dataset& dataset,
                      end = options.start + std::min(options.count, last - options.start);
   for (std::int64_t position = options.start; position < end && std::cout; ++position)
     std::cout << sample_line(options, dataset, tokenizer, position,
-                             cyclic ? cyclic->next() : position)
+                             cyclic ? cyclic->cyclic_sample(position) : position)
               << "\n";
 }
 

@@ -38,7 +38,7 @@ struct FieldBuffers {
 
   /// Takes the values of all fields; leaves them out to begin with empty buffers.
   template <class... Values>
-  explicit FieldBuffers(SampleFields of, std::vector<Values>... all) : fields(std::move(of)) {
+  FieldBuffers(SampleFields of, std::vector<Values>... all) : fields(std::move(of)) {
     values.reserve(fields->size());
     (values.emplace_back(std::move(all)), ...);
     for (std::size_t i = values.size(); i < fields->size(); ++i)

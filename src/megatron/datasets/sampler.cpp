@@ -56,9 +56,22 @@ std::optional<BatchIndices> Sampler::next_single() {
 }
 
 BatchIndices Sampler::next_cyclic() {
-  const std::int64_t batches = options_.total_samples / micro_batch_times_data_parallel_size(),
-                     epoch_samples = batches * micro_batch_times_data_parallel_size();
-  const std::int64_t epoch = consumed_ / epoch_samples, place = consumed_ % epoch_samples;
+  BatchIndices batch{.first_ordinal = consumed_};
+  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) {
+    const std::int64_t column =
+        options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row
+                               : row * options_.data_parallel_size + options_.data_parallel_rank;
+    batch.ordinals.push_back(consumed_ + column);
+    batch.samples.push_back(cyclic_sample(consumed_ + column));
+  }
+  consumed_ += micro_batch_times_data_parallel_size();
+  return batch;
+}
+
+std::int64_t Sampler::cyclic_sample(std::int64_t ordinal) {
+  const std::int64_t round = micro_batch_times_data_parallel_size(),
+                     batches = options_.total_samples / round, epoch = ordinal / (batches * round),
+                     place = ordinal % (batches * round);
   if (epoch != epoch_) {
     const std::int64_t shared =
         options_.total_samples / options_.micro_batch_size * options_.micro_batch_size;
@@ -66,25 +79,11 @@ BatchIndices Sampler::next_cyclic() {
                             static_cast<std::uint64_t>(epoch));
     epoch_ = epoch;
   }
-  BatchIndices batch{.first_ordinal = consumed_};
-  for (std::int64_t row = 0; row < options_.micro_batch_size; ++row) {
-    batch.samples.push_back(cyclic_sample(place, row));
-    const std::int64_t column =
-        options_.data_sharding ? options_.data_parallel_rank * options_.micro_batch_size + row
-                               : row * options_.data_parallel_size + options_.data_parallel_rank;
-    batch.ordinals.push_back(consumed_ + column);
-  }
-  consumed_ += micro_batch_times_data_parallel_size();
-  return batch;
-}
-
-std::int64_t Sampler::cyclic_sample(std::int64_t place, std::int64_t row) {
-  if (!options_.data_sharding)
-    return order_[static_cast<std::size_t>(place + row * options_.data_parallel_size +
-                                           options_.data_parallel_rank)];
-  const auto bucket = static_cast<std::int64_t>(order_.size());
-  return options_.data_parallel_rank * bucket +
-         order_[static_cast<std::size_t>(place / options_.data_parallel_size + row)];
+  if (!options_.data_sharding) return order_[static_cast<std::size_t>(place)];
+  const std::int64_t rank = place % round / options_.micro_batch_size,
+                     row = place / round * options_.micro_batch_size +
+                           place % options_.micro_batch_size;
+  return rank * std::ssize(order_) + order_[static_cast<std::size_t>(row)];
 }
 
 }  // namespace megatron

@@ -39,6 +39,8 @@ class Sampler {
   /// Returns the next batch; nullopt at the end of a `single` run that does not repeat. A last
   /// batch that is not full on all ranks is dropped.
   std::optional<BatchIndices> next();
+  /// Returns the sample of any ordinal of a cyclic run, over all ranks.
+  std::int64_t cyclic_sample(std::int64_t ordinal);
 
  private:
   std::int64_t micro_batch_times_data_parallel_size() const {
@@ -46,7 +48,6 @@ class Sampler {
   }
   std::optional<BatchIndices> next_single();
   BatchIndices next_cyclic();
-  std::int64_t cyclic_sample(std::int64_t place, std::int64_t row);
 
   SamplerOptions options_;
   std::int64_t consumed_ = 0;

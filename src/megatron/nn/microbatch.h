@@ -39,15 +39,14 @@ struct PackedSequences {
   std::int64_t num_sequences() const { return std::ssize(cu_seqlens) - 1; }
 };
 
-/// Named tensors of a few samples: the fields of their dataset (datasets/sample_fields.h) and what
-/// a step adds.
+/// Named tensors of a few samples: the fields of their dataset, and what a step adds.
 struct Microbatch {
   /// The tensors by name. A field without positions has one row for each sample or packed sequence.
-  /// GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or
-  /// [1, s] when all samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32
-  /// [b, s], which keep attention inside a document; optionally loss_gradient, the scalar gradient
-  /// that backward of the loss will receive; and optionally aux_loss_gradient, the scalar gradient
-  /// of the auxiliary losses of routers. With context parallelism (context_slice()) these are the
+  /// GPT reads tokens and labels, int64 [b, s]; position_ids, int64 [b, s], or [1, s] when all
+  /// samples share them; loss_mask, float32 [b, s]; optionally document_ids, int32 [b, s], which
+  /// keep attention inside a document; optionally loss_gradient, the scalar gradient that backward
+  /// of the loss will receive; and optionally aux_loss_gradient, the scalar gradient of the
+  /// auxiliary losses of routers. With context parallelism (context_slice()) these are the
   /// positions of one rank, document_ids those of the whole sequence, and num_tokens is the sum of
   /// the whole loss mask.
   std::map<std::string, at::Tensor> tensors;

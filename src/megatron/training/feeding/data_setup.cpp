@@ -1,7 +1,6 @@
 #include "megatron/training/feeding/data_setup.h"
 
 #include <algorithm>
-#include <functional>
 #include <ostream>
 #include <utility>
 
@@ -20,7 +19,6 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/schedules/hybrid_context_schedule.h"
 #include "megatron/training/feeding/dataset_source.h"
-#include "megatron/training/feeding/hybrid_context_source.h"
 #include "megatron/training/observability/startup_report.h"
 #include "megatron/training/run/training_plan.h"
 
@@ -96,9 +94,11 @@ class DataSetup {
                        settings_.data->split.empty() ? "" : "--split is " + settings_.data->split,
                        "give it a share with --split, or its own data with --train-data-path"});
     if (samples[0] != 0)
-      data_.train = train_source(datasets.splits[0],
-                                 consumed_samples_in_phase(*settings_.training, progress.iteration,
-                                                           progress.consumed_train_samples));
+      data_.train = make_dataset_source(
+          datasets.splits[0],
+          source_options(settings_.training->micro_batch_size,
+                         consumed_samples_in_phase(*settings_.training, progress.iteration,
+                                                   progress.consumed_train_samples)));
     if (samples[1] != 0) add_validation_sets(datasets.valid_sets);
     if (samples[2] != 0 && datasets.splits[2])
       data_.test = evaluation_set(datasets.splits[2], "", evaluations_.num_microbatches());
@@ -115,35 +115,9 @@ class DataSetup {
     out_ << data_table(data_.shares) << std::flush;
   }
 
-  std::unique_ptr<MicrobatchSource> train_source(const std::shared_ptr<const Dataset>& dataset,
-                                                 std::int64_t first_sample) const {
-    if (!settings_.parallel->hybrid_context_parallel)
-      return make_dataset_source(
-          dataset, source_options(settings_.training->micro_batch_size, first_sample));
-    return make_hybrid_context_source(
-        dataset, hybrid_options(first_sample, [batches = plan_.batches](std::int64_t consumed) {
-          return batches.at(consumed).running_batch_size;
-        }));
-  }
-
-  HybridContextOptions hybrid_options(
-      std::int64_t first_sample,
-      std::function<std::int64_t(std::int64_t consumed)> samples_of_step) const {
-    return {.rank = rank_.dp_cp.rank,
-            .num_ranks = rank_.dp_cp.size,
-            .max_rows_per_rank = settings_.parallel->max_seqlen_per_dp_cp_rank,
-            .row_multiple = rank_.sequence_parallel ? rank_.tp.size : 1,
-            .cost = sequence_cost(plan_.dimensions),
-            .samples_of_step = std::move(samples_of_step),
-            .first_sample = first_sample,
-            .num_workers = settings_.data->num_workers,
-            .vocab_size = settings_.model->vocab_size,
-            .device = rank_.device};
-  }
-
   DatasetSourceOptions source_options(std::int64_t micro_batch_size,
                                       std::int64_t first_sample) const {
-    return {
+    DatasetSourceOptions options{
         .loader = {.sampler = {.kind = sampler_kind(*settings_.data),
                                .consumed_samples = first_sample,
                                .micro_batch_size = micro_batch_size,
@@ -157,6 +131,16 @@ class DataSetup {
         .document_masks = settings_.data->reset_attention_mask,
         .packs_documents = settings_.data->dataloader_inter_document_masking || settings_.data->sft,
         .device = rank_.device};
+    if (settings_.parallel->hybrid_context_parallel)
+      options.hybrid = {.rank = rank_.dp_cp.rank,
+                        .num_ranks = rank_.dp_cp.size,
+                        .max_rows_per_rank = settings_.parallel->max_seqlen_per_dp_cp_rank,
+                        .row_multiple = rank_.sequence_parallel ? rank_.tp.size : 1,
+                        .cost = sequence_cost(plan_.dimensions),
+                        .samples_of_step = [batches = plan_.batches](std::int64_t consumed) {
+                          return batches.at(consumed).running_batch_size;
+                        }};
+    return options;
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,
@@ -164,23 +148,16 @@ class DataSetup {
     EvaluationSet set{.suffix = suffix,
                       .num_microbatches = num_microbatches,
                       .num_samples = num_microbatches * samples_per_microbatch_round()};
-    if (settings_.parallel->hybrid_context_parallel) {
-      set.open = [dataset, options = hybrid_options(0, {}), num_samples = set.num_samples,
-                  in_pass = microbatches_per_pass(rank_.pp.size) *
-                            samples_per_microbatch_round()](std::int64_t first_sample) {
-        HybridContextOptions from = options;
-        from.first_sample = first_sample;
-        from.samples_of_step = [=](std::int64_t consumed) {
-          return std::clamp<std::int64_t>(first_sample + num_samples - consumed, 0, in_pass);
-        };
-        return make_hybrid_context_source(dataset, from);
-      };
-      return set;
-    }
-    set.open = [dataset, options = source_options(evaluations_.micro_batch_size, 0)](
-                   std::int64_t first_sample) {
+    set.open = [dataset, options = source_options(evaluations_.micro_batch_size, 0),
+                num_samples = set.num_samples,
+                in_pass = microbatches_per_pass(rank_.pp.size) *
+                          samples_per_microbatch_round()](std::int64_t first_sample) {
       DatasetSourceOptions from = options;
       from.loader.sampler.consumed_samples = first_sample;
+      if (from.hybrid)
+        from.hybrid->samples_of_step = [=](std::int64_t consumed) {
+          return std::clamp<std::int64_t>(first_sample + num_samples - consumed, 0, in_pass);
+        };
       return make_dataset_source(dataset, from);
     };
     return set;

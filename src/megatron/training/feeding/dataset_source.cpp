@@ -14,11 +14,6 @@
 namespace megatron {
 namespace {
 
-/// Returns whether each row equals the one before. Comparing them here spares it on the device.
-bool has_equal_rows(const std::vector<std::int64_t>& values, std::int64_t rows) {
-  return std::equal(values.begin() + std::ssize(values) / rows, values.end(), values.begin());
-}
-
 /// Lines up the documents of all rows in one row. Each gets the values that its sample has without
 /// positions.
 void pack_documents(const Batch& batch, Microbatch& microbatch) {
@@ -68,8 +63,11 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
   if (options.packs_documents) {
     pack_documents(batch, result);
   } else {
-    if (result.has("position_ids") && has_equal_rows(batch.get("position_ids"), batch.rows))
-      result.tensors["position_ids"] = result.at("position_ids").narrow(0, 0, 1);
+    if (result.has("position_ids")) {  // compared here, so that the device need not
+      const std::vector<std::int64_t>& ids = batch.get("position_ids");
+      if (std::equal(ids.begin() + std::ssize(ids) / batch.rows, ids.end(), ids.begin()))
+        result.tensors["position_ids"] = result.at("position_ids").narrow(0, 0, 1);
+    }
     if (options.document_masks)
       result.tensors["document_ids"] = tensor_of(document_ids(batch), {batch.rows, length});
     else if (result.has("padding_mask"))
@@ -101,7 +99,8 @@ std::unique_ptr<MicrobatchSource> make_dataset_source(const std::shared_ptr<cons
                                                       DatasetSourceOptions options) {
   options.loader.sampler.repeats = true;
   return make_prefetch_source(
-      std::make_unique<DatasetSource>(dataset, options),
+      options.hybrid ? make_hybrid_context_source(dataset, options)
+                     : std::make_unique<DatasetSource>(dataset, options),
       {.device = options.device, .in_thread = options.loader.num_workers > 0});
 }
 

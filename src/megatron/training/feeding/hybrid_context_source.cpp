@@ -1,7 +1,7 @@
-#include "megatron/training/feeding/hybrid_context_source.h"
-
+// The microbatches of hybrid context parallelism (schedules/hybrid_context_schedule.h).
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <deque>
@@ -13,7 +13,6 @@
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/training/feeding/dataset_source.h"
-#include "megatron/training/feeding/prefetch_source.h"
 
 namespace megatron {
 namespace {
@@ -96,9 +95,10 @@ class Rows {
     begins_.push_back(size() + length);
     for (std::size_t i = 0; i < buffers_.values.size(); ++i) {
       const SampleField& field = (*buffers_.fields)[i];
-      const std::int64_t row = field.per_position ? field.size() / field.shape[0] : field.size(),
-                         first = field.per_position ? begin * row : 0,
-                         count = field.per_position ? length * row : row;
+      const std::int64_t positions = field.per_position ? field.shape[0] : 1,
+                         size = c10::multiply_integers(field.shape) / positions,
+                         first = field.per_position ? begin * size : 0,
+                         count = field.per_position ? length * size : size;
       std::visit(
           [&](auto& to) {
             if (sample == nullptr) return to.resize(to.size() + static_cast<std::size_t>(count));
@@ -115,13 +115,14 @@ class Rows {
 
 class HybridContextSource : public MicrobatchSource {
  public:
-  HybridContextSource(const std::shared_ptr<const Dataset>& dataset, HybridContextOptions options)
-      : options_(std::move(options)),
-        consumed_(options_.first_sample),
+  HybridContextSource(const std::shared_ptr<const Dataset>& dataset,
+                      const DatasetSourceOptions& options)
+      : options_(*options.hybrid),
+        consumed_(options.loader.sampler.consumed_samples),
         fields_(dataset->fields()),
-        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = options_.first_sample},
-                           .num_workers = options_.num_workers,
-                           .vocab_size = options_.vocab_size}) {}
+        samples_(dataset, {.sampler = {.repeats = true, .consumed_samples = consumed_},
+                           .num_workers = options.loader.num_workers,
+                           .vocab_size = options.loader.vocab_size}) {}
 
   Microbatch next() override {
     if (step_.empty()) plan_step();
@@ -182,9 +183,8 @@ class HybridContextSource : public MicrobatchSource {
 }  // namespace
 
 std::unique_ptr<MicrobatchSource> make_hybrid_context_source(
-    const std::shared_ptr<const Dataset>& dataset, const HybridContextOptions& options) {
-  return make_prefetch_source(std::make_unique<HybridContextSource>(dataset, options),
-                              {.device = options.device, .in_thread = options.num_workers > 0});
+    const std::shared_ptr<const Dataset>& dataset, const DatasetSourceOptions& options) {
+  return std::make_unique<HybridContextSource>(dataset, options);
 }
 
 }  // namespace megatron

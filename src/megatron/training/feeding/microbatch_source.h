@@ -19,6 +19,13 @@ class MicrobatchSource {
 
 /// Returns the microbatches of the next step: `num_microbatches`, or with hybrid context
 /// parallelism as many as the step has.
-std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_microbatches);
+inline std::vector<Microbatch> next_step(MicrobatchSource& source, std::int64_t num_microbatches) {
+  std::vector<Microbatch> step;
+  for (std::int64_t i = 0; i < num_microbatches; ++i) {
+    step.push_back(source.next());
+    if (const auto* hybrid = step.back().hybrid()) num_microbatches = hybrid->step.num_microbatches;
+  }
+  return step;
+}
 
 }  // namespace megatron

@@ -30,11 +30,12 @@ class DeviceCopier {
   }
 
   PendingMicrobatch send(Microbatch host) const {
-    if (device_.is_cpu()) return {.microbatch = std::move(host), .copy_done = std::nullopt};
-    if (!stream_) return {.microbatch = copy(std::move(host)), .copy_done = std::nullopt};
-    const c10::StreamGuard guard(*stream_);
-    PendingMicrobatch pending{.microbatch = copy(std::move(host)), .copy_done = std::nullopt};
-    pending.copy_done.emplace(device_.type()).record(*stream_);
+    std::optional<c10::StreamGuard> guard;
+    if (stream_) guard.emplace(*stream_);
+    PendingMicrobatch pending{
+        .microbatch = device_.is_cpu() ? std::move(host) : copy(std::move(host)),
+        .copy_done = std::nullopt};
+    if (stream_) pending.copy_done.emplace(device_.type()).record(*stream_);
     return pending;
   }
 

@@ -113,6 +113,8 @@ void check_packing(const PackedSequences& packed, const at::Tensor& tokens,
 /// Checks ids that index a table of `size` rows.
 void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
                const std::string& source) {
+  if (ids.scalar_type() != at::kLong)
+    broken(source, std::string("tensor '") + name + "' has the wrong type");
   const std::int64_t least = ids.min().item<std::int64_t>(), most = ids.max().item<std::int64_t>();
   if (least >= 0 && most < size) return;
   broken(source,
@@ -124,21 +126,17 @@ void check_ids(const at::Tensor& ids, const char* name, std::int64_t size,
 void check_tensors(const SavedBatch& batch, const std::string& source) {
   const Microbatch& microbatch = batch.microbatch;
   const std::vector<std::string>& names = microbatch.per_position;
-  std::int64_t rows = 0, length = 0;  // of the first field, and of labels and what goes with them
-  for (const std::string& name : names) {
+  for (const std::string& name : names)
     if (!microbatch.has(name)) broken(source, "has no tensor '" + name + "'");
+  const at::Tensor& first = microbatch.first_field();
+  const std::int64_t rows = first.dim() > 1 ? first.size(0) : 0;
+  for (const std::string& name : names) {
     const at::Tensor& tensor = microbatch.at(name);
-    const bool is_known = name == "tokens" || name == "labels" || name == "position_ids" ||
-                          name == "loss_mask",
-               is_shared = name == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;
-    if (rows == 0 && tensor.dim() > 1) rows = tensor.size(0);
-    if (length == 0 && tensor.dim() > 1 && is_known) length = tensor.size(1);
+    const bool is_shared = name == "position_ids" && tensor.dim() == 2 && tensor.size(0) == 1;
     if (tensor.dim() < 2 || tensor.numel() == 0 || (!is_shared && tensor.size(0) != rows) ||
-        (is_known && tensor.size(1) != length))
+        (names.front() == "tokens" && tensor.size(1) != first.size(1)))
       broken(source, "tensor '" + name + "' is not of the shape of '" + names.front() +
                          "', [samples, positions]");
-    if (is_known && (tensor.scalar_type() == at::kLong) != (name != "loss_mask"))
-      broken(source, "tensor '" + name + "' has the wrong type");
   }
   const auto& packed = microbatch.packed;
   if (packed) check_packing(*packed, microbatch.first_field(), source);
@@ -156,6 +154,8 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
       {"position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40}};
   for (const auto& [name, bound] : bounds)
     if (microbatch.has(name)) check_ids(microbatch.at(name), name, bound, source);
+  if (microbatch.has("loss_mask") && !microbatch.at("loss_mask").is_floating_point())
+    broken(source, "tensor 'loss_mask' has the wrong type");
 }
 
 }  // namespace

@@ -1,0 +1,157 @@
+// Fields that a dataset adds reach a model through loader, packing and context parallelism, in
+// their types, beside the tokens that they belong to.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include "megatron/config/data_config.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/datasets/builder.h"
+#include "megatron/training/feeding/dataset_source.h"
+#include "support/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kLength = 16;
+
+/// Token p of sample i is 100·i + p. Adds a pair (token, −token) for each position, and for each
+/// sample the number 7·(i + 1) and a picture of i + 1. Documents begin at 0 and 6.
+class FieldsDataset : public Dataset {
+ public:
+  std::int64_t size() const override { return 4; }
+  const SampleFields& fields() const override { return fields_; }
+  Sample sample(std::int64_t index) const override {
+    std::vector<std::int64_t> tokens(kLength), positions(kLength);
+    std::vector<float> pairs;
+    for (std::int64_t p = 0; p < kLength; ++p) {
+      const std::int64_t token = 100 * index + p;
+      tokens[static_cast<std::size_t>(p)] = token;
+      positions[static_cast<std::size_t>(p)] = p < 6 ? p : p - 6;
+      pairs.insert(pairs.end(), {static_cast<float>(token), static_cast<float>(-token)});
+    }
+    return {{fields_, tokens, tokens, positions, std::vector<float>(kLength, 1.0f), pairs,
+             std::vector<std::int32_t>{static_cast<std::int32_t>(7 * (index + 1))},
+             std::vector<std::uint8_t>(6, static_cast<std::uint8_t>(index + 1))},
+            {0, 6},
+            {}};
+  }
+  std::string describe(std::int64_t index) const override { return std::to_string(index); }
+  std::vector<CorpusShare> shares(std::int64_t) const override { return {}; }
+
+ private:
+  static SampleFields all_fields() {
+    std::vector<SampleField> fields = causal_fields(kLength);
+    fields.push_back({.name = "pairs", .type = std::vector<float>(), .shape = {kLength, 2}});
+    fields.push_back({.name = "kind", .type = std::vector<std::int32_t>(), .per_position = false});
+    fields.push_back({.name = "picture",
+                      .type = std::vector<std::uint8_t>(),
+                      .shape = {2, 3},
+                      .per_position = false});
+    return std::make_shared<const std::vector<SampleField>>(std::move(fields));
+  }
+  SampleFields fields_ = all_fields();
+};
+
+/// A model that reads the added fields: Σ pairs over the counted positions of a rank.
+double model(const Microbatch& microbatch) {
+  const at::Tensor &tokens = microbatch.at("tokens"), &pairs = microbatch.at("pairs"),
+                   &kind = microbatch.at("kind"), &picture = microbatch.at("picture");
+  EXPECT_EQ(pairs.scalar_type(), at::kFloat);
+  EXPECT_TRUE(pairs.select(2, 0).equal(tokens.to(at::kFloat)));
+  EXPECT_TRUE(pairs.select(2, 1).equal(-tokens.to(at::kFloat)));
+  EXPECT_EQ(kind.scalar_type(), at::kInt);
+  EXPECT_EQ(picture.scalar_type(), at::kByte);
+  const std::int64_t sequences = microbatch.sample_ordinals.numel();
+  EXPECT_EQ(kind.sizes(), at::IntArrayRef({sequences}));
+  EXPECT_EQ(picture.sizes(), at::IntArrayRef({sequences, 2, 3}));
+  for (std::int64_t i = 0; i < sequences; ++i) {
+    const std::int64_t sample =
+        sample_of_ordinal(microbatch.sample_ordinals[i].item<std::int64_t>());
+    const std::int64_t found = kind[i].item<std::int64_t>();
+    if (found == 0 && microbatch.hybrid() != nullptr) continue;  // padding
+    EXPECT_EQ(found, 7 * (sample + 1));
+    EXPECT_EQ(picture[i][1][2].item<std::int64_t>(), sample + 1);
+  }
+  return (pairs.select(2, 0) * microbatch.at("loss_mask")).sum().item<double>();
+}
+
+/// Σ tokens of samples 0 and 1.
+constexpr double kSum = 100 * kLength + kLength * (kLength - 1);
+
+TEST(SampleFields, ReachAModelThroughLoaderPackingAndContextSlices) {
+  for (const bool packs : {false, true}) {
+    for (const std::int64_t ranks : {1, 2, 4}) {
+      double sum = 0;
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        const auto source = make_dataset_source(std::make_shared<FieldsDataset>(),
+                                                {.loader = {.sampler = {.micro_batch_size = 2}},
+                                                 .context_rank = rank,
+                                                 .context_ranks = ranks,
+                                                 .packs_documents = packs});
+        const Microbatch microbatch = source->next();
+        EXPECT_EQ(microbatch.num_samples(), 2);
+        EXPECT_EQ(microbatch.at("pairs").size(1), (packs ? 2 : 1) * kLength / ranks);
+        sum += model(microbatch);
+      }
+      EXPECT_EQ(sum, kSum) << ranks << " ranks" << (packs ? ", packed" : "");
+    }
+  }
+}
+
+TEST(SampleFields, ReachAModelThroughHybridContextParallelism) {
+  for (const std::int64_t ranks : {1, 2}) {
+    double sum = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const auto source = make_dataset_source(
+          std::make_shared<FieldsDataset>(),
+          {.hybrid = HybridContextOptions{.rank = rank,
+                                          .num_ranks = ranks,
+                                          .max_rows_per_rank = 8 * (3 - ranks),
+                                          .row_multiple = 3,
+                                          .cost = {.per_token = 1, .per_squared_token = 0.1},
+                                          .samples_of_step = [](std::int64_t) { return 2; }}});
+      for (const Microbatch& microbatch : next_step(*source, 1)) sum += model(microbatch);
+    }
+    EXPECT_EQ(sum, kSum) << ranks << " ranks";
+  }
+}
+
+TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
+  const TemporaryFolder folder;
+  TokenizerConfig tokenizer;
+  tokenizer.tokenizer_type = "BertWordPieceLowerCase";
+  tokenizer.vocab_file =
+      folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
+  DataConfig config;
+  config.mock_data = true;
+  const std::shared_ptr<const Tokenizer> text = make_tokenizer(tokenizer);
+  DatasetRequest request{.sequence_length = 96, .num_samples = {32, 0, 0}, .cache = false};
+  request.tokenizer = {.vocab_size = text->vocab_size(), .eod = 3};
+  request.kind = SampleKind::bert;
+  request.masked = masked_request(request.kind, text, 0);
+  const Datasets datasets = build_datasets(config, request);
+  const auto open = [&](std::int64_t ranks) {
+    return make_dataset_source(datasets.splits[0], {.loader = {.sampler = {.micro_batch_size = 32}},
+                                                    .context_ranks = ranks});
+  };
+  const Microbatch whole = open(1)->next(), half = open(2)->next();
+  for (const char* name : {"tokens", "types", "labels", "padding_mask"}) {
+    EXPECT_EQ(whole.at(name).sizes(), at::IntArrayRef({32, 96})) << name;
+    EXPECT_EQ(whole.at(name).scalar_type(), at::kLong) << name;
+    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({32, 48})) << name;
+    EXPECT_TRUE(half.at(name).narrow(1, 0, 24).equal(whole.at(name).narrow(1, 0, 24))) << name;
+  }
+  EXPECT_EQ(whole.at("loss_mask").scalar_type(), at::kFloat);
+  EXPECT_TRUE(whole.at("position_ids").equal(at::arange(96).unsqueeze(0)));
+  for (const char* name : {"is_random", "truncated"})
+    EXPECT_EQ(half.at(name).sizes(), at::IntArrayRef({32})) << name;
+  // Tokens do not attend to padding, at any position of the whole sequence.
+  const at::Tensor is_padding = whole.at("padding_mask").eq(0);
+  EXPECT_TRUE(is_padding.any().item<bool>());
+  EXPECT_TRUE(whole.at("document_ids").equal(is_padding.to(at::kInt)));
+  EXPECT_TRUE(half.at("document_ids").equal(whole.at("document_ids")));
+}
+
+}  // namespace
+}  // namespace megatron
