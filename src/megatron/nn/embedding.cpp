@@ -81,15 +81,16 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
         .init = embedding_init(config),
         .tags = {.precise = true}};
     position_embeddings_ =
-        std::make_unique<WeightModule>(this, "position_embeddings", spec, rank.tp);
+        std::make_unique<ParameterModule>(this, "position_embeddings", spec, rank.tp);
   }
 }
 
 at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::Tensor& position_ids,
                                            const ForwardContext& context) const {
-  const auto type = word_embeddings_.weight.dtype();
+  const auto type = word_embeddings_.parameter.dtype();
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
-  const bool in_one_pass = word_embeddings_.weight.axis().size == 1 && !observes_ops(context.hooks);
+  const bool in_one_pass =
+      word_embeddings_.parameter.axis().size == 1 && !observes_ops(context.hooks);
   const at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
                                             : sum(tokens, position_ids, context).to(residual_type);
   return run_node(context, {*this, "dropout"}, [&] {
@@ -100,8 +101,8 @@ at::Tensor LanguageModelEmbedding::forward(const at::Tensor& tokens, const at::T
 at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
                                                    const at::Tensor& position_ids,
                                                    c10::ScalarType type) const {
-  Parameter* positions = position_embeddings_ ? &position_embeddings_->weight : nullptr;
-  Parameter* words = &word_embeddings_.weight;
+  Parameter* positions = position_embeddings_ ? &position_embeddings_->parameter : nullptr;
+  Parameter* words = &word_embeddings_.parameter;
   const auto forward = [&] {
     const at::Tensor ids = tokens.t(), places = position_ids.expand_as(tokens).t();
     Recorded recorded{.outputs = {embedding(rows_of(words, ids), rows_of(positions, places), type)},
@@ -120,9 +121,9 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
 
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids,
                                        const ForwardContext& context) const {
-  const Axis& tp = word_embeddings_.weight.axis();
+  const Axis& tp = word_embeddings_.parameter.axis();
   const at::Tensor hidden_sbh = run_node(context, {word_embeddings_}, [&] {
-    const at::Tensor rows = embedding_lookup(tokens.t(), word_embeddings_.weight);
+    const at::Tensor rows = embedding_lookup(tokens.t(), word_embeddings_.parameter);
     return context.sequence_parallel
                ? reduce_scatter_to_sequence_parallel_region(rows, tp, "word_embeddings")
                : reduce_from_tensor_parallel_region(rows, tp, "word_embeddings");
@@ -131,7 +132,7 @@ at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tenso
   const at::Tensor mine =
       position_ids.expand_as(tokens).narrow(1, context.first_row, hidden_sbh.size(0));
   return run_node(context, {*position_embeddings_}, [&] {
-    return hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->weight);
+    return hidden_sbh + embedding_lookup(mine.t(), position_embeddings_->parameter);
   });
 }
 

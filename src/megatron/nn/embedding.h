@@ -34,7 +34,7 @@ class LanguageModelEmbedding : public Module {
   /// returns this rank's slice of the sequence. Collective over tp.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& position_ids,
                      const ForwardContext& context) const;
-  Parameter& word_embeddings() { return word_embeddings_.weight; }
+  Parameter& word_embeddings() { return word_embeddings_.parameter; }
 
  private:
   /// Adds word and position embeddings [s, b, h] operator by operator, in the layout of this rank.
@@ -46,8 +46,8 @@ class LanguageModelEmbedding : public Module {
                              c10::ScalarType type) const;
 
   const TransformerConfig& config_;
-  WeightModule word_embeddings_;
-  std::unique_ptr<WeightModule> position_embeddings_;
+  ParameterModule word_embeddings_;
+  std::unique_ptr<ParameterModule> position_embeddings_;
 };
 
 }  // namespace megatron

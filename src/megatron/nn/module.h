@@ -44,11 +44,12 @@ class Module {
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 
-/// A module of one weight.
-struct WeightModule : Module {
-  WeightModule(Module* parent, std::string_view name, ParameterSpec spec, const Axis& axis)
-      : Module(parent, name), weight(declare("weight", std::move(spec), axis)) {}
-  Parameter& weight;
+/// A module of one parameter, `path().leaf`.
+struct ParameterModule : Module {
+  ParameterModule(Module* parent, std::string_view name, ParameterSpec spec, const Axis& axis,
+                  std::string_view leaf = "weight")
+      : Module(parent, name), parameter(declare(leaf, std::move(spec), axis)) {}
+  Parameter& parameter;
 };
 
 /// Returns the parameters of `root` and of every module below it, in declaration order.

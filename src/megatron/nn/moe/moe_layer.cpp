@@ -113,7 +113,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const bool overlaps = config_.moe.shared_expert_overlap;
   at::Tensor shared = overlaps ? at::Tensor() : compute_shared();
   TokenDispatcher::Pending dispatch = dispatcher_.start_dispatch(
-      fc1_latent_proj_ ? linear(x, fc1_latent_proj_->weight, nullptr) : x, routed, span.total());
+      fc1_latent_proj_ ? linear(x, fc1_latent_proj_->parameter, nullptr) : x, routed, span.total());
   if (overlaps) shared = compute_shared();
   DispatchedTokens tokens = dispatcher_.finish_dispatch(std::move(dispatch));
   if (config_.moe.apply_probs_on_input) {
@@ -127,7 +127,7 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   }
   const at::Tensor results = experts_.forward(tokens, context);
   at::Tensor y = dispatcher_.finish_combine(dispatcher_.start_combine(results, tokens));
-  if (fc2_latent_proj_) y = linear(y, fc2_latent_proj_->weight, nullptr);
+  if (fc2_latent_proj_) y = linear(y, fc2_latent_proj_->parameter, nullptr);
   y = y.view(own_sbh.sizes());
   if (splits) y = gather_replicated_sequence(y, input_sbh.size(0), rank_.tp, "tokens");
   observe(context, experts_, "", y);

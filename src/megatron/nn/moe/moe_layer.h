@@ -40,7 +40,7 @@ class MoeLayer : public Sublayer {
   const std::int64_t index_;
   std::optional<Norm> pre_mlp_layernorm_;
   Router router_;
-  std::optional<WeightModule> fc1_latent_proj_,
+  std::optional<ParameterModule> fc1_latent_proj_,
       fc2_latent_proj_;  ///< around the experts (LatentMoE)
   Experts experts_;
   std::optional<SharedExperts> shared_experts_;
