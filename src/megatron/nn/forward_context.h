@@ -64,7 +64,7 @@ struct ForwardContext {
   void publish(std::string_view key, const at::Tensor& tensor) const;
   const at::Tensor& published(std::string_view key) const;
   /// Returns `value`, as the first run saw it (ForwardReplay::keep).
-  at::Tensor replayed(const at::Tensor& value) const {
+  at::Tensor first_seen(const at::Tensor& value) const {
     return replay != nullptr ? replay->keep(value) : value;
   }
   /// Returns whether this pass runs again what had its effects in the first run.

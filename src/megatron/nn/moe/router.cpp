@@ -195,7 +195,7 @@ Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& spa
                                 const ForwardContext& context) {
   const bool trains = has_aux_losses(context);
   // A second run sees the counts of the first and leaves those of later microbatches alone.
-  at::Tensor global_counts = context.replayed(global_counts_);
+  at::Tensor global_counts = context.first_seen(global_counts_);
   const BalancingInput input{config_, rank_, span};
   Decision decision{.routed = choose(logits, span, context), .losses = {}};
   RouterLosses losses;
