@@ -41,6 +41,8 @@ Field layer_list(const char* name, std::vector<std::int64_t> (*get)(const Config
   field.set = [set](void* config, std::span<const std::string> values) {
     std::vector<std::int64_t> layers;
     read_values(layers, values);
+    if (std::ranges::any_of(layers, [](std::int64_t value) { return value < 0 || value > 9; }))
+      throw FieldError{"lists a number other than 0 and 1"};
     set(*static_cast<Config*>(config), layers);
   };
   field.get = [get](const void* config) {
