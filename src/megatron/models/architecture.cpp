@@ -317,7 +317,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
 
 TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
-  std::erase(c.hybrid_layer_pattern, '|');
+  if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
