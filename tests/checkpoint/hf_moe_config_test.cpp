@@ -260,7 +260,7 @@ TEST(HfMoeConfig, WritesWhatItReads) {
     EXPECT_TRUE(forward_differences(config.model, back).empty()) << fresh;
     const MoeConfig &a = config.model.moe, &b = back.moe;
     EXPECT_EQ(a.num_experts, b.num_experts) << fresh;
-    EXPECT_EQ(a.layers, b.layers) << fresh;
+    EXPECT_EQ(a.layer_freq, b.layer_freq) << fresh;
     EXPECT_EQ(a.ffn_hidden_size, b.ffn_hidden_size) << fresh;
     EXPECT_EQ(a.shared_expert_intermediate_size, b.shared_expert_intermediate_size) << fresh;
     EXPECT_EQ(a.router_topk, b.router_topk) << fresh;

@@ -254,6 +254,17 @@ TEST(MergeArchitecture, NamesEveryContradictionOfExperts) {
   EXPECT_NO_THROW(merge_architecture(source_of(mixed), flags, given({"ffn_hidden_size"})));
 }
 
+TEST(MergeArchitecture, APatternMustHaveTheCheckpointsBlocks) {
+  TransformerConfig flags;
+  flags.hybrid_layer_pattern = "*-*-";
+  const auto pattern = given({"hybrid_layer_pattern"});
+  EXPECT_EQ(merge_architecture(source_of(tiny_llama()), flags, pattern).num_layers, 2);
+  flags.hybrid_layer_pattern = "*-*-*-";
+  expect_user_error(
+      [&] { merge_architecture(source_of(tiny_llama()), flags, pattern); },
+      {"--hybrid_layer_pattern contradicts", "num_layers is 2 there, the flag says 3"});
+}
+
 TEST(MergeArchitecture, ADenseModelHasNoUseForFlagsOfExperts) {
   TransformerConfig flags;
   flags.moe.ffn_hidden_size = 8;

@@ -71,6 +71,29 @@ TEST(LayerPlan, OnlyAttentionHasAWindow) {
   EXPECT_EQ(kinds(model), (std::vector{windowed, kMlp, kAttention}));
 }
 
+TEST(LayerPlan, PairsOfBlocksAreLayersOfTwo) {
+  TransformerConfig layers;
+  layers.num_layers = 2;
+  layers.moe.num_experts = 4;
+  layers.window_size = {7, 0};
+  set_experts(layers, {0, 1});
+  set_windows(layers, {0, 1});
+  TransformerConfig blocks = layers;
+  split_blocks(blocks);
+  EXPECT_EQ(blocks.hybrid_layer_pattern, "*-*E");
+  EXPECT_EQ(blocks.num_layers, 4);
+  LayerKind windowed = kAttention;
+  windowed.window = layers.window_size;
+  EXPECT_EQ(kinds(blocks), (std::vector{kAttention, kMlp, windowed, kExperts}));
+  EXPECT_TRUE(pair_blocks(blocks));
+  EXPECT_EQ(kinds(blocks), kinds(layers));
+  for (const char* pattern : {"*", "-*", "**-E", "*-*"}) {
+    blocks.hybrid_layer_pattern = pattern;
+    EXPECT_FALSE(pair_blocks(blocks)) << pattern;
+    EXPECT_EQ(blocks.hybrid_layer_pattern, pattern);
+  }
+}
+
 TEST(LayerPlan, KindsKeepTheOrderInWhichTheyCame) {
   ByKind<int> counts;
   for (const LayerKind& kind : {kMlp, kAttention, kMlp}) ++counts[kind];

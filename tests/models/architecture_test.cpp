@@ -181,6 +181,18 @@ TEST(CanonicalArchitecture, MembersWithoutEffectHaveTheirDefaults) {
   EXPECT_EQ(forward_differences(plain, same).size(), 1u);
 }
 
+TEST(CanonicalArchitecture, APatternOfPairsIsAGpt) {
+  TransformerConfig hybrid = sparse();
+  split_blocks(hybrid);
+  EXPECT_EQ(hybrid.hybrid_layer_pattern, "*-*E*E");
+  EXPECT_THAT(forward_differences(sparse(), hybrid), IsEmpty());
+  const Json json = architecture_to_json(hybrid);
+  EXPECT_EQ(architecture_from_json(json, "file").kind(3), hybrid.kind(3));
+  EXPECT_FALSE(architecture_to_json(sparse()).contains("hybrid_layer_pattern"));
+  hybrid.hybrid_layer_pattern = "*--E*E";
+  EXPECT_EQ(forward_differences(sparse(), hybrid).front().member, "num_layers");
+}
+
 TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
   const auto difference = [](auto change) {
     TransformerConfig other = sparse();

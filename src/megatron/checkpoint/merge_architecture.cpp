@@ -101,12 +101,14 @@ TransformerConfig with_flags(const CheckpointSource& source, TransformerConfig f
   return candidate;
 }
 
-/// Returns where the user set what differs: YaRN is also a type of position embedding.
+/// Returns where the user set what differs: YaRN is also a type of position embedding, and a hybrid
+/// pattern names the layers with experts.
 std::string cause_of(const std::string& member, const ParseResult& parsed) {
   const std::string where = given_by(member, parsed);
-  return where.empty() && member == "rope_scaling_type"
-             ? given_by("position_embedding_type", parsed)
-             : where;
+  if (!where.empty()) return where;
+  if (member == "rope_scaling_type") return given_by("position_embedding_type", parsed);
+  const bool is_of_pattern = member == "num_layers" || member == "moe_layers";
+  return is_of_pattern ? given_by("hybrid_layer_pattern", parsed) : where;
 }
 
 struct Contradiction {

@@ -40,17 +40,13 @@ LayerKind one_block(char symbol, const LayerKind& full) {
           .feed_forward = symbol == 'E' ? FeedForwardKind::experts : FeedForwardKind::mlp};
 }
 
-/// A symbol of Megatron's patterns whose layers this version lacks.
-struct AbsentSymbol {
-  char symbol;
-  const char* meaning;
-};
+/// The symbols of Megatron's patterns whose layers this version lacks.
 constexpr std::array kAbsentSymbols{
-    AbsentSymbol{'M', "a Mamba layer"},
-    AbsentSymbol{'G', "a gated delta net"},
-    AbsentSymbol{'D', "sparse attention (DSA)"},
-    AbsentSymbol{'+', "multi-latent attention"},
-    AbsentSymbol{'/', "the start of multi-token prediction"},
+    std::pair{'M', "a Mamba layer"},
+    std::pair{'G', "a gated delta net"},
+    std::pair{'D', "sparse attention (DSA)"},
+    std::pair{'+', "multi-latent attention"},
+    std::pair{'/', "the start of multi-token prediction"},
 };
 
 }  // namespace
@@ -114,6 +110,38 @@ void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& lay
   resolve_layers(config);
 }
 
+bool pair_blocks(TransformerConfig& config) {
+  resolve_layers(config);
+  std::string pattern = config.hybrid_layer_pattern;
+  std::erase(pattern, '|');
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    if ((pattern[i] == '*') != (i % 2 == 0)) return false;
+  if (pattern.empty() || pattern.size() % 2 != 0) return false;
+  LayerList experts, windows;
+  for (std::size_t i = 0; i < pattern.size(); i += 2) {
+    experts.push_back(pattern[i + 1] == 'E' ? 1 : 0);
+    windows.push_back(config.kind(static_cast<std::int64_t>(i)).window ? 1 : 0);
+  }
+  config.hybrid_layer_pattern.clear();
+  config.num_layers = std::ssize(experts);
+  set_experts(config, config.moe.num_experts > 0 ? experts : LayerList());
+  set_windows(config, config.window_size ? windows : LayerList());
+  return true;
+}
+
+void split_blocks(TransformerConfig& config) {
+  LayerList windows;
+  std::string pattern;
+  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const LayerKind kind = config.kind(layer);
+    pattern += kind.has_experts() ? "*E" : "*-";
+    windows.insert(windows.end(), 2, kind.window ? 1 : 0);
+  }
+  config.hybrid_layer_pattern = pattern;
+  set_experts(config, {});
+  set_windows(config, config.window_size ? windows : LayerList());
+}
+
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
   if (config.layers.empty()) return config.kind(0).feed_forward == kind;
   return std::ranges::count(config.layers, kind, &LayerKind::feed_forward) > 0;
@@ -121,10 +149,11 @@ bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
 
 void check_hybrid_pattern(std::string_view pattern) {
   for (const char symbol : pattern) {
-    const auto* const absent = std::ranges::find(kAbsentSymbols, symbol, &AbsentSymbol::symbol);
+    const auto* const absent =
+        std::ranges::find(kAbsentSymbols, symbol, &std::pair<char, const char*>::first);
     const std::string quoted = std::string("'") + symbol + "'";
     if (absent != kAbsentSymbols.end())
-      throw FieldError{quoted + " is " + absent->meaning + ", which is not in this version"};
+      throw FieldError{quoted + " is " + absent->second + ", which is not in this version"};
     if (std::string_view("*-E|").find(symbol) == std::string_view::npos)
       throw FieldError{quoted + " is no symbol of a layer",
                        "write * for attention, - for an MLP, E for experts, and | between pipeline "

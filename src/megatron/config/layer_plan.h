@@ -77,6 +77,12 @@ std::vector<std::int64_t> windowed_layers(const TransformerConfig& config);
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 
+/// Spells a hybrid pattern of attention and a feed-forward block in turn as half as many layers of
+/// two blocks, which compute the same. Returns false, and changes nothing, for another pattern.
+bool pair_blocks(TransformerConfig& config);
+/// Spells layers of two blocks as a hybrid pattern, which computes the same.
+void split_blocks(TransformerConfig& config);
+
 /// Returns whether a layer of the model has a block of this kind.
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
 

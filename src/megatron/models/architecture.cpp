@@ -41,6 +41,8 @@ Field layer_list(const char* name, std::vector<std::int64_t> (*get)(const Config
   field.set = [set](void* config, std::span<const std::string> values) {
     std::vector<std::int64_t> layers;
     read_values(layers, values);
+    if (std::ranges::any_of(layers, [](std::int64_t value) { return value < 0 || value > 9; }))
+      throw FieldError{"lists a number other than 0 and 1"};
     set(*static_cast<Config*>(config), layers);
   };
   field.get = [get](const void* config) {
@@ -315,7 +317,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
 
 TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
-  std::erase(c.hybrid_layer_pattern, '|');
+  if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;

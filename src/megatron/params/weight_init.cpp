@@ -21,8 +21,9 @@ Init input_init(const TransformerConfig& config, const Shape& shape) {
 
 Init residual_init(const TransformerConfig& config, const Shape& shape) {
   if (config.init_method_xavier_uniform) return Init::xavier_uniform(shape[1], shape[0]);
+  const double blocks_of_layer = config.hybrid_layer_pattern.empty() ? 2.0 : 1.0;
   return Init::normal(config.init_method_std /
-                      std::sqrt(2.0 * static_cast<double>(config.num_layers)));
+                      std::sqrt(blocks_of_layer * static_cast<double>(config.num_layers)));
 }
 
 ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding sharding) {

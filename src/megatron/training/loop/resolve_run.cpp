@@ -180,9 +180,10 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
   warnings.add(std::move(text), out);
 }
 
-/// Sets the architecture from the checkpoint and the flags.
-void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
+/// Sets the architecture from the checkpoint and the flags, in the spelling of the run's family.
+void merge_model(Settings& settings, const CheckpointSource& source, const RunConfig& run,
                  StartupWarnings& warnings, std::ostream& out) {
+  const ParseResult& parsed = run.parsed;
   TransformerConfig& model = *settings.model;
   model = merge_architecture(source, model, parsed,
                              {.replaces_rotary_frequencies = may_change_rotary(settings, source)});
@@ -193,6 +194,10 @@ void merge_model(Settings& settings, const CheckpointSource& source, const Parse
   if (source.kind == CheckpointSource::Kind::hugging_face && !settings.training->skip_train)
     out << "training with " << training_origins(source, model, parsed) << std::endl;
   warn_of_rotary_change(source.model, model, warnings, out);
+  if (run.options.model == "hybrid" && model.hybrid_layer_pattern.empty())
+    split_blocks(model);
+  else if (run.options.model != "hybrid")
+    pair_blocks(model);
 }
 
 /// Sets the length of a run with --train-epochs. Rank 0 counts the samples.
@@ -250,7 +255,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     dense = source;
     source->model = upcycled_architecture(*dense, *upcycling);
   }
-  if (source) merge_model(settings, *source, run.parsed, warnings, out);
+  if (source) merge_model(settings, *source, run, warnings, out);
   check_family(run.options.model, *settings.model).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
