@@ -93,8 +93,9 @@ TEST(Sampling, MinusInfinityIsNeverDrawn) {
 TEST(Sampling, DamagedLogitsAreAUserError) {
   const float infinity = std::numeric_limits<float>::infinity();
   SuccessorModel model(2);
-  for (const std::vector<float>& logits :
-       {std::vector<float>{0, std::nanf("")}, {0, infinity}, {-infinity, -infinity}})
+  const std::vector<std::vector<float>> damaged{
+      {0, std::nanf("")}, {0, infinity}, {-infinity, -infinity}};
+  for (const std::vector<float>& logits : damaged)
     EXPECT_THROW(check_logits(model, logits, "prompt 1"), UserError);
   EXPECT_NO_THROW(check_logits(model, std::vector<float>{-infinity, 0}, "prompt 1"));
 }
