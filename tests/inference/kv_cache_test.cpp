@@ -146,8 +146,9 @@ TEST_P(KvCacheTest, SequencesOfABatchHaveTheLogitsOfEachAlone) {
     BoundModel bound(GetParam().config, dtype);
     const OwnedCaches together(3);
     std::vector<OwnedCaches> alone(3);
-    for (const std::array<std::size_t, 3>& lengths :
-         {std::array<std::size_t, 3>{7, 1, 4}, {1, 1, 1}, {1, 5, 2}, {1, 1, 1}}) {
+    const std::vector<std::array<std::size_t, 3>> passes{
+        {7, 1, 4}, {1, 1, 1}, {1, 5, 2}, {1, 1, 1}};
+    for (const auto& lengths : passes) {
       std::vector<std::span<const std::int64_t>> parts;
       std::vector<at::Tensor> expected;
       for (std::size_t i = 0; i < 3; ++i) {

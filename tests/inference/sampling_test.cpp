@@ -6,7 +6,9 @@
 #include <limits>
 #include <numeric>
 
+#include "inference/successor_model.h"
 #include "megatron/base/error.h"
+#include "megatron/inference/check_logits.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -90,9 +92,12 @@ TEST(Sampling, MinusInfinityIsNeverDrawn) {
 
 TEST(Sampling, DamagedLogitsAreAUserError) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_THROW(sampling_distribution(std::vector<float>{0, std::nanf("")}, {}), UserError);
-  EXPECT_THROW(sampling_distribution(std::vector<float>{0, infinity}, {}), UserError);
-  EXPECT_THROW(sampling_distribution(std::vector<float>{-infinity, -infinity}, {}), UserError);
+  SuccessorModel model(2);
+  const std::vector<std::vector<float>> damaged{
+      {0, std::nanf("")}, {0, infinity}, {-infinity, -infinity}};
+  for (const std::vector<float>& logits : damaged)
+    EXPECT_THROW(check_logits(model, logits, "prompt 1"), UserError);
+  EXPECT_NO_THROW(check_logits(model, std::vector<float>{-infinity, 0}, "prompt 1"));
 }
 
 TEST(Sampling, OptionsOutOfRangeNameTheFlag) {

@@ -5,6 +5,8 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include "megatron/base/error.h"
+
 namespace megatron {
 namespace {
 
@@ -22,6 +24,15 @@ TEST(LayerKvCache, GrowsAndKeepsItsPast) {
   append(290, 300);
   append(5, 7);  // later positions are dropped
   append(7, 200);
+}
+
+TEST(SequenceCache, RefusesALayerOfAnotherKind) {
+  struct State : LayerCache {};
+  SequenceCache cache;
+  cache.of_layer<LayerKvCache>(2);
+  EXPECT_NO_THROW(cache.of_layer<State>(0));
+  EXPECT_NO_THROW(cache.of_layer<LayerKvCache>(2));
+  EXPECT_THROW(cache.of_layer<State>(2), InternalError);
 }
 
 }  // namespace

@@ -76,11 +76,12 @@ struct Seen {
 
 std::vector<at::Tensor> results(const ModelRunner& model) {
   const at::Tensor ids = (at::arange(2 * kSequence + 1) * 3 % kVocabSize).unsqueeze(0);
-  const Microbatch microbatch{.tensors = {{"tokens", ids.narrow(1, 0, 2 * kSequence)},
-                                          {"labels", ids.narrow(1, 1, 2 * kSequence)},
-                                          {"loss_mask", at::ones({1, 2 * kSequence}, at::kFloat)}},
-                              .sample_ordinals = {},
-                              .packed = PackedSequences{.cu_seqlens = {0, 3, 4, 2 * kSequence}}};
+  const Microbatch microbatch{
+      .tensors = {{"tokens", ids.narrow(1, 0, 2 * kSequence)},
+                  {"labels", ids.narrow(1, 1, 2 * kSequence)},
+                  {"loss_mask", at::ones({1, 2 * kSequence}, at::kFloat)}},
+      .sample_ordinals = {},
+      .packed = PackedSequences{.cu_seqlens = {0, 3, kSequence, 2 * kSequence}}};
   std::vector<at::Tensor> results;
   for (const Wants wants :
        {Wants::token_losses, Wants::hidden, Wants::logits, Wants::last_logits}) {

@@ -34,13 +34,16 @@ void throw_non_finite_logits(Model& model, const std::string& place, const std::
 }
 
 void check_logits(Model& model, std::span<const float> logits, const std::string& place) {
-  const auto wrong = std::find_if(logits.begin(), logits.end(), [](float x) {
-    return std::isnan(x) || x == std::numeric_limits<float>::infinity();
-  });
-  if (wrong == logits.end()) return;
-  throw_non_finite_logits(
-      model, place + ": the model's logit of token " + std::to_string(wrong - logits.begin()),
-      std::isnan(*wrong) ? "NaN" : "infinity");
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto wrong =
+      std::ranges::find_if(logits, [](float x) { return std::isnan(x) || x == kInfinity; });
+  if (wrong != logits.end()) {
+    throw_non_finite_logits(
+        model, place + ": the model's logit of token " + std::to_string(wrong - logits.begin()),
+        std::isnan(*wrong) ? "NaN" : "infinity");
+  }
+  if (*std::ranges::max_element(logits) == -kInfinity)
+    throw_non_finite_logits(model, place + ": every logit of the model", "-infinity");
 }
 
 }  // namespace megatron

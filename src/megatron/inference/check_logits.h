@@ -13,8 +13,8 @@ namespace megatron {
 [[noreturn]] void throw_non_finite_logits(Model& model, const std::string& place,
                                           const std::string& got);
 
-/// Calls throw_non_finite_logits() when a logit is NaN or +infinity. −infinity is allowed: it marks
-/// an impossible token.
+/// Calls throw_non_finite_logits() when a logit is NaN or +infinity, or when all are −infinity: one
+/// that is marks an impossible token.
 void check_logits(Model& model, std::span<const float> logits, const std::string& place);
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/inference/check_logits.h"
-#include "megatron/inference/token_ids.h"
+#include "megatron/inference/input_ids.h"
 
 namespace megatron {
 

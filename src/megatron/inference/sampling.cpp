@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "megatron/base/error.h"
@@ -25,22 +24,6 @@ bool more_likely(const TokenLogit& a, const TokenLogit& b) {
 
 std::int64_t most_likely(std::span<const float> logits) {
   return std::max_element(logits.begin(), logits.end()) - logits.begin();
-}
-
-void check_finite(std::span<const float> logits) {
-  MEGATRON_CHECK(!logits.empty(), "no logits to sample from");
-  float largest = -std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      throw UserError({"the model's logit of token " + std::to_string(i),
-                       std::isnan(logits[i]) ? "NaN" : "infinity",
-                       "the weights are damaged or the run diverged; load an earlier checkpoint "
-                       "(`megatron checkpoint verify` checks the files)"});
-    }
-    largest = std::max(largest, logits[i]);
-  }
-  if (std::isinf(largest))
-    throw UserError({"every logit of the model is -infinity", "", "load an earlier checkpoint"});
 }
 
 std::vector<TokenLogit> keep_top_k(std::span<const float> logits, std::int64_t top_k) {
@@ -96,7 +79,6 @@ void check_sampling_options(const SamplingOptions& options) {
 
 std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
                                                     const SamplingOptions& options) {
-  check_finite(logits);
   if (options.temperature == 0 || options.top_k == 1) return {{most_likely(logits), 1.0}};
   std::vector<TokenProbability> candidates =
       softmax(keep_top_k(logits, options.top_k), options.temperature);

@@ -29,8 +29,7 @@ struct TokenProbability {
 };
 
 /// Returns the tokens that remain after temperature, top-k and top-p, most likely first, ties by
-/// ascending id. `logits` [vocabulary]. UserError when a logit is NaN or +infinity (damaged
-/// weights).
+/// ascending id. `logits` [vocabulary] have passed check_logits().
 std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
                                                     const SamplingOptions& options);
 

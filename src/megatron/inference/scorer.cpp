@@ -10,7 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/check_logits.h"
-#include "megatron/inference/token_ids.h"
+#include "megatron/inference/input_ids.h"
 
 namespace megatron {
 

@@ -47,7 +47,7 @@ class LanguageModelHead : public Head {
 
 }  // namespace
 
-std::vector<BlockSpec> decoder_blocks(const LayerKind& kind) {
+std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t /*layer*/) {
   std::vector<BlockSpec> blocks;
   if (kind.has_mixer())
     blocks.push_back({.name = "self_attention",

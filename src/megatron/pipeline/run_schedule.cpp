@@ -183,7 +183,8 @@ class Interpreter {
 
   void take_loss(const ScheduleStep& step, StepOutput heads) {
     MicrobatchState& at = state(step);
-    const StepOutput output = parts_.model.objective().apply(std::move(heads), microbatch(step));
+    const StepOutput output = parts_.model.objective().apply(
+        std::move(heads), pass_.batch[static_cast<std::size_t>(step.microbatch)]);
     const at::Tensor scale = pass_.on_loss(static_cast<std::size_t>(step.microbatch), output);
     if (!pass_.training) return;
     at.roots = {torch::autograd::impl::gradient_edge(output.root)};

@@ -15,9 +15,8 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
-#include "megatron/inference/input_lines.h"
+#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
-#include "megatron/inference/token_ids.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/tokenizers/decode_stream.h"
 
@@ -50,10 +49,9 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
 /// Generates for one prompt after the other, as one of several ranks, and prints the result.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, const InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank)
       : is_json_(options.json),
-        is_replica_leader_(rank.is_replica_leader()),
-        config_(rank.loaded().source.model),
+        rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
         generator_(rank.model(),
@@ -80,7 +78,8 @@ class TextWriter {
       if (index > 0) out << "\n";
       generation = stream_text(prompt, ids, index, out);
     }
-    note_length(std::ssize(ids) + std::ssize(generation.ids), index);
+    rank_.note_length(std::ssize(ids) + std::ssize(generation.ids),
+                      "prompt " + std::to_string(index + 1) + " with its continuation");
   }
 
  private:
@@ -103,27 +102,17 @@ class TextWriter {
       out << stream.add(static_cast<std::int32_t>(id)) << std::flush;
     });
     out << stream.finish() << std::endl;
-    if (is_replica_leader_ && generation.finish_reason == FinishReason::max_positions)
+    if (rank_.is_replica_leader() && generation.finish_reason == FinishReason::max_positions)
       std::cerr << "(the model has no position for another token)\n";
     return generation;
-  }
-
-  /// Prints a note, once, that a text is longer than the context that the model was trained for.
-  void note_length(std::int64_t length, std::uint64_t index) {
-    if (!is_replica_leader_ || has_noted_length_) return;
-    const std::string note = long_sequence_warning(
-        config_, length, "prompt " + std::to_string(index + 1) + " with its continuation");
-    has_noted_length_ = !note.empty();
-    if (has_noted_length_) std::cerr << "note: " << note << "\n";
   }
 
   std::string decode(std::span<const std::int64_t> ids) const {
     return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
   }
 
-  const bool is_json_, is_replica_leader_;
-  bool has_noted_length_ = false;
-  const TransformerConfig config_;
+  const bool is_json_;
+  InferenceRank& rank_;
   const LoadedTokenizer stored_;
   Generator generator_;
 };
@@ -133,7 +122,7 @@ int generate_as(World& world, std::span<const std::string> args) {
   const GenerateOptions options = read_generate_options(args, environment.world_size);
   const std::vector<std::string> read_here =
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
-  const InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
+  InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
   const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
   std::ostream silence(nullptr);

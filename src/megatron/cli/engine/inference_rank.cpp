@@ -9,6 +9,7 @@
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/input_ids.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 
@@ -26,6 +27,13 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   if (!is_main_rank()) return;
   std::cerr << notes_text(notes_on_flags(settings, *options.run.model, options.parsed));
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
+}
+
+void InferenceRank::note_length(std::int64_t length, const std::string& text) {
+  if (!is_replica_leader() || has_noted_length_) return;
+  const std::string note = long_sequence_warning(model().config(), length, text);
+  has_noted_length_ = !note.empty();
+  if (has_noted_length_) std::cerr << "note: " << note << "\n";
 }
 
 std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>& texts) const {

@@ -31,6 +31,9 @@ class InferenceRank {
   std::int64_t replica() const { return rank_.dp.rank / dp_ranks_per_replica(); }
   std::int64_t num_replicas() const { return rank_.dp.size / dp_ranks_per_replica(); }
 
+  /// Prints a note, once, that a text is longer than the context that the model was trained for.
+  void note_length(std::int64_t length, const std::string& text);
+
   /// Returns the texts of rank 0 on every rank. Collective over the world.
   std::vector<std::string> broadcast(const std::vector<std::string>& texts) const;
   /// Returns the texts of the replicas, in their order, and "" from ranks that do not lead one.
@@ -46,6 +49,7 @@ class InferenceRank {
   DistributedContext context_;
   Rank rank_;
   std::optional<LoadedModel> loaded_;
+  bool has_noted_length_ = false;
 };
 
 }  // namespace megatron

@@ -15,9 +15,8 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/inference/input_lines.h"
+#include "megatron/inference/input_ids.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/inference/token_ids.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -61,45 +60,20 @@ class LineSource {
   std::int64_t number_ = 0;
 };
 
-/// Scores lines as one of several ranks.
-class LineScorer {
- public:
-  explicit LineScorer(const InferenceRank& rank)
-      : model_(rank.model()),
-        config_(rank.loaded().source.model),
-        is_replica_leader_(rank.is_replica_leader()) {}
-
-  /// Returns the result of `line` as JSON. Collective over the ranks of a replica.
-  std::string answer(const std::string& source, const std::string& line) {
-    const std::vector<std::int64_t> ids = read_ids(line, source);
-    const Score score = score_tokens(model_, ids, source);
-    note_length(std::ssize(ids), source);
-    return JsonText{{"logprobs", score.logprobs}, {"loss", score.loss}}.dump();
-  }
-
- private:
-  /// Prints a note, once, that a sequence is longer than the context that the model was trained
-  /// for.
-  void note_length(std::int64_t length, const std::string& source) {
-    if (!is_replica_leader_ || has_noted_length_) return;
-    const std::string note = long_sequence_warning(config_, length, source);
-    has_noted_length_ = !note.empty();
-    if (has_noted_length_) std::cerr << "note: " << note << "\n";
-  }
-
-  const ModelRunner& model_;
-  const TransformerConfig config_;
-  const bool is_replica_leader_;
-  bool has_noted_length_ = false;
-};
+/// Returns the result of a line as JSON. Collective over the ranks of a replica.
+std::string answer(InferenceRank& rank, const std::string& source, const std::string& line) {
+  const std::vector<std::int64_t> ids = read_ids(line, source);
+  const Score score = score_tokens(rank.model(), ids, source);
+  rank.note_length(std::ssize(ids), source);
+  return JsonText{{"logprobs", score.logprobs}, {"loss", score.loss}}.dump();
+}
 
 int score_as(World& world, std::span<const std::string> args) {
   const LaunchEnvironment& environment = world.environment();
   const ScoreOptions options = read_score_options(args, environment.world_size);
   std::optional<LineSource> lines;  // only on rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
-  const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
-  LineScorer scorer(rank);
+  InferenceRank rank(world, options, flags_of(score_table().set(), &options));
   while (true) {
     // Two entries for each replica: the name and the text of its line.
     const std::vector<std::string> round =
@@ -107,7 +81,7 @@ int score_as(World& world, std::span<const std::string> args) {
     if (round.empty()) return 0;
     const auto mine = static_cast<std::size_t>(2 * rank.replica());
     const std::string result =
-        mine < round.size() ? scorer.answer(round[mine], round[mine + 1]) : "";
+        mine < round.size() ? answer(rank, round[mine], round[mine + 1]) : "";
     for (const std::string& line : rank.gather(result)) {
       if (rank.is_main_rank() && !line.empty()) std::cout << line << std::endl;
     }

@@ -1,4 +1,4 @@
-#include "megatron/inference/input_lines.h"
+#include "megatron/inference/input_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
