@@ -90,27 +90,35 @@ class TransformerModel : public Model {
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
-    return {hidden_spec(this->chunk(chunk).stage.first_layer, pass)};
+    return border_specs(this->chunk(chunk).stage.first_layer, pass);
   }
 
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
     const ModelChunk& own = this->chunk(chunk);
     if (!own.sends_hidden) return {};
-    return {hidden_spec(own.stage.first_layer + own.stage.num_layers - 1, pass)};
+    return border_specs(own.stage.first_layer + own.stage.num_layers, pass);
   }
 
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
     const ModelChunk& own = this->chunk(chunk);
     if (own.is_empty()) return {};
-    MEGATRON_CHECK(in.size() == (own.receives_hidden ? 1 : 0), "a stage was given ", in.size(),
-                   " activations instead of ", int(own.receives_hidden));
+    const std::vector<ActivationSpec> received = input_specs(chunk, pass);
+    MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
+                   " activations instead of ", received.size());
     ForwardContext context = forward_context(pass, config_, rank_);
     context.hooks = unit_hooks_;
+    context.published_tensors = std::make_shared<Published>();
+    for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
     for (const StackPart& part : chunks_[static_cast<std::size_t>(chunk)])
       hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
-    if (!own.stage.has_output) return {.activations = {hidden_sbh}};
+    if (!own.stage.has_output) {
+      Activations out{hidden_sbh};
+      const std::vector<ActivationSpec> sent = output_specs(chunk, pass);
+      for (std::size_t i = 1; i < sent.size(); ++i) out.push_back(context.published(sent[i].name));
+      return {.activations = std::move(out)};
+    }
     return output(hidden_sbh, pass, context);
   }
 
@@ -249,25 +257,30 @@ class TransformerModel : public Model {
   /// Returns the dtype of the model's weights.
   c10::ScalarType params_dtype() const { return weight_ != nullptr ? weight_->dtype() : dtype_; }
 
-  /// Returns the shape of the hidden rows before layer `layer` of the model; with sequence
-  /// parallelism, of this rank's slice.
-  ActivationSpec hidden_spec(std::int64_t layer, const Pass& pass) const {
+  /// Returns what passes between layer `border` - 1 of the model and layer `border`: the hidden
+  /// rows, with sequence parallelism of this rank's slice, and what is published across.
+  std::vector<ActivationSpec> border_specs(std::int64_t border, const Pass& pass) const {
     const at::Tensor& tokens = pass.microbatch.at("tokens");
-    std::vector<std::int64_t> shape{tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1),
-                                    tokens.size(0)};
-    const StackSpec& stack = stack_of(layer);
-    if (stack.num_streams > 1) shape.push_back(stack.num_streams);
-    shape.push_back(stack.config.hidden_size);
-    return {"hidden", std::move(shape),
-            stack.config.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
-  }
-
-  /// Returns the stack of layer `layer` of the model.
-  const StackSpec& stack_of(std::int64_t layer) const {
-    std::size_t i = 0;
-    for (; i + 1 < spec_.stacks.size() && layer >= spec_.stacks[i].config.num_layers; ++i)
-      layer -= spec_.stacks[i].config.num_layers;
-    return spec_.stacks[i];
+    const std::vector<std::int64_t> rows{
+        tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1), tokens.size(0)};
+    std::size_t index = 0;  // the stack of the border; an end belongs to the stack that ends there
+    for (; index + 1 < spec_.stacks.size() && border >= spec_.stacks[index].config.num_layers;
+         ++index)
+      border -= spec_.stacks[index].config.num_layers;
+    const StackSpec& stack = spec_.stacks[index];
+    const auto dtype =
+        stack.config.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype();
+    const auto spec_of = [&](std::string name, const std::vector<std::int64_t>& row) {
+      std::vector<std::int64_t> shape = rows;
+      shape.insert(shape.end(), row.begin(), row.end());
+      return ActivationSpec{std::move(name), std::move(shape), dtype};
+    };
+    std::vector<std::int64_t> row{stack.config.hidden_size};
+    if (stack.num_streams > 1) row.insert(row.begin(), stack.num_streams);
+    std::vector<ActivationSpec> specs{spec_of("hidden", row)};
+    for (const PublishedTensor& tensor : published_across(stack.layers, stack.config, border))
+      specs.push_back(spec_of(tensor.key, tensor.row_shape));
+    return specs;
   }
 
   const TransformerConfig config_;
