@@ -2,8 +2,10 @@
 // children as members and define their own forward().
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +28,8 @@ class Module {
   const std::string& path() const { return *path_; }
   /// Returns the path as the name of a layer, for LayerScope.
   const LayerName& layer_name() const { return path_; }
+  /// Returns the 0-based index in the whole model of a layer; nullopt of any other module.
+  virtual std::optional<std::int64_t> layer_index() const { return std::nullopt; }
   const std::vector<Module*>& children() const { return children_; }
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   /// Calls `visitor` for this module and every one below it, in declaration order.

@@ -31,6 +31,7 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
                                    const LayerArguments& arguments)
     : Module(parent, name),
       config_(arguments.config),
+      layer_index_(arguments.layer_index),
       recompute_(arguments.layer_recompute()),
       offload_(arguments.layer_offload()),
       self_attention_(spec.self_attention(this, with_norm_placement(arguments))),

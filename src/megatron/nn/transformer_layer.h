@@ -19,6 +19,7 @@ class TransformerLayer : public Module {
                    const LayerArguments& arguments);
   /// Recomputes the parts that the plan says. TransformerBlock recomputes whole layers.
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
+  std::optional<std::int64_t> layer_index() const override { return layer_index_; }
   /// Returns the number of the layer's group (LayerRecompute::group).
   std::int64_t recompute_group() const { return recompute_.group; }
   /// Returns whether the layer offloads all activations that it keeps. TransformerBlock does that.
@@ -37,6 +38,7 @@ class TransformerLayer : public Module {
   at::Tensor forward_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context);
 
   const TransformerConfig& config_;
+  const std::int64_t layer_index_;
   const LayerRecompute recompute_;
   const LayerOffload offload_;
   std::unique_ptr<Mixer> self_attention_;

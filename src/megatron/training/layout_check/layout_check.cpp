@@ -53,7 +53,8 @@ void sort_by_time(std::vector<FoundDifference>& differences, const ReferenceStep
 LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions& options) {
   const double start = monotonic_seconds();
   const ReferenceStep reference = run_reference_step(on_one_rank(scaled.run));
-  LayoutCheckResult result{.world_size = scaled.world_size, .loss = reference.loss};
+  LayoutCheckResult result{
+      .world_size = scaled.world_size, .units = reference.units, .loss = reference.loss};
   std::mutex mutex;
   Coverage coverage;
   const auto run_rank = [&](Communicators& own) {

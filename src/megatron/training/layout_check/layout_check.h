@@ -33,6 +33,7 @@ struct LayoutCheckOptions {
 /// What differs, over all ranks.
 struct LayoutCheckResult {
   std::int64_t world_size = 1;
+  std::vector<ModelUnit> units = {};  ///< of the whole model
   /// In the order in which a step computes the values; those of one value by rank.
   std::vector<FoundDifference> differences;
   std::int64_t num_compared = 0;

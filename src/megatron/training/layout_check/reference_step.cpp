@@ -85,6 +85,7 @@ ReferenceStep run_reference_step(const RunConfig& alone) {
   ReferenceStep step;
   Recorder recorder(step);
   const TrainStepResult result = run_observed_step(trainer, recorder);
+  step.units = trainer.plan.units;
   step.loss = result.loss();
   step.grad_norm = result.update.grad_norm;
   return step;

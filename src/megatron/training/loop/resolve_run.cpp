@@ -14,6 +14,7 @@
 #include "megatron/config/data_phase.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
@@ -26,6 +27,7 @@
 #include "megatron/config/world_rules.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/sample_counts.h"
+#include "megatron/models/freeze.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
@@ -261,6 +263,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   resolve_model(settings, run, rank, warnings, out);
   if (!settings.training->skip_train)  // a mistake in it shall end the run here
     train_blend_schedule(*settings.training, *settings.data);
+  const auto whole = family.make(*settings.model, Rank{}, {});
+  out << freeze_whole_model(*whole, *settings.optimizer);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
                       {.ranks_on_host = world.ranks_on_host,
@@ -286,6 +290,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(*settings.training));
   return {.plan = {.settings = std::move(settings),
                    .family = &family,
+                   .units = model_units(*whole),
                    .rank = std::move(rank),
                    .device_name = device.device.is_cpu() ? "" : device.reason,
                    .source = std::move(source),
