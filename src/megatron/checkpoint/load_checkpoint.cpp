@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,11 +31,23 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
        kWithoutOptimizer});
 }
 
-/// Fills the main weights with the tensors that are named after their parameters and `prefix`.
-void fill_main_parameters(WeightReader& reader, const std::string& prefix, MainParameters& main) {
+/// Returns whether no state of a parameter is expected, because it was not trained.
+bool was_frozen(const Manifest& manifest, const std::string& parameter) {
+  const auto found = manifest.tensors.find(parameter);
+  return found != manifest.tensors.end() && found->second.is_frozen;
+}
+
+/// Returns the parameter that a state <state>.<parameter> belongs to.
+std::string parameter_of(const std::string& state) { return state.substr(state.find('.') + 1); }
+
+/// Fills the main weights from those of the manifest, which may be null, else from the weights.
+void fill_main_parameters(WeightReader& reader, const Manifest* manifest, MainParameters& main) {
   for (std::size_t i = 0; i < main.pieces().size(); ++i) {
     at::Tensor flat = main.read(i);
-    fill_piece(reader, main.pieces()[i], prefix + main.pieces()[i].parameter->name(), flat);
+    const std::string& name = main.pieces()[i].parameter->name();
+    const bool is_stored =
+        manifest != nullptr && manifest->tensors.contains(kMainParameterPrefix + name);
+    fill_piece(reader, main.pieces()[i], is_stored ? kMainParameterPrefix + name : name, flat);
     if (!main.tensors()[i].defined()) main.write(i, flat);
   }
 }
@@ -49,13 +62,13 @@ void load_main_parameters(WeightReader& reader, const CheckpointSource& source,
     const std::string name = kMainParameterPrefix + parameter->name();
     const auto found = source.manifest->tensors.find(name);
     if (found == source.manifest->tensors.end()) {
-      missing.push_back(name);
+      if (!was_frozen(*source.manifest, parameter->name())) missing.push_back(name);
     } else {
       check_state(*parameter, name, found->second, place);
     }
   }
   require_no_names(place + ": main weights are missing", missing, kWithoutOptimizer);
-  fill_main_parameters(reader, kMainParameterPrefix, main);
+  fill_main_parameters(reader, source.manifest.get(), main);
 }
 
 /// Returns "exp_avg of 20 weights, exp_avg_sq.embedding.weight" for names <state>.<parameter>.
@@ -69,22 +82,44 @@ std::string states_text(const std::vector<std::string>& names) {
   });
 }
 
+/// Adds a sentence on the optimizer's state of `parameters`, unless there are none.
+void add_remark(const std::string& what, const std::set<std::string>& parameters,
+                std::string& remarks) {
+  if (parameters.empty()) return;
+  const std::vector<std::string> names(parameters.begin(), parameters.end());
+  remarks += (remarks.empty() ? "" : "; ") + what + name_list(names);
+}
+
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
-/// every parameter of the whole model. The result is the same on every rank.
-void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
-  const std::vector<std::string>& kept = optimizer.state_tensors();
+/// every parameter of the whole model, except for parameters that were frozen or are. The result,
+/// what load_optimizer() returns, is the same on every rank.
+std::string check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
+  const std::vector<std::string>&kept = optimizer.state_tensors(),
+        &trained = optimizer.main_parameters().sums().names();
   std::vector<std::string> missing, unused;
+  std::set<std::string> fresh, dropped;  // parameters
   for (const std::string& name : kept) {
     const auto found = manifest.tensors.find(name);
-    if (found == manifest.tensors.end() || found->second.kind != TensorKind::optimizer)
+    if (found != manifest.tensors.end() && found->second.kind == TensorKind::optimizer) continue;
+    if (const std::string parameter = parameter_of(name); was_frozen(manifest, parameter))
+      fresh.insert(parameter);
+    else
       missing.push_back(name);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind == TensorKind::optimizer && !std::ranges::binary_search(kept, name) &&
-        !name.starts_with(kMainParameterPrefix))
+    if (tensor.kind != TensorKind::optimizer || std::ranges::binary_search(kept, name) ||
+        name.starts_with(kMainParameterPrefix))
+      continue;
+    const std::string parameter = parameter_of(name);
+    if (manifest.tensors.contains(parameter) && !std::ranges::binary_search(trained, parameter))
+      dropped.insert(parameter);
+    else
       unused.push_back(name);
   }
-  if (missing.empty() && unused.empty()) return;
+  std::string remarks;
+  add_remark("the optimizer's state starts at zero for what the saved run froze: ", fresh, remarks);
+  add_remark("the optimizer's state is dropped of what is frozen now: ", dropped, remarks);
+  if (missing.empty() && unused.empty()) return remarks;
   throw UserError(
       {place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
        missing.empty() ? "not used: " + states_text(unused) : "missing: " + states_text(missing),
@@ -108,17 +143,18 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   const auto reader = open_weights(source);
   fill_store(*reader, source.folder.string(), store);
   main.copy_model_params_to_main_params();
-  const std::vector<std::string>& names = main.sums().names();
-  if (source.manifest && !names.empty() &&
-      source.manifest->tensors.contains(kMainParameterPrefix + names.front())) {
+  const auto is_stored = [&](const std::string& name) {
+    return source.manifest->tensors.contains(kMainParameterPrefix + name);
+  };
+  if (source.manifest && std::ranges::any_of(main.sums().names(), is_stored)) {
     load_main_parameters(*reader, source, store, main);
   } else if (main.has_fp32_copies()) {
-    fill_main_parameters(*reader, "", main);
+    fill_main_parameters(*reader, nullptr, main);
   }
   main.copy_main_params_to_model_params();
 }
 
-void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
+std::string load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
   if (!source.manifest)
     throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
@@ -126,17 +162,20 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   if (!manifest.optimizer)
     throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
                      kWithoutOptimizer});
-  check_states(manifest, optimizer, place);
+  std::string remarks = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);
   optimizer.visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
         const std::string name = state + "." + piece.parameter->name();
-        check_state(*piece.parameter, name, manifest.tensors.at(name), place);
+        const auto found = manifest.tensors.find(name);
+        if (found == manifest.tensors.end()) return;  // frozen when it was saved: it stays zero
+        check_state(*piece.parameter, name, found->second, place);
         fill_piece(reader, piece, name, flat);
       });
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale)
     optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
+  return remarks;
 }
 
 }  // namespace megatron

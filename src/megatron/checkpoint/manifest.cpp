@@ -41,10 +41,12 @@ Json to_json(const Piece& piece) {
 Json to_json(const ManifestTensor& tensor) {
   Json pieces = Json::array();
   for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece));
-  return {{"kind", tensor_kind_name(tensor.kind)},
-          {"dtype", std::string(safetensors_dtype_name(tensor.type))},
-          {"shape", tensor.shape},
-          {"pieces", pieces}};
+  Json json = {{"kind", tensor_kind_name(tensor.kind)},
+               {"dtype", std::string(safetensors_dtype_name(tensor.type))},
+               {"shape", tensor.shape},
+               {"pieces", pieces}};
+  if (tensor.is_frozen) json["frozen"] = true;
+  return json;
 }
 
 Json to_json(const OptimizerRecord& optimizer) {
@@ -151,6 +153,7 @@ ManifestTensor read_tensor(const JsonCursor& json) {
   const auto found = std::ranges::find(kTensorKinds, kind, tensor_kind_name);
   if (found == std::end(kTensorKinds)) refuse(json.place() + ": unknown kind", kind);
   tensor.kind = *found;
+  tensor.is_frozen = json.find("frozen").has_value();
   const auto known = parse_safetensors_dtype(type);
   if (!known) refuse(json.place() + ": unknown dtype", type);
   tensor.type = *known;

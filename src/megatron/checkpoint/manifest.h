@@ -34,6 +34,7 @@ struct Piece {
 /// A global tensor. Its pieces tile it exactly.
 struct ManifestTensor {
   TensorKind kind = TensorKind::weight;
+  bool is_frozen = false;  ///< a weight that was not trained: no optimizer state belongs to it
   SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
   std::vector<Piece> pieces = {};

@@ -87,6 +87,7 @@ class SavePlanner {
     for (const TensorSlice& slice : piece_slices(piece, parameter.owned_slices())) {
       pieces.push_back({.name = name,
                         .kind = kind,
+                        .is_frozen = parameter.spec().kind == ParameterKind::frozen,
                         .type = to_safetensors_dtype(flat.type),
                         .global_shape = parameter.sharding().global_shape,
                         .slice = slice,

@@ -11,8 +11,8 @@ namespace megatron {
 
 int run_check(std::span<const std::string> args) {
   const CheckedRun checked = read_check(args);
-  const ScaledRun scaled =
-      scale_run(checked.run, checked.options.world_size, checked.options.max_ranks);
+  ScaledRun scaled = scale_run(checked.run, checked.options.world_size, checked.options.max_ranks);
+  leave_out_unmatched_names(scaled, find_model_family(scaled.run.options.model));
   LayoutCheckResult result;
   try {
     result = check_layout(scaled);

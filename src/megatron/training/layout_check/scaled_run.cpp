@@ -28,6 +28,8 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/world_rules.h"
+#include "megatron/models/freeze.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -332,6 +334,20 @@ std::int64_t shrink(std::int64_t value, std::int64_t modulus, std::int64_t least
 
 ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t max_ranks) {
   return Scaling(run, world_size).result(max_ranks);
+}
+
+void leave_out_unmatched_names(ScaledRun& scaled, const ModelFamily& family) {
+  const Settings& settings = scaled.run.options.settings;
+  TransformerConfig model = *settings.model;
+  model.vocab_size = *settings.tokenizer->vocab_size;
+  resolve(model);
+  const auto whole = family.make(model, Rank{}, {});
+  OptimizerConfig& config = *scaled.run.options.settings.optimizer;
+  for (auto* expressions : {&config.train_only, &config.freeze}) {
+    const std::string flag = expressions == &config.freeze ? "--freeze" : "--train-only";
+    for (const std::string& text : take_unmatched(*whole, flag, *expressions))
+      scaled.left_out.push_back(flag + " '" + text + "' (of no name in the scaled model)");
+  }
 }
 
 RunConfig on_one_rank(const RunConfig& scaled) {

@@ -98,7 +98,8 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
         "(--no-load-optim)");
     return;
   }
-  load_optimizer(*plan.source, *state.optimizer);
+  if (const std::string remarks = load_optimizer(*plan.source, *state.optimizer); !remarks.empty())
+    warnings.add(remarks, out);
   load_schedule(plan, state, *manifest.settings);
 }
 
