@@ -33,6 +33,7 @@ inline constexpr const char* kMainParameterPrefix = "main_param.";
 
 struct SaveRequest {
   const TransformerConfig* model = nullptr;
+  std::string family = {};             ///< ModelFamily::name
   const Settings* settings = nullptr;  ///< stored for inspection and for the diff on resume; may be
                                        ///< null
   const ParamStore* weights = nullptr;

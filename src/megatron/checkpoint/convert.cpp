@@ -103,9 +103,9 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
   }
 }
 
-std::string export_family(const CheckpointSource& source, const ConvertRequest& request) {
-  if (request.hf_model_type.empty()) return source.model_type;
-  const auto types = family_of_model_type(source.model_type).hf_model_types;
+std::string export_family(const CheckpointSource& source, const ConvertRequest& request,
+                          std::span<const std::string_view> types) {
+  if (request.hf_model_type.empty() || types.empty()) return source.model_type;
   if (std::ranges::count(types, request.hf_model_type) > 0) return request.hf_model_type;
   std::string known(types.front());
   for (const std::string_view type : types.subspan(1))
@@ -160,11 +160,13 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
     return conversion;
   }
   MEGATRON_CHECK(request.format == "hf", "unknown format ", request.format);
+  const auto types = find_model_family(source->family, *request.families).hf_model_types;
   const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
   conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   write_hf_directory(reader,
                      {.model = source->model,
-                      .model_type = export_family(*source, request),
+                      .model_type = export_family(*source, request, types),
+                      .model_types = types,
                       .dtype = request.dtype,
                       .auxiliary_files = source->auxiliary_files,
                       .ids = tokenizer.ids},

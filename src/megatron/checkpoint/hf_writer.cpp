@@ -15,7 +15,6 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/models/hf/weight_transforms.h"
-#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -65,8 +64,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   if (!request.model_type.empty()) {
     families.push_back(request.model_type);
   } else {
-    for (const std::string_view type : family_of_model_type({}).hf_model_types)
-      families.emplace_back(type);
+    for (const std::string_view type : request.model_types) families.emplace_back(type);
   }
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()

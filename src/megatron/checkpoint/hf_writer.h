@@ -11,14 +11,16 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/hf/hf_config.h"
 
 namespace megatron {
 
 struct HfExport {
   TransformerConfig model = {};
-  std::string model_type = {};               ///< "": the first family that can hold the model
-  std::optional<at::ScalarType> dtype = {};  ///< nullopt keeps the stored type
-  AuxiliaryFiles auxiliary_files = {};       ///< its config.json provides keys that we do not write
+  std::string model_type = {};  ///< "": the first family that can hold the model
+  std::span<const std::string_view> model_types = kHfModelTypes;  ///< of the family of the model
+  std::optional<at::ScalarType> dtype = {};                       ///< nullopt keeps the stored type
+  AuxiliaryFiles auxiliary_files = {};  ///< its config.json provides keys that we do not write
   TokenIds ids = {};  ///< the tokenizer's ids, used where the source's config.json has no field
   std::uint64_t max_shard_bytes = 5'000'000'000;  ///< per file
 };

@@ -82,6 +82,7 @@ Json to_json(const Manifest& manifest) {
                {"headers", to_json(manifest.headers)},
                {"tensors", to_json(manifest.tensors)},
                {"optimizer", nullptr}};
+  if (!manifest.family.empty()) json["family"] = manifest.family;
   if (!manifest.rerun_state->is_null()) json["rerun_state_machine"] = *manifest.rerun_state;
   if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
   return json;
@@ -208,6 +209,7 @@ Manifest read_manifest(const JsonCursor& json, const std::string& source) {
   manifest.model = json["model"].object();
   manifest.settings = json["settings"].object();
   manifest.model_type = json["model_type"].text();
+  if (const auto family = json.find("family")) manifest.family = family->text();
   manifest.files = read_checksums(json["files"]);
   if (const auto state = json.find("rerun_state_machine")) manifest.rerun_state = state->object();
   if (const JsonCursor optimizer = json["optimizer"]; !optimizer->is_null())

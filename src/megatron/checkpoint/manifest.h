@@ -52,6 +52,7 @@ struct Manifest {
   JsonValue model;     ///< written by architecture_to_json
   JsonValue settings;  ///< stored for inspection and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
+  std::string family;      ///< ModelFamily::name; "" in older ones: the family of model_type
   JsonValue rerun_state;   ///< state of a step that is to be rerun; null when there is none
   std::string model_type;  ///< Hugging Face family of the weights; "" for none
   std::map<std::string, std::uint64_t> files;     ///< auxiliary files: relative path → checksum

@@ -118,6 +118,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                  "a checkpoint needs a model and its weights");
   CheckpointContent content;
   content.manifest.progress = request.progress;
+  content.manifest.family = request.family;
   content.manifest.model = architecture_to_json(*request.model);
   content.manifest.settings =
       request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();

@@ -9,7 +9,6 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
-#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipelined_logits.h"
 
@@ -57,7 +56,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                      .stages = nullptr,
                      .weights = nullptr,
                      .pipelined_logits = nullptr};
-  loaded.stages = family_of_model_type(loaded.source.model_type)
+  loaded.stages = find_model_family(loaded.source.family, *options.families)
                       .make(loaded.source.model, rank, {.dtype = type, .layout = &layout});
   loaded.weights = std::make_unique<ParamStore>(
       declared_parameters(*loaded.stages),

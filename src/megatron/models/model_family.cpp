@@ -1,47 +1,53 @@
 #include "megatron/models/model_family.h"
 
 #include <algorithm>
-#include <array>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_config.h"
 
 namespace megatron {
-namespace {
 
-/// The table is explicit, because the linker drops objects of a static library that register
-/// themselves but are not referenced.
-constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
-    ModelFamily{.name = "gpt",
-                .title = "GPT",
-                .make = make_gpt_model,
-                .dimensions = model_dimensions,
-                .hf_model_types = kHfModelTypes},
-};
+ModelFamilies::ModelFamilies() {
+  using MakeModel = std::unique_ptr<LanguageModel>(const TransformerConfig&, const Rank&,
+                                                   const MakeModelOptions&);
+  add({.name = "gpt",
+       .title = "GPT",
+       .make = static_cast<MakeModel*>(make_gpt_model),
+       .hf_model_types = kHfModelTypes});
+}
 
-static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),
-              "kModelFamilyNames must list the families of this table, in its order");
+void ModelFamilies::add(ModelFamily family) {
+  MEGATRON_CHECK(std::ranges::count(families_, family.name, &ModelFamily::name) == 0,
+                 "two model families are named ", family.name);
+  families_.push_back(std::move(family));
+}
 
-}  // namespace
+std::vector<std::string> ModelFamilies::names() const {
+  std::vector<std::string> names;
+  for (const ModelFamily& family : families_) names.push_back(family.name);
+  return names;
+}
 
-std::span<const ModelFamily> model_families() { return kFamilies; }
+const ModelFamilies& library_families() {
+  static const ModelFamilies families;
+  return families;
+}
 
-const ModelFamily& find_model_family(std::string_view name) {
-  const auto found = std::ranges::find(kFamilies, name, &ModelFamily::name);
-  if (found != kFamilies.end()) return *found;
-  throw UserError("model: must be one of " + joined_text(kModelFamilyNames) + ", got '" +
+const ModelFamily& find_model_family(std::string_view name, const ModelFamilies& families) {
+  const auto found = std::ranges::find(families.all(), name, &ModelFamily::name);
+  if (found != families.all().end()) return *found;
+  throw UserError("model: must be one of " + joined_text(families.names()) + ", got '" +
                   std::string(name) + "'");
 }
 
-const ModelFamily& family_of_model_type(std::string_view model_type) {
-  if (model_type.empty()) return kFamilies.front();
+const ModelFamily& family_of_model_type(std::string_view model_type,
+                                        const ModelFamilies& families) {
+  if (model_type.empty()) return families.all().front();
   std::vector<std::string_view> known;
-  for (const ModelFamily& family : kFamilies) {
+  for (const ModelFamily& family : families.all()) {
     if (std::ranges::count(family.hf_model_types, model_type) > 0) return family;
     known.insert(known.end(), family.hf_model_types.begin(), family.hf_model_types.end());
   }

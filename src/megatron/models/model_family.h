@@ -3,9 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <list>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/models/language_model.h"
 #include "megatron/models/make_model_options.h"
@@ -17,27 +21,45 @@ struct Rank;
 struct TransformerConfig;
 
 struct ModelFamily {
-  std::string_view name;   ///< as in `megatron pretrain <name>`
-  std::string_view title;  ///< as Megatron's log lines spell it
+  std::string name;   ///< as in `megatron pretrain <name>`, and in manifests
+  std::string title;  ///< as Megatron's log lines spell it
   /// Declares the model, or the pipeline stages of it that `rank` holds. `config` must be resolved
   /// and valid.
-  std::unique_ptr<LanguageModel> (*make)(const TransformerConfig& config, const Rank& rank,
-                                         const MakeModelOptions& options);
+  std::function<std::unique_ptr<LanguageModel>(const TransformerConfig& config, const Rank& rank,
+                                               const MakeModelOptions& options)>
+      make;
   /// Returns the dimensions that the formulas for operations and memory use.
-  ModelDimensions (*dimensions)(const TransformerConfig& config, std::int64_t padded_vocab_size);
+  std::function<ModelDimensions(const TransformerConfig& config, std::int64_t padded_vocab_size)>
+      dimensions = model_dimensions;
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in
   /// the order in which an export tries them. models/hf/ maps their configurations and weights.
-  std::span<const std::string_view> hf_model_types;
+  std::span<const std::string_view> hf_model_types = {};
 };
 
-/// Returns all families, in the order of kModelFamilyNames.
-std::span<const ModelFamily> model_families();
+/// The families of a program. Families of its own stand beside those of this library.
+class ModelFamilies {
+ public:
+  /// Makes the families of this library, in the order of kModelFamilyNames.
+  ModelFamilies();
+  /// Adds a family with a new name.
+  void add(ModelFamily family);
+  const std::list<ModelFamily>& all() const { return families_; }
+  std::vector<std::string> names() const;
+
+ private:
+  std::list<ModelFamily> families_;  ///< plans refer to them
+};
+
+/// Returns the families of a program that adds none.
+const ModelFamilies& library_families();
 
 /// Returns the family that `megatron pretrain <name>` trains. UserError for an unknown name.
-const ModelFamily& find_model_family(std::string_view name);
+const ModelFamily& find_model_family(std::string_view name,
+                                     const ModelFamilies& families = library_families());
 
 /// Returns the family of weights with this Hugging Face model_type. Weights that were never in a
 /// Hugging Face folder have the type "" and are of the first family. UserError for an unknown type.
-const ModelFamily& family_of_model_type(std::string_view model_type);
+const ModelFamily& family_of_model_type(std::string_view model_type,
+                                        const ModelFamilies& families = library_families());
 
 }  // namespace megatron

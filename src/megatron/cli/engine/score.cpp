@@ -93,12 +93,12 @@ class LineScorer {
   bool has_noted_length_ = false;
 };
 
-int score_as(World& world, std::span<const std::string> args) {
+int score_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const ScoreOptions options = read_score_options(args, environment.world_size);
   std::optional<LineSource> lines;  // only on rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
-  const InferenceRank rank(world, options, flags_of(score_table().set(), &options));
+  const InferenceRank rank(world, options, flags_of(score_table().set(), &options), families);
   LineScorer scorer(rank);
   while (true) {
     // Two entries for each replica: the name and the text of its line.
@@ -116,8 +116,8 @@ int score_as(World& world, std::span<const std::string> args) {
 
 }  // namespace
 
-int run_score(std::span<const std::string> args) {
-  return run_rank("score", [&](World& world) { return score_as(world, args); });
+int run_score(std::span<const std::string> args, const ModelFamilies& families) {
+  return run_rank("score", [&](World& world) { return score_as(world, args, families); });
 }
 
 }  // namespace megatron

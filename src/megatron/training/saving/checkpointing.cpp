@@ -157,6 +157,7 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
         << root << " in megatron format" << std::endl;
     save_checkpoint(
         root, {.model = &*plan.settings.model,
+               .family = plan.family->name,
                .settings = &plan.settings,
                .weights = state.weights.get(),
                .optimizer = plan.settings.checkpoint->save_optim ? state.optimizer.get() : nullptr,

@@ -110,12 +110,12 @@ JsonText to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 }  // namespace
 
-Replay replay(const ReplayOptions& options) {
+Replay replay(const ReplayOptions& options, const ModelFamilies& families) {
   Replay result{.batch = load_batch(options.file)};
   // A saved batch stores no model_type, like weights that were never in a Hugging Face folder.
-  result.model =
-      family_of_model_type({}).make(result.batch.model, Rank{.seed = result.batch.seed},
-                                    {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
+  result.model = family_of_model_type({}, families)
+                     .make(result.batch.model, Rank{.seed = result.batch.seed},
+                           {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
   result.weights = std::make_unique<ParamStore>(
       declared_parameters(*result.model),
       ParamStore::Options{.dtype = compute_type(result.batch.precision),
