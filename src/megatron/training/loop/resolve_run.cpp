@@ -9,6 +9,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/checkpoint/other_family.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
@@ -183,6 +184,17 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
   warnings.add(std::move(text), out);
 }
 
+/// Returns a checkpoint of another family with the names of this run's model. Only --finetune,
+/// which begins a new run, asks for that.
+CheckpointSource in_run_family(const CheckpointSource& source, const Settings& settings,
+                               const ModelFamily& family) {
+  if (settings.checkpoint->finetune) return in_family(source, family.name, *settings.model);
+  throw UserError({source.folder.string() + ": holds a model of the family " + source.family,
+                   "this run trains a model of the family " + family.name,
+                   "continue with `megatron pretrain " + source.family +
+                       "`, or add --finetune to start from its weights"});
+}
+
 /// Sets the architecture from the checkpoint and the flags.
 void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
                  StartupWarnings& warnings, std::ostream& out) {
@@ -253,6 +265,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     dense = source;
     source->model = upcycled_architecture(*dense, *upcycling);
   }
+  if (source && source->family != family.name) source = in_run_family(*source, settings, family);
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it

@@ -1,0 +1,57 @@
+#include "megatron/checkpoint/other_family.h"
+
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/config/resolve.h"
+#include "megatron/models/name_table.h"
+
+namespace megatron {
+namespace {
+
+/// Replaces the layers of a model, but not their sizes.
+TransformerConfig with_layers(TransformerConfig model, TransformerConfig layers) {
+  if (layers.num_layers == 0) layers.num_layers = model.num_layers;
+  layers.moe.num_experts = model.moe.num_experts;
+  layers.moe.layers.clear();
+  resolve(layers);
+  model.num_layers = layers.num_layers;
+  model.moe.layer_freq = layers.moe.layer_freq;
+  model.moe.layers = layers.moe.layers;
+  resolve(model);
+  return model;
+}
+
+}  // namespace
+
+CheckpointSource in_family(CheckpointSource source, const std::string& family,
+                           const TransformerConfig& target) {
+  const std::string place =
+      source.folder.string() + ": holds a model of the family " + source.family + ", not " + family;
+  if (!source.manifest)
+    throw UserError({place, "", "convert it first: `megatron convert --format megatron`"});
+  TransformerConfig model = with_layers(source.model, target);
+  const NameTable table = name_table(layer_kinds(source.model), layer_kinds(model));
+  if (table.empty())
+    throw UserError({place, "the models do not have the same blocks in the same order",
+                     "give the layers of the checkpoint"});
+  Manifest manifest = *source.manifest;
+  manifest.tensors.clear();
+  const std::string prefix = kMainParameterPrefix;
+  for (const auto& [name, tensor] : source.manifest->tensors) {
+    if (name.starts_with(prefix))
+      manifest.tensors[prefix + translate_name(table, name.substr(prefix.size()))] = tensor;
+    else if (tensor.kind != TensorKind::optimizer)
+      manifest.tensors[translate_name(table, name)] = tensor;
+  }
+  manifest.optimizer.reset();
+  source.manifest = std::make_shared<const Manifest>(std::move(manifest));
+  source.model = std::move(model);
+  source.family = family;
+  source.model_type.clear();
+  return source;
+}
+
+}  // namespace megatron
