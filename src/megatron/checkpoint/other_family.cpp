@@ -12,14 +12,10 @@ namespace megatron {
 namespace {
 
 /// Replaces the layers of a model, but not their sizes.
-TransformerConfig with_layers(TransformerConfig model, TransformerConfig layers) {
-  if (layers.num_layers == 0) layers.num_layers = model.num_layers;
-  layers.moe.num_experts = model.moe.num_experts;
-  layers.moe.layers.clear();
-  resolve(layers);
-  model.num_layers = layers.num_layers;
+TransformerConfig with_layers(TransformerConfig model, const TransformerConfig& layers) {
+  if (layers.num_layers > 0) model.num_layers = layers.num_layers;
   model.moe.layer_freq = layers.moe.layer_freq;
-  model.moe.layers = layers.moe.layers;
+  model.moe.layers.clear();
   resolve(model);
   return model;
 }
@@ -33,20 +29,20 @@ CheckpointSource in_family(CheckpointSource source, const std::string& family,
   if (!source.manifest)
     throw UserError({place, "", "convert it first: `megatron convert --format megatron`"});
   TransformerConfig model = with_layers(source.model, target);
-  const NameTable table = name_table(layer_kinds(source.model), layer_kinds(model));
+  const NameTable table = name_table(source.model, model);
   if (table.empty())
     throw UserError({place, "the models do not have the same blocks in the same order",
                      "give the layers of the checkpoint"});
   Manifest manifest = *source.manifest;
+  manifest.optimizer.reset();
   manifest.tensors.clear();
-  const std::string prefix = kMainParameterPrefix;
+  const std::string main = kMainParameterPrefix;
   for (const auto& [name, tensor] : source.manifest->tensors) {
-    if (name.starts_with(prefix))
-      manifest.tensors[prefix + translate_name(table, name.substr(prefix.size()))] = tensor;
+    if (name.starts_with(main))
+      manifest.tensors[main + translate_name(table, name.substr(main.size()))] = tensor;
     else if (tensor.kind != TensorKind::optimizer)
       manifest.tensors[translate_name(table, name)] = tensor;
   }
-  manifest.optimizer.reset();
   source.manifest = std::make_shared<const Manifest>(std::move(manifest));
   source.model = std::move(model);
   source.family = family;

@@ -15,8 +15,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::string_view kFreeze = "--freeze", kTrainOnly = "--train-only";
-
 /// Finds regular expressions in names.
 class NameMatcher {
  public:
@@ -44,27 +42,21 @@ std::vector<std::string> names_of(Model& model) {
   return names;
 }
 
-/// Returns the names that an expression may have meant: the nearest one, or those of a few.
-std::vector<std::string> near_names(const std::string& expression,
-                                    const std::vector<std::string>& names) {
-  constexpr std::string_view kSyntax = "\\^$()*+?[]{}|";
-  std::string plain = expression;
-  std::erase_if(plain, [](char c) { return kSyntax.find(c) != std::string_view::npos; });
-  if (std::string near = nearest_name(plain, names); !near.empty()) return {near};
-  return names;
-}
-
 void require_matches(Model& model, std::string_view flag, std::vector<std::string> expressions) {
-  for (const std::string& text : take_unmatched(model, flag, expressions))
-    throw UserError(
-        {std::string(flag) + " '" + text + "'", "matches no parameter",
-         "parameters are named, for example:" + name_lines(near_names(text, names_of(model)))});
+  constexpr std::string_view kSyntax = "\\^$()*+?[]{}|";
+  for (std::string& text : take_unmatched(model, flag, expressions)) {
+    const std::string given = std::string(flag) + " '" + text + "'";
+    std::vector<std::string> names = names_of(model);
+    std::erase_if(text, [&](char c) { return kSyntax.find(c) != std::string_view::npos; });
+    if (const std::string near = nearest_name(text, names); !near.empty()) names = {near};
+    throw UserError({given, "matches no parameter", "use names such as" + name_lines(names)});
+  }
 }
 
 }  // namespace
 
 void freeze_parameters(Model& model, const OptimizerConfig& config) {
-  const NameMatcher trains(kTrainOnly, config.train_only), freezes(kFreeze, config.freeze);
+  const NameMatcher trains("--train-only", config.train_only), freezes("--freeze", config.freeze);
   for (Parameter* parameter : declared_parameters(model)) {
     const bool is_left_out = !config.train_only.empty() && !trains(parameter->name());
     if (is_left_out || freezes(parameter->name())) parameter->freeze();
@@ -73,20 +65,20 @@ void freeze_parameters(Model& model, const OptimizerConfig& config) {
 
 std::vector<std::string> take_unmatched(Model& model, std::string_view flag,
                                         std::vector<std::string>& expressions) {
-  std::vector<std::string> unmatched;
-  std::erase_if(expressions, [&, names = names_of(model)](const std::string& text) {
-    const NameMatcher matches(flag, {text});
-    if (std::ranges::any_of(names, std::cref(matches))) return false;
-    unmatched.push_back(text);
-    return true;
-  });
+  const auto first = std::ranges::stable_partition(
+      expressions, [&, names = names_of(model)](const std::string& text) {
+        const NameMatcher matches(flag, {text});
+        return std::ranges::any_of(names, std::cref(matches));
+      });
+  std::vector<std::string> unmatched(first.begin(), first.end());
+  expressions.erase(first.begin(), first.end());
   return unmatched;
 }
 
 std::string freeze_whole_model(Model& model, const OptimizerConfig& config) {
   if (config.freeze.empty() && config.train_only.empty()) return {};
-  require_matches(model, kTrainOnly, config.train_only);
-  require_matches(model, kFreeze, config.freeze);
+  require_matches(model, "--train-only", config.train_only);
+  require_matches(model, "--freeze", config.freeze);
   freeze_parameters(model, config);
   const std::vector<ModelUnit> units = model_units(model);
   struct Row {
@@ -96,21 +88,21 @@ std::string freeze_whole_model(Model& model, const OptimizerConfig& config) {
   Row all;
   for (const Parameter* parameter : declared_parameters(model)) {
     if (parameter->spec().kind == ParameterKind::state) continue;
-    const auto member = parameter->is_trained() ? &Row::trained : &Row::frozen;
+    const auto column = parameter->is_trained() ? &Row::trained : &Row::frozen;
     const long long count = num_elements(parameter->sharding().global_shape);
-    rows[find_unit(units, parameter->name())].*member += count;
-    all.*member += count;
+    rows[find_unit(units, parameter->name())].*column += count;
+    all.*column += count;
   }
   if (all.trained == 0)
-    throw UserError({"--freeze and --train-only leave nothing to train",
-                     std::to_string(all.frozen) + " parameters are frozen",
+    throw UserError({"--freeze and --train-only", "leave nothing to train",
                      "let an expression match fewer names"});
-  const auto line = [](const std::string& title, const Row& row) {
-    return format("  %-20s %16lld %16lld\n", title.c_str(), row.trained, row.frozen);
-  };
   std::string text = format("  %-20s %16s %16s\n", "parameters", "trained", "frozen");
-  for (const auto& [unit, row] : rows) text += line(unit->title(), row);
-  return text + line("all", all);
+  const auto add = [&text](const std::string& title, const Row& row) {
+    text += format("  %-20s %16lld %16lld\n", title.c_str(), row.trained, row.frozen);
+  };
+  for (const auto& [unit, row] : rows) add(unit->title(), row);
+  add("all", all);
+  return text;
 }
 
 }  // namespace megatron
