@@ -159,6 +159,8 @@ class ParamStore : private GradAccumulator {
  private:
   void bind();
   void bind_sharded();
+  /// Returns what this rank's slice holds of a parameter, or null.
+  const ParameterPiece* find_piece(const Parameter& parameter) const;
   void bind_gradients(std::size_t index, const at::Tensor& grad);
   void contribute(Parameter& parameter,
                   std::function<void(at::Tensor& grad, bool fresh)> write) override;
@@ -185,7 +187,7 @@ class ParamStore : private GradAccumulator {
   std::vector<Parameter*> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
-  std::vector<ParameterPiece> pieces_;
+  std::vector<ParameterPiece> pieces_, untrained_pieces_;
   std::vector<at::Tensor> grad_errors_;  ///< int8, per bucket; empty without error feedback
   std::vector<ContributionCount> contribution_counts_;  ///< one per element of parameters_
   /// Unfinished parameters of each bucket in this step. Empty when reductions wait for the end of
