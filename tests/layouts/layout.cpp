@@ -79,6 +79,7 @@ Flags llama(const Flags& more) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
+      {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
       {"llama", llama({"--group-query-attention", "--num-query-groups", "2"})},
       {"qwen",
        {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",

@@ -20,6 +20,12 @@ TransformerConfig with_layers(TransformerConfig model, const TransformerConfig& 
   return model;
 }
 
+std::vector<LayerKind> kinds_of(const TransformerConfig& model) {
+  std::vector<LayerKind> kinds;
+  for (std::int64_t i = 0; i < model.num_layers; ++i) kinds.push_back(model.kind(i));
+  return kinds;
+}
+
 }  // namespace
 
 CheckpointSource in_family(CheckpointSource source, const std::string& family,
@@ -29,7 +35,7 @@ CheckpointSource in_family(CheckpointSource source, const std::string& family,
   if (!source.manifest)
     throw UserError({place, "", "convert it first: `megatron convert --format megatron`"});
   TransformerConfig model = with_layers(source.model, target);
-  const NameTable table = name_table(source.model, model);
+  const NameTable table = name_table(kinds_of(source.model), kinds_of(model));
   if (table.empty())
     throw UserError({place, "the models do not have the same blocks in the same order",
                      "give the layers of the checkpoint"});

@@ -6,18 +6,18 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/config/layer_plan.h"
+
 namespace megatron {
 
-struct TransformerConfig;
-
-/// Beginnings of names, in one model and in the other.
+/// Beginnings of names, in one stack and in the other.
 using NameTable = std::vector<std::pair<std::string, std::string>>;
 
-/// Returns the table from one model to another. Empty unless both have the same blocks in the same
-/// order.
-NameTable name_table(const TransformerConfig& from, const TransformerConfig& to);
+/// Returns the table from a stack of layers `from` to one of layers `to`. Empty unless both have
+/// the same blocks in the same order.
+NameTable name_table(const std::vector<LayerKind>& from, const std::vector<LayerKind>& to);
 
-/// Returns the other model's name of a parameter. One outside of the layers keeps its name.
+/// Returns the other stack's name of a parameter. One outside of the stack keeps its name.
 std::string translate_name(const NameTable& table, const std::string& name);
 
 }  // namespace megatron

@@ -46,9 +46,7 @@ struct ParamBucket {
     return flat.narrow(0, offsets[index], num_elements(shape)).view(shape);
   }
   /// Returns whether every rank of data_parallel->shard owns another slice.
-  bool is_sharded() const {
-    return is_trained ? data_parallel->shard.size > 1 : shards_values();
-  }
+  bool is_sharded() const { return is_trained ? data_parallel->shard.size > 1 : shards_values(); }
   /// Returns whether this rank keeps only its slice of the gradients.
   bool shards_gradients() const {
     return is_trained && is_sharded() && data_parallel->strategy >= ShardingStrategy::optim_grads;
