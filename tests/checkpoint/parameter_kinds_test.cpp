@@ -114,8 +114,7 @@ TEST(ParameterKinds, StateStartsAtZeroForWhatWasFrozen) {
   RouterRun loaded(2, true, at::kBFloat16, ParameterKind::trained);
   const auto source = find_checkpoint(folder.path());
   load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
-  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer),
-            "the optimizer's state starts at zero for what the saved run froze: frozen");
+  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer), std::set<std::string>{"frozen"});
   EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
   std::map<std::string, double> sums;
   loaded.optimizer->visit_state(
@@ -133,8 +132,7 @@ TEST(ParameterKinds, StateIsDroppedOfWhatIsFrozenNow) {
   RouterRun loaded(2);
   const auto source = find_checkpoint(folder.path());
   load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
-  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer),
-            "the optimizer's state is dropped of what is frozen now: frozen");
+  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer), std::set<std::string>{});
   EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
 }
 

@@ -71,8 +71,8 @@ void load_weights(const CheckpointSource& source, ParamStore& store);
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main);
 
 /// Restores the optimizer's state. Throws a UserError when the checkpoint has none, or that of
-/// another optimizer. Returns a remark on the parameters of which it restores no state, because
-/// they were frozen when it was saved or are frozen now; "" for none.
-std::string load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
+/// another optimizer. Returns the parameters whose state starts at zero, because they were frozen
+/// when it was saved.
+std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
 
 }  // namespace megatron

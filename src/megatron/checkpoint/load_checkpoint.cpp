@@ -82,22 +82,15 @@ std::string states_text(const std::vector<std::string>& names) {
   });
 }
 
-/// Adds a sentence on the optimizer's state of `parameters`, unless there are none.
-void add_remark(const std::string& what, const std::set<std::string>& parameters,
-                std::string& remarks) {
-  if (parameters.empty()) return;
-  const std::vector<std::string> names(parameters.begin(), parameters.end());
-  remarks += (remarks.empty() ? "" : "; ") + what + name_list(names);
-}
-
 /// Throws a UserError unless the checkpoint holds exactly the states that the optimizer keeps for
-/// every parameter of the whole model, except for parameters that were frozen or are. The result,
-/// what load_optimizer() returns, is the same on every rank.
-std::string check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
+/// every parameter of the whole model, except for parameters that were frozen or are. Returns those
+/// that were. The result is the same on every rank.
+std::set<std::string> check_states(const Manifest& manifest, Optimizer& optimizer,
+                                   const std::string& place) {
   const std::vector<std::string>&kept = optimizer.state_tensors(),
         &trained = optimizer.main_parameters().sums().names();
   std::vector<std::string> missing, unused;
-  std::set<std::string> fresh, dropped;  // parameters
+  std::set<std::string> fresh;
   for (const std::string& name : kept) {
     const auto found = manifest.tensors.find(name);
     if (found != manifest.tensors.end() && found->second.kind == TensorKind::optimizer) continue;
@@ -107,19 +100,14 @@ std::string check_states(const Manifest& manifest, Optimizer& optimizer, const s
       missing.push_back(name);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind != TensorKind::optimizer || std::ranges::binary_search(kept, name) ||
-        name.starts_with(kMainParameterPrefix))
-      continue;
     const std::string parameter = parameter_of(name);
-    if (manifest.tensors.contains(parameter) && !std::ranges::binary_search(trained, parameter))
-      dropped.insert(parameter);
-    else
+    const bool is_frozen =
+        manifest.tensors.contains(parameter) && !std::ranges::binary_search(trained, parameter);
+    if (tensor.kind == TensorKind::optimizer && !std::ranges::binary_search(kept, name) &&
+        !name.starts_with(kMainParameterPrefix) && !is_frozen)
       unused.push_back(name);
   }
-  std::string remarks;
-  add_remark("the optimizer's state starts at zero for what the saved run froze: ", fresh, remarks);
-  add_remark("the optimizer's state is dropped of what is frozen now: ", dropped, remarks);
-  if (missing.empty() && unused.empty()) return remarks;
+  if (missing.empty() && unused.empty()) return fresh;
   throw UserError(
       {place + ": holds the state of another optimizer (" + manifest.optimizer->name + ")",
        missing.empty() ? "not used: " + states_text(unused) : "missing: " + states_text(missing),
@@ -154,7 +142,7 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   main.copy_main_params_to_model_params();
 }
 
-std::string load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
+std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
   if (!source.manifest)
     throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
@@ -162,7 +150,7 @@ std::string load_optimizer(const CheckpointSource& source, Optimizer& optimizer)
   if (!manifest.optimizer)
     throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
                      kWithoutOptimizer});
-  std::string remarks = check_states(manifest, optimizer, place);
+  std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);
   optimizer.visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
@@ -175,7 +163,7 @@ std::string load_optimizer(const CheckpointSource& source, Optimizer& optimizer)
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale)
     optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
-  return remarks;
+  return fresh;
 }
 
 }  // namespace megatron

@@ -3,36 +3,34 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/name_list.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/problems.h"
-#include "megatron/models/model_units.h"
+#include "megatron/models/model.h"
 #include "megatron/tokenizers/regex.h"
 
 namespace megatron {
 namespace {
 
-/// Finds regular expressions in names.
-class NameMatcher {
- public:
-  NameMatcher(std::string_view flag, const std::vector<std::string>& expressions) {
-    for (const std::string& text : expressions)
-      regexes_.emplace_back(text, std::string(flag) + " '" + text + "'", RegexDialect::rust);
-  }
-  bool operator()(const std::string& name) const {
-    return std::ranges::any_of(regexes_, [&](const Regex& regex) {
+using Expressions = std::vector<std::string>;
+
+/// Returns a function that finds one of the expressions in a name.
+std::function<bool(const std::string& name)> matcher(const Expressions& expressions) {
+  const auto regexes = std::make_shared<std::vector<Regex>>();
+  for (const std::string& text : expressions)
+    regexes->emplace_back(text, "--freeze or --train-only", RegexDialect::rust);
+  return [regexes](const std::string& name) {
+    return std::ranges::any_of(*regexes, [&](const Regex& regex) {
       std::vector<Span> found;
       Regex::Finder(regex).find_all(name, 0, found);
       return !found.empty();
     });
-  }
-
- private:
-  std::vector<Regex> regexes_;
-};
+  };
+}
 
 /// Returns the names of the parameters that could train.
 std::vector<std::string> names_of(Model& model) {
@@ -42,10 +40,10 @@ std::vector<std::string> names_of(Model& model) {
   return names;
 }
 
-void require_matches(Model& model, std::string_view flag, std::vector<std::string> expressions) {
+void require_matches(Model& model, const std::string& flag, Expressions expressions) {
   constexpr std::string_view kSyntax = "\\^$()*+?[]{}|";
-  for (std::string& text : take_unmatched(model, flag, expressions)) {
-    const std::string given = std::string(flag) + " '" + text + "'";
+  for (std::string& text : take_unmatched(model, expressions)) {
+    const std::string given = flag + " '" + text + "'";
     std::vector<std::string> names = names_of(model);
     std::erase_if(text, [&](char c) { return kSyntax.find(c) != std::string_view::npos; });
     if (const std::string near = nearest_name(text, names); !near.empty()) names = {near};
@@ -56,22 +54,20 @@ void require_matches(Model& model, std::string_view flag, std::vector<std::strin
 }  // namespace
 
 void freeze_parameters(Model& model, const OptimizerConfig& config) {
-  const NameMatcher trains("--train-only", config.train_only), freezes("--freeze", config.freeze);
+  const auto trains = matcher(config.train_only), freezes = matcher(config.freeze);
   for (Parameter* parameter : declared_parameters(model)) {
     const bool is_left_out = !config.train_only.empty() && !trains(parameter->name());
     if (is_left_out || freezes(parameter->name())) parameter->freeze();
   }
 }
 
-std::vector<std::string> take_unmatched(Model& model, std::string_view flag,
-                                        std::vector<std::string>& expressions) {
-  const auto first = std::ranges::stable_partition(
-      expressions, [&, names = names_of(model)](const std::string& text) {
-        const NameMatcher matches(flag, {text});
-        return std::ranges::any_of(names, std::cref(matches));
-      });
-  std::vector<std::string> unmatched(first.begin(), first.end());
-  expressions.erase(first.begin(), first.end());
+std::vector<std::string> take_unmatched(Model& model, std::vector<std::string>& expressions) {
+  const auto is_used = [names = names_of(model)](const std::string& text) {
+    return std::ranges::any_of(names, matcher({text}));
+  };
+  const auto unused = std::ranges::stable_partition(expressions, is_used);
+  std::vector<std::string> unmatched(unused.begin(), unused.end());
+  expressions.erase(unused.begin(), unused.end());
   return unmatched;
 }
 

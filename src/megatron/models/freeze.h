@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/models/model.h"
@@ -21,8 +20,7 @@ void freeze_parameters(Model& model, const OptimizerConfig& config);
 /// left to train.
 std::string freeze_whole_model(Model& model, const OptimizerConfig& config);
 
-/// Removes the expressions that match no parameter of `model` and returns them. `flag` gave them.
-std::vector<std::string> take_unmatched(Model& model, std::string_view flag,
-                                        std::vector<std::string>& expressions);
+/// Removes the expressions that match no parameter of `model` and returns them.
+std::vector<std::string> take_unmatched(Model& model, std::vector<std::string>& expressions);
 
 }  // namespace megatron

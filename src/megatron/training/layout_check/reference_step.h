@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
+#include "megatron/models/model.h"
 #include "megatron/models/model_family.h"
-#include "megatron/models/model_units.h"
 #include "megatron/training/layout_check/tensor_difference.h"
 
 namespace megatron {

@@ -337,17 +337,14 @@ ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t 
 }
 
 void leave_out_unmatched_names(ScaledRun& scaled, const ModelFamily& family) {
-  const Settings& settings = scaled.run.options.settings;
+  Settings& settings = scaled.run.options.settings;
   TransformerConfig model = *settings.model;
   model.vocab_size = *settings.tokenizer->vocab_size;
   resolve(model);
   const auto whole = family.make(model, Rank{}, {});
-  OptimizerConfig& config = *scaled.run.options.settings.optimizer;
-  for (auto* expressions : {&config.train_only, &config.freeze}) {
-    const std::string flag = expressions == &config.freeze ? "--freeze" : "--train-only";
-    for (const std::string& text : take_unmatched(*whole, flag, *expressions))
-      scaled.left_out.push_back(flag + " '" + text + "' (of no name in the scaled model)");
-  }
+  for (const auto member : {&OptimizerConfig::train_only, &OptimizerConfig::freeze})
+    for (const std::string& text : take_unmatched(*whole, *settings.optimizer.*member))
+      scaled.left_out.push_back(Setting(member).flag() + " '" + text + "' (matches no layer here)");
 }
 
 RunConfig on_one_rank(const RunConfig& scaled) {

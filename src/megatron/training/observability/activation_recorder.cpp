@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/model_units.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 namespace {

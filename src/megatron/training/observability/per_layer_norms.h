@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "megatron/base/json_text.h"
-#include "megatron/models/model_units.h"
+#include "megatron/models/model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"
 

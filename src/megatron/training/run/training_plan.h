@@ -11,8 +11,8 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
+#include "megatron/models/model.h"
 #include "megatron/models/model_family.h"
-#include "megatron/models/model_units.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
 
