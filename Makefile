@@ -122,7 +122,7 @@ install: build ## Install the program, libraries, headers and the CMake package 
 embed: build ## Build examples/embed against an installed copy, as a project of your own would
 	@BUILD_DIR=$(BUILD_DIR) examples/embed/run.sh
 
-extension: build ## Build examples/extension, a model family of its own, against an installed copy, and train it
+extension: build ## Build examples/extension against an installed copy, and train its family
 	@BUILD_DIR=$(BUILD_DIR) examples/extension/run.sh
 
 demo: build ## Train a small GPT on real English for five to eight minutes and let it speak
