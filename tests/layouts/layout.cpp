@@ -79,7 +79,6 @@ Flags llama(const Flags& more) {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
-      {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
       {"llama", llama({"--group-query-attention", "--num-query-groups", "2"})},
       {"qwen",
        {"--normalization", "RMSNorm", "--position-embedding-type", "rope", "--swiglu",
@@ -135,6 +134,7 @@ const std::vector<Family>& families() {
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
+      {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
   };
   return all;
 }
