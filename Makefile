@@ -28,7 +28,7 @@ PREFIX ?= /usr/local
 
 .PHONY: build configure deps test room test-nightly test-parity test-mutants test-scripts test-arm
 .PHONY: lint lint-changed
-.PHONY: lint-format asan tsan fuzz demo examples embed tutorial bench install clean help
+.PHONY: lint-format asan tsan fuzz demo examples embed extension tutorial bench install clean help
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | \
 	  awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -121,6 +121,9 @@ install: build ## Install the program, libraries, headers and the CMake package 
 
 embed: build ## Build examples/embed against an installed copy, as a project of your own would
 	@BUILD_DIR=$(BUILD_DIR) examples/embed/run.sh
+
+extension: build ## Build examples/extension against an installed copy, and train its family
+	@BUILD_DIR=$(BUILD_DIR) examples/extension/run.sh
 
 demo: build ## Train a small GPT on real English for five to eight minutes and let it speak
 	@examples/demo/run.sh

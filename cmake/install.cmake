@@ -10,6 +10,8 @@ function(megatron_install)
     set_target_properties(megatron_${ROOM} PROPERTIES EXPORT_NAME ${ROOM})
   endforeach()
   set_target_properties(megatron_kernels PROPERTIES EXPORT_NAME kernels)
+  list(APPEND LIBRARIES megatron_commands)
+  set_target_properties(megatron_commands PROPERTIES EXPORT_NAME commands)
   # Headers say "megatron/…", and a few of them "kernels/…".
   set_target_properties(${LIBRARIES} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES
     "$<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>;$<INSTALL_INTERFACE:include;include/megatron>")
@@ -21,6 +23,8 @@ function(megatron_install)
   install(TARGETS megatron_library ${LIBRARIES} EXPORT Megatron ARCHIVE DESTINATION lib)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/megatron DESTINATION include
           FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+  install(FILES ${CMAKE_SOURCE_DIR}/src/megatron/cli/engine/run_megatron.h
+          DESTINATION include/megatron/cli/engine)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/kernels DESTINATION include/megatron
           FILES_MATCHING PATTERN "*.h" PATTERN "*_impl.h" EXCLUDE)
 

@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -27,11 +30,11 @@ using testing::HasSubstr;
 
 /// A router as layers will declare it: a weight, a frozen table and a state of its own dtype.
 struct Router : BareModule {
-  explicit Router(bool has_state = true) {
+  explicit Router(bool has_state = true, ParameterKind kind_of_table = ParameterKind::frozen) {
     add("frozen", {.sharding = Sharding::replicated({7}),
                    .init = Init::normal(1),
                    .tags = {},
-                   .kind = ParameterKind::frozen});
+                   .kind = kind_of_table});
     add("weight", normal_spec({5, 4}, {.precise = true}));
     if (has_state)
       add("expert_bias", {.sharding = Sharding::replicated({5}),
@@ -44,8 +47,9 @@ struct Router : BareModule {
 
 struct RouterRun {
   explicit RouterRun(std::uint64_t seed, bool has_state = true,
-                     at::ScalarType dtype = at::kBFloat16)
-      : module(has_state),
+                     at::ScalarType dtype = at::kBFloat16,
+                     ParameterKind kind_of_table = ParameterKind::frozen)
+      : module(has_state, kind_of_table),
         store(declared_parameters(module), {.dtype = dtype, .grad_dtype = at::kFloat}),
         optimizer(make_optimizer({}, store)) {
     optimizer->main_parameters().initialize(seed);
@@ -100,6 +104,38 @@ TEST(ParameterKinds, AreSavedAndLoaded) {
     loaded.step();
     EXPECT_TRUE(at::equal(loaded.value("weight"), saved.value("weight")));
   }
+}
+
+TEST(ParameterKinds, StateStartsAtZeroForWhatWasFrozen) {
+  const TemporaryFolder folder;
+  RouterRun saved(1);
+  saved.step();
+  const auto written = save_checkpoint(folder.path(), saved.request());
+  EXPECT_TRUE(read_manifest(written).tensors.at("frozen").is_frozen);
+  EXPECT_FALSE(read_manifest(written).tensors.at("weight").is_frozen);
+  RouterRun loaded(2, true, at::kBFloat16, ParameterKind::trained);
+  const auto source = find_checkpoint(folder.path());
+  load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
+  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer), std::set<std::string>{"frozen"});
+  EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
+  std::map<std::string, double> sums;
+  loaded.optimizer->visit_state(
+      [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
+        sums[state + "." + piece.parameter->name()] = flat.abs().sum().item<double>();
+      });
+  EXPECT_EQ(sums.at("exp_avg.frozen"), 0);
+  EXPECT_GT(sums.at("exp_avg.weight"), 0);
+}
+
+TEST(ParameterKinds, StateIsDroppedOfWhatIsFrozenNow) {
+  const TemporaryFolder folder;
+  RouterRun saved(1, true, at::kBFloat16, ParameterKind::trained);
+  save_checkpoint(folder.path(), saved.request());
+  RouterRun loaded(2);
+  const auto source = find_checkpoint(folder.path());
+  load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
+  EXPECT_EQ(load_optimizer(*source, *loaded.optimizer), std::set<std::string>{});
+  EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
 }
 
 TEST(ParameterKinds, AMissingStateKeepsItsInitialValue) {

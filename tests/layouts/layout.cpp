@@ -134,6 +134,7 @@ const std::vector<Family>& families() {
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
+      {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
   };
   return all;
 }

@@ -25,15 +25,15 @@ TransformerConfig small() {
 }
 
 TEST(ModelFamily, EachNameOfTheCommandLineIsFound) {
-  ASSERT_EQ(model_families().size(), kModelFamilyNames.size());
+  ASSERT_EQ(library_families().all().size(), kModelFamilyNames.size());
   for (const std::string_view name : kModelFamilyNames)
     EXPECT_EQ(find_model_family(name).name, name);
 }
 
 TEST(ModelFamily, EachModelTypeOfHuggingFaceBelongsToExactlyOne) {
-  for (const std::string_view type : kHfModelTypes) {
+  for (const std::string_view type : hf_model_types()) {
     std::int64_t owners = 0;
-    for (const ModelFamily& family : model_families())
+    for (const ModelFamily& family : library_families().all())
       owners += std::ranges::count(family.hf_model_types, type);
     EXPECT_EQ(owners, 1) << type;
   }
@@ -54,7 +54,7 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {
-  for (const ModelFamily& family : model_families()) {
+  for (const ModelFamily& family : library_families().all()) {
     const auto model = family.make(small(), Rank{}, {.vocab_pad_multiple = 8});
     EXPECT_EQ(model->config().num_layers, 2) << family.name;
     const ModelDimensions dimensions = family.dimensions(small(), 64);

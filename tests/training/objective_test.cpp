@@ -59,7 +59,7 @@ class PairObjective : public testing::TestWithParam<bool> {
   }
 
   const Rank rank_;
-  const std::unique_ptr<LanguageModel> model_ = make_gpt_model(tiny_gpt(), rank_, 8);
+  const std::unique_ptr<Model> model_ = make_gpt_model(tiny_gpt(), rank_, 8);
   ParamStore weights_{declared_parameters(*model_), {.dtype = at::kDouble}};
   FakeOptimizer optimizer_{weights_};
   Timers timers_{0, TimerStatistic::minmax};

@@ -82,7 +82,7 @@ TEST_F(PerLayerNormsTest, TotalsAreTorchs) {
 }
 
 TEST_F(PerLayerNormsTest, LayersStandInTheOrderOfTheModel) {
-  const std::string text = per_layer_norms_text(table_, 7);
+  const std::string text = per_layer_norms_text(table_, trainer_->plan.units, 7);
   EXPECT_THAT(text, testing::StartsWith(" layer norms at iteration 7\n"));
   std::size_t last = 0;
   for (const char* layer :

@@ -33,6 +33,7 @@ inline constexpr const char* kMainParameterPrefix = "main_param.";
 
 struct SaveRequest {
   const TransformerConfig* model = nullptr;
+  std::string family = {};             ///< ModelFamily::name
   const Settings* settings = nullptr;  ///< stored for inspection and for the diff on resume; may be
                                        ///< null
   const ParamStore* weights = nullptr;
@@ -71,8 +72,9 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 
 /// Restores the optimizer's state. Throws a UserError when the checkpoint has none, and one that
 /// names the differences unless it holds exactly the states of this optimizer and model: of the
-/// optimizer, of layers (ParameterKind::state), and main weights of all parameters or of none.
-/// Collective over store.model_axis().
-void load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
+/// optimizer, of layers (ParameterKind::state), and main weights of all parameters or of none. Of
+/// parameters that were frozen, or are now, it may hold none, or more. Returns those whose state
+/// starts at zero, because they were frozen when it was saved. Collective over store.model_axis().
+std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
 
 }  // namespace megatron

@@ -43,6 +43,7 @@ struct CheckpointSource {
   std::map<std::string, std::string> given_training_fields = {};
   std::vector<std::string> notes = {};  ///< remarks to print on stderr
   at::ScalarType weight_type = at::kFloat;
+  std::string family = "gpt";           ///< model family (ModelFamily::name)
   std::string model_type = {};          ///< Hugging Face model_type of the weights; "" when unknown
   AuxiliaryFiles auxiliary_files = {};  ///< config.json, tokenizer.json, … for later exports
   /// The tokenizer that the weights were trained with; unset when none is stored.

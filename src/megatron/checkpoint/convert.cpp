@@ -104,12 +104,14 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
 }
 
 std::string export_family(const CheckpointSource& source, const ConvertRequest& request) {
-  if (request.hf_model_type.empty()) return source.model_type;
-  const auto types = family_of_model_type(source.model_type).hf_model_types;
+  std::vector<std::string> types;
+  for (const HfFamily& family : hf_families())
+    if (family.network == source.family) types.push_back(family.model_type);
+  if (request.hf_model_type.empty() || types.empty()) return source.model_type;
   if (std::ranges::count(types, request.hf_model_type) > 0) return request.hf_model_type;
-  std::string known(types.front());
-  for (const std::string_view type : types.subspan(1))
-    known += (type == types.back() ? " or " : ", ") + std::string(type);
+  std::string known;
+  for (const std::string& type : types)
+    known += (known.empty() ? "" : type == types.back() ? " or " : ", ") + type;
   throw UserError({"unknown --hf-model-type", request.hf_model_type, "use " + known});
 }
 
@@ -164,6 +166,7 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
   write_hf_directory(reader,
                      {.model = source->model,
+                      .network = &find_model_family(source->family, *request.families),
                       .model_type = export_family(*source, request),
                       .dtype = request.dtype,
                       .auxiliary_files = source->auxiliary_files,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megatron/config/tokenizer_flags.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 
@@ -22,6 +23,7 @@ struct ConvertRequest {
   std::optional<std::int64_t> step = {};
   TokenizerFlags tokenizer = {};  ///< replace the source's tokenizer, or change its settings
   bool allow_non_finite = false;  ///< converts weights with NaN or infinite values, too
+  const ModelFamilies* families = &library_families();
 };
 
 struct ConvertResult {

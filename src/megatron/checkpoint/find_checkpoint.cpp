@@ -14,6 +14,7 @@
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
 #include "megatron/models/architecture.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -65,6 +66,9 @@ CheckpointSource megatron_source(const fs::path& folder) {
                           .given_training_fields = all_training_fields(),
                           .notes = {},
                           .weight_type = first_weight_type(manifest, place),
+                          .family = manifest.family.empty()
+                                        ? family_of_model_type(manifest.model_type).name
+                                        : manifest.family,
                           .model_type = manifest.model_type,
                           .auxiliary_files = {},
                           .tokenizer = stored_tokenizer(manifest, folder)};
@@ -85,6 +89,7 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
                           .model = config.model,
                           .given_training_fields = config.given_training_fields,
                           .notes = config.notes,
+                          .family = directory.family().network,
                           .model_type = config.model_type,
                           .auxiliary_files = read_auxiliary_files(folder),
                           .tokenizer = stored_tokenizer(folder)};

@@ -15,7 +15,6 @@
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
-#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -65,7 +64,8 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
   std::vector<const HfFamily*> families;
   for (const HfFamily& family : *request.families)
-    if (request.model_type.empty() || family.model_type == request.model_type)
+    if (family.network == request.network->name &&
+        (request.model_type.empty() || family.model_type == request.model_type))
       families.push_back(&family);
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()
@@ -91,7 +91,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
 }
 
 void plan_files(const HfExport& request, ExportPlan& plan) {
-  plan.shardings = declared_shardings(find_model_family(plan.family->network), request.model);
+  plan.shardings = declared_shardings(*request.network, request.model);
   std::uint64_t used = 0;
   for (const WeightMapping& link : plan.links) {
     for (const HfTensor& theirs : link.theirs) {

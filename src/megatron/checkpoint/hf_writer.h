@@ -11,11 +11,13 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 
 struct HfExport {
   TransformerConfig model = {};
+  const ModelFamily* network = &find_model_family("gpt");  ///< the family of the model
   std::string model_type = {};               ///< "": the first family that can hold the model
   std::optional<at::ScalarType> dtype = {};  ///< nullopt keeps the stored type
   AuxiliaryFiles auxiliary_files = {};       ///< its config.json provides keys that we do not write

@@ -1,6 +1,7 @@
 // Loads a CheckpointSource into a model and an optimizer.
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,23 +30,38 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
        kWithoutOptimizer});
 }
 
-/// Fills the main weights with the tensors that are named after their parameters and `prefix`.
-void fill_main_parameters(WeightReader& reader, const std::string& prefix, MainParameters& main) {
+/// Returns whether no state of a parameter is expected, because it was not trained.
+bool was_frozen(const Manifest& manifest, const std::string& parameter) {
+  const auto found = manifest.tensors.find(parameter);
+  return found != manifest.tensors.end() && found->second.is_frozen;
+}
+
+/// Returns the parameter that a state <state>.<parameter> belongs to.
+std::string parameter_of(const std::string& state) { return state.substr(state.find('.') + 1); }
+
+/// Fills the main weights from those of the manifest, which may be null, else from the weights.
+void fill_main_parameters(WeightReader& reader, const Manifest* manifest, MainParameters& main) {
   for (std::size_t i = 0; i < main.pieces().size(); ++i) {
     at::Tensor flat = main.read(i);
-    fill_piece(reader, main.pieces()[i], prefix + main.pieces()[i].parameter->name(), flat);
+    const std::string& name = main.pieces()[i].parameter->name();
+    const bool is_stored =
+        manifest != nullptr && manifest->tensors.contains(kMainParameterPrefix + name);
+    fill_piece(reader, main.pieces()[i], is_stored ? kMainParameterPrefix + name : name, flat);
     if (!main.tensors()[i].defined()) main.write(i, flat);
   }
 }
 
-/// Returns whether the checkpoint holds the float32 main weight of every trained parameter, as that
-/// of a run in 16 bits does.
+/// Returns whether the checkpoint holds float32 main weights, as that of a run in 16 bits does: of
+/// every trained parameter that was trained.
 bool has_main_parameters(const CheckpointSource& source, const MainParameters& main) {
-  const std::vector<std::string>& names = main.sums().names();
-  return source.manifest && !names.empty() &&
-         std::ranges::all_of(names, [&](const std::string& name) {
-           return source.manifest->tensors.contains(kMainParameterPrefix + name);
-         });
+  if (!source.manifest) return false;
+  bool has_any = false;
+  for (const std::string& name : main.sums().names()) {
+    const bool is_stored = source.manifest->tensors.contains(kMainParameterPrefix + name);
+    if (!is_stored && !was_frozen(*source.manifest, name)) return false;
+    has_any = has_any || is_stored;
+  }
+  return has_any;
 }
 
 /// Returns the names of the tensors that a run restores besides weights, ascending: the states of
@@ -67,24 +83,38 @@ std::vector<std::string> restored_states(const Manifest& manifest, Optimizer& op
 }
 
 /// Throws a UserError unless the checkpoint holds exactly what the run restores of the whole model
-/// besides weights, which fill_store() compares. The result is the same on every rank.
-void check_states(const Manifest& manifest, Optimizer& optimizer, const std::string& place) {
-  const std::vector<std::string> restored = restored_states(manifest, optimizer);
+/// besides weights, which fill_store() compares. It may lack states of parameters that were frozen,
+/// and hold states of those that are frozen now. Returns the parameters whose state in the
+/// optimizer it lacks. The result is the same on every rank.
+std::set<std::string> check_states(const Manifest& manifest, Optimizer& optimizer,
+                                   const std::string& place) {
+  const std::vector<std::string> restored = restored_states(manifest, optimizer),
+                                 &trained = optimizer.main_parameters().sums().names();
   std::vector<std::string> missing, unexpected;
+  std::set<std::string> fresh;
   for (const std::string& name : restored) {
     const auto found = manifest.tensors.find(name);
-    if (found == manifest.tensors.end() || found->second.kind == TensorKind::weight)
+    if (found != manifest.tensors.end() && found->second.kind != TensorKind::weight) continue;
+    const std::string parameter = parameter_of(name);
+    if (!was_frozen(manifest, parameter))
       missing.push_back(name);
+    else if (!name.starts_with(kMainParameterPrefix))
+      fresh.insert(parameter);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (tensor.kind != TensorKind::weight && !std::ranges::binary_search(restored, name))
-      unexpected.push_back(name);
+    if (tensor.kind == TensorKind::weight || std::ranges::binary_search(restored, name)) continue;
+    const auto weight = manifest.tensors.find(parameter_of(name));
+    const bool is_frozen = weight != manifest.tensors.end() &&
+                           weight->second.kind == TensorKind::weight &&
+                           !std::ranges::binary_search(trained, weight->first);
+    if (!is_frozen) unexpected.push_back(name);
   }
   require_same_names(
       place + ": its states are not those that this run restores (optimizer " +
           manifest.optimizer->name + ')',
       missing, unexpected,
       "train with the optimizer and the flags that saved it, or " + std::string(kWithoutOptimizer));
+  return fresh;
 }
 
 }  // namespace
@@ -105,18 +135,18 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
   main.copy_model_params_to_main_params();
   if (has_main_parameters(source, main)) {
     for (const Parameter* parameter : store.parameters()) {
-      const std::string name = kMainParameterPrefix + parameter->name();
-      if (parameter->is_trained())
-        check_state(*parameter, name, source.manifest->tensors.at(name), source.folder.string());
+      const auto found = source.manifest->tensors.find(kMainParameterPrefix + parameter->name());
+      if (parameter->is_trained() && found != source.manifest->tensors.end())
+        check_state(*parameter, found->first, found->second, source.folder.string());
     }
-    fill_main_parameters(*reader, kMainParameterPrefix, main);
+    fill_main_parameters(*reader, source.manifest.get(), main);
   } else if (main.has_fp32_copies()) {
-    fill_main_parameters(*reader, "", main);
+    fill_main_parameters(*reader, nullptr, main);
   }
   main.copy_main_params_to_model_params();
 }
 
-void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
+std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
   if (!source.manifest)
     throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
@@ -124,17 +154,20 @@ void load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   if (!manifest.optimizer)
     throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
                      kWithoutOptimizer});
-  check_states(manifest, optimizer, place);
+  std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);
   optimizer.visit_state(
       [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
         const std::string name = state + "." + piece.parameter->name();
-        check_state(*piece.parameter, name, manifest.tensors.at(name), place);
+        const auto found = manifest.tensors.find(name);
+        if (found == manifest.tensors.end()) return;  // frozen when it was saved: it stays zero
+        check_state(*piece.parameter, name, found->second, place);
         fill_piece(reader, piece, name, flat);
       });
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale)
     optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);
+  return fresh;
 }
 
 }  // namespace megatron

@@ -41,10 +41,12 @@ Json to_json(const Piece& piece) {
 Json to_json(const ManifestTensor& tensor) {
   Json pieces = Json::array();
   for (const Piece& piece : tensor.pieces) pieces.push_back(to_json(piece));
-  return {{"kind", tensor_kind_name(tensor.kind)},
-          {"dtype", std::string(safetensors_dtype_name(tensor.type))},
-          {"shape", tensor.shape},
-          {"pieces", pieces}};
+  Json json = {{"kind", tensor_kind_name(tensor.kind)},
+               {"dtype", std::string(safetensors_dtype_name(tensor.type))},
+               {"shape", tensor.shape},
+               {"pieces", pieces}};
+  if (tensor.is_frozen) json["frozen"] = true;
+  return json;
 }
 
 Json to_json(const OptimizerRecord& optimizer) {
@@ -80,6 +82,7 @@ Json to_json(const Manifest& manifest) {
                {"headers", to_json(manifest.headers)},
                {"tensors", to_json(manifest.tensors)},
                {"optimizer", nullptr}};
+  if (!manifest.family.empty()) json["family"] = manifest.family;
   if (!manifest.rerun_state->is_null()) json["rerun_state_machine"] = *manifest.rerun_state;
   if (manifest.optimizer) json["optimizer"] = to_json(*manifest.optimizer);
   return json;
@@ -151,6 +154,7 @@ ManifestTensor read_tensor(const JsonCursor& json) {
   const auto found = std::ranges::find(kTensorKinds, kind, tensor_kind_name);
   if (found == std::end(kTensorKinds)) refuse(json.place() + ": unknown kind", kind);
   tensor.kind = *found;
+  tensor.is_frozen = json.find("frozen").has_value();
   const auto known = parse_safetensors_dtype(type);
   if (!known) refuse(json.place() + ": unknown dtype", type);
   tensor.type = *known;
@@ -205,6 +209,7 @@ Manifest read_manifest(const JsonCursor& json, const std::string& source) {
   manifest.model = json["model"].object();
   manifest.settings = json["settings"].object();
   manifest.model_type = json["model_type"].text();
+  if (const auto family = json.find("family")) manifest.family = family->text();
   manifest.files = read_checksums(json["files"]);
   if (const auto state = json.find("rerun_state_machine")) manifest.rerun_state = state->object();
   if (const JsonCursor optimizer = json["optimizer"]; !optimizer->is_null())

@@ -34,6 +34,7 @@ struct Piece {
 /// A global tensor. Its pieces tile it exactly.
 struct ManifestTensor {
   TensorKind kind = TensorKind::weight;
+  bool is_frozen = false;  ///< a weight that was not trained: no optimizer state belongs to it
   SafetensorsDtype type = SafetensorsDtype::F32;
   Shape shape = {};
   std::vector<Piece> pieces = {};
@@ -51,6 +52,7 @@ struct Manifest {
   JsonValue model;     ///< written by architecture_to_json
   JsonValue settings;  ///< stored for inspection and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
+  std::string family;      ///< ModelFamily::name; "" in older ones: the family of model_type
   JsonValue rerun_state;   ///< state of a step that is to be rerun; null when there is none
   std::string model_type;  ///< Hugging Face family of the weights; "" for none
   std::map<std::string, std::uint64_t> files;     ///< auxiliary files: relative path → checksum

@@ -16,6 +16,7 @@ std::filesystem::path write_release(WeightReader& reader, const CheckpointSource
   CheckpointContent content;
   content.manifest.model = architecture_to_json(source.model);
   content.manifest.settings = tokenizer_to_json(source.tokenizer);
+  content.manifest.family = source.family;
   content.manifest.model_type = source.model_type;
   content.auxiliary_files = source.auxiliary_files;
   std::int64_t index = 0;

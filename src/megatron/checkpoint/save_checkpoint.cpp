@@ -87,6 +87,7 @@ class SavePlanner {
     for (const TensorSlice& slice : piece_slices(piece, parameter.owned_slices())) {
       pieces.push_back({.name = name,
                         .kind = kind,
+                        .is_frozen = parameter.spec().kind == ParameterKind::frozen,
                         .type = to_safetensors_dtype(flat.type),
                         .global_shape = parameter.sharding().global_shape,
                         .slice = slice,
@@ -117,6 +118,7 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                  "a checkpoint needs a model and its weights");
   CheckpointContent content;
   content.manifest.progress = request.progress;
+  content.manifest.family = request.family;
   content.manifest.model = architecture_to_json(*request.model);
   content.manifest.settings =
       request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();

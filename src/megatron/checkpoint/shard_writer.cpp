@@ -64,6 +64,7 @@ void write_file(const std::filesystem::path& folder, const std::string& name,
     writer.write(bytes);
     ManifestTensor& tensor = manifest.tensors[piece.name];
     tensor.kind = piece.kind;
+    tensor.is_frozen = piece.is_frozen;
     tensor.type = piece.type;
     tensor.shape = piece.global_shape;
     tensor.pieces.push_back(

@@ -19,6 +19,7 @@ namespace megatron {
 struct WriteItem {
   std::string name = {};
   TensorKind kind = TensorKind::weight;
+  bool is_frozen = false;
   SafetensorsDtype type = SafetensorsDtype::F32;
   Shape global_shape = {};
   TensorSlice slice = {};

@@ -3,10 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace megatron {
 
 struct OptimizerConfig {
+  /// Regular expressions over parameter names (models/freeze.h). Empty: all parameters train.
+  std::vector<std::string> freeze, train_only;
   std::string optimizer = "adam";  ///< adam | sgd | adafactor
   double weight_decay = 0.01;
   bool apply_wd_to_qk_layernorm = false;

@@ -20,6 +20,18 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
         .choices({"adam", "sgd", "adafactor"})
         .breaks_resume("its state belongs to another update rule");
+    t.field("train_only", &Config::train_only,
+            "train only the parameters whose name this regular expression matches somewhere, "
+            "such as 'layers[.]2[0-9][.]'; the others are frozen")
+        .repeatable()
+        .value_name("REGEX")
+        .applies_on_resume();
+    t.field("freeze", &Config::freeze,
+            "freeze the parameters whose name this regular expression matches somewhere, such as "
+            "'^embedding'; they keep their values and have no gradient and no optimizer state")
+        .repeatable()
+        .value_name("REGEX")
+        .applies_on_resume();
     t.field("weight_decay", &Config::weight_decay, "coefficient of the decoupled weight decay")
         .at_least(0)
         .defines_schedule();

@@ -9,7 +9,6 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
-#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -52,7 +51,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   const PipelineLayout layout = layout_of(source->model, options.parallel);
   const c10::ScalarType type = options.type.value_or(default_compute_dtype(source->weight_type));
   const Rank& rank = options.rank;
-  auto stages = family_of_model_type(source->model_type)
+  auto stages = find_model_family(source->family, *options.families)
                     .make(source->model, rank, {.dtype = type, .layout = &layout});
   auto weights = std::make_unique<ParamStore>(
       declared_parameters(*stages),

@@ -13,7 +13,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/inference_options.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/models/model.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "megatron/pipeline/model_runner.h"
@@ -33,6 +33,7 @@ struct LoadModelOptions {
   ParallelConfig parallel = {};  ///< parallel sizes; must match the rank's mesh
   /// Compute dtype; nullopt: the dtype of the weights.
   std::optional<c10::ScalarType> type = {};
+  const ModelFamilies* families = &library_families();
 };
 
 /// Returns the dtype that the flags name; nullopt means the checkpoint's own.

@@ -2,6 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <set>
+
 #include "megatron/base/error.h"
 
 namespace megatron {
@@ -35,6 +38,39 @@ std::unordered_set<const Parameter*> unit_starts(Model& model) {
     was_inside = is_inside;
   }
   return starts;
+}
+
+std::string ModelUnit::title() const {
+  if (layer) return "layer " + std::to_string(*layer);
+  std::string words = path.substr(path.rfind('.') + 1);
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
+ModelUnit model_unit(const Module& module) {
+  return {.path = module.path(), .layer = module.layer_index()};
+}
+
+std::vector<ModelUnit> model_units(Model& model) {
+  std::vector<ModelUnit> units;
+  std::set<const Module*> inside;
+  for (Module* unit : model.units()) {
+    units.push_back(model_unit(*unit));
+    unit->visit([&](Module& module) { inside.insert(&module); });
+  }
+  model.visit([&](Module& module) {
+    if (!module.parameters().empty() && !inside.contains(&module))
+      units.push_back(model_unit(module));
+  });
+  return units;
+}
+
+const ModelUnit* find_unit(const std::vector<ModelUnit>& units, std::string_view name) {
+  const auto found = std::ranges::find_if(units, [name](const ModelUnit& unit) {
+    return name.starts_with(unit.path) &&
+           (name.size() == unit.path.size() || name[unit.path.size()] == '.');
+  });
+  return found == units.end() ? nullptr : &*found;
 }
 
 }  // namespace megatron

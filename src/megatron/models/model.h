@@ -5,6 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -69,6 +72,21 @@ class Model : public Module {
 
 /// Returns the first parameters of the units of `model`, for ParamStore::Options::unit_starts.
 std::unordered_set<const Parameter*> unit_starts(Model& model);
+
+/// A unit that UnitHooks see, or a module with weights outside of them (an output layer).
+struct ModelUnit {
+  std::string path;                        ///< "decoder.layers.3"
+  std::optional<std::int64_t> layer = {};  ///< Module::layer_index()
+
+  /// Returns "layer 3", or the last name of the path in words: "final layernorm".
+  std::string title() const;
+};
+
+ModelUnit model_unit(const Module& module);
+/// Returns the units of `model` in the order of the forward pass.
+std::vector<ModelUnit> model_units(Model& model);
+/// Returns the unit that the op or parameter of this name belongs to, or null.
+const ModelUnit* find_unit(const std::vector<ModelUnit>& units, std::string_view name);
 
 /// Installs hooks around the units of a model's forward passes during its lifetime. Hooks of an
 /// enclosing scope are suspended meanwhile.

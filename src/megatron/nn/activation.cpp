@@ -29,8 +29,9 @@ at::Tensor activate(const at::Tensor& input, const BiasActivation& activation) {
     };
     return recorded;
   };
-  return differentiable({.name = "ActivationBackward", .trains_parameters = true}, {input}, forward)
-      .front();
+  const DifferentiableOp op{.name = "ActivationBackward",
+                            .trains_parameters = any_trained({activation.bias})};
+  return differentiable(op, {input}, forward).front();
 }
 
 }  // namespace megatron

@@ -43,7 +43,7 @@ void contribute_rows(Parameter& weight, const at::Tensor& ids, const at::Tensor&
 }  // namespace
 
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) {
-  return differentiable({.name = "EmbeddingBackward", .trains_parameters = true}, {},
+  return differentiable({.name = "EmbeddingBackward", .trains_parameters = weight.is_trained()}, {},
                         [&] {
                           const EmbeddingRows rows = rows_of(&weight, ids);
                           Recorded recorded{
@@ -122,8 +122,9 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
     };
     return recorded;
   };
-  return differentiable({.name = "EmbeddingSumBackward", .trains_parameters = true}, {}, forward)
-      .front();
+  const DifferentiableOp op{.name = "EmbeddingSumBackward",
+                            .trains_parameters = any_trained({words, positions})};
+  return differentiable(op, {}, forward).front();
 }
 
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids,

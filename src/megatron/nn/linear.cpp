@@ -64,7 +64,7 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
   const bool gathered = exchange.input == Input::gathered;
 
   at::Tensor dy = rows_of(gradient), dx;
-  if (call.bias != nullptr) call.bias->contribute(column_sums(dy));
+  if (any_trained({call.bias})) call.bias->contribute(column_sums(dy));
   PendingTensor all_x =
       gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
   if (exchange.output == Output::reduce_scattered) {
@@ -102,8 +102,11 @@ at::Tensor differentiable_linear(const at::Tensor& input, const LinearCall& call
     };
     return recorded;
   };
-  return differentiable({.name = "LinearBackward", .trains_parameters = true}, {input}, record)
-      .front();
+  const Parameter* activation_bias = call.activation ? call.activation->bias : nullptr;
+  const DifferentiableOp op{
+      .name = "LinearBackward",
+      .trains_parameters = any_trained({call.weight, call.bias, activation_bias})};
+  return differentiable(op, {input}, record).front();
 }
 
 void check_features(std::int64_t features, const Parameter& weight) {

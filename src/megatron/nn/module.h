@@ -2,9 +2,11 @@
 // children as members and define their own forward().
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +29,8 @@ class Module {
   const std::string& path() const { return *path_; }
   /// Returns the path as the name of a layer, for LayerScope.
   const LayerName& layer_name() const { return path_; }
+  /// Returns the 0-based index in the whole model of a layer; nullopt of any other module.
+  virtual std::optional<std::int64_t> layer_index() const { return std::nullopt; }
   const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
   /// Calls `visitor` for this module and every one below it, in declaration order.
   void visit(const std::function<void(Module&)>& visitor);

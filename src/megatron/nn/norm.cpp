@@ -36,8 +36,9 @@ NormParams formula_of(const NormWeights& weights) {
 /// the sum. `branch` may be null.
 Tensors stream_norm(const at::Tensor& input, const DropoutBranch* branch,
                     const NormWeights& weights, bool passes_sum) {
-  const DifferentiableOp op{
-      .name = "NormBackward", .trains_parameters = true, .allows_undefined_gradients = true};
+  const DifferentiableOp op{.name = "NormBackward",
+                            .trains_parameters = any_trained({weights.weight, weights.bias}),
+                            .allows_undefined_gradients = true};
   const at::Tensor added = branch != nullptr ? branch->x : at::Tensor();
   return differentiable(op, {input, added}, [&] {
     const at::Tensor stream = input.contiguous();

@@ -86,8 +86,9 @@ at::Tensor QueryKeyNorm::over_sharded_heads(const at::Tensor& x) const {
                     .saved = {x, rstd},
                     .backward = backward};
   };
-  return differentiable({.name = "QueryKeyNormBackward", .trains_parameters = true}, {x}, forward)
-      .front();
+  const DifferentiableOp op{.name = "QueryKeyNormBackward",
+                            .trains_parameters = weight_.is_trained()};
+  return differentiable(op, {x}, forward).front();
 }
 
 }  // namespace megatron

@@ -24,10 +24,12 @@ void observe_norm(const ForwardContext& context, const NormWeights& norm, const 
 
 TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
                                    const TransformerLayerSpec& spec, LayerArguments arguments)
-    : Module(parent, name), config_(arguments.config), policy_(arguments.policy()) {
+    : Module(parent, name),
+      config_(arguments.config),
+      layer_index_(arguments.layer_index),
+      policy_(arguments.policy()) {
   arguments.has_input_norm = config_.norm_placement == NormPlacement::pre;
-  const std::int64_t index = arguments.layer_index;
-  for (const BlockSpec& block : spec.blocks(config_.kind(index), index)) {
+  for (const BlockSpec& block : spec.blocks(config_.kind(layer_index_), layer_index_)) {
     for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
     reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
     blocks_.push_back({.sublayer = block.make(this, block.name, arguments),

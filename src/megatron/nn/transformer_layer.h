@@ -22,6 +22,7 @@ class TransformerLayer : public Module {
   /// Recomputes and offloads the nodes that the policy says. TransformerBlock does so with whole
   /// layers.
   at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context);
+  std::optional<std::int64_t> layer_index() const override { return layer_index_; }
   const LayerPolicy& policy() const { return policy_; }
   const std::vector<std::string>& reads() const { return reads_; }  ///< BlockSpec
   const std::vector<std::string>& publishes() const { return publishes_; }
@@ -43,6 +44,7 @@ class TransformerLayer : public Module {
                           const ForwardContext& context) const;
 
   const TransformerConfig& config_;
+  const std::int64_t layer_index_;
   const LayerPolicy policy_;
   std::vector<Block> blocks_;
   std::vector<std::string> reads_, publishes_;

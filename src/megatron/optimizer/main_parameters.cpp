@@ -124,7 +124,10 @@ void MainParameters::initialize(std::uint64_t seed) {
     const Shape shape = parameter->local_shape();
     const bool is_whole = is_owned && pieces()[piece].count == num_elements(shape);
     if (!parameter->is_trained()) {
-      initialize_parameter(*parameter, parameter->value(), seed);
+      const auto own = at::TensorOptions().dtype(parameter->dtype()).device(store_.device());
+      const at::Tensor drawn = at::empty(shape, own);
+      initialize_parameter(*parameter, drawn, seed);
+      store_.set_value(*parameter, drawn);
       continue;
     }
     const bool is_bound = is_whole && tensors_[piece].defined();

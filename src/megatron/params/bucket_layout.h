@@ -16,7 +16,7 @@ namespace megatron {
 
 /// What all parameters of a bucket have in common.
 struct BucketKind {
-  bool is_precise = false, is_trained = true, offloads_values = false;
+  bool is_precise = false, is_trained = true, is_state = false, offloads_values = false;
   c10::ScalarType dtype = c10::kFloat;
   const DataParallelOptions* data_parallel = nullptr;
   auto operator<=>(const BucketKind&) const = default;

@@ -25,18 +25,23 @@ void ParamStore::initialize(std::uint64_t seed) {
 
 std::vector<ParameterPiece> ParamStore::kept_pieces() const {
   std::vector<ParameterPiece> kept;
-  auto piece = pieces_.begin();
   for (Parameter* parameter : parameters_) {
     const std::size_t index = contribution_counts_[parameter->index_].bucket;
-    const bool has_piece = piece != pieces_.end() && piece->parameter == parameter;
     if (!buckets_[index].has_unit_values()) {
       kept.push_back(whole_piece(*parameter, index));
-    } else if (has_piece) {
+    } else if (const ParameterPiece* piece = find_piece(*parameter)) {
       kept.push_back(*piece);
     }
-    piece += has_piece;
   }
   return kept;
+}
+
+const ParameterPiece* ParamStore::find_piece(const Parameter& parameter) const {
+  const auto& pieces = parameter.is_trained() ? pieces_ : untrained_pieces_;
+  const auto found =
+      std::ranges::lower_bound(pieces, parameter.index_, {},
+                               [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  return found != pieces.end() && found->parameter == &parameter ? &*found : nullptr;
 }
 
 void ParamStore::open_values(std::size_t index) {
@@ -79,8 +84,7 @@ void ParamStore::set_value(const Parameter& parameter, const at::Tensor& whole) 
     at::Tensor(parameter.value()).copy_(whole);
     return;
   }
-  const auto piece = std::ranges::find(pieces_, &parameter, &ParameterPiece::parameter);
-  if (piece != pieces_.end())
+  if (const ParameterPiece* piece = find_piece(parameter))
     change_kept(*piece, [&](const at::Tensor& flat) { flat.copy_(piece->of(whole.contiguous())); });
   end_changes();
 }

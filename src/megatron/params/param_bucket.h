@@ -25,12 +25,12 @@ struct ParamBucket {
   at::Tensor own_value, own_grad;
   std::vector<Parameter*> parameters;
   std::vector<std::int64_t> offsets;
-  bool is_precise = false, is_trained = true;
+  bool is_precise = false, is_trained = true, is_state = false;
   bool offloads_values = false;  ///< they lie in another memory (offloaded_values.h)
   const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
   std::int64_t size = 0;                               ///< number of elements
   at::ScalarType dtype = at::kFloat;                   ///< dtype of `value`
-  /// This rank's slice; the whole bucket without a distributed optimizer and when !is_trained.
+  /// This rank's slice; the whole bucket unless is_sharded().
   std::int64_t slice_begin = 0, slice_size = 0;
   /// The part of the slice that this rank updates: all of it, unless replicas divide it.
   std::int64_t own_begin = 0, own_size = 0;
@@ -46,14 +46,15 @@ struct ParamBucket {
     return flat.narrow(0, offsets[index], num_elements(shape)).view(shape);
   }
   /// Returns whether every rank of data_parallel->shard owns another slice.
-  bool is_sharded() const { return is_trained && data_parallel->shard.size > 1; }
+  bool is_sharded() const { return is_trained ? data_parallel->shard.size > 1 : shards_values(); }
   /// Returns whether this rank keeps only its slice of the gradients.
   bool shards_gradients() const {
-    return is_sharded() && data_parallel->strategy >= ShardingStrategy::optim_grads;
+    return is_trained && is_sharded() && data_parallel->strategy >= ShardingStrategy::optim_grads;
   }
-  /// Returns whether this rank keeps only its slice of the values.
+  /// Returns whether this rank keeps only its slice of the values, also of frozen ones.
   bool shards_values() const {
-    return is_sharded() && data_parallel->strategy == ShardingStrategy::optim_grads_params;
+    return !is_state && data_parallel->shard.size > 1 &&
+           data_parallel->strategy == ShardingStrategy::optim_grads_params;
   }
   /// Returns whether values are in memory only while their unit of the model is used.
   bool has_unit_values() const { return shards_values() || offloads_values; }

@@ -27,6 +27,7 @@ ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
                      .offsets = std::move(layout.offsets),
                      .is_precise = layout.kind.is_precise,
                      .is_trained = layout.kind.is_trained,
+                     .is_state = layout.kind.is_state,
                      .offloads_values = layout.kind.offloads_values,
                      .data_parallel = layout.kind.data_parallel,
                      .size = layout.size,
@@ -88,7 +89,6 @@ bool has_axis(const Parameter& parameter, std::string_view name) {
 
 void append_pieces(const ParamBucket& bucket, std::size_t index,
                    std::vector<ParameterPiece>& pieces) {
-  if (!bucket.is_trained) return;
   for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
     const std::int64_t offset = bucket.offsets[i],
                        size = num_elements(bucket.parameters[i]->local_shape());
@@ -124,6 +124,7 @@ ParamStore::ParamStore(const std::vector<Parameter*>& declared, Options options)
     const bool is_precise = separates_precise && spec.tags.precise;
     return {.is_precise = is_precise,
             .is_trained = parameter.is_trained(),
+            .is_state = spec.kind == ParameterKind::state,
             .offloads_values = parameter.is_trained() && !is_precise &&
                                options_.offloaded_values.contains(&parameter),
             .dtype = spec.dtype.value_or(options_.dtype),
@@ -161,10 +162,11 @@ void ParamStore::bind() {
       parameter->dtype_ = bucket.dtype;
       contribution_counts_[parameter->index_].bucket = b;
     }
-    append_pieces(bucket, b, pieces_);
+    append_pieces(bucket, b, bucket.is_trained ? pieces_ : untrained_pieces_);
   }
-  std::ranges::sort(pieces_, {},
-                    [](const ParameterPiece& piece) { return piece.parameter->index_; });
+  for (auto* pieces : {&pieces_, &untrained_pieces_})
+    std::ranges::sort(*pieces, {},
+                      [](const ParameterPiece& piece) { return piece.parameter->index_; });
   bind_sharded();
   if (!options_.with_gradients) return;
   if (std::ranges::any_of(

@@ -166,6 +166,8 @@ class ParamStore : private GradAccumulator {
  private:
   void bind();
   void bind_sharded();
+  /// Returns what this rank's slice holds of a parameter, or null.
+  const ParameterPiece* find_piece(const Parameter& parameter) const;
   void bind_gradients(std::size_t index, const at::Tensor& grad);
   void contribute(Parameter& parameter,
                   std::function<void(at::Tensor& grad, bool fresh)> write) override;
@@ -192,7 +194,7 @@ class ParamStore : private GradAccumulator {
   std::vector<Parameter*> parameters_;
   std::unordered_map<std::string, Parameter*> by_name_;
   std::vector<ParamBucket> buckets_;
-  std::vector<ParameterPiece> pieces_;
+  std::vector<ParameterPiece> pieces_, untrained_pieces_;
   /// The bucket of each trained weight that several stages share, and the group of its holders, in
   /// canonical order.
   std::vector<std::pair<std::size_t, std::shared_ptr<Comm>>> shared_buckets_;

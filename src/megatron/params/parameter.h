@@ -4,8 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
@@ -112,6 +114,10 @@ class Parameter {
   const std::vector<Axis>& axes() const { return axes_; }
   /// Returns the axis of the first split, for layers whose weights have one.
   const Axis& axis() const { return axes_.front(); }
+  /// Makes a trained parameter frozen, before a store binds it.
+  void freeze() {
+    if (is_trained()) spec_.kind = ParameterKind::frozen;
+  }
   bool is_trained() const { return spec_.kind == ParameterKind::trained; }
   /// Returns whether other ranks of the pipeline hold copies.
   bool is_shared() const { return spec_.holders.ranks.size() > 1; }
@@ -177,6 +183,13 @@ class Parameter {
   std::size_t index_ = 0;  ///< index among the parameters of its store
   at::Tensor main_;
 };
+
+/// Returns whether one of the parameters, which may be null, is trained
+/// (DifferentiableOp::trains_parameters).
+inline bool any_trained(std::initializer_list<const Parameter*> parameters) {
+  return std::ranges::any_of(parameters,
+                             [](const Parameter* p) { return p != nullptr && p->is_trained(); });
+}
 
 /// Returns the weight as an autograd variable for plain ATen operators; its gradient goes to the
 /// accumulator. Returns the value itself when grad mode is off or the parameter is not trained.

@@ -212,8 +212,7 @@ class Interpreter {
       return;
     MEGATRON_CHECK(!roots.empty() && roots.size() == grads.size(), "backward of microbatch ",
                    step.microbatch, " runs before its forward");
-    torch::autograd::Engine::get_default_engine().execute(
-        roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
+    run_backward(roots, grads);
     Activations gradients;
     for (const at::Tensor& input : std::exchange(at.in, {}))
       gradients.push_back(input.grad().defined() ? input.grad().detach().contiguous()
@@ -224,6 +223,18 @@ class Interpreter {
     } else {
       at.in_grad = std::move(gradients);
     }
+  }
+
+  /// Leaves out the outputs that need no gradient, because everything in front of them is frozen.
+  static void run_backward(torch::autograd::edge_list roots, torch::autograd::variable_list grads) {
+    for (std::size_t i = roots.size(); i-- > 0;) {
+      if (roots[i].is_valid()) continue;
+      roots.erase(roots.begin() + static_cast<std::ptrdiff_t>(i));
+      grads.erase(grads.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (roots.empty()) return;
+    torch::autograd::Engine::get_default_engine().execute(
+        roots, grads, /*keep_graph=*/false, /*create_graph=*/false, /*accumulate_grad=*/true);
   }
 
   static void run_deferred(MicrobatchState& at) {

@@ -10,6 +10,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/freeze.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
@@ -296,6 +297,7 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
                   {.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
                    .dtype = params_dtype(*settings.training),
                    .layout = &layout});
+  freeze_parameters(*model, *settings.optimizer);
   const std::vector<Parameter*> declared = declared_parameters(*model);
   RankMemory memory =
       parameter_memory(declared, settings, rank, unit_parameters(*model, settings, rank, layout));

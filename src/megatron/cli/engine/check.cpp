@@ -9,13 +9,13 @@
 
 namespace megatron {
 
-int run_check(std::span<const std::string> args) {
-  const CheckedRun checked = read_check(args);
-  const ScaledRun scaled =
-      scale_run(checked.run, checked.options.world_size, checked.options.max_ranks);
+int run_check(std::span<const std::string> args, const ModelFamilies& families) {
+  const CheckedRun checked = read_check(args, families.names());
+  ScaledRun scaled = scale_run(checked.run, checked.options.world_size, checked.options.max_ranks);
+  leave_out_unmatched_names(scaled, find_model_family(scaled.run.options.model, families));
   LayoutCheckResult result;
   try {
-    result = check_layout(scaled);
+    result = check_layout(scaled, {.families = &families});
   } catch (const CommError& error) {
     // Ranks make different calls, or one does not come: that is a wrong layout too.
     if (checked.options.json)

@@ -9,7 +9,7 @@
 #include "megatron/config/checkpoint_options.h"
 
 namespace megatron {
-int run_checkpoint(std::span<const std::string> args) {
+int run_checkpoint(std::span<const std::string> args, const ModelFamilies& /*families*/) {
   const CheckpointOptions options = read_checkpoint_options(args);
   if (options.action == "verify") {
     verify_checkpoints(options.folders[0], options.all, std::cout);

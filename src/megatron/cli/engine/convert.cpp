@@ -18,7 +18,7 @@ std::optional<c10::ScalarType> scalar_type(const std::string& name) {
 
 }  // namespace
 
-int run_convert(std::span<const std::string> args) {
+int run_convert(std::span<const std::string> args, const ModelFamilies& families) {
   const ConvertOptions options = read_convert_options(args);
   const ConvertResult conversion =
       convert_checkpoint({.load = options.load,
@@ -28,7 +28,8 @@ int run_convert(std::span<const std::string> args) {
                           .dtype = scalar_type(options.dtype),
                           .step = options.ckpt_step,
                           .tokenizer = tokenizer_flags(options.tokenizer, options.parsed),
-                          .allow_non_finite = options.keep_non_finite});
+                          .allow_non_finite = options.keep_non_finite,
+                          .families = &families});
   for (const std::string& note : conversion.notes) std::cerr << "note: " << note << "\n";
   std::cout << "wrote " << conversion.folder.string() << "\n";
   return 0;

@@ -1,21 +1,23 @@
-// The commands that the engine runs. To add one, declare it here and add a line in engine.cpp and
-// in cli/commands.cpp.
+// The commands that the engine runs. To add one, declare it here and add a line in run_megatron.cpp
+// and in cli/commands.cpp.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "megatron/models/model_family.h"
+
 namespace megatron {
 
-int run_check(std::span<const std::string> args);
-int run_hang_report(std::span<const std::string> args);
-int run_pretrain(std::span<const std::string> args);
-int run_convert(std::span<const std::string> args);
-int run_checkpoint(std::span<const std::string> args);
-int run_generate(std::span<const std::string> args);
-int run_plan_layouts(std::span<const std::string> args);
-int run_plan_memory(std::span<const std::string> args);
-int run_replay(std::span<const std::string> args);
-int run_score(std::span<const std::string> args);
+int run_check(std::span<const std::string> args, const ModelFamilies& families);
+int run_hang_report(std::span<const std::string> args, const ModelFamilies& families);
+int run_pretrain(std::span<const std::string> args, const ModelFamilies& families);
+int run_convert(std::span<const std::string> args, const ModelFamilies& families);
+int run_checkpoint(std::span<const std::string> args, const ModelFamilies& families);
+int run_generate(std::span<const std::string> args, const ModelFamilies& families);
+int run_plan_layouts(std::span<const std::string> args, const ModelFamilies& families);
+int run_plan_memory(std::span<const std::string> args, const ModelFamilies& families);
+int run_replay(std::span<const std::string> args, const ModelFamilies& families);
+int run_score(std::span<const std::string> args, const ModelFamilies& families);
 
 }  // namespace megatron

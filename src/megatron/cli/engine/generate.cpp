@@ -117,12 +117,12 @@ class TextWriter {
   Generator generator_;
 };
 
-int generate_as(World& world, std::span<const std::string> args) {
+int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const GenerateOptions options = read_generate_options(args, environment.world_size);
   const std::vector<std::string> read_here =
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
-  InferenceRank rank(world, options, flags_of(generate_table().set(), &options));
+  InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
   std::ostream silence(nullptr);
@@ -144,8 +144,8 @@ int generate_as(World& world, std::span<const std::string> args) {
 
 }  // namespace
 
-int run_generate(std::span<const std::string> args) {
-  return run_rank("generate", [&](World& world) { return generate_as(world, args); });
+int run_generate(std::span<const std::string> args, const ModelFamilies& families) {
+  return run_rank("generate", [&](World& world) { return generate_as(world, args, families); });
 }
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 
 namespace megatron {
 
-int run_hang_report(std::span<const std::string> args) {
+int run_hang_report(std::span<const std::string> args, const ModelFamilies& /*families*/) {
   const HangReportFlags flags = read_hang_report_flags(args);
   const auto [dumps, num_older, problems, unreadable] = read_dumps(flags.folder);
   if (num_older > 0)

@@ -15,12 +15,15 @@
 
 namespace megatron {
 
-InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags)
+InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
+                             const ModelFamilies& families)
     : context_(world, options.parallel, {.flags = flags}), rank_(context_.place(options.parallel)) {
   at::set_num_threads(bind_to_cpus(context_.in_world().cpus, /*pins=*/rank_.device.is_cpu()));
-  loaded_.emplace(
-      load_model(options.load, options.ckpt_step,
-                 {.rank = rank_, .parallel = options.parallel, .type = requested_dtype(options)}));
+  loaded_.emplace(load_model(options.load, options.ckpt_step,
+                             {.rank = rank_,
+                              .parallel = options.parallel,
+                              .type = requested_dtype(options),
+                              .families = &families}));
   Settings settings;
   settings.parallel = options.parallel;
   settings.model = merge_architecture(loaded_->source, *options.run.model, options.parsed);

@@ -17,7 +17,8 @@ namespace megatron {
 class InferenceRank {
  public:
   /// Joins the other ranks and loads this rank's shard of the model. Collective over the world.
-  InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags);
+  InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
+                const ModelFamilies& families);
 
   const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }

@@ -141,14 +141,14 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 
 }  // namespace
 
-int run_plan_layouts(std::span<const std::string> args) {
+int run_plan_layouts(std::span<const std::string> args, const ModelFamilies& families) {
   LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
   check_layout_plan(options);
   resolve(*options.run.model);
   const LayoutRequest request = layout_request(options);
   std::cerr << indivisible_note(options, request);
   std::vector<LayoutCandidate> layouts =
-      search_layouts(options.run, find_model_family(options.model), request);
+      search_layouts(options.run, find_model_family(options.model, families), request);
   const std::size_t num_fitting =
       rank_layouts(layouts, options.memory_limit_gib * kGibibyte, options.run.training->seq_length);
   if (num_fitting == 0) std::cerr << misfit_note(options, request);

@@ -66,14 +66,15 @@ std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 
 }  // namespace
 
-int run_plan_memory(std::span<const std::string> args) {
+int run_plan_memory(std::span<const std::string> args, const ModelFamilies& families) {
   MemoryPlanOptions options = read_memory_plan(args);  // the front end has printed its notes
   check_memory_plan(options);
   const std::int64_t world_size = options.num_ranks();
   const Settings settings =
       settings_with(options.run, mesh_sizes(*options.run.parallel), world_size);
   check_layout(settings, world_size).throw_if_any();
-  const auto planned = plan_memory(settings, find_model_family(options.model), world_size);
+  const auto planned =
+      plan_memory(settings, find_model_family(options.model, families), world_size);
   std::cout << (options.json ? json_of(planned, world_size) : text_of(planned, world_size));
   return 0;
 }

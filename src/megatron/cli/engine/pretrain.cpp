@@ -108,8 +108,9 @@ int train_as(World& world, const RunConfig& run, const RankContext& rank) {
   }
 }
 
-int pretrain_as(World& world, std::span<const std::string> args, KeptModel& kept) {
-  const RunConfig run = read_run(args, world.environment().world_size);
+int pretrain_as(World& world, std::span<const std::string> args, KeptModel& kept,
+                const ModelFamilies& families) {
+  const RunConfig run = read_run(args, world.environment().world_size, families.names());
   const Settings& settings = run.options.settings;
   if (settings.parallel->inprocess_restart && !world.environment().root_cause_pipe)
     throw UserError({"--inprocess-restart", "is possible only under `megatron launch`",
@@ -120,16 +121,18 @@ int pretrain_as(World& world, std::span<const std::string> args, KeptModel& kept
                              .slots = kept.slots()});
   RankContext rank = joined.in_world();
   rank.kept = &kept;
+  rank.families = &families;
   return train_as(world, run, rank);
 }
 
 }  // namespace
 
-int run_pretrain(std::span<const std::string> args) {
+int run_pretrain(std::span<const std::string> args, const ModelFamilies& families) {
   keep_freed_memory();
   KeptModel kept;
   return run_starts([&] {
-    return run_rank("pretrain", [&](World& world) { return pretrain_as(world, args, kept); });
+    return run_rank("pretrain",
+                    [&](World& world) { return pretrain_as(world, args, kept, families); });
   });
 }
 

@@ -7,9 +7,9 @@
 
 namespace megatron {
 
-int run_replay(std::span<const std::string> args) {
+int run_replay(std::span<const std::string> args, const ModelFamilies& families) {
   const ReplayOptions options = read_replay_options(args);
-  const Replay result = replay(options);
+  const Replay result = replay(options, families);
   if (options.json)
     std::cout << replay_json(result).dump() << std::endl;
   else

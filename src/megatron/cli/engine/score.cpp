@@ -68,12 +68,12 @@ std::string answer(InferenceRank& rank, const std::string& source, const std::st
   return JsonText{{"logprobs", score.logprobs}, {"loss", score.loss}}.dump();
 }
 
-int score_as(World& world, std::span<const std::string> args) {
+int score_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const ScoreOptions options = read_score_options(args, environment.world_size);
   std::optional<LineSource> lines;  // only on rank 0
   if (environment.rank == 0) lines.emplace(options.input, !environment.master_addr.empty());
-  InferenceRank rank(world, options, flags_of(score_table().set(), &options));
+  InferenceRank rank(world, options, flags_of(score_table().set(), &options), families);
   while (true) {
     // Two entries for each replica: the name and the text of its line.
     const std::vector<std::string> round =
@@ -90,8 +90,8 @@ int score_as(World& world, std::span<const std::string> args) {
 
 }  // namespace
 
-int run_score(std::span<const std::string> args) {
-  return run_rank("score", [&](World& world) { return score_as(world, args); });
+int run_score(std::span<const std::string> args, const ModelFamilies& families) {
+  return run_rank("score", [&](World& world) { return score_as(world, args, families); });
 }
 
 }  // namespace megatron

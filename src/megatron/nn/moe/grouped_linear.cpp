@@ -44,7 +44,7 @@ at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter*
     };
     recorded.backward = [&weight, bias, rows](BackwardPass& pass) -> Tensors {
       const at::Tensor dy = pass.gradients[0].contiguous();
-      if (bias != nullptr) bias->contribute(group_sums(dy, rows));
+      if (any_trained({bias})) bias->contribute(group_sums(dy, rows));
       const at::Tensor dx = pass.needs_input[0]
                                 ? grouped_matmul(dy, weight.value(), rows, dy.scalar_type())
                                 : at::Tensor();
@@ -53,9 +53,9 @@ at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter*
     };
     return recorded;
   };
-  return differentiable({.name = "GroupedLinearBackward", .trains_parameters = true}, {input},
-                        forward)
-      .front();
+  const DifferentiableOp op{.name = "GroupedLinearBackward",
+                            .trains_parameters = any_trained({&weight, bias})};
+  return differentiable(op, {input}, forward).front();
 }
 
 at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& weight,
@@ -77,9 +77,9 @@ at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& 
     };
     return recorded;
   };
-  return differentiable({.name = "ActivatedGroupedLinearBackward", .trains_parameters = true},
-                        {input.x, input.weights}, forward)
-      .front();
+  const DifferentiableOp op{.name = "ActivatedGroupedLinearBackward",
+                            .trains_parameters = weight.is_trained()};
+  return differentiable(op, {input.x, input.weights}, forward).front();
 }
 
 at::Tensor add_group_bias(const at::Tensor& input, const at::Tensor& weights, Parameter& bias,
@@ -115,9 +115,8 @@ at::Tensor add_group_bias(const at::Tensor& input, const at::Tensor& weights, Pa
     };
     return recorded;
   };
-  return differentiable({.name = "AddGroupBiasBackward", .trains_parameters = true},
-                        {input, weights}, forward)
-      .front();
+  const DifferentiableOp op{.name = "AddGroupBiasBackward", .trains_parameters = bias.is_trained()};
+  return differentiable(op, {input, weights}, forward).front();
 }
 
 }  // namespace megatron

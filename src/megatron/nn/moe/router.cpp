@@ -249,8 +249,9 @@ RoutedTokens Router::forward(const at::Tensor& input, const RoutingSpan& span,
     };
     return recorded;
   };
-  const Tensors outputs =
-      differentiable({.name = "RouterBackward", .trains_parameters = true}, {rows}, forward);
+  const DifferentiableOp op{.name = "RouterBackward",
+                            .trains_parameters = any_trained({&weight_, bias_})};
+  const Tensors outputs = differentiable(op, {rows}, forward);
   return {.experts = outputs[1], .probs = outputs[0], .scores = {}};
 }
 

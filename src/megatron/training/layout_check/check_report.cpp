@@ -15,16 +15,10 @@ namespace {
 constexpr std::array kColumns{CheckedKind::initial_weight, CheckedKind::activation,
                               CheckedKind::gradient, CheckedKind::updated_weight};
 
-/// Returns the part of the model that an op or parameter belongs to: "layer 3" of
-/// decoder.layers.3.mlp, "final layernorm" of decoder.final_layernorm.
-std::string part_of(const std::string& name) {
-  constexpr std::string_view kLayers = "decoder.layers.", kDecoder = "decoder.";
-  if (name.starts_with(kLayers))
-    return "layer " + name.substr(kLayers.size(), name.find('.', kLayers.size()) - kLayers.size());
-  const std::size_t begin = name.starts_with(kDecoder) ? kDecoder.size() : 0;
-  std::string part = name.substr(begin, name.find('.', begin) - begin);
-  std::ranges::replace(part, '_', ' ');
-  return part;
+/// Returns the part of the model that an op or parameter belongs to.
+std::string part_of(const std::string& name, const std::vector<ModelUnit>& units) {
+  const ModelUnit* unit = find_unit(units, name);
+  return (unit != nullptr ? *unit : ModelUnit{.path = name.substr(0, name.find('.'))}).title();
 }
 
 /// The largest relative difference of each kind in one part of the model.
@@ -35,7 +29,7 @@ std::vector<std::pair<std::string, PartDifferences>> parts_with_differences(
     const LayoutCheckResult& result) {
   std::vector<std::pair<std::string, PartDifferences>> parts;
   for (const FoundDifference& one : result.differences) {
-    const std::string part = part_of(one.name);
+    const std::string part = part_of(one.name, result.units);
     auto found = std::ranges::find(parts, part, &std::pair<std::string, PartDifferences>::first);
     if (found == parts.end()) found = parts.insert(parts.end(), {part, {}});
     double& largest = found->second[one.kind];

@@ -28,11 +28,13 @@ struct LayoutCheckOptions {
   std::function<std::unique_ptr<Communicators>(Communicators&)> communicators = {};
   std::function<void(std::int64_t rank, RunConfig& run)> settings = {};
   std::function<void(Trainer& trainer)> trainer = {};
+  const ModelFamilies* families = &library_families();
 };
 
 /// What differs, over all ranks.
 struct LayoutCheckResult {
   std::int64_t world_size = 1;
+  std::vector<ModelUnit> units = {};  ///< of the whole model
   /// In the order in which a step computes the values; those of one value by rank.
   std::vector<FoundDifference> differences;
   std::int64_t num_compared = 0;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
+#include "megatron/models/model.h"
+#include "megatron/models/model_family.h"
 #include "megatron/training/layout_check/tensor_difference.h"
 
 namespace megatron {
@@ -24,6 +26,7 @@ struct ReferenceStep {
   /// Outputs [rows, b, …] of an op by the ordinal of the microbatch's first sample.
   std::map<std::string, std::map<std::int64_t, at::Tensor>> activations;
   std::vector<std::string> ops;  ///< in the order of the forward pass
+  std::vector<ModelUnit> units;
   double loss = 0, grad_norm = 0;
 
   /// Returns the tensors of one kind that parameters have.
@@ -31,6 +34,7 @@ struct ReferenceStep {
 };
 
 /// Runs the step in this thread. `alone` must be resolved for one rank (on_one_rank()).
-ReferenceStep run_reference_step(const RunConfig& alone);
+ReferenceStep run_reference_step(const RunConfig& alone,
+                                 const ModelFamilies& families = library_families());
 
 }  // namespace megatron

@@ -28,6 +28,8 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/world_rules.h"
+#include "megatron/models/freeze.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
@@ -315,6 +317,17 @@ std::int64_t shrink(std::int64_t value, std::int64_t modulus, std::int64_t least
 
 ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t max_ranks) {
   return Scaling(run, world_size).result(max_ranks);
+}
+
+void leave_out_unmatched_names(ScaledRun& scaled, const ModelFamily& family) {
+  Settings& settings = scaled.run.options.settings;
+  TransformerConfig model = *settings.model;
+  model.vocab_size = *settings.tokenizer->vocab_size;
+  resolve(model);
+  const auto whole = family.make(model, Rank{}, {});
+  for (const auto member : {&OptimizerConfig::train_only, &OptimizerConfig::freeze})
+    for (const std::string& text : take_unmatched(*whole, *settings.optimizer.*member))
+      scaled.left_out.push_back(Setting(member).flag() + " '" + text + "' (matches no layer here)");
 }
 
 RunConfig on_one_rank(const RunConfig& scaled) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 
@@ -32,6 +33,10 @@ std::int64_t shrink(std::int64_t value, std::int64_t modulus, std::int64_t least
 /// ranks where fewer data-parallel ranks suffice. Degrees of parallelism, schedules, sharding and
 /// what divides what stay. `run` must be valid for `world_size` ranks.
 ScaledRun scale_run(const RunConfig& run, std::int64_t world_size, std::int64_t max_ranks);
+
+/// Removes the expressions of --train-only and --freeze that match no name of the scaled model,
+/// which has fewer layers than the run's, and says so.
+void leave_out_unmatched_names(ScaledRun& scaled, const ModelFamily& family);
 
 /// Returns the settings of the same mathematics on one rank, without recomputation.
 RunConfig on_one_rank(const RunConfig& scaled);

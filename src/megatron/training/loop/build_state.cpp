@@ -9,6 +9,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
+#include "megatron/models/freeze.h"
 #include "megatron/models/unit_parameters.h"
 #include "megatron/optimizer/state_offload.h"
 #include "megatron/parallel/rank.h"
@@ -124,6 +125,7 @@ void build_state(const TrainingPlan& plan, TrainingState& state, const BuildCont
   } else {
     state.model = build_model(plan, state.offload_store.get(), out);
   }
+  freeze_parameters(*state.model, *settings.optimizer);
   state.weights =
       bind_weights(plan, *state.model,
                    settings.memory->offload.cpu_offloading_weights ? state.offload_store : nullptr,

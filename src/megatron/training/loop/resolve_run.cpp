@@ -9,11 +9,13 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/checkpoint/other_family.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
@@ -26,6 +28,7 @@
 #include "megatron/config/world_rules.h"
 #include "megatron/datasets/blend_phases.h"
 #include "megatron/datasets/sample_counts.h"
+#include "megatron/models/freeze.h"
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
@@ -180,10 +183,20 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
   warnings.add(std::move(text), out);
 }
 
-/// Sets the architecture from the checkpoint and the flags, in the spelling of the run's family.
-void merge_model(Settings& settings, const CheckpointSource& source, const RunConfig& run,
+/// Returns a checkpoint of another family with the names of this run's model. Only --finetune,
+/// which begins a new run, asks for that.
+CheckpointSource in_run_family(const CheckpointSource& source, const Settings& settings,
+                               const ModelFamily& family) {
+  if (settings.checkpoint->finetune) return in_family(source, family.name);
+  throw UserError({source.folder.string() + ": holds a model of the family " + source.family,
+                   "this run trains a model of the family " + family.name,
+                   "continue with `megatron pretrain " + source.family +
+                       "`, or add --finetune to start from its weights"});
+}
+
+/// Sets the architecture from the checkpoint and the flags.
+void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
                  StartupWarnings& warnings, std::ostream& out) {
-  const ParseResult& parsed = run.parsed;
   TransformerConfig& model = *settings.model;
   model = merge_architecture(source, model, parsed,
                              {.replaces_rotary_frequencies = may_change_rotary(settings, source)});
@@ -194,10 +207,6 @@ void merge_model(Settings& settings, const CheckpointSource& source, const RunCo
   if (source.kind == CheckpointSource::Kind::hugging_face && !settings.training->skip_train)
     out << "training with " << training_origins(source, model, parsed) << std::endl;
   warn_of_rotary_change(source.model, model, warnings, out);
-  if (run.options.model == "hybrid" && model.hybrid_layer_pattern.empty())
-    split_blocks(model);
-  else if (run.options.model != "hybrid")
-    pair_blocks(model);
 }
 
 /// Sets the length of a run with --train-epochs. Rank 0 counts the samples.
@@ -240,7 +249,7 @@ void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
 ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupWarnings& warnings,
                         std::ostream& out) {
   Settings settings = run_settings(run);
-  const ModelFamily& family = find_model_family(run.options.model);
+  const ModelFamily& family = find_model_family(run.options.model, *world.families);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
   leave_in_host_memory(*settings.memory, rank.device, out);
@@ -255,7 +264,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     dense = source;
     source->model = upcycled_architecture(*dense, *upcycling);
   }
-  if (source) merge_model(settings, *source, run, warnings, out);
+  if (source && source->family != family.name) source = in_run_family(*source, settings, family);
+  if (source) merge_model(settings, *source, run.parsed, warnings, out);
   check_family(run.options.model, *settings.model).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
@@ -266,6 +276,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   resolve_model(settings, run, rank, warnings, out);
   if (!settings.training->skip_train)  // a mistake in it shall end the run here
     train_blend_schedule(*settings.training, *settings.data);
+  const auto whole = family.make(*settings.model, Rank{}, {});
+  out << freeze_whole_model(*whole, *settings.optimizer);
   PipelinePlan pipeline = plan_pipeline(settings, family, rank, out);
   apply_memory_budget(settings, family, rank,
                       {.ranks_on_host = world.ranks_on_host,
@@ -290,6 +302,7 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(*settings.training));
   return {.plan = {.settings = std::move(settings),
                    .family = &family,
+                   .units = model_units(*whole),
                    .rank = std::move(rank),
                    .device_name = device.device.is_cpu() ? "" : device.reason,
                    .source = std::move(source),

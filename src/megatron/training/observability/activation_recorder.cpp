@@ -1,26 +1,18 @@
 #include "megatron/training/observability/activation_recorder.h"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model.h"
 
 namespace megatron {
 namespace {
 
-/// Returns the name and the kind of a unit: {"layer 3", "dense layer"} for decoder.layers.3.
+/// Returns the name and the kind of a unit: {"layer 3", "dense layer"} for the fourth layer.
 UnitActivations described(const Module& unit, const TransformerConfig& config) {
-  const std::string& path = unit.path();
-  const auto dot = path.rfind(".layers.");
-  if (dot == std::string::npos) {
-    std::string name = path.substr(path.rfind('.') + 1);
-    std::ranges::replace(name, '_', ' ');
-    return {.name = name, .kind = name};
-  }
-  const std::string number = path.substr(dot + std::string_view(".layers.").size());
-  return {.name = "layer " + number,
-          .kind = std::string(words_of(config.kind(std::stoll(number))))};
+  const ModelUnit id = model_unit(unit);
+  if (!id.layer) return {.name = id.title(), .kind = id.title()};
+  return {.name = id.title(), .kind = std::string(words_of(config.kind(*id.layer)))};
 }
 
 }  // namespace

@@ -18,41 +18,26 @@ namespace {
 
 double ratio(double update, double weight) { return weight > 0 ? update / weight : 0; }
 
-/// Returns the layer of a parameter name: "decoder.layers.3" for
-/// "decoder.layers.3.mlp.linear_fc1.weight", or "embedding", "decoder.final_layernorm",
-/// "output_layer".
-std::string layer_of(const std::string& parameter) {
-  std::size_t parts = parameter.starts_with("decoder.layers.") ? 3
-                      : parameter.starts_with("decoder.")      ? 2
-                                                               : 1,
-              end = 0;
-  while (parts-- > 0 && end != std::string::npos)
-    end = parameter.find('.', end + (end > 0 ? 1 : 0));
-  return parameter.substr(0, end);
-}
-
 struct LayerRow {
   std::string layer;
   double weight = 0, gradient = 0, update = 0;  ///< sums of squares
+  bool has_parameters = false;
 };
 
-/// Returns the layers in the order of the model: embedding, numbered layers, the rest.
-std::vector<LayerRow> rows(const PerLayerNorms& table) {
+/// Returns the units of the model that have parameters.
+std::vector<LayerRow> rows(const PerLayerNorms& table, const std::vector<ModelUnit>& units) {
   std::vector<LayerRow> result;
+  for (const ModelUnit& unit : units) result.push_back({.layer = unit.path});
   for (const ParameterNorms& norms : table.parameters) {
-    const std::string layer = layer_of(norms.name);
-    auto row = std::ranges::find(result, layer, &LayerRow::layer);
-    if (row == result.end()) row = result.insert(result.end(), LayerRow{.layer = layer});
-    row->weight += norms.weight * norms.weight;
-    row->gradient += norms.gradient * norms.gradient;
-    row->update += norms.update * norms.update;
+    const ModelUnit* unit = find_unit(units, norms.name);
+    if (unit == nullptr) continue;
+    LayerRow& row = result[static_cast<std::size_t>(unit - units.data())];
+    row.weight += norms.weight * norms.weight;
+    row.gradient += norms.gradient * norms.gradient;
+    row.update += norms.update * norms.update;
+    row.has_parameters = true;
   }
-  const auto place = [](const LayerRow& row) -> std::int64_t {
-    if (row.layer == "embedding") return -1;
-    if (row.layer.starts_with("decoder.layers.")) return std::stoll(row.layer.substr(15));
-    return row.layer == "output_layer" ? INT64_MAX : INT64_MAX - 1;
-  };
-  std::ranges::stable_sort(result, {}, place);
+  std::erase_if(result, [](const LayerRow& row) { return !row.has_parameters; });
   return result;
 }
 
@@ -122,9 +107,10 @@ void PerLayerNormRecorder::reduce_activation_rms() {
     norms_.activation_rms[units[i]] = std::sqrt(host.const_data_ptr<double>()[i]);
 }
 
-std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iteration) {
+std::string per_layer_norms_text(const PerLayerNorms& table, const std::vector<ModelUnit>& units,
+                                 std::int64_t iteration) {
   std::size_t width = 5;
-  const std::vector<LayerRow> all = rows(table);
+  const std::vector<LayerRow> all = rows(table, units);
   for (const LayerRow& row : all) width = std::max(width, row.layer.size());
   const int columns = static_cast<int>(width);
   std::string text = format(" layer norms at iteration %lld\n  %-*s %12s %12s %12s %12s\n",

@@ -57,9 +57,10 @@ class PerLayerNormRecorder : private UnitHooks {
   std::optional<UnitHooksScope> hooks_;  ///< released after backward
 };
 
-/// Returns one line per layer: norm of its weights, norm of its gradients, update norm / weight
-/// norm, and rms of its output.
-std::string per_layer_norms_text(const PerLayerNorms& table, std::int64_t iteration);
+/// Returns one line per unit of the whole model: norm of its weights, norm of its gradients, update
+/// norm / weight norm, and rms of its output.
+std::string per_layer_norms_text(const PerLayerNorms& table, const std::vector<ModelUnit>& units,
+                                 std::int64_t iteration);
 
 /// Returns {"parameters": {name: {"weight", "gradient", "update_ratio"}}, "activation_rms": {unit:
 /// x}}.

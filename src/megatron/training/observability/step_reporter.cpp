@@ -173,7 +173,8 @@ void StepReporter::report(const TrainStepResult& step, double elapsed_s) {
                      << std::endl;
   if (is_first || closes_interval) print_iteration(metrics);
   if (step.layer_norms)
-    console_.lines() << per_layer_norms_text(*step.layer_norms, iteration) << std::flush;
+    console_.lines() << per_layer_norms_text(*step.layer_norms, plan_.units, iteration)
+                     << std::flush;
   print_memory(memory);
   if (closes_interval) close_interval();
   print_stragglers(closes_interval);

@@ -5,11 +5,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
+#include "megatron/models/model.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
@@ -19,6 +21,7 @@ namespace megatron {
 struct TrainingPlan {
   Settings settings;  ///< resolved and validated
   const ModelFamily* family;
+  std::vector<ModelUnit> units;  ///< of the whole model, of which the rank may hold a part
   Rank rank;
   std::string device_name;  ///< the GPU's name as reported by the driver; empty on a CPU
   std::optional<CheckpointSource> source;  ///< the checkpoint that --load names

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "megatron/base/format.h"
+#include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
@@ -98,7 +99,10 @@ void resume(const TrainingPlan& plan, TrainingState& state, StartupWarnings& war
         "(--no-load-optim)");
     return;
   }
-  load_optimizer(*plan.source, *state.optimizer);
+  if (const auto fresh = load_optimizer(*plan.source, *state.optimizer); !fresh.empty())
+    warnings.add("the optimizer's state starts at zero for parameters that the saved run froze: " +
+                     name_list(std::vector(fresh.begin(), fresh.end())),
+                 out);
   load_schedule(plan, state, *manifest.settings);
 }
 
@@ -156,6 +160,7 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
         << root << " in megatron format" << std::endl;
     save_checkpoint(
         root, {.model = &*plan.settings.model,
+               .family = plan.family->name,
                .settings = &plan.settings,
                .weights = state.weights.get(),
                .optimizer = plan.settings.checkpoint->save_optim ? state.optimizer.get() : nullptr,

@@ -79,12 +79,12 @@ void exchange_experts(const at::Tensor& flat, const ParameterPiece& piece,
 }
 
 /// Moves the experts of this rank's layers: their main weights, the optimizer's state, and
-/// the weights that are rounded from them. Collective over ep.
-void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves,
-                  Optimizer& optimizer) {
+/// the weights that are rounded from them or frozen. Collective over ep.
+void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves, Optimizer& optimizer,
+                  ParamStore& weights) {
   MainParameters& main = optimizer.main_parameters();
   main.wait_all_gather_params();
-  const auto move = [&](const ParameterPiece& piece, at::Tensor& flat) {
+  const auto move = [&](const ParameterPiece& piece, const at::Tensor& flat) {
     const auto found = moves.find(piece.parameter);
     if (found != moves.end()) exchange_experts(flat, piece, *found->second);
   };
@@ -96,6 +96,9 @@ void move_experts(const std::map<const Parameter*, const ExpertMoves*>& moves,
   }
   optimizer.visit_state([&](const ParameterPiece& piece, const std::string& /*state*/,
                             at::Tensor& flat) { move(piece, flat); });
+  for (const ParameterPiece& piece : weights.kept_pieces())
+    if (!piece.parameter->is_trained())
+      weights.change_kept(piece, [&](const at::Tensor& flat) { move(piece, flat); });
   main.copy_main_params_to_model_params();
 }
 
@@ -124,7 +127,7 @@ void ExpertPlacement::apply(const std::map<std::int64_t, ExpertMoves>& moves) {
       by_parameter[parameter] = &found->second;
     layer->place_experts(layers_.at(layer->index()).order);
   }
-  move_experts(by_parameter, *state_.optimizer);
+  move_experts(by_parameter, *state_.optimizer, *state_.weights);
 }
 
 std::optional<std::string> ExpertPlacement::move_if_due(std::int64_t iteration) {

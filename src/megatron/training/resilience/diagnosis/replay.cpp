@@ -110,9 +110,9 @@ JsonText to_json(const FirstBadOp& bad, const Microbatch& microbatch) {
 
 }  // namespace
 
-Replay replay(const ReplayOptions& options) {
+Replay replay(const ReplayOptions& options, const ModelFamilies& families) {
   Replay result{.batch = load_batch(options.file)};
-  result.model = find_model_family(result.batch.family)
+  result.model = find_model_family(result.batch.family, families)
                      .make(result.batch.model, Rank{.seed = result.batch.seed},
                            {.vocab_pad_multiple = result.batch.vocab_pad_multiple});
   result.weights = std::make_unique<ParamStore>(

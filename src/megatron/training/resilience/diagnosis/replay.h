@@ -22,7 +22,7 @@ struct Replay {
 
 /// Loads batch and weights and runs the microbatch. UserError when a file is missing or damaged, or
 /// belongs to another model.
-Replay replay(const ReplayOptions& options);
+Replay replay(const ReplayOptions& options, const ModelFamilies& families = library_families());
 
 /// Returns a table with one row per op: shape, root mean square and maximum of its output and of
 /// its gradient; then the first bad op.
