@@ -52,7 +52,7 @@ std::map<std::string, at::Tensor> gradients(const OptimizerConfig& config) {
   ParamStore store(declared_parameters(*model), {});
   store.initialize(3);
   store.zero_gradients();
-  model->forward_step(patterned_batch(2, 6, 13), /*training=*/true).loss_sum.backward();
+  model->forward_step(patterned_batch(2, 6, 13), /*training=*/true).root.backward();
   store.finalize_gradients();
   std::map<std::string, at::Tensor> result;
   for (const Parameter* parameter : store.parameters())

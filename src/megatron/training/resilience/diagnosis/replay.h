@@ -7,6 +7,7 @@
 
 #include "megatron/base/json_text.h"
 #include "megatron/config/replay_options.h"
+#include "megatron/models/model_family.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"
 
