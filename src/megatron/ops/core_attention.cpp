@@ -267,8 +267,9 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
   register_kernel<wide_backward>(library, "attention_backward", kAnyDevice);
 }
 
-/// Fills in the totals that are not given.
+/// Fills in the totals that are not given, and leaves out the positions of hidden states.
 AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& inputs) {
+  options.dropout.positions = {};
   if (options.total_q == 0) options.total_q = options.q_start + inputs.q.size(0);
   if (options.total_k == 0) options.total_k = options.k_start + inputs.k.size(0);
   return options;
