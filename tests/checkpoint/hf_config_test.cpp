@@ -161,10 +161,11 @@ TEST(HfConfig, ReadsGpt2) {
 // No configuration class but GPT2Config and Starcoder2Config has a dropout of the residual
 // branches; all have 0 for attention_dropout.
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
-  for (const std::string_view family : hf_model_types()) {
+  for (const HfFamily& known : hf_families()) {
+    const std::string& family = known.model_type;
     if (family == "gpt2" || family == "starcoder2") continue;
-    const HfConfig config = parse_hf_config(
-        llama({{"model_type", std::string(family)}, {"moe_intermediate_size", 32}}), "c");
+    const HfConfig config =
+        parse_hf_config(llama({{"model_type", family}, {"moe_intermediate_size", 32}}), "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
     EXPECT_EQ(config.given_training_fields.at("hidden_dropout"), kFamilyHasNone);

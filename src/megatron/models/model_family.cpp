@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <string>
-#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
@@ -17,11 +16,8 @@ namespace {
 /// The table is explicit, because the linker drops objects of a static library that register
 /// themselves but are not referenced.
 constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
-    ModelFamily{.name = "gpt",
-                .title = "GPT",
-                .make = make_gpt_model,
-                .dimensions = model_dimensions,
-                .hf_model_types = hf_model_types},
+    ModelFamily{
+        .name = "gpt", .title = "GPT", .make = make_gpt_model, .dimensions = model_dimensions},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),
@@ -40,14 +36,10 @@ const ModelFamily& find_model_family(std::string_view name) {
 
 const ModelFamily& family_of_model_type(std::string_view model_type) {
   if (model_type.empty()) return kFamilies.front();
-  std::vector<std::string_view> known;
-  for (const ModelFamily& family : kFamilies) {
-    if (std::ranges::count(family.hf_model_types(), model_type) > 0) return family;
-    const auto types = family.hf_model_types();
-    known.insert(known.end(), types.begin(), types.end());
-  }
+  if (const HfFamily* family = find_hf_family(hf_families(), model_type))
+    return find_model_family(family->network);
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
-                   "supported: " + joined_text(known)});
+                   "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type)});
 }
 
 }  // namespace megatron

@@ -25,9 +25,6 @@ struct ModelFamily {
                                          const MakeModelOptions& options);
   /// Returns the dimensions that the formulas for operations and memory use.
   ModelDimensions (*dimensions)(const TransformerConfig& config, std::int64_t padded_vocab_size);
-  /// The values of model_type in Hugging Face's config.json that are networks of this family, in
-  /// the order in which an export tries them. models/hf/ maps their configurations and weights.
-  std::span<const std::string_view> (*hf_model_types)();
 };
 
 /// Returns all families, in the order of kModelFamilyNames.

@@ -33,11 +33,6 @@ TensorRows mlp_tensors() {
                     {"mlp.linear_fc2.{w}", "mlp.down_proj.{w}"}});
 }
 
-TensorRows query_key_norm_tensors() {
-  return in_layers({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                    {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
-}
-
 /// What transformers 5 has in place of the tensors of each expert.
 TensorRow stacked(const std::string& ours, const std::string& theirs) {
   return {.ours = ours, .theirs = theirs, .is_alternative = true};
@@ -103,21 +98,17 @@ void add_window(HfFamily& family, Windows layers, std::int64_t width = 4096) {
   family.keys.push_back(sliding_window(layers));
 }
 
-/// Adds the keys of experts; `width` is the key of the width of one.
-void add_experts(HfFamily& family, KeyRow number, std::int64_t default_number, std::int64_t topk,
-                 const std::string& width) {
+/// Adds the keys of experts: their number, which may have another spelling, and the width of one.
+void add_experts(HfFamily& family, const std::string& number, std::string_view alias,
+                 const std::string& width, std::int64_t default_number, std::int64_t topk) {
   M& moe = family.defaults.moe;
   moe.num_experts = default_number;
   moe.router_topk = topk;
   moe.aux_loss_coeff = {0.001};
-  add(family.keys, {std::move(number),
+  add(family.keys, {{number, &M::num_experts, {.most = kMostExperts, .alias = alias}},
                     {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
                     {width, &M::ffn_hidden_size},
                     aux_loss()});
-}
-
-KeyRow number_of_experts(const std::string& key, std::string_view alias = {}) {
-  return {key, &M::num_experts, {.most = kMostExperts, .alias = alias}};
 }
 
 void add_optional_normalization(HfFamily& family) {
@@ -129,7 +120,9 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(always_false("attention_bias"));
-  add(family.tensors, query_key_norm_tensors());
+  add(family.tensors,
+      in_layers({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+                 {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}}));
 }
 
 KeyRows gpt2_keys() {
@@ -237,8 +230,7 @@ HfFamily mixtral() {
   family.defaults.norm_epsilon = 1e-5;
   family.defaults.rotary_base = 1e6;
   add_window(family, Windows::every_layer, 0);
-  add_experts(family, number_of_experts("num_local_experts", "num_experts"), 8, 2,
-              "intermediate_size");
+  add_experts(family, "num_local_experts", "num_experts", "intermediate_size", 8, 2);
   family.keys.emplace_back("router_jitter_noise", &M::input_jitter_eps,
                            KeyMeaning{.range = KeyMeaning::Range::fraction,
                                       .zero_is_none = true,
@@ -255,7 +247,7 @@ HfFamily qwen2_moe() {
   family.defaults.add_qkv_bias = true;
   family.keys.emplace_back("qkv_bias", &T::add_qkv_bias);
   add_window(family, Windows::alternating);
-  add_experts(family, number_of_experts("num_experts"), 60, 4, "moe_intermediate_size");
+  add_experts(family, "num_experts", "", "moe_intermediate_size", 60, 4);
   add_optional_normalization(family);
   M& moe = family.defaults.moe;
   moe.ffn_hidden_size = 1408;
@@ -277,8 +269,7 @@ HfFamily qwen3_moe() {
   HfFamily family = llama_like("qwen3_moe", "Qwen3MoeForCausalLM", 4, /*writes_head_dim=*/true);
   add_query_key_norms(family, QkNormScope::head);
   add_window(family, Windows::if_used);
-  add_experts(family, number_of_experts("num_experts", "num_local_experts"), 128, 8,
-              "moe_intermediate_size");
+  add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", 128, 8);
   add_optional_normalization(family);
   family.defaults.moe.ffn_hidden_size = 768;
   family.keys.push_back(expert_layers());
@@ -292,8 +283,7 @@ HfFamily olmoe() {
   family.defaults.norm_epsilon = 1e-5;
   family.keys.emplace_back("clip_qkv", &T::clip_qkv, kPositive);
   add_query_key_norms(family, QkNormScope::all_heads);
-  add_experts(family, number_of_experts("num_experts", "num_local_experts"), 64, 8,
-              "intermediate_size");
+  add_experts(family, "num_experts", "num_local_experts", "intermediate_size", 64, 8);
   add_optional_normalization(family);
   family.defaults.moe.aux_loss_coeff = {0.01};
   add(family.tensors, expert_tensors());
@@ -323,15 +313,6 @@ const HfFamilies& hf_families() {
   static const HfFamilies families{gpt2(),    llama(),     qwen2(),     qwen3(), mistral(),
                                    mixtral(), qwen2_moe(), qwen3_moe(), olmoe(), starcoder2()};
   return families;
-}
-
-std::span<const std::string_view> hf_model_types() {
-  static const std::vector<std::string_view> types = [] {
-    std::vector<std::string_view> names;
-    for (const HfFamily& family : hf_families()) names.push_back(family.model_type);
-    return names;
-  }();
-  return types;
 }
 
 const HfFamily* find_hf_family(const HfFamilies& families, std::string_view model_type) {

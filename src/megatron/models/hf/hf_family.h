@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -90,8 +89,6 @@ using HfFamilies = std::vector<HfFamily>;
 
 /// Returns the families that the program knows.
 const HfFamilies& hf_families();
-/// Returns their values of model_type.
-std::span<const std::string_view> hf_model_types();
 /// Returns null for an unknown model_type.
 const HfFamily* find_hf_family(const HfFamilies& families, std::string_view model_type);
 
