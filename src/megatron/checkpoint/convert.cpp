@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -15,7 +17,7 @@
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/release.h"
 #include "megatron/config/tokenizer_config.h"
-#include "megatron/models/model_family.h"
+#include "megatron/models/hf/hf_family.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -105,11 +107,11 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
 
 std::string export_family(const CheckpointSource& source, const ConvertRequest& request) {
   if (request.hf_model_type.empty()) return source.model_type;
-  const auto types = family_of_model_type(source.model_type).hf_model_types;
-  if (std::ranges::count(types, request.hf_model_type) > 0) return request.hf_model_type;
-  std::string known(types.front());
-  for (const std::string_view type : types.subspan(1))
-    known += (type == types.back() ? " or " : ", ") + std::string(type);
+  const HfFamilies& families = hf_families();
+  if (find_hf_family(families, request.hf_model_type)) return request.hf_model_type;
+  std::string known =
+      joined_text(std::span(families).first(families.size() - 1), ", ", &HfFamily::model_type) +
+      " or " + families.back().model_type;
   throw UserError({"unknown --hf-model-type", request.hf_model_type, "use " + known});
 }
 
