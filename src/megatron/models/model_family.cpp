@@ -7,7 +7,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/config/data_config.h"
 #include "megatron/config/model_families.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_config.h"
@@ -22,8 +21,7 @@ constexpr std::array<ModelFamily, kModelFamilyNames.size()> kFamilies{
                 .title = "GPT",
                 .make = make_gpt_model,
                 .dimensions = model_dimensions,
-                .hf_model_types = kHfModelTypes,
-                .sample_kind = SampleKind::gpt},
+                .hf_model_types = kHfModelTypes},
 };
 
 static_assert(std::ranges::equal(kFamilies, kModelFamilyNames, {}, &ModelFamily::name),

@@ -29,7 +29,7 @@ struct ModelFamily {
   /// The values of model_type in Hugging Face's config.json that are networks of this family, in
   /// the order in which an export tries them. models/hf/ maps their configurations and weights.
   std::span<const std::string_view> hf_model_types;
-  SampleKind sample_kind;  ///< the samples that it trains on
+  SampleKind sample_kind = {};  ///< what it trains on; gpt by default
 };
 
 /// Returns all families, in the order of kModelFamilyNames.
