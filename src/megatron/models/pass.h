@@ -32,8 +32,8 @@ struct Pass {
   Wants wants = Wants::loss;
   bool training = false;               ///< turns dropout on
   bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
-  /// One for each sequence of a packed microbatch, or of the only sample. Layers read them and
-  /// append to them. Null: every sequence begins with this pass.
+  /// One for each packed sequence, or one for all unpacked samples. Layers read them and append to
+  /// them. Null: every sequence begins with this pass.
   const Caches* caches = nullptr;
 };
 
