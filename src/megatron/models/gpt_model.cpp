@@ -104,7 +104,7 @@ class GptModel : public Model {
     ForwardContext context = forward_context(pass, config_, rank_);
     const at::Tensor hidden_sbh = hidden(this->chunk(chunk), pass, in, context);
     if (!this->chunk(chunk).stage.has_output) return {.activations = {hidden_sbh}};
-    return output(hidden_sbh, pass);
+    return output(hidden_sbh, pass, context);
   }
 
  private:
@@ -113,9 +113,10 @@ class GptModel : public Model {
   }
 
   /// Returns what a pass wants of the last stage.
-  StageOutput output(const at::Tensor& hidden_sbh, const Pass& pass) {
+  StageOutput output(const at::Tensor& hidden_sbh, const Pass& pass,
+                     const ForwardContext& context) {
     const auto loss = [&] {
-      return head().loss(hidden_sbh, pass.microbatch, splits_rows(pass, rank_),
+      return head().loss(hidden_sbh, pass.microbatch, context.sequence_parallel,
                          announced_gradient(pass.microbatch));
     };
     switch (pass.wants) {
