@@ -198,8 +198,8 @@ class GptModel : public Model {
   ActivationSpec hidden_spec(const Pass& pass) const {
     const at::Tensor& tokens = pass.microbatch.at("tokens");
     return {"hidden",
-            {tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1), tokens.size(0),
-             config_.hidden_size},
+            {tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1),
+             tokens.size(0), config_.hidden_size},
             config_.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype()};
   }
 

@@ -71,7 +71,7 @@ Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& seque
   return microbatch;
 }
 
-bool splits_rows(const Pass& pass, const Rank& rank) {
+bool is_sequence_parallel(const Pass& pass, const Rank& rank) {
   return rank.sequence_parallel && (pass.training || pass.wants == Wants::loss);
 }
 
@@ -94,7 +94,7 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
     context.placement = std::move(placement);
   }
   if (config.moe.num_experts > 0) context.lengths = microbatch.lengths;
-  context.sequence_parallel = splits_rows(pass, rank);
+  context.sequence_parallel = is_sequence_parallel(pass, rank);
   context.recomputes_all_layers = pass.recomputes_all_layers;
   if (microbatch.has("aux_loss_gradient"))
     context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
