@@ -94,6 +94,51 @@ TEST(HfConfig, TakesTheFamilysDefaults) {
   EXPECT_EQ(model_of(bare).query_groups(), 16);
 }
 
+// The defaults are those of Starcoder2Config in transformers 5.
+TEST(HfConfig, ReadsStarcoder2) {
+  Json json = llama({{"model_type", "starcoder2"}, {"residual_dropout", 0.25}});
+  for (const char* key :
+       {"rms_norm_eps", "num_key_value_heads", "hidden_act", "tie_word_embeddings"})
+    json.erase(key);
+  const HfConfig config = parse_hf_config(json, "c");
+  EXPECT_EQ(config.model.normalization, Normalization::LayerNorm);
+  EXPECT_EQ(config.model.norm_epsilon, 1e-5);
+  EXPECT_EQ(config.model.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.model.query_groups(), 2);
+  EXPECT_EQ(config.model.init_method_std, 0.018042);
+  EXPECT_EQ(config.model.hidden_dropout, 0.25);
+  EXPECT_TRUE(config.model.add_bias_linear);
+  EXPECT_FALSE(config.model.gated_linear_unit || config.model.window_size ||
+               config.model.untie_embeddings_and_output_weights);
+  ASSERT_EQ(config.notes.size(), 1u);  // the embedding has no dropout
+  json["use_bias"] = false;
+  json["sliding_window"] = 8;
+  const TransformerConfig changed = model_of(json);
+  EXPECT_FALSE(changed.add_bias_linear);
+  EXPECT_EQ(changed.window_size->at(0), 7);
+  const Json fresh = make_hf_config(changed, "starcoder2", "float32", nullptr);
+  EXPECT_TRUE(forward_differences(changed, model_of(fresh)).empty()) << fresh;
+  EXPECT_EQ(fresh.at("embedding_dropout"), 0.25);
+  EXPECT_FALSE(fresh.contains("head_dim"));
+}
+
+// A family of a program outside the tree: llama's rows, and a key and a default of its own.
+TEST(HfConfig, ReadsFamiliesThatAreGiven) {
+  HfFamilies families = hf_families();
+  HfFamily own = *find_hf_family(families, "llama");
+  own.model_type = "own";
+  own.defaults.norm_epsilon = 0.5;
+  own.keys.emplace_back("clip", &TransformerConfig::clip_qkv);
+  families.push_back(own);
+  Json json = llama({{"model_type", "own"}, {"clip", 3.0}});
+  json.erase("rms_norm_eps");
+  const TransformerConfig model = parse_hf_config(json, "c", families).model;
+  EXPECT_EQ(model.norm_epsilon, 0.5);
+  EXPECT_EQ(model.clip_qkv, 3.0);
+  EXPECT_EQ(make_hf_config(model, "own", "float32", nullptr, families).at("clip"), 3.0);
+  expect_user_error([&] { model_of(json); }, {"model_type", "own"});
+}
+
 TEST(HfConfig, ReadsGpt2) {
   const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2},
                                                 {"embd_pdrop", 0.2},
@@ -113,13 +158,14 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_EQ(parse_hf_config(gpt2({{"embd_pdrop", 0.0}}), "c").notes.size(), 1u);
 }
 
-// No configuration class but GPT2Config has a dropout of the residual branches; all have 0 for
-// attention_dropout.
+// No configuration class but GPT2Config and Starcoder2Config has a dropout of the residual
+// branches; all have 0 for attention_dropout.
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
-  for (const std::string_view family : kHfModelTypes) {
-    if (family == "gpt2") continue;
-    const HfConfig config = parse_hf_config(
-        llama({{"model_type", std::string(family)}, {"moe_intermediate_size", 32}}), "c");
+  for (const HfFamily& known : hf_families()) {
+    const std::string& family = known.model_type;
+    if (family == "gpt2" || family == "starcoder2") continue;
+    const HfConfig config =
+        parse_hf_config(llama({{"model_type", family}, {"moe_intermediate_size", 32}}), "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
     EXPECT_EQ(config.given_training_fields.at("hidden_dropout"), kFamilyHasNone);

@@ -121,14 +121,14 @@ TEST(Fallback, Activations) {
           const at::Tensor x = numbers({4, 3, 8}, 1), dy = numbers({4, 3, gated ? 4 : 8}, 2);
           const c10::IValue bias = has_bias ? c10::IValue(numbers({8}, 3)) : kNone,
                             weights = has_weights ? c10::IValue(numbers({12}, 4)) : kNone;
-          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights, kNone, 0.0}, 1);
+          expect_same("megatron::bias_activation", {x, bias, kind, gated, kNone, 0.0, weights}, 1);
           expect_same("megatron::bias_activation_backward",
-                      {dy, x, bias, kind, gated, true, weights, kNone, 0.0},
+                      {dy, x, bias, kind, gated, kNone, 0.0, true, weights},
                       2 + has_bias + has_weights);
           if (!gated) continue;
-          expect_same("megatron::bias_activation", {x, bias, kind, gated, weights, 0.7, 0.25}, 1);
+          expect_same("megatron::bias_activation", {x, bias, kind, gated, 0.7, 0.25, weights}, 1);
           expect_same("megatron::bias_activation_backward",
-                      {dy, x, bias, kind, gated, true, weights, 0.7, 0.25},
+                      {dy, x, bias, kind, gated, 0.7, 0.25, true, weights},
                       2 + has_bias + has_weights);
         }
       }
@@ -155,7 +155,8 @@ TEST(Fallback, Norms) {
                          moment = centred ? stream.var({-1}, false) : stream.square().mean({-1}),
                          rstd = (moment + 1e-5).rsqrt().reshape({-1});
         const at::Tensor shaped = rstd.view({5, 3, 1});
-        const Arguments rest{weight, bias, 0.5, has_branch, ordinals, probability, 7, 11, kNone};
+        const Arguments rest{weight,   bias,        1e-5, 0.5, has_branch,
+                             ordinals, probability, 7,    11,  kNone};
         Arguments arguments{numbers({5, 3, 8}, 6), numbers({5, 3, 8}, 7), stream,
                             centred ? c10::IValue(mean.view({5, 3, 1})) : kNone, shaped};
         arguments.insert(arguments.end(), rest.begin(), rest.end());
@@ -186,13 +187,14 @@ TEST(Fallback, SplitQueryKeyValue) {
   for (const bool rotates : {false, true}) {
     const c10::IValue cos = rotates ? c10::IValue(angles.cos()) : kNone,
                       sin = rotates ? c10::IValue(angles.sin()) : kNone;
-    expect_same("megatron::split_query_key_value", {mixed, 2, 8, cos, sin, false}, 3);
+    expect_same("megatron::split_query_key_value", {mixed, 2, 8, cos, sin, false, false}, 3);
     expect_same("megatron::split_query_key_value_backward",
                 {numbers({5, 2, 4, 8}, 3), numbers({5, 2, 2, 8}, 4), numbers({5, 2, 2, 8}, 5), 2,
-                 mixed.size(2), cos, sin, false},
+                 mixed.size(2), cos, sin, false, true},
                 1);
     expect_same("megatron::split_query_key_value_backward",
-                {kNone, numbers({5, 2, 2, 8}, 4), kNone, 2, mixed.size(2), cos, sin, false}, 1);
+                {kNone, numbers({5, 2, 2, 8}, 4), kNone, 2, mixed.size(2), cos, sin, false, true},
+                1);
   }
 }
 
@@ -211,16 +213,18 @@ TEST(Fallback, CrossEntropy) {
   check("megatron::cross_entropy_statistics", {logits, labels, 2, 18, outputs, outputs}, 2);
   check("megatron::cross_entropy_statistics", {logits, labels, 2, 18, outputs, outputs}, 3);
   check("megatron::cross_entropy_gradient",
-        {logits, labels, 2, lse, mask, at::scalar_tensor(0.7, at::kDouble), at::zeros_like(logits)},
+        {logits, labels, 2, 18, lse, mask, at::scalar_tensor(0.7, at::kDouble),
+         at::zeros_like(logits)},
         5);
 }
 
 TEST(Fallback, Embeddings) {
   const at::Tensor table = numbers({9, 4}, 1), ids = at::arange(6, at::kLong).view({3, 2}) * 2;
-  expect_same("megatron::embedding",
-              {table, ids, 1, 12, numbers({3, 4}, 2),
-               at::arange(3, at::kLong).view({3, 1}).expand({3, 2}).contiguous(), at::kDouble},
-              1);
+  expect_same(
+      "megatron::embedding",
+      {table, ids, 1, 12, numbers({3, 4}, 2),
+       at::arange(3, at::kLong).view({3, 1}).expand({3, 2}).contiguous(), 0, 3, at::kDouble},
+      1);
   expect_same("megatron::embedding_backward_", {table, ids.reshape({-1}), numbers({6, 4}, 3), 1},
               1);
 }
@@ -228,9 +232,8 @@ TEST(Fallback, Embeddings) {
 TEST(Fallback, Attention) {
   const at::Tensor q = numbers({6, 2, 4, 8}, 1), k = numbers({6, 2, 2, 8}, 2),
                    v = numbers({6, 2, 2, 8}, 3), ordinals = at::arange(2, at::kLong);
-  const Arguments options{true, 3,        -1,    0.3,
-                          5.0,  kNone,    kNone, std::vector<std::int64_t>{0, 0, 6, 6},
-                          0,    ordinals, 0.2,   7};
+  const Arguments options{true, 3, -1, 0.3,      5.0, kNone, kNone, 0,    0,
+                          6,    6, 0,  ordinals, 0.2, 7,     0,     kNone};
   const auto with_options = [&](Arguments first) {
     first.insert(first.end(), options.begin(), options.end());
     return first;

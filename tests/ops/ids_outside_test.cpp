@@ -2,6 +2,7 @@
 // gives NaN, because the host does not read the ids of a GPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -15,7 +16,6 @@
 
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/embedding.h"
-#include "megatron/ops/operator.h"
 
 namespace megatron {
 namespace {
@@ -27,6 +27,11 @@ using OptionalTensor = std::optional<at::Tensor>;
 [[maybe_unused]] const volatile auto kEmbedding = &embedding;
 [[maybe_unused]] const volatile auto kCrossEntropy = &cross_entropy_statistics;
 
+template <class Signature>
+c10::TypedOperatorHandle<Signature> operator_of(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
 /// A device that no kernel is registered for.
 const c10::DispatchKeySet kOtherDevice{c10::DispatchKey::PrivateUse1};
 
@@ -36,16 +41,16 @@ constexpr std::int64_t kNumRows = 5, kRowsPerRank = 3;
 /// Returns the sum over both ranks of the rows for `ids`. Row i holds 10 + i.
 at::Tensor looked_up(const at::Tensor& ids, const OptionalTensor& position_ids = {}) {
   static const auto op =
-      find_operator<at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::int64_t,
-                               const OptionalTensor&, const OptionalTensor&, c10::ScalarType)>(
-          "megatron::embedding");
+      operator_of<at::Tensor(const OptionalTensor&, const OptionalTensor&, std::int64_t,
+                             std::int64_t, const OptionalTensor&, const OptionalTensor&,
+                             std::int64_t, std::int64_t, c10::ScalarType)>("megatron::embedding");
   at::Tensor sum = at::zeros({ids.numel(), 2});
   for (const std::int64_t first : {std::int64_t{0}, kRowsPerRank}) {
     const at::Tensor table =
         (at::arange(kRowsPerRank) + first + 10).to(at::kFloat).unsqueeze(1).expand({-1, 2});
     const OptionalTensor positions =
         position_ids ? OptionalTensor(at::zeros({4, 2})) : std::nullopt;
-    sum += op.redispatch(kOtherDevice, table, ids, first, kNumRows, positions, position_ids,
+    sum += op.redispatch(kOtherDevice, table, ids, first, kNumRows, positions, position_ids, 0, 4,
                          at::kFloat);
   }
   return sum;
@@ -72,9 +77,9 @@ TEST(EmbeddingByAten, PositionsOutsideTheTableAreNaN) {
 }
 
 TEST(CrossEntropyByAten, LabelsOutsideTheVocabularyGiveNaN) {
-  static const auto op = find_operator<void(const at::Tensor&, const at::Tensor&, std::int64_t,
-                                            std::int64_t, const at::Tensor&, const at::Tensor&)>(
-      "megatron::cross_entropy_statistics");
+  static const auto op =
+      operator_of<void(const OptionalTensor&, const OptionalTensor&, std::int64_t, std::int64_t,
+                       const at::Tensor&, const at::Tensor&)>("megatron::cross_entropy_statistics");
   const at::Tensor labels = at::tensor({0, 4, -1, 5}, at::kLong);
   for (const std::int64_t first : {std::int64_t{0}, kRowsPerRank}) {
     const at::Tensor logits = at::ones({4, std::min(kRowsPerRank, kNumRows - first)});

@@ -213,44 +213,52 @@ TEST(Routing, TheFallbackAgrees) {
     return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
   };
   using Routed = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  using Optional = std::optional<at::Tensor>;
+  using Int = std::int64_t;
   const auto forward = dispatch("megatron::route")
-                           .typed<Routed(const at::Tensor&, at::IntArrayRef, double,
-                                         const std::optional<at::Tensor>&,
-                                         const std::optional<at::Tensor>&, bool)>();
+                           .typed<Routed(const at::Tensor&, Int, Int, Int, bool, double, Int, Int,
+                                         const Optional&, const Optional&, bool)>();
   const auto backward =
       dispatch("megatron::route_backward")
-          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
-                            at::IntArrayRef, double, const std::optional<at::Tensor>&,
-                            const std::optional<at::Tensor>&)>();
+          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, Int, Int, Int,
+                            bool, double, Int, Int, const Optional&, const Optional&)>();
   const c10::DispatchKeySet any(c10::DispatchKey::CompositeExplicitAutograd);
   for (const RoutingRule& rule : rules()) {
     SCOPED_TRACE(name_of(rule));
-    const std::vector<std::int64_t> packed{
-        rule.num_experts, rule.topk,       static_cast<std::int64_t>(rule.score),
-        rule.pre_softmax, rule.num_groups, rule.group_topk};
+    const auto with_rule = [&](const auto& call) {
+      return call(rule.num_experts, rule.topk, static_cast<Int>(rule.score), rule.pre_softmax,
+                  rule.scaling_factor, rule.num_groups, rule.group_topk);
+    };
+    const auto chosen = [&](const at::Tensor& x, const Optional& added, const Optional& choice,
+                            bool with_scores) {
+      return with_rule([&](auto... members) {
+        return forward.redispatch(any, x, members..., added, choice, with_scores);
+      });
+    };
     const at::Tensor logits = (random_input({20, 8}, 2).detach() * 2).round(),
                      bias = at::sin(at::arange(8.0)).to(at::kFloat),
                      dprobs = random_input({20, rule.topk}, 1, 2).detach(),
                      dscores = random_input({2, 8}, 1, 5).detach(),
                      dlse2 = at::tensor(0.7, at::kDouble);
     const RoutedTokens own = route(logits, rule, {.bias = bias, .with_scores = true});
-    const auto [experts, probs, scores] = forward.redispatch(
-        any, logits, packed, rule.scaling_factor, bias, std::nullopt, /*with_scores=*/true);
+    const Routed found = chosen(logits, bias, std::nullopt, /*with_scores=*/true);
+    const auto& [experts, probs, scores] = found;
     EXPECT_TRUE(own.experts.equal(experts));
     at::Tensor with_nan = logits.clone(), choice = at::sin(logits);
     with_nan[3][2].fill_(std::nan(""));
     choice[3].fill_(std::nan(""));
     choice[4][1].fill_(std::nan(""));
     EXPECT_TRUE(route(with_nan, rule, {.choice = choice})
-                    .experts.equal(std::get<0>(forward.redispatch(any, with_nan, packed,
-                                                                  rule.scaling_factor, std::nullopt,
-                                                                  choice, /*with_scores=*/false))));
+                    .experts.equal(std::get<0>(
+                        chosen(with_nan, std::nullopt, choice, /*with_scores=*/false))));
     EXPECT_LE(difference(own.probs, probs), 1e-14);
     EXPECT_LE(difference(own.scores, scores), 1e-14);
     EXPECT_LE(difference(route_backward(dprobs, logits, experts, rule,
                                         {.dscores = dscores, .dlse2 = dlse2}),
-                         backward.redispatch(any, dprobs, logits, experts, packed,
-                                             rule.scaling_factor, dscores, dlse2)),
+                         with_rule([&](auto... members) {
+                           return backward.redispatch(any, dprobs, logits, std::get<0>(found),
+                                                      members..., dscores, dlse2);
+                         })),
               1e-13);
   }
 }

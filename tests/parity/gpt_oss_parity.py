@@ -42,14 +42,14 @@ class ClampedGate(torch.autograd.Function):
     def forward(context, x, weights):
         context.save_for_backward(x, weights)
         return torch.ops.megatron.bias_activation(
-            x, None, KINDS["quick_gelu"], True, weights, *ClampedGate.FORM
+            x, None, KINDS["quick_gelu"], True, *ClampedGate.FORM, weights
         )
 
     @staticmethod
     def backward(context, dy):
         x, weights = context.saved_tensors
         dx, _, _, dweights = torch.ops.megatron.bias_activation_backward(
-            dy.contiguous(), x, None, KINDS["quick_gelu"], True, False, weights, *ClampedGate.FORM
+            dy.contiguous(), x, None, KINDS["quick_gelu"], True, *ClampedGate.FORM, False, weights
         )
         return dx, dweights
 

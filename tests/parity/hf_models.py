@@ -21,6 +21,7 @@ from transformers import (
     Qwen2MoeConfig,
     Qwen3Config,
     Qwen3MoeConfig,
+    Starcoder2Config,
 )
 
 SEQ_LENGTH = 40
@@ -128,6 +129,7 @@ def variants():
         "qwen2": Qwen2Config(**llama, num_key_value_heads=4, tie_word_embeddings=True),
         "qwen3": Qwen3Config(**qwen3, tie_word_embeddings=True),
         "mistral": MistralConfig(**llama, num_key_value_heads=4, tie_word_embeddings=True),
+        "starcoder2": Starcoder2Config(**llama, num_key_value_heads=4),
     }.items():
         yield Variant(f"{kind} tied by save_model", tied, edits=[save_with_safetensors])
     yield Variant("llama mha", LlamaConfig(**llama))
@@ -178,6 +180,21 @@ def variants():
     )
     yield Variant(
         "mistral full attention", MistralConfig(**llama, num_key_value_heads=2, sliding_window=None)
+    )
+    starcoder2 = dict(llama, num_key_value_heads=2)
+    yield Variant("starcoder2", Starcoder2Config(**starcoder2))
+    yield Variant(
+        "starcoder2 untied v4, sliding window",
+        Starcoder2Config(**starcoder2, tie_word_embeddings=False, sliding_window=7),
+        edits=[spell_as_transformers_4],
+    )
+    yield Variant(
+        "starcoder2 without biases, linear rope",
+        Starcoder2Config(
+            **starcoder2,
+            use_bias=False,
+            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0),
+        ),
     )
 
 

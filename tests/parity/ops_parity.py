@@ -58,12 +58,9 @@ def check_activations(ops):
             y = FORMULAS[name](gate) * up if gated else FORMULAS[name](wide)
             dy = numbers(*y.shape, seed=2)
             label = f"bias_activation, {name}{', gated' if gated else ''}"
-            report.close(
-                label, ops.bias_activation(x.detach(), bias.detach(), kind, gated), y.detach()
-            )
-            dx, dbias, again, _ = ops.bias_activation_backward(
-                dy, x.detach(), bias.detach(), kind, gated, True
-            )
+            plain, form = (x.detach(), bias.detach()), (kind, gated, None, 0.0)
+            report.close(label, ops.bias_activation(*plain, *form, None), y.detach())
+            dx, dbias, again, _ = ops.bias_activation_backward(dy, *plain, *form, True, None)
             expected = gradients(y, (x, bias), dy)
             report.close_tensors(
                 label + ", backward",
@@ -99,6 +96,7 @@ def check_norms(ops):
             rows[3],
             plain[2],
             plain[3],
+            1e-5,
             0.0,
             True,
             None,
@@ -136,7 +134,7 @@ def check_rotary(ops):
 
 def check_split(ops):
     mixed = numbers(5, 2, 3 * (2 + 2) * 8)
-    q, k, v = ops.split_query_key_value(mixed, 3, 8, None, None, False)
+    q, k, v = ops.split_query_key_value(mixed, 3, 8, None, None, False, False)
     groups = mixed.view(5, 2, 3, 4, 8)
     report.close_tensors(
         "split_query_key_value",
@@ -149,7 +147,7 @@ def check_split(ops):
     )
     report.close(
         "split_query_key_value_backward",
-        ops.split_query_key_value_backward(q, k, v, 3, mixed.size(2), None, None, False),
+        ops.split_query_key_value_backward(q, k, v, 3, mixed.size(2), None, None, False, True),
         mixed,
     )
 
@@ -164,7 +162,7 @@ def check_attention(ops):
         first(q), first(k), first(v), is_causal=True, scale=0.25, enable_gqa=True
     )
     y = y.permute(2, 0, 1, 3).reshape(s, b, n * d)
-    options = (True, *WINDOW, 0.25, 0.0, None, None, [0, 0, s, s], 0, None, 0.0, 0)
+    options = (True, *WINDOW, 0.25, 0.0, None, None, 0, 0, s, s, 0, None, 0.0, 0, 0, None)
     plain = [t.detach() for t in (q, k, v)]
     out, lse = ops.attention(*plain, *options)
     report.close("attention", out, y.detach())
@@ -183,7 +181,7 @@ def check_cross_entropy(ops):
     report.close("cross_entropy_statistics", lse - label_logit, losses.detach())
     mask, gradient = (labels % 8 == 0).float(), torch.empty(12, 50)
     ops.cross_entropy_gradient(
-        logits.detach().clone(), labels, 0, lse, mask, torch.tensor(0.5), gradient
+        logits.detach().clone(), labels, 0, 50, lse, mask, torch.tensor(0.5), gradient
     )
     report.close("cross_entropy_gradient", gradient, gradients(losses, logits, mask * 0.5)[0])
 
@@ -197,7 +195,7 @@ def check_embedding(ops):
     places = torch.tensor([[0, 1, 2], [3, 4, 5]])
     report.close(
         "embedding",
-        ops.embedding(table, ids, 0, 20, positions, places, torch.float32),
+        ops.embedding(table, ids, 0, 20, positions, places, 0, 6, torch.float32),
         F.embedding(ids, table) + F.embedding(places, positions),
     )
     grad, dy = numbers(20, 8, seed=2), numbers(6, 8, seed=3)
@@ -228,7 +226,10 @@ def check_meta(ops):
     meta = lambda *shape, dtype=torch.float32: torch.empty(*shape, dtype=dtype, device="meta")
     cases = {
         "matmul": (ops.matmul(meta(3, 4), meta(4, 5), None, torch.float32), (3, 5)),
-        "bias_activation": (ops.bias_activation(meta(3, 8), meta(8), 4, True), (3, 4)),
+        "bias_activation": (
+            ops.bias_activation(meta(3, 8), meta(8), 4, True, None, 0.0, None),
+            (3, 4),
+        ),
         "norm_rows": (
             ops.norm_rows(
                 meta(3, 2, 8),
@@ -253,7 +254,7 @@ def check_meta(ops):
         "column_sums": (ops.column_sums(meta(7, 9)), (9,)),
         "embedding": (
             ops.embedding(
-                meta(20, 8), meta(2, 3, dtype=torch.int64), 0, 20, None, None, torch.bfloat16
+                meta(20, 8), meta(2, 3, dtype=torch.int64), 0, 20, None, None, 0, 0, torch.bfloat16
             ),
             (2, 3, 8),
         ),

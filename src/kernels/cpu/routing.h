@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 namespace megatron::kernels {
 
@@ -22,6 +23,10 @@ struct RoutingRule {
   /// experts, and only experts of the group_topk best groups are chosen (DeepSeek-V3, section
   /// 2.1.2). 1 and 1: no limit.
   std::int64_t num_groups, group_topk;
+  static auto members(auto& r) {
+    return std::tie(r.num_experts, r.topk, r.score, r.pre_softmax, r.scaling_factor, r.num_groups,
+                    r.group_topk);
+  }
 };
 
 /// Numbers are float or double.

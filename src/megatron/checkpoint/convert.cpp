@@ -15,7 +15,7 @@
 #include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/release.h"
 #include "megatron/config/tokenizer_config.h"
-#include "megatron/models/model_family.h"
+#include "megatron/models/hf/hf_family.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 

@@ -148,12 +148,11 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 
 std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
-  if (!source.manifest)
-    throw UserError({place + ": holds no optimizer state", "", kWithoutOptimizer});
-  const Manifest& manifest = *source.manifest;
-  if (!manifest.optimizer)
-    throw UserError({place + ": holds no optimizer state", "it was saved with --no-save-optim",
+  if (!source.manifest || !source.manifest->optimizer)
+    throw UserError({place + ": holds no optimizer state",
+                     source.manifest ? "it was saved with --no-save-optim" : "",
                      kWithoutOptimizer});
+  const Manifest& manifest = *source.manifest;
   std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);
   optimizer.visit_state(

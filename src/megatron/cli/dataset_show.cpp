@@ -137,14 +137,11 @@ std::string masked_members(const Sample& sample) {
   for (std::size_t i = 0; i < sample.values.size(); ++i) {
     const SampleField& field = (*sample.fields)[i];
     if (field.name == "position_ids") continue;
-    const std::string values = joined(
-        field.name == "labels"
-            ? labels_of(sample, -1)
-            : std::visit(
-                  [](const auto& all) { return std::vector<std::int64_t>(all.begin(), all.end()); },
-                  sample.values[i]));
+    std::vector<std::int64_t> values;
+    std::visit([&](const auto& all) { values.assign(all.begin(), all.end()); }, sample.values[i]);
+    if (field.name == "labels") values = labels_of(sample, -1);
     text += ",\"" + (field.name == "tokens" ? "text" : field.name) + "\":";
-    text += field.per_position ? "[" + values + "]" : values;
+    text += field.per_position ? "[" + joined(values) + "]" : joined(values);
   }
   return text;
 }

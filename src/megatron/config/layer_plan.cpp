@@ -61,24 +61,22 @@ void resolve_layers(TransformerConfig& config) {
   std::string pattern = config.hybrid_layer_pattern;
   std::erase(pattern, '|');
   if (!pattern.empty()) config.num_layers = std::ssize(pattern);
-  const LayerList experts = expert_layers(config), windows = windowed_layers(config);
+  const LayerList experts = config.moe.num_experts > 0 ? expert_layers(config) : LayerList(),
+                  windows = windowed_layers(config);
   const auto fits = [&](const LayerList& list) {
     return list.empty() || std::ssize(list) == config.num_layers;
   };
   config.layers.clear();
   if (config.num_layers > kMaxLayers || !fits(experts) || !fits(windows)) return;
   const LayerKind common = config.kind(0);
-  bool is_uniform = true;
-  for (std::size_t i = 0;
-       i < static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)); ++i) {
-    LayerKind kind = common;
-    if (!experts.empty() && experts[i] == 0) kind.feed_forward = FeedForwardKind::mlp;
-    if (!windows.empty() && windows[i] == 0) kind.window.reset();
-    if (!pattern.empty()) kind = one_block(pattern[i], kind);
-    is_uniform = is_uniform && kind == common;
-    config.layers.push_back(kind);
+  std::vector<LayerKind> layers(
+      static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)), common);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!experts.empty() && experts[i] == 0) layers[i].feed_forward = FeedForwardKind::mlp;
+    if (!windows.empty() && windows[i] == 0) layers[i].window.reset();
+    if (!pattern.empty()) layers[i] = one_block(pattern[i], layers[i]);
   }
-  if (is_uniform) config.layers.clear();
+  if (std::ranges::count(layers, common) < std::ssize(layers)) config.layers = std::move(layers);
 }
 
 void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& types) {

@@ -50,7 +50,8 @@ void add_layer_freq(Table& t) {
        "N: every N-th layer has experts, beginning with the first; or a list such as "
        "[0]*1+[1]*23 with 1 for each layer that has experts")
       .stores(&Config::layer_freq)
-      .architecture(ArchitectureRole::none);  // the architecture has moe_layers
+      .architecture(ArchitectureRole::none)  // the architecture has moe_layers
+      .differs_silently();
 }
 
 void add_experts(Table& t) {

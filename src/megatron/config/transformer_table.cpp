@@ -93,7 +93,8 @@ void add_layers(Table& t) {
   t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
           "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
           "each layer that uses the window")
-      .architecture(ArchitectureRole::none);  // the architecture has window_layers
+      .architecture(ArchitectureRole::none)  // the architecture has window_layers
+      .differs_silently();
 }
 
 void add_mlp(Table& t) {

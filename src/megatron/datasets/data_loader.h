@@ -40,7 +40,7 @@ class DataLoader {
  public:
   DataLoader(const std::shared_ptr<const Dataset>& dataset, DataLoaderOptions options);
 
-  /// Returns the next batch; nullopt at the end of a `single` run. Rethrows a
+  /// Returns the next batch; nullopt at the end of a `single` run that does not repeat. Rethrows a
   /// worker's exception at the batch's place in the order.
   std::optional<Batch> next() { return pool_->next(); }
 

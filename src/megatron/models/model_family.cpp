@@ -1,6 +1,7 @@
 #include "megatron/models/model_family.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -11,7 +12,7 @@
 namespace megatron {
 
 ModelFamilies::ModelFamilies() {
-  add({.name = "gpt", .title = "GPT", .spec = gpt_spec, .hf_model_types = hf_model_types()});
+  add({.name = "gpt", .title = "GPT", .spec = gpt_spec});
   add({.name = "hybrid", .title = "Hybrid", .spec = hybrid_spec});
 }
 
@@ -47,13 +48,10 @@ const ModelFamily& find_model_family(std::string_view name, const ModelFamilies&
 const ModelFamily& family_of_model_type(std::string_view model_type,
                                         const ModelFamilies& families) {
   if (model_type.empty()) return families.all().front();
-  std::vector<std::string_view> known;
-  for (const ModelFamily& family : families.all()) {
-    if (std::ranges::count(family.hf_model_types, model_type) > 0) return family;
-    known.insert(known.end(), family.hf_model_types.begin(), family.hf_model_types.end());
-  }
+  if (const HfFamily* family = find_hf_family(hf_families(), model_type))
+    return find_model_family(family->network, families);
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
-                   "supported: " + joined_text(known)});
+                   "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type)});
 }
 
 }  // namespace megatron

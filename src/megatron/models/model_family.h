@@ -28,9 +28,6 @@ struct ModelFamily {
   /// Returns the dimensions that the formulas for operations and memory use.
   std::function<ModelDimensions(const TransformerConfig& config, std::int64_t padded_vocab_size)>
       dimensions = model_dimensions;
-  /// The values of model_type in Hugging Face's config.json that are networks of this family, in
-  /// the order in which an export tries them. models/hf/ maps their configurations and weights.
-  std::span<const std::string_view> hf_model_types = {};
   SampleKind sample_kind = SampleKind::gpt;  ///< the samples that it trains on
 
   /// Declares the model as make_model() does.

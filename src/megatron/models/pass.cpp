@@ -71,7 +71,7 @@ Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& seque
   return microbatch;
 }
 
-bool splits_rows(const Pass& pass, const Rank& rank) {
+bool is_sequence_parallel(const Pass& pass, const Rank& rank) {
   return rank.sequence_parallel && (pass.training || pass.wants == Wants::loss);
 }
 
@@ -84,12 +84,9 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
                          .caches = pass.caches};
   if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
   const Axis& cp = context_axis(microbatch, rank);
-  if (pass.caches != nullptr) {
-    const std::size_t count = lengths_of(microbatch).size();
-    MEGATRON_CHECK(
-        microbatch.at("tokens").size(0) == 1 && cp.size == 1 && pass.caches->size() == count,
-        pass.caches->size(), " caches for ", count, " sequences on cp=", cp.size);
-  }
+  MEGATRON_CHECK(pass.caches == nullptr ||
+                     (cp.size == 1 && pass.caches->size() == lengths_of(microbatch).size()),
+                 "a pass needs a cache for each sequence, and has them on cp=1 only");
   if (cp.size > 1 || microbatch.packed || pass.caches != nullptr) {
     auto placement = std::make_shared<SequencePlacement>(placement_of(microbatch, cp.size));
     placement->move_to(rank.device);
@@ -97,7 +94,7 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
     context.placement = std::move(placement);
   }
   if (config.moe.num_experts > 0) context.lengths = microbatch.lengths;
-  context.sequence_parallel = splits_rows(pass, rank);
+  context.sequence_parallel = is_sequence_parallel(pass, rank);
   context.recomputes_all_layers = pass.recomputes_all_layers;
   if (microbatch.has("aux_loss_gradient"))
     context.aux_loss_gradient = microbatch.at("aux_loss_gradient");

@@ -32,8 +32,8 @@ struct Pass {
   Wants wants = Wants::loss;
   bool training = false;               ///< turns dropout on
   bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
-  /// One for each sequence of a packed microbatch, or of the only sample. Layers read them and
-  /// append to them. Null: every sequence begins with this pass.
+  /// One for each packed sequence, or one for all unpacked samples. Layers read them and append to
+  /// them. Null: every sequence begins with this pass.
   const Caches* caches = nullptr;
 };
 
@@ -42,7 +42,7 @@ Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& seque
 
 /// Returns whether the hidden rows of a pass are split over tp (Rank::sequence_parallel). They are
 /// only where a loss is computed: other passes have any number of rows.
-bool splits_rows(const Pass& pass, const Rank& rank);
+bool is_sequence_parallel(const Pass& pass, const Rank& rank);
 
 /// Returns what the layers share in a pass, but for rotary tables, hooks and offload.
 ForwardContext forward_context(const Pass& pass, const TransformerConfig& config, const Rank& rank);

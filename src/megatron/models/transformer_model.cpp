@@ -262,7 +262,7 @@ class TransformerModel : public Model {
   std::vector<ActivationSpec> border_specs(std::int64_t border, const Pass& pass) const {
     const at::Tensor& tokens = pass.microbatch.at("tokens");
     const std::vector<std::int64_t> rows{
-        tokens.size(1) / (splits_rows(pass, rank_) ? rank_.tp.size : 1), tokens.size(0)};
+        tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1), tokens.size(0)};
     std::size_t index = 0;  // the stack of the border; an end belongs to the stack that ends there
     for (; index + 1 < spec_.stacks.size() && border >= spec_.stacks[index].config.num_layers;
          ++index)

@@ -30,7 +30,7 @@ namespace megatron {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
-using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+using Gradients = BiasActivationGradients;
 
 at::Tensor formula(const at::Tensor& x, Activation kind) {
   switch (kind) {
@@ -74,23 +74,19 @@ at::Tensor row_weights(const at::Tensor& weights, const at::Tensor& y) {
   return weights.view(shape);
 }
 
-at::Tensor forward_by_formula(const at::Tensor& x, const Optional& bias, std::int64_t kind,
-                              bool gated, const Optional& weights, std::optional<double> clamp,
-                              double linear_offset) {
-  at::Tensor y =
-      formula(wide_sum(x, bias), {static_cast<Activation>(kind), gated, clamp, linear_offset});
+at::Tensor forward_by_formula(const at::Tensor& x, const Optional& bias, const ActivationForm& form,
+                              const Optional& weights) {
+  at::Tensor y = formula(wide_sum(x, bias), form);
   if (weights) y = y * row_weights(*weights, y);
   return y.to(x.scalar_type());
 }
 
 Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const Optional& bias,
-                              std::int64_t kind, bool gated, bool with_result,
-                              const Optional& weights, std::optional<double> clamp,
-                              double linear_offset) {
+                              const ActivationForm& form, bool with_result,
+                              const Optional& weights) {
   const at::AutoGradMode with_graph(true);
   const at::Tensor wide = wide_sum(x.detach(), bias).detach().requires_grad_();
-  at::Tensor y = formula(wide, {static_cast<Activation>(kind), gated, clamp, linear_offset}),
-             d = dy.to(wide.scalar_type());
+  at::Tensor y = formula(wide, form), d = dy.to(wide.scalar_type());
   const at::Tensor dweights =
       weights ? (d * y.detach()).sum(-1).view(weights->sizes()) : at::Tensor();
   if (weights) d = d * row_weights(*weights, d);
@@ -101,26 +97,9 @@ Gradients backward_by_formula(const at::Tensor& dy, const at::Tensor& x, const O
           with_result ? y.to(x.scalar_type()) : at::Tensor(), dweights};
 }
 
-kernels::ActivationKind kernel_kind(Activation kind) {
-  switch (kind) {
-    case Activation::gelu:
-      return kernels::ActivationKind::gelu;
-    case Activation::gelu_tanh:
-      return kernels::ActivationKind::gelu_tanh;
-    case Activation::relu:
-      return kernels::ActivationKind::relu;
-    case Activation::squared_relu:
-      return kernels::ActivationKind::squared_relu;
-    case Activation::silu:
-      return kernels::ActivationKind::silu;
-    case Activation::quick_gelu:
-      return kernels::ActivationKind::quick_gelu;
-  }
-  throw InternalError("an activation without a kernel");
-}
-
+/// Both enumerations have the same functions in the same order (Fallback.Activations).
 kernels::ActivationForm kernel_form(const ActivationForm& form) {
-  return {.kind = kernel_kind(form.kind),
+  return {.kind = static_cast<kernels::ActivationKind>(form.kind),
           .gated = form.gated,
           .clamp = form.clamp.value_or(std::numeric_limits<double>::infinity()),
           .linear_offset = form.linear_offset};
@@ -146,12 +125,10 @@ at::Tensor empty_result(const at::Tensor& x, bool gated) {
   return at::empty(shape, x.options());
 }
 
-at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given, std::int64_t kind,
-                          bool gated, const Optional& given_weights, std::optional<double> clamp,
-                          double linear_offset) {
-  const ActivationForm form{static_cast<Activation>(kind), gated, clamp, linear_offset};
+at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given,
+                          const ActivationForm& form, const Optional& given_weights) {
   const at::Tensor x = input.contiguous();
-  at::Tensor y = empty_result(x, gated);
+  at::Tensor y = empty_result(x, form.gated);
   if (y.numel() == 0) return y;
   const at::Tensor bias = wide_bias(x, given), weights = contiguous_or_none(given_weights);
   const std::int64_t columns = y.size(-1), rows = y.numel() / columns;
@@ -169,17 +146,15 @@ at::Tensor forward_on_cpu(const at::Tensor& input, const Optional& given, std::i
 }
 
 Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
-                          const Optional& given, std::int64_t kind, bool gated, bool with_result,
-                          const Optional& given_weights, std::optional<double> clamp,
-                          double linear_offset) {
-  const ActivationForm form{static_cast<Activation>(kind), gated, clamp, linear_offset};
+                          const Optional& given, const ActivationForm& form, bool with_result,
+                          const Optional& given_weights) {
   const at::Tensor dy = gradient.contiguous(), x = input.contiguous(), bias = wide_bias(x, given),
                    weights = contiguous_or_none(given_weights);
   at::Tensor dx = at::empty_like(x);
   const std::int64_t width = x.size(-1), columns = dy.size(-1), rows = x.numel() / width,
                      blocks = kernels::row_blocks(rows);
   at::Tensor sums = given ? at::empty({blocks, width}, bias.options()) : at::Tensor();
-  at::Tensor y = with_result ? empty_result(x, gated) : at::Tensor(),
+  at::Tensor y = with_result ? empty_result(x, form.gated) : at::Tensor(),
              dweights = weights.defined() ? at::empty_like(weights) : at::Tensor();
   parallel_kernel(kernels::activation_kernels().backward,
                   kernels::ActivationBackwardArguments{
@@ -200,17 +175,10 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "bias_activation(Tensor x, Tensor? bias, int kind, bool gated, "
-                  "Tensor? weights=None, float? clamp=None, float linear_offset=0.0) -> Tensor");
-  register_kernel(library, "bias_activation", c10::DispatchKey::CPU, forward_on_cpu);
-  register_kernel(library, "bias_activation", kAnyDevice, forward_by_formula);
-  define_operator(library,
-                  "bias_activation_backward(Tensor dy, Tensor x, Tensor? bias, int kind, "
-                  "bool gated, bool with_result, Tensor? weights=None, float? clamp=None, "
-                  "float linear_offset=0.0) -> (Tensor, Tensor, Tensor, Tensor)");
-  register_kernel(library, "bias_activation_backward", c10::DispatchKey::CPU, backward_on_cpu);
-  register_kernel(library, "bias_activation_backward", kAnyDevice, backward_by_formula);
+  define_operator<forward_on_cpu>(library, "bias_activation");
+  register_kernel<forward_by_formula>(library, "bias_activation", kAnyDevice);
+  define_operator<backward_on_cpu>(library, "bias_activation_backward");
+  register_kernel<backward_by_formula>(library, "bias_activation_backward", kAnyDevice);
 }
 
 void check(const ActivationForm& form) {
@@ -229,22 +197,17 @@ ActivationForm activation_form(const TransformerConfig& config) {
 
 at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, const ActivationForm& form,
                            const at::Tensor& weights) {
-  static const auto op = find_operator<decltype(forward_on_cpu)>("megatron::bias_activation");
+  static const Operator<forward_on_cpu> op("megatron::bias_activation");
   check(form);
-  return op.call(x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
-                 optional_tensor(weights), form.clamp, form.linear_offset);
+  return op(x, optional_tensor(bias), form, optional_tensor(weights));
 }
 
 BiasActivationGradients bias_activation_backward(const at::Tensor& dy, const at::Tensor& x,
                                                  const at::Tensor& bias, const ActivationForm& form,
                                                  bool with_result, const at::Tensor& weights) {
-  static const auto op =
-      find_operator<decltype(backward_on_cpu)>("megatron::bias_activation_backward");
+  static const Operator<backward_on_cpu> op("megatron::bias_activation_backward");
   check(form);
-  auto [dx, dbias, y, dweights] =
-      op.call(dy, x, optional_tensor(bias), static_cast<std::int64_t>(form.kind), form.gated,
-              with_result, optional_tensor(weights), form.clamp, form.linear_offset);
-  return {std::move(dx), std::move(dbias), std::move(y), std::move(dweights)};
+  return op(dy, x, optional_tensor(bias), form, with_result, optional_tensor(weights));
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <tuple>
 
 #include "megatron/config/transformer_enums.h"
 
@@ -20,6 +21,7 @@ struct ActivationForm {
   bool gated = false;
   std::optional<double> clamp = {};
   double linear_offset = 0;
+  static auto members(auto& f) { return std::tie(f.kind, f.gated, f.clamp, f.linear_offset); }
 };
 
 /// Returns the form of the activation of a model's MLPs and experts.
@@ -38,6 +40,7 @@ struct BiasActivationGradients {
   at::Tensor dbias;     ///< [columns of x] in compute_type(); undefined without a bias
   at::Tensor y;         ///< result of bias_activation(), if requested
   at::Tensor dweights;  ///< like the weights; undefined without them
+  static auto members(auto& d) { return std::tie(d.dx, d.dbias, d.y, d.dweights); }
 };
 /// Backward of bias_activation(). With `with_result` the same pass recomputes the forward result,
 /// so that it need not be saved.

@@ -31,16 +31,15 @@ at::Tensor sums_by_aten(const at::Tensor& x) {
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library, "column_sums(Tensor x) -> Tensor");
-  register_kernel(library, "column_sums", c10::DispatchKey::CPU, sums_on_cpu);
-  register_kernel(library, "column_sums", kAnyDevice, sums_by_aten);
+  define_operator<sums_on_cpu>(library, "column_sums");
+  register_kernel<sums_by_aten>(library, "column_sums", kAnyDevice);
 }
 
 }  // namespace
 
 at::Tensor column_sums(const at::Tensor& x) {
-  static const auto op = find_operator<decltype(sums_on_cpu)>("megatron::column_sums");
-  return op.call(x);
+  static const Operator<sums_on_cpu> op("megatron::column_sums");
+  return op(x);
 }
 
 at::Tensor reduce_row_blocks(const at::Tensor& blocks) {

@@ -260,91 +260,16 @@ AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inpu
              : blocked_backward(dout, inputs, result, options);
 }
 
-using Optional = std::optional<at::Tensor>;
-
-/// Returns the options that the last arguments of both operators describe.
-AttentionOptions options_of(bool causal, std::int64_t left, std::int64_t right, double scale,
-                            double softcap, const Optional& alibi_slopes,
-                            const Optional& document_ids, at::IntArrayRef place,
-                            std::int64_t first_head, const Optional& ordinals, double probability,
-                            std::int64_t key) {
-  return {.causal = causal,
-          .window = {left, right},
-          .scale = scale,
-          .softcap = softcap,
-          .alibi_slopes = tensor_or_none(alibi_slopes),
-          .document_ids = tensor_or_none(document_ids),
-          .q_start = place[0],
-          .k_start = place[1],
-          .total_q = place[2],
-          .total_k = place[3],
-          .first_head = first_head,
-          .dropout = {.probability = probability,
-                      .key = static_cast<std::uint64_t>(key),
-                      .sample_ordinals = tensor_or_none(ordinals)}};
-}
-
-template <auto forward>
-std::tuple<at::Tensor, at::Tensor> attention_kernel(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal, std::int64_t left,
-    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
-    const Optional& document_ids, at::IntArrayRef place, std::int64_t first_head,
-    const Optional& ordinals, double probability, std::int64_t key) {
-  const AttentionResult result =
-      forward({q, k, v}, options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids,
-                                    place, first_head, ordinals, probability, key));
-  return {result.out, result.lse};
-}
-
-template <auto backward>
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward_kernel(
-    const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& out, const at::Tensor& lse, bool causal, std::int64_t left,
-    std::int64_t right, double scale, double softcap, const Optional& alibi_slopes,
-    const Optional& document_ids, at::IntArrayRef place, std::int64_t first_head,
-    const Optional& ordinals, double probability, std::int64_t key) {
-  const AttentionInputs d =
-      backward(dout, {q, k, v}, {out, lse},
-               options_of(causal, left, right, scale, softcap, alibi_slopes, document_ids, place,
-                          first_head, ordinals, probability, key));
-  return {d.q, d.k, d.v};
-}
-
-constexpr const char* kOptions =
-    "bool causal, int window_left, int window_right, float scale, float softcap, "
-    "Tensor? alibi_slopes, Tensor? document_ids, int[] place, int first_head, "
-    "Tensor? ordinals, float probability, int key) ";
-
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  const std::string options = kOptions;
-  define_operator(
-      library,
-      ("attention(Tensor q, Tensor k, Tensor v, " + options + "-> (Tensor, Tensor)").c_str());
-  register_kernel(library, "attention", c10::DispatchKey::CPU, attention_kernel<cpu_attention>);
-  register_kernel(library, "attention", kAnyDevice, attention_kernel<wide_attention>);
-  define_operator(library,
-                  ("attention_backward(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, "
-                   "Tensor lse, " +
-                   options + "-> (Tensor, Tensor, Tensor)")
-                      .c_str());
-  register_kernel(library, "attention_backward", c10::DispatchKey::CPU,
-                  attention_backward_kernel<cpu_backward>);
-  register_kernel(library, "attention_backward", kAnyDevice,
-                  attention_backward_kernel<wide_backward>);
+  define_operator<cpu_attention>(library, "attention");
+  register_kernel<wide_attention>(library, "attention", kAnyDevice);
+  define_operator<cpu_backward>(library, "attention_backward");
+  register_kernel<wide_backward>(library, "attention_backward", kAnyDevice);
 }
 
-/// Calls an attention operator with `options` appended to its first arguments.
-template <class Operator, class... First>
-auto call(const Operator& op, const AttentionOptions& o, const First&... first) {
-  return op.call(first..., o.causal, o.window[0], o.window[1], o.scale, o.softcap,
-                 optional_tensor(o.alibi_slopes), optional_tensor(o.document_ids),
-                 at::IntArrayRef{o.q_start, o.k_start, o.total_q, o.total_k}, o.first_head,
-                 optional_tensor(o.dropout.sample_ordinals), o.dropout.probability,
-                 static_cast<std::int64_t>(o.dropout.key));
-}
-
-/// Fills in the totals that are not given.
+/// Fills in the totals that are not given, and leaves out the positions of hidden states.
 AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& inputs) {
+  options.dropout.positions = {};
   if (options.total_q == 0) options.total_q = options.q_start + inputs.q.size(0);
   if (options.total_k == 0) options.total_k = options.k_start + inputs.k.size(0);
   return options;
@@ -376,21 +301,15 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 }  // namespace
 
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options) {
-  static const auto op =
-      find_operator<decltype(attention_kernel<cpu_attention>)>("megatron::attention");
-  const auto& [q, k, v] = inputs;
-  shape_of(q, k, v);
-  auto [out, lse] = call(op, with_totals(options, inputs), q, k, v);
-  return {out, lse};
+  static const Operator<cpu_attention> op("megatron::attention");
+  shape_of(inputs.q, inputs.k, inputs.v);
+  return op(inputs, with_totals(options, inputs));
 }
 
 AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
                                    const AttentionResult& result, const AttentionOptions& options) {
-  static const auto op = find_operator<decltype(attention_backward_kernel<cpu_backward>)>(
-      "megatron::attention_backward");
-  const auto& [q, k, v] = inputs;
-  auto [dq, dk, dv] = call(op, with_totals(options, inputs), dout, q, k, v, result.out, result.lse);
-  return {dq, dk, dv};
+  static const Operator<cpu_backward> op("megatron::attention_backward");
+  return op(dout, inputs, result, with_totals(options, inputs));
 }
 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

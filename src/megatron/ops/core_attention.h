@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <tuple>
 
 #include "megatron/ops/random_site.h"
 
@@ -31,18 +32,25 @@ struct AttentionOptions {
   /// The random element index is the flat index in [n, total_q, total_k] of the unsharded
   /// per-sample scores.
   DropoutSite dropout;
+  static auto members(auto& o) {
+    return std::tie(o.causal, o.window[0], o.window[1], o.scale, o.softcap, o.alibi_slopes,
+                    o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k, o.first_head,
+                    o.dropout);
+  }
 };
 
 /// The inputs q [sq, b, n, d], k [sk, b, g, d] and v [sk, b, g, dv], or their gradients. n is a
 /// multiple of g.
 struct AttentionInputs {
   at::Tensor q, k, v;
+  static auto members(auto& inputs) { return std::tie(inputs.q, inputs.k, inputs.v); }
 };
 
 struct AttentionResult {
   at::Tensor out;  ///< [sq, b, n·dv] in the dtype of q
   /// [b, n, sq] float32: log Σ exp of the scores. Undefined on the fused path of an accelerator.
   at::Tensor lse;
+  static auto members(auto& result) { return std::tie(result.out, result.lse); }
 };
 
 /// The forward pass of attention to some of the keys. Records no gradient. The lse is defined on

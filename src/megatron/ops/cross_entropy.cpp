@@ -40,20 +40,19 @@ kernels::CrossEntropyRows kernel_rows(const LabelledLogits& rows) {
           .labels = rows.labels.const_data_ptr<std::int64_t>()};
 }
 
-void statistics_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                       std::int64_t /*vocab_size*/, const at::Tensor& lse,
+void statistics_on_cpu(const LabelledLogits& rows, const at::Tensor& lse,
                        const at::Tensor& label_logit) {
-  const kernels::CrossEntropyStatistics arguments{
-      kernel_rows({logits, labels, first}), lse.mutable_data_ptr(), label_logit.mutable_data_ptr()};
-  at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+  const kernels::CrossEntropyStatistics arguments{kernel_rows(rows), lse.mutable_data_ptr(),
+                                                  label_logit.mutable_data_ptr()};
+  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     kernels::cross_entropy_kernels().statistics(arguments, begin, end);
   });
 }
 
-void statistics_by_aten(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                        std::int64_t vocab_size, const at::Tensor& lse,
+void statistics_by_aten(const LabelledLogits& rows, const at::Tensor& lse,
                         const at::Tensor& label_logit) {
-  const LabelColumns columns = columns_of({logits, labels, first});
+  const auto& [logits, labels, first, vocab_size] = rows;
+  const LabelColumns columns = columns_of(rows);
   lse.copy_(at::logsumexp(logits, {1}));
   const at::Tensor outside = (labels < 0).logical_or(labels >= vocab_size);
   label_logit.copy_(logits.gather(1, columns.columns)
@@ -62,30 +61,28 @@ void statistics_by_aten(const at::Tensor& logits, const at::Tensor& labels, std:
                         .masked_fill(outside, std::numeric_limits<double>::quiet_NaN()));
 }
 
-void gradient_on_cpu(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                     const at::Tensor& lse, const at::Tensor& mask, const at::Tensor& scale,
-                     const at::Tensor& gradient) {
+void gradient_on_cpu(const LabelledLogits& rows, const at::Tensor& lse, const at::Tensor& mask,
+                     const at::Tensor& scale, const at::Tensor& gradient) {
   MEGATRON_CHECK(gradient.stride(1) == 1 && mask.is_contiguous() && lse.is_contiguous(),
                  "gradient of stride ", gradient.stride(1));
-  const at::Tensor own_mask = mask.to(logits.scalar_type());
+  const at::Tensor own_mask = mask.to(rows.logits.scalar_type());
   const kernels::CrossEntropyGradient arguments{
-      .rows = kernel_rows({logits, labels, first}),
+      .rows = kernel_rows(rows),
       .lse = lse.const_data_ptr(),
       .mask = own_mask.const_data_ptr(),
       .scale = host_scalar(scale),
       .gradient = gradient.mutable_data_ptr(),
       .gradient_type = kernel_type(gradient.scalar_type()),
       .gradient_row_stride = gradient.stride(0)};
-  at::parallel_for(0, logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
     kernels::cross_entropy_kernels().gradient(arguments, begin, end);
   });
 }
 
-void gradient_by_aten(const at::Tensor& logits, const at::Tensor& labels, std::int64_t first,
-                      const at::Tensor& lse, const at::Tensor& mask, const at::Tensor& scale,
-                      const at::Tensor& gradient) {
-  const LabelColumns columns = columns_of({logits, labels, first});
-  const at::Tensor& p = logits;
+void gradient_by_aten(const LabelledLogits& rows, const at::Tensor& lse, const at::Tensor& mask,
+                      const at::Tensor& scale, const at::Tensor& gradient) {
+  const LabelColumns columns = columns_of(rows);
+  const at::Tensor& p = rows.logits;
   p.sub_(lse.unsqueeze(1)).exp_();
   p.scatter_add_(1, columns.columns, columns.here.to(p.scalar_type()).neg().unsqueeze(1));
   p.mul_((mask.to(p.scalar_type()) * scale).unsqueeze(1));
@@ -93,37 +90,35 @@ void gradient_by_aten(const at::Tensor& logits, const at::Tensor& labels, std::i
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "cross_entropy_statistics(Tensor logits, Tensor labels, int first, "
-                  "int vocab_size, Tensor(a!) lse, Tensor(b!) label_logit) -> ()");
-  register_kernel(library, "cross_entropy_statistics", c10::DispatchKey::CPU, statistics_on_cpu);
-  register_kernel(library, "cross_entropy_statistics", kAnyDevice, statistics_by_aten);
-  define_operator(library,
-                  "cross_entropy_gradient(Tensor(a!) logits, Tensor labels, int first, Tensor lse, "
-                  "Tensor mask, Tensor scale, Tensor(b!) gradient) -> ()");
-  register_kernel(library, "cross_entropy_gradient", c10::DispatchKey::CPU, gradient_on_cpu);
-  register_kernel(library, "cross_entropy_gradient", kAnyDevice, gradient_by_aten);
+  define_operator<statistics_on_cpu>(
+      library,
+      "cross_entropy_statistics(Tensor? logits, Tensor? labels, int first, int vocab_size, "
+      "Tensor(a!) lse, Tensor(b!) label_logit) -> ()");
+  register_kernel<statistics_by_aten>(library, "cross_entropy_statistics", kAnyDevice);
+  define_operator<gradient_on_cpu>(
+      library,
+      "cross_entropy_gradient(Tensor(a!)? logits, Tensor? labels, int first, int vocab_size, "
+      "Tensor lse, Tensor mask, Tensor scale, Tensor(b!) gradient) -> ()");
+  register_kernel<gradient_by_aten>(library, "cross_entropy_gradient", kAnyDevice);
 }
 
 }  // namespace
 
 void cross_entropy_statistics(const LabelledLogits& rows, at::Tensor lse, at::Tensor label_logit) {
-  static const auto op =
-      find_operator<decltype(statistics_on_cpu)>("megatron::cross_entropy_statistics");
+  static const Operator<statistics_on_cpu> op("megatron::cross_entropy_statistics");
   if (rows.logits.size(1) == 0) {
     lse.fill_(-std::numeric_limits<double>::infinity());
     label_logit.zero_();
     return;
   }
-  op.call(rows.logits, rows.labels, rows.first, rows.vocab_size, lse, label_logit);
+  op(rows, lse, label_logit);
 }
 
 void cross_entropy_gradient(const LabelledLogits& rows, const at::Tensor& lse,
                             const at::Tensor& mask, const at::Tensor& scale, at::Tensor gradient) {
-  static const auto op =
-      find_operator<decltype(gradient_on_cpu)>("megatron::cross_entropy_gradient");
+  static const Operator<gradient_on_cpu> op("megatron::cross_entropy_gradient");
   if (rows.logits.numel() == 0) return;
-  op.call(rows.logits, rows.labels, rows.first, lse, mask, scale, gradient);
+  op(rows, lse, mask, scale, gradient);
 }
 
 }  // namespace megatron

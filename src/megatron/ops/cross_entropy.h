@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <tuple>
 
 namespace megatron {
 
@@ -15,6 +16,7 @@ struct LabelledLogits {
   at::Tensor logits, labels;
   std::int64_t first = 0;
   std::int64_t vocab_size = 0;  ///< size of the whole vocabulary
+  static auto members(auto& r) { return std::tie(r.logits, r.labels, r.first, r.vocab_size); }
 };
 
 /// Writes lse [tokens] = log Σ exp(logits), which is −∞ without columns, and label_logit [tokens],

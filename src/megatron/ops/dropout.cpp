@@ -80,40 +80,28 @@ void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
       .rule = rule});
 }
 
-DropoutSite site_of(const at::Tensor& ordinals, std::int64_t key, double probability) {
-  return {.probability = probability,
-          .key = static_cast<std::uint64_t>(key),
-          .sample_ordinals = ordinals};
-}
-
 template <auto launch>
 at::Tensor dropout_add_kernel(const at::Tensor& input, const std::optional<at::Tensor>& residual,
-                              const at::Tensor& ordinals, double probability, std::int64_t key,
-                              std::int64_t first_position,
-                              const std::optional<at::Tensor>& positions, c10::ScalarType type) {
+                              const DropoutSite& site, c10::ScalarType type) {
   const at::Tensor x = input.contiguous(), added = residual ? residual->contiguous() : at::Tensor();
   const at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
-  DropoutSite site = site_of(ordinals, key, probability);
-  site.positions = {first_position, tensor_or_none(positions)};
   run<launch>(x, added, out, hidden_coordinates(x, site), dropout_rule(site));
   return out;
 }
 
 template <auto launch>
-void dropout_scores_kernel(const at::Tensor& probabilities, const at::Tensor& ordinals,
-                           double probability, std::int64_t key, std::int64_t first_head,
-                           std::int64_t q_start, std::int64_t total_q, std::int64_t k_start,
-                           std::int64_t total_k) {
-  const DropoutSite site = site_of(ordinals, key, probability);
-  const auto row_step = static_cast<std::uint64_t>(total_k),
-             head_step = static_cast<std::uint64_t>(total_q) * row_step;
+void dropout_scores_kernel(const at::Tensor& probabilities, const DropoutSite& site,
+                           const ScoreBlock& block) {
+  const auto row_step = static_cast<std::uint64_t>(block.total_k),
+             head_step = static_cast<std::uint64_t>(block.total_q) * row_step;
   const kernels::RowCoordinates coordinates{
       .ordinals = dropout_ordinals(site, probabilities, probabilities.size(0)),
       .positions = nullptr,
       .middle = probabilities.size(1),
       .inner = probabilities.size(2),
-      .base = static_cast<std::uint64_t>(first_head) * head_step +
-              static_cast<std::uint64_t>(q_start) * row_step + static_cast<std::uint64_t>(k_start),
+      .base = static_cast<std::uint64_t>(block.first_head) * head_step +
+              static_cast<std::uint64_t>(block.q_start) * row_step +
+              static_cast<std::uint64_t>(block.k_start),
       .outer_step = 0,
       .middle_step = head_step,
       .inner_step = row_step,
@@ -122,33 +110,23 @@ void dropout_scores_kernel(const at::Tensor& probabilities, const at::Tensor& or
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "dropout_add(Tensor x, Tensor? residual, Tensor ordinals, float probability, "
-                  "int key, int first_position, Tensor? positions, ScalarType dtype) -> Tensor");
-  register_kernel(library, "dropout_add", c10::DispatchKey::CPU, dropout_add_kernel<launch_on_cpu>);
-  register_kernel(library, "dropout_add", c10::DispatchKey::CUDA,
-                  dropout_add_kernel<launch_on_cuda>);
-  register_kernel(library, "dropout_add", c10::DispatchKey::Meta,
-                  dropout_add_kernel<launch_nothing>);
-  define_operator(library,
-                  "dropout_scores_(Tensor(a!) probabilities, Tensor ordinals, float probability, "
-                  "int key, int first_head, int q_start, int total_q, int k_start, int total_k) "
-                  "-> ()");
-  register_kernel(library, "dropout_scores_", c10::DispatchKey::CPU,
-                  dropout_scores_kernel<launch_on_cpu>);
-  register_kernel(library, "dropout_scores_", c10::DispatchKey::CUDA,
-                  dropout_scores_kernel<launch_on_cuda>);
-  register_kernel(library, "dropout_scores_", c10::DispatchKey::Meta,
-                  dropout_scores_kernel<launch_nothing>);
+  using Key = c10::DispatchKey;
+  define_operator<dropout_add_kernel<launch_on_cpu>>(library, "dropout_add");
+  register_kernel<dropout_add_kernel<launch_on_cuda>>(library, "dropout_add", Key::CUDA);
+  register_kernel<dropout_add_kernel<launch_nothing>>(library, "dropout_add", Key::Meta);
+  define_operator<dropout_scores_kernel<launch_on_cpu>>(
+      library,
+      "dropout_scores_(Tensor(a!) probabilities, Tensor? ordinals, float probability, int key, "
+      "int first, Tensor? positions, int first_head, int q_start, int total_q, int k_start, "
+      "int total_k) -> ()");
+  register_kernel<dropout_scores_kernel<launch_on_cuda>>(library, "dropout_scores_", Key::CUDA);
+  register_kernel<dropout_scores_kernel<launch_nothing>>(library, "dropout_scores_", Key::Meta);
 }
 
 at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::ScalarType type,
                           const DropoutSite& site) {
-  static const auto op =
-      find_operator<decltype(dropout_add_kernel<launch_on_cpu>)>("megatron::dropout_add");
-  return op.call(x, optional_tensor(residual), site.hidden_ordinals(), site.probability,
-                 static_cast<std::int64_t>(site.key), site.positions.first,
-                 optional_tensor(site.positions.each), type);
+  static const Operator<dropout_add_kernel<launch_on_cpu>> op("megatron::dropout_add");
+  return op(x, optional_tensor(residual), site, type);
 }
 
 /// Applies dropout to x and adds `residual`, which may be undefined.
@@ -204,11 +182,8 @@ at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSi
 }
 
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {
-  static const auto op =
-      find_operator<decltype(dropout_scores_kernel<launch_on_cpu>)>("megatron::dropout_scores_");
-  op.call(probabilities, site.sample_ordinals, site.probability,
-          static_cast<std::int64_t>(site.key), block.first_head, block.q_start, block.total_q,
-          block.k_start, block.total_k);
+  static const Operator<dropout_scores_kernel<launch_on_cpu>> op("megatron::dropout_scores_");
+  op(probabilities, site, block);
 }
 
 }  // namespace megatron

@@ -40,6 +40,9 @@ const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& 
 struct ScoreBlock {
   std::int64_t first_head = 0;
   std::int64_t q_start = 0, total_q = 0, k_start = 0, total_k = 0;
+  static auto members(auto& b) {
+    return std::tie(b.first_head, b.q_start, b.total_q, b.k_start, b.total_k);
+  }
 };
 
 /// Applies dropout in place to a contiguous block of attention probabilities [b, n, q, k]. It is

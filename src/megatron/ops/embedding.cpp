@@ -20,8 +20,6 @@
 namespace megatron {
 namespace {
 
-using Optional = std::optional<at::Tensor>;
-
 constexpr std::int64_t kGrainElements = 16384;  // fewer elements are not worth a second thread
 
 /// Token ids as local rows of this rank's part of a table, for ATen's operators.
@@ -37,37 +35,39 @@ LocalIds local_ids(const at::Tensor& ids, std::int64_t first, std::int64_t count
 
 at::Tensor flat(const at::Tensor& ids) { return ids.reshape({-1}).contiguous(); }
 
-/// Describes a table and flat ids to the kernels. Each id must be a row of the whole table.
-kernels::EmbeddingTable kernel_table(const at::Tensor& table, const at::Tensor& ids,
-                                     std::int64_t first, std::int64_t num_rows) {
+/// Describes a table and the ids, as flat `ids`, to the kernels. Each id must be a row of the whole
+/// table.
+kernels::EmbeddingTable kernel_table(const EmbeddingRows& rows, const at::Tensor& ids) {
+  if (!rows.table.defined()) return {};
   const auto [least, largest] = host_range(ids);
-  MEGATRON_CHECK(least >= 0 && largest < num_rows, "ids from ", least, " to ", largest,
-                 " for an embedding of ", num_rows, " rows");
-  return {.rows = table.const_data_ptr(),
+  MEGATRON_CHECK(least >= 0 && largest < rows.num_rows, "ids from ", least, " to ", largest,
+                 " for an embedding of ", rows.num_rows, " rows");
+  return {.rows = rows.table.const_data_ptr(),
           .ids = ids.const_data_ptr<std::int64_t>(),
-          .first = first,
-          .count = table.size(0)};
+          .first = rows.first,
+          .count = rows.table.size(0)};
 }
 
-at::Tensor sum_on_cpu(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
-                      std::int64_t num_rows, const Optional& positions,
-                      const Optional& position_ids, c10::ScalarType type) {
+at::Tensor sum_on_cpu(const EmbeddingRows& words, const EmbeddingRows& positions,
+                      c10::ScalarType type) {
+  const at::Tensor& table = words.table;
   const std::int64_t columns = table.size(1);
-  std::vector<std::int64_t> shape = ids.sizes().vec();
+  std::vector<std::int64_t> shape = words.ids.sizes().vec();
   shape.push_back(columns);
   at::Tensor out = at::empty(shape, table.options().dtype(type));
   if (out.numel() == 0) return out;
-  MEGATRON_CHECK(!positions || positions->scalar_type() == table.scalar_type(),
-                 "embedding tables of ", table.scalar_type(), " and ", positions->scalar_type());
-  const at::Tensor tokens = flat(ids), places = position_ids ? flat(*position_ids) : at::Tensor();
-  const kernels::EmbeddingArguments arguments{
-      .words = kernel_table(table, tokens, first, num_rows),
-      .positions = positions ? kernel_table(*positions, places, 0, positions->size(0))
-                             : kernels::EmbeddingTable{},
-      .table_type = kernel_type(table.scalar_type()),
-      .out = out.mutable_data_ptr(),
-      .out_type = kernel_type(type),
-      .columns = columns};
+  const bool has_positions = positions.table.defined();
+  MEGATRON_CHECK(!has_positions || positions.table.scalar_type() == table.scalar_type(),
+                 "embedding tables of ", table.scalar_type(), " and ",
+                 positions.table.scalar_type());
+  const at::Tensor tokens = flat(words.ids),
+                   places = has_positions ? flat(positions.ids) : at::Tensor();
+  const kernels::EmbeddingArguments arguments{.words = kernel_table(words, tokens),
+                                              .positions = kernel_table(positions, places),
+                                              .table_type = kernel_type(table.scalar_type()),
+                                              .out = out.mutable_data_ptr(),
+                                              .out_type = kernel_type(type),
+                                              .columns = columns};
   at::parallel_for(0, tokens.numel(), std::max<std::int64_t>(1, kGrainElements / columns),
                    [&](std::int64_t begin, std::int64_t end) {
                      kernels::embedding_kernels().look_up(arguments, begin, end);
@@ -77,8 +77,8 @@ at::Tensor sum_on_cpu(const at::Tensor& table, const at::Tensor& ids, std::int64
 
 /// Returns rows of this rank's part of a table: zero where another rank holds the row, and NaN for
 /// an id outside the whole table, because the host does not read ids on a GPU.
-at::Tensor rows_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
-                        std::int64_t num_rows) {
+at::Tensor rows_by_aten(const EmbeddingRows& looked_up) {
+  const auto& [table, ids, first, num_rows] = looked_up;
   const at::Tensor outside = (ids < 0).logical_or(ids >= num_rows);
   const auto [rows, elsewhere] = local_ids(ids, first, table.size(0));
   const at::Tensor none_here = elsewhere.logical_or(outside);
@@ -87,12 +87,10 @@ at::Tensor rows_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int
   return at::where(none_here.unsqueeze(-1), fill.unsqueeze(-1), at::embedding(table, rows));
 }
 
-at::Tensor sum_by_aten(const at::Tensor& table, const at::Tensor& ids, std::int64_t first,
-                       std::int64_t num_rows, const Optional& positions,
-                       const Optional& position_ids, c10::ScalarType type) {
-  const at::Tensor words = rows_by_aten(table, ids, first, num_rows);
-  if (!positions) return words.to(type);
-  return (words + rows_by_aten(*positions, *position_ids, 0, positions->size(0))).to(type);
+at::Tensor sum_by_aten(const EmbeddingRows& words, const EmbeddingRows& positions,
+                       c10::ScalarType type) {
+  const at::Tensor sum = rows_by_aten(words);
+  return (positions.table.defined() ? sum + rows_by_aten(positions) : sum).to(type);
 }
 
 void add_on_cpu(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor& given,
@@ -123,30 +121,25 @@ void add_by_aten(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "embedding(Tensor table, Tensor ids, int first, int num_rows, "
-                  "Tensor? positions, Tensor? position_ids, ScalarType dtype) -> Tensor");
-  register_kernel(library, "embedding", c10::DispatchKey::CPU, sum_on_cpu);
-  register_kernel(library, "embedding", kAnyDevice, sum_by_aten);
-  define_operator(library,
-                  "embedding_backward_(Tensor(a!) grad, Tensor ids, Tensor dy, int first) -> ()");
-  register_kernel(library, "embedding_backward_", c10::DispatchKey::CPU, add_on_cpu);
-  register_kernel(library, "embedding_backward_", kAnyDevice, add_by_aten);
+  define_operator<sum_on_cpu>(library, "embedding");
+  register_kernel<sum_by_aten>(library, "embedding", kAnyDevice);
+  define_operator<add_on_cpu>(
+      library, "embedding_backward_(Tensor(a!) grad, Tensor ids, Tensor dy, int first) -> ()");
+  register_kernel<add_by_aten>(library, "embedding_backward_", kAnyDevice);
 }
 
 }  // namespace
 
 at::Tensor embedding(const EmbeddingRows& words, const EmbeddingRows& positions,
                      c10::ScalarType type) {
-  static const auto op = find_operator<decltype(sum_on_cpu)>("megatron::embedding");
-  return op.call(words.table, words.ids, words.first, words.num_rows,
-                 optional_tensor(positions.table), optional_tensor(positions.ids), type);
+  static const Operator<sum_on_cpu> op("megatron::embedding");
+  return op(words, positions, type);
 }
 
 void embedding_backward_(at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,
                          std::int64_t first) {
-  static const auto op = find_operator<decltype(add_on_cpu)>("megatron::embedding_backward_");
-  op.call(grad, ids, dy, first);
+  static const Operator<add_on_cpu> op("megatron::embedding_backward_");
+  op(grad, ids, dy, first);
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <tuple>
 
 namespace megatron {
 
@@ -14,6 +15,7 @@ struct EmbeddingRows {
   at::Tensor ids;             ///< int64 of any shape
   std::int64_t first = 0;     ///< index of the part's first row in the whole table
   std::int64_t num_rows = 0;  ///< rows of the whole table
+  static auto members(auto& r) { return std::tie(r.table, r.ids, r.first, r.num_rows); }
 };
 
 /// Returns rows of `words` plus rows of `positions`, [ids..., h] in dtype `type`, rounded once.

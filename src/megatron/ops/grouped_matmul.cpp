@@ -58,16 +58,13 @@ void over_rows_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tens
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "grouped_matmul(Tensor a, Tensor b, int[] rows, Tensor? bias, ScalarType dtype) "
-                  "-> Tensor");
-  register_kernel(library, "grouped_matmul", c10::DispatchKey::CPU, grouped_on_cpu);
-  register_kernel(library, "grouped_matmul", kAnyDevice, grouped_by_aten);
-  define_operator(library,
-                  "grouped_matmul_over_rows_out(Tensor(a!) out, Tensor a, Tensor b, int[] rows, "
-                  "bool accumulate) -> ()");
-  register_kernel(library, "grouped_matmul_over_rows_out", c10::DispatchKey::CPU, over_rows_on_cpu);
-  register_kernel(library, "grouped_matmul_over_rows_out", kAnyDevice, over_rows_by_aten);
+  define_operator<grouped_on_cpu>(library, "grouped_matmul");
+  register_kernel<grouped_by_aten>(library, "grouped_matmul", kAnyDevice);
+  define_operator<over_rows_on_cpu>(
+      library,
+      "grouped_matmul_over_rows_out(Tensor(a!) out, Tensor a, Tensor b, int[] rows, "
+      "bool accumulate) -> ()");
+  register_kernel<over_rows_by_aten>(library, "grouped_matmul_over_rows_out", kAnyDevice);
 }
 
 void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::int64_t groups,
@@ -85,23 +82,22 @@ void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::
 
 at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
                           c10::ScalarType type, const at::Tensor& bias) {
-  static const auto op = find_operator<decltype(grouped_on_cpu)>("megatron::grouped_matmul");
+  static const Operator<grouped_on_cpu> op("megatron::grouped_matmul");
   MEGATRON_CHECK(a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1) && b.size(1) > 0,
                  "a grouped GEMM of shapes ", a.sizes(), " and ", b.sizes());
   check(a, b, rows, b.size(0), type);
-  return op.call(a, b, rows, optional_tensor(bias), type);
+  return op(a, b, rows, optional_tensor(bias), type);
 }
 
 void grouped_matmul_over_rows_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                   at::IntArrayRef rows, bool accumulate) {
-  static const auto op =
-      find_operator<decltype(over_rows_on_cpu)>("megatron::grouped_matmul_over_rows_out");
+  static const Operator<over_rows_on_cpu> op("megatron::grouped_matmul_over_rows_out");
   MEGATRON_CHECK(a.dim() == 2 && b.dim() == 2 && out.dim() == 3 && out.is_contiguous() &&
                      b.size(0) == a.size(0) && out.size(1) == a.size(1) && out.size(2) == b.size(1),
                  "a grouped GEMM over rows of shapes ", a.sizes(), " and ", b.sizes(), " into ",
                  out.sizes());
   check(a, b, rows, out.size(0), out.scalar_type());
-  op.call(out, a, b, rows, accumulate);
+  op(out, a, b, rows, accumulate);
 }
 
 }  // namespace megatron

@@ -44,12 +44,11 @@ at::Tensor matmul_on_cpu(const at::Tensor& a, const at::Tensor& b, const Optiona
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library, "matmul(Tensor a, Tensor b, Tensor? bias, ScalarType dtype) -> Tensor");
-  register_kernel(library, "matmul", c10::DispatchKey::CPU, matmul_on_cpu);
-  register_kernel(library, "matmul", kAnyDevice, matmul_by_aten);
-  define_operator(library, "matmul_out(Tensor(a!) out, Tensor a, Tensor b, bool accumulate) -> ()");
-  register_kernel(library, "matmul_out", c10::DispatchKey::CPU, out_on_cpu);
-  register_kernel(library, "matmul_out", kAnyDevice, out_by_aten);
+  define_operator<matmul_on_cpu>(library, "matmul");
+  register_kernel<matmul_by_aten>(library, "matmul", kAnyDevice);
+  define_operator<out_on_cpu>(
+      library, "matmul_out(Tensor(a!) out, Tensor a, Tensor b, bool accumulate) -> ()");
+  register_kernel<out_by_aten>(library, "matmul_out", kAnyDevice);
 }
 
 }  // namespace
@@ -63,15 +62,15 @@ void check_gemm_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType 
 }
 
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
-  static const auto op = find_operator<decltype(out_on_cpu)>("megatron::matmul_out");
+  static const Operator<out_on_cpu> op("megatron::matmul_out");
   check_gemm_types(a, b, out.scalar_type());
-  op.call(out, a, b, accumulate);
+  op(out, a, b, accumulate);
 }
 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type,
                   const at::Tensor& bias) {
-  static const auto op = find_operator<decltype(matmul_on_cpu)>("megatron::matmul");
-  return op.call(a, b, optional_tensor(bias), type);
+  static const Operator<matmul_on_cpu> op("megatron::matmul");
+  return op(a, b, optional_tensor(bias), type);
 }
 
 }  // namespace megatron

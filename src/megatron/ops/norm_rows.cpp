@@ -62,21 +62,11 @@ void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::
 }
 
 using Optional = std::optional<at::Tensor>;
-using Results = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-DropoutSite site_of(const Optional& ordinals, double probability, std::int64_t key,
-                    std::int64_t first_position, const Optional& positions) {
-  return {.probability = probability,
-          .key = static_cast<std::uint64_t>(key),
-          .sample_ordinals = tensor_or_none(ordinals),
-          .positions = {first_position, tensor_or_none(positions)}};
-}
-
-/// Returns {sum, y, mean, rstd}. The sum is undefined without a branch.
-Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::Tensor& weight,
-                    const Optional& bias, double epsilon, double offset, c10::ScalarType type,
-                    const Optional& ordinals, double probability, std::int64_t key,
-                    std::int64_t first_position, const Optional& positions) {
+/// The sum is undefined without a branch.
+NormRows norm_on_cpu(const at::Tensor& given, const Optional& branch, const NormParams& params,
+                     c10::ScalarType type, const DropoutSite& site) {
+  const auto& [weight, bias, epsilon, offset] = params;
   check_weight(weight, type);
   const at::Tensor stream = given.contiguous(),
                    added = branch ? branch->contiguous() : at::Tensor();
@@ -84,11 +74,11 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
   const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
   const at::Tensor sum = branch ? at::empty_like(stream) : at::Tensor(),
                    y = at::empty(stream.sizes(), stream.options().dtype(type)),
-                   mean = bias ? at::empty({rows}, statistics) : at::Tensor(),
+                   mean = bias.defined() ? at::empty({rows}, statistics) : at::Tensor(),
                    rstd = at::empty({rows}, statistics);
   Joined<kernels::NormArguments> arguments{.norm = {.x = (branch ? sum : stream).const_data_ptr(),
                                                     .weight = weight.const_data_ptr(),
-                                                    .bias = bias ? bias->const_data_ptr() : nullptr,
+                                                    .bias = data_or_null(bias),
                                                     .y = y.mutable_data_ptr(),
                                                     .mean = mutable_or_null(mean),
                                                     .rstd = rstd.mutable_data_ptr(),
@@ -101,7 +91,6 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
                                            .branch = {},
                                            .has_branch = branch.has_value()};
   if (branch) {
-    const DropoutSite site = site_of(ordinals, probability, key, first_position, positions);
     arguments.branch = {.x = added.const_data_ptr(),
                         .residual = stream.const_data_ptr(),
                         .out = sum.mutable_data_ptr(),
@@ -116,17 +105,13 @@ Results norm_on_cpu(const at::Tensor& given, const Optional& branch, const at::T
   return {sum, y, mean, rstd};
 }
 
-/// Returns {dsum, dbranch, dweight, dbias}.
-Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residual_grad,
-                             const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
-                             const at::Tensor& weight, const Optional& /*bias*/, double offset,
-                             bool has_branch, const Optional& ordinals, double probability,
-                             std::int64_t key, std::int64_t first_position,
-                             const Optional& positions) {
+NormGradients norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residual_grad,
+                                   const at::Tensor& x, const Optional& mean,
+                                   const at::Tensor& rstd, const NormParams& params,
+                                   bool has_branch, const DropoutSite& site) {
   const at::Tensor dy = gradient.contiguous(),
                    residual = residual_grad ? residual_grad->contiguous() : at::Tensor();
-  check_weight(weight, dy.scalar_type());
-  const DropoutSite site = site_of(ordinals, probability, key, first_position, positions);
+  check_weight(params.weight, dy.scalar_type());
   const std::int64_t columns = x.size(-1), count = x.numel() / columns,
                      blocks = kernels::row_blocks(count);
   const bool copies = has_branch && (site.active() || dy.scalar_type() != x.scalar_type());
@@ -138,7 +123,7 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
   Joined<kernels::NormBackwardArguments> arguments{
       .norm = {.dy = dy.const_data_ptr(),
                .x = x.const_data_ptr(),
-               .weight = weight.const_data_ptr(),
+               .weight = params.weight.const_data_ptr(),
                .mean = mean ? mean->const_data_ptr() : nullptr,
                .rstd = rstd.const_data_ptr(),
                .residual_grad = data_or_null(residual),
@@ -149,7 +134,7 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
                .y_type = y_type,
                .rows = count,
                .columns = columns,
-               .offset = offset},
+               .offset = params.offset},
       .branch = {},
       .has_branch = copies};
   if (copies) {
@@ -170,22 +155,22 @@ Results norm_backward_on_cpu(const at::Tensor& gradient, const Optional& residua
 
 struct Rms {
   /// Returns {y, rstd}.
-  static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& weight,
-                                                   c10::ScalarType type, double epsilon,
-                                                   double offset) {
-    const at::Tensor wide = x.to(weight.scalar_type());
-    const at::Tensor rstd = at::rsqrt(wide.square().mean({-1}, /*keepdim=*/true) + epsilon);
-    return {(wide * rstd * (weight + offset)).to(type), rstd.reshape({-1})};
+  static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const NormParams& params,
+                                                   c10::ScalarType type) {
+    const at::Tensor wide = x.to(params.weight.scalar_type());
+    const at::Tensor rstd = at::rsqrt(wide.square().mean({-1}, /*keepdim=*/true) + params.epsilon);
+    return {(wide * rstd * (params.weight + params.offset)).to(type), rstd.reshape({-1})};
   }
 
   /// Returns {dx in compute_type(), dweight}.
   static std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& dy, const at::Tensor& x,
-                                                    const at::Tensor& weight,
-                                                    const at::Tensor& rstd, double offset) {
+                                                    const NormParams& params,
+                                                    const at::Tensor& rstd) {
+    const at::Tensor& weight = params.weight;
     auto shape = x.sizes().vec();
     shape.back() = 1;
     const at::Tensor r = rstd.view(shape), scaled = x.to(weight.scalar_type()) * r,
-                     wide = dy.to(weight.scalar_type()), g = wide * (weight + offset);
+                     wide = dy.to(weight.scalar_type()), g = wide * (weight + params.offset);
     const at::Tensor dx = (g - scaled * (g * scaled).mean({-1}, /*keepdim=*/true)) * r;
     return {dx, (wide * scaled).reshape({-1, x.size(-1)}).sum(0)};
   }
@@ -194,37 +179,36 @@ struct Rms {
 /// RMSNorm by the CUDA plugin's kernels.
 struct RmsOnCuda {
   static std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& given,
-                                                   const at::Tensor& weight, c10::ScalarType type,
-                                                   double epsilon, double offset) {
-    check_weight(weight, type);
+                                                   const NormParams& params, c10::ScalarType type) {
+    check_weight(params.weight, type);
     const at::Tensor x = given.contiguous();
     const std::int64_t columns = x.size(-1), rows = x.numel() / columns;
     at::Tensor y = at::empty(x.sizes(), x.options().dtype(type)),
                rstd = at::empty({rows}, x.options().dtype(compute_type(x.scalar_type())));
     cuda_row_operations().rms_norm({.x = x.const_data_ptr(),
-                                    .weight = weight.const_data_ptr(),
+                                    .weight = params.weight.const_data_ptr(),
                                     .y = y.mutable_data_ptr(),
                                     .rstd = rstd.mutable_data_ptr(),
                                     .x_type = kernel_type(x.scalar_type()),
                                     .y_type = kernel_type(type),
                                     .rows = rows,
                                     .columns = columns,
-                                    .epsilon = epsilon,
-                                    .offset = offset});
+                                    .epsilon = params.epsilon,
+                                    .offset = params.offset});
     return {y, rstd};
   }
 
   static std::pair<at::Tensor, at::Tensor> backward(const at::Tensor& gradient,
                                                     const at::Tensor& given,
-                                                    const at::Tensor& weight,
-                                                    const at::Tensor& rstd, double offset) {
+                                                    const NormParams& params,
+                                                    const at::Tensor& rstd) {
     const at::Tensor dy = gradient.contiguous(), x = given.contiguous();
-    check_weight(weight, dy.scalar_type());
+    check_weight(params.weight, dy.scalar_type());
     const std::int64_t columns = x.size(-1);
     at::Tensor dx = at::empty_like(x), dweight = at::empty({columns}, rstd.options());
     cuda_row_operations().rms_norm_backward({.dy = dy.const_data_ptr(),
                                              .x = x.const_data_ptr(),
-                                             .weight = weight.const_data_ptr(),
+                                             .weight = params.weight.const_data_ptr(),
                                              .rstd = rstd.const_data_ptr(),
                                              .dx = dx.mutable_data_ptr(),
                                              .dweight = dweight.mutable_data_ptr(),
@@ -232,24 +216,20 @@ struct RmsOnCuda {
                                              .y_type = kernel_type(dy.scalar_type()),
                                              .rows = x.numel() / columns,
                                              .columns = columns,
-                                             .offset = offset});
+                                             .offset = params.offset});
     return {dx, dweight};
   }
 };
 
 /// Norms by ATen's LayerNorm or by the RMSNorm of `RmsNorm`, one operator after the other.
 template <class RmsNorm>
-Results norm_by_steps(const at::Tensor& stream, const Optional& branch, const at::Tensor& weight,
-                      const Optional& bias, double epsilon, double offset, c10::ScalarType type,
-                      const Optional& ordinals, double probability, std::int64_t key,
-                      std::int64_t first_position, const Optional& positions) {
-  const at::Tensor sum =
-      branch ? dropout_add(*branch, stream,
-                           site_of(ordinals, probability, key, first_position, positions))
-             : at::Tensor();
+NormRows norm_by_steps(const at::Tensor& stream, const Optional& branch, const NormParams& params,
+                       c10::ScalarType type, const DropoutSite& site) {
+  const at::Tensor sum = branch ? dropout_add(*branch, stream, site) : at::Tensor();
   const at::Tensor& x = branch ? sum : stream;
-  if (!bias) {
-    auto [y, rstd] = RmsNorm::forward(x, weight, type, epsilon, offset);
+  const auto& [weight, bias, epsilon, offset] = params;
+  if (!bias.defined()) {
+    auto [y, rstd] = RmsNorm::forward(x, params, type);
     return {sum, y, at::Tensor(), rstd};
   }
   auto [y, mean, rstd] = at::native_layer_norm(x.to(weight.scalar_type()), {x.size(-1)},
@@ -258,12 +238,11 @@ Results norm_by_steps(const at::Tensor& stream, const Optional& branch, const at
 }
 
 template <class RmsNorm>
-Results norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_grad,
-                               const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
-                               const at::Tensor& weight, const Optional& bias, double offset,
-                               bool has_branch, const Optional& ordinals, double probability,
-                               std::int64_t key, std::int64_t first_position,
-                               const Optional& positions) {
+NormGradients norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_grad,
+                                     const at::Tensor& x, const Optional& mean,
+                                     const at::Tensor& rstd, const NormParams& params,
+                                     bool has_branch, const DropoutSite& site) {
+  const auto& [weight, bias, epsilon, offset] = params;
   at::Tensor dx, dweight, dbias;
   if (mean) {
     const at::Tensor wide = x.to(weight.scalar_type());  // ATen sums dweight in the dtype of x
@@ -271,35 +250,22 @@ Results norm_backward_by_steps(const at::Tensor& dy, const Optional& residual_gr
         dy.to(wide.scalar_type()).contiguous(), wide, {wide.size(-1)}, *mean, rstd, weight + offset,
         bias, {true, true, true});
   } else {
-    std::tie(dx, dweight) = RmsNorm::backward(dy, x, weight, rstd, offset);
+    std::tie(dx, dweight) = RmsNorm::backward(dy, x, params, rstd);
   }
   if (residual_grad) dx = dx + *residual_grad;
   const at::Tensor dsum = dx.to(x.scalar_type());
-  const at::Tensor dbranch =
-      has_branch ? dropout_as(dsum, dy.scalar_type(),
-                              site_of(ordinals, probability, key, first_position, positions))
-                 : at::Tensor();
+  const at::Tensor dbranch = has_branch ? dropout_as(dsum, dy.scalar_type(), site) : at::Tensor();
   return {dsum, dbranch, dweight, dbias};
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "norm_rows(Tensor stream, Tensor? branch, Tensor weight, Tensor? bias, "
-                  "float epsilon, float offset, ScalarType dtype, Tensor? ordinals, "
-                  "float probability, int key, int first_position, Tensor? positions) "
-                  "-> (Tensor, Tensor, Tensor, Tensor)");
-  register_kernel(library, "norm_rows", c10::DispatchKey::CPU, norm_on_cpu);
-  register_kernel(library, "norm_rows", c10::DispatchKey::CUDA, norm_by_steps<RmsOnCuda>);
-  register_kernel(library, "norm_rows", kAnyDevice, norm_by_steps<Rms>);
-  define_operator(library,
-                  "norm_rows_backward(Tensor dy, Tensor? residual_grad, Tensor sum, Tensor? mean, "
-                  "Tensor rstd, Tensor weight, Tensor? bias, float offset, bool has_branch, "
-                  "Tensor? ordinals, float probability, int key, int first_position, "
-                  "Tensor? positions) -> (Tensor, Tensor, Tensor, Tensor)");
-  register_kernel(library, "norm_rows_backward", c10::DispatchKey::CPU, norm_backward_on_cpu);
-  register_kernel(library, "norm_rows_backward", c10::DispatchKey::CUDA,
-                  norm_backward_by_steps<RmsOnCuda>);
-  register_kernel(library, "norm_rows_backward", kAnyDevice, norm_backward_by_steps<Rms>);
+  define_operator<norm_on_cpu>(library, "norm_rows");
+  register_kernel<norm_by_steps<RmsOnCuda>>(library, "norm_rows", c10::DispatchKey::CUDA);
+  register_kernel<norm_by_steps<Rms>>(library, "norm_rows", kAnyDevice);
+  define_operator<norm_backward_on_cpu>(library, "norm_rows_backward");
+  register_kernel<norm_backward_by_steps<RmsOnCuda>>(library, "norm_rows_backward",
+                                                     c10::DispatchKey::CUDA);
+  register_kernel<norm_backward_by_steps<Rms>>(library, "norm_rows_backward", kAnyDevice);
 }
 
 const DropoutBranch kNoBranch;
@@ -308,30 +274,22 @@ const DropoutBranch kNoBranch;
 
 NormRows norm_rows(const at::Tensor& stream, const DropoutBranch* branch, const NormParams& params,
                    c10::ScalarType type) {
-  static const auto op = find_operator<decltype(norm_on_cpu)>("megatron::norm_rows");
+  static const Operator<norm_on_cpu> op("megatron::norm_rows");
   const auto& [added, site] = branch != nullptr ? *branch : kNoBranch;
-  auto [sum, y, mean, rstd] =
-      op.call(stream, optional_tensor(added), params.weight, optional_tensor(params.bias),
-              params.epsilon, params.offset, type, optional_tensor(site.hidden_ordinals()),
-              site.probability, static_cast<std::int64_t>(site.key), site.positions.first,
-              optional_tensor(site.positions.each));
-  return {branch != nullptr ? sum : stream, y, mean, rstd};
+  NormRows rows = op(stream, optional_tensor(added), params, type, site);
+  if (branch == nullptr) rows.sum = stream;
+  return rows;
 }
 
 NormGradients norm_rows_backward(const at::Tensor& dy, const at::Tensor& residual_grad,
                                  const NormRows& rows, const DropoutBranch* branch,
                                  const NormParams& params) {
-  static const auto op =
-      find_operator<decltype(norm_backward_on_cpu)>("megatron::norm_rows_backward");
+  static const Operator<norm_backward_on_cpu> op("megatron::norm_rows_backward");
   const bool has_branch = branch != nullptr;
-  const auto& [unused, site] = has_branch ? *branch : kNoBranch;
-  auto [dsum, dbranch, dweight, dbias] =
-      op.call(dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean), rows.rstd,
-              params.weight, optional_tensor(params.bias), params.offset, has_branch,
-              optional_tensor(site.hidden_ordinals()), site.probability,
-              static_cast<std::int64_t>(site.key), site.positions.first,
-              optional_tensor(site.positions.each));
-  return {dsum, has_branch && !dbranch.defined() ? dsum : dbranch, dweight, dbias};
+  NormGradients d = op(dy, optional_tensor(residual_grad), rows.sum, optional_tensor(rows.mean),
+                       rows.rstd, params, has_branch, (has_branch ? *branch : kNoBranch).site);
+  if (has_branch && !d.dbranch.defined()) d.dbranch = d.dsum;
+  return d;
 }
 
 }  // namespace megatron

@@ -15,6 +15,7 @@ namespace megatron {
 struct NormParams {
   at::Tensor weight, bias;
   double epsilon = 1e-5, offset = 0;  ///< `offset` is added to the weight
+  static auto members(auto& p) { return std::tie(p.weight, p.bias, p.epsilon, p.offset); }
 };
 
 /// The branch that is added to the residual stream as dropout(x). `x` is contiguous, in the
@@ -29,6 +30,7 @@ struct NormRows {
   at::Tensor sum;  ///< stream + dropout(branch), like the stream; the stream without a branch
   at::Tensor y;    ///< norm(sum)
   at::Tensor mean, rstd;  ///< [rows] in compute_type(); mean is undefined for RMSNorm
+  static auto members(auto& r) { return std::tie(r.sum, r.y, r.mean, r.rstd); }
 };
 /// Computes the sum and its norm. `stream` is [s, b, h], or any shape without a branch; `branch`
 /// may be null. `y` has dtype `type`: the stream's dtype, or a 16-bit dtype when the stream is
@@ -41,6 +43,7 @@ struct NormGradients {
   at::Tensor dsum;            ///< gradient of the stream: the norm's gradient plus `residual_grad`
   at::Tensor dbranch;         ///< in the dtype of dy; undefined without a branch
   at::Tensor dweight, dbias;  ///< [columns] in compute_type(); dbias is undefined for RMSNorm
+  static auto members(auto& g) { return std::tie(g.dsum, g.dbranch, g.dweight, g.dbias); }
 };
 /// Backward of norm_rows(). `dy` is the gradient of y. `residual_grad` is the gradient of the sum
 /// from its other consumers, or undefined.

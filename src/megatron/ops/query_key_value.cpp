@@ -37,103 +37,87 @@ void put_heads(const at::Tensor& gradient, at::Tensor& part, const Rotation* rot
   }
 }
 
-using Optional = std::optional<at::Tensor>;
-using Parts = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-std::optional<Rotation> rotation_of(const Optional& cos, const Optional& sin, bool interleaved,
-                                    bool inverse) {
-  if (!cos) return std::nullopt;
-  return Rotation{*cos, *sin, interleaved, inverse};
+/// Returns the rotation if it has tables.
+const Rotation* turn_of(const Rotation& rotation) {
+  return rotation.cos.defined() ? &rotation : nullptr;
 }
 
-Parts split_on_cpu(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
-                   const Optional& cos, const Optional& sin, bool interleaved) {
-  const auto rotation = rotation_of(cos, sin, interleaved, /*inverse=*/false);
-  const Rotation* turn = rotation ? &*rotation : nullptr;
+QueryKeyValue split_on_cpu(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
+                           const Rotation& rotation) {
+  const Rotation* turn = turn_of(rotation);
   auto [q, k, v] = parts_of(grouped(mixed.contiguous(), groups, head_dim));
   const bool one_head_each = q.size(3) == 1;
-  q = rotation || !one_head_each ? moved_heads(q, turn) : q.select(3, 0);
-  if (rotation) k = moved_heads(k, turn);
+  q = turn != nullptr || !one_head_each ? moved_heads(q, turn) : q.select(3, 0);
+  if (turn != nullptr) k = moved_heads(k, turn);
   return {q, k, v};
 }
 
-Parts split_by_steps(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
-                     const Optional& cos, const Optional& sin, bool interleaved) {
+QueryKeyValue split_by_steps(const at::Tensor& mixed, std::int64_t groups, std::int64_t head_dim,
+                             const Rotation& rotation) {
   auto [q, k, v] = parts_of(grouped(mixed.contiguous(), groups, head_dim));
   q = q.reshape({mixed.size(0), mixed.size(1), groups * q.size(3), head_dim});
-  if (!cos) return {q, k, v};
-  const Rotation rotation{*cos, *sin, interleaved};
+  if (!rotation.cos.defined()) return {q, k, v};
   return {rotate(q, rotation), rotate(k, rotation), v};
 }
 
-const at::Tensor& first_defined(const Optional& a, const Optional& b, const Optional& c) {
-  return a ? *a : b ? *b : *c;
+const at::Tensor& first_defined(const QueryKeyValue& d) {
+  return d.q.defined() ? d.q : d.k.defined() ? d.k : d.v;
 }
 
-at::Tensor merge_on_cpu(const Optional& dq, const Optional& dk, const Optional& dv,
-                        std::int64_t groups, std::int64_t width, const Optional& cos,
-                        const Optional& sin, bool interleaved) {
-  const auto rotation = rotation_of(cos, sin, interleaved, /*inverse=*/true);
-  const Rotation* turn = rotation ? &*rotation : nullptr;
-  const at::Tensor& any = first_defined(dq, dk, dv);
+at::Tensor merge_on_cpu(const QueryKeyValue& d, std::int64_t groups, std::int64_t width,
+                        const Rotation& rotation) {
+  const at::Tensor& any = first_defined(d);
   at::Tensor mixed = at::empty({any.size(0), any.size(1), width}, any.options());
   auto [q, k, v] = parts_of(grouped(mixed, groups, any.size(3)));
-  put_heads(tensor_or_none(dq), q, turn);
-  put_heads(tensor_or_none(dk), k, turn);
-  put_heads(tensor_or_none(dv), v, nullptr);
+  put_heads(d.q, q, turn_of(rotation));
+  put_heads(d.k, k, turn_of(rotation));
+  put_heads(d.v, v, nullptr);
   return mixed;
 }
 
-at::Tensor merge_by_steps(const Optional& dq, const Optional& dk, const Optional& dv,
-                          std::int64_t groups, std::int64_t width, const Optional& cos,
-                          const Optional& sin, bool interleaved) {
-  const auto rotation = rotation_of(cos, sin, interleaved, /*inverse=*/true);
-  const at::Tensor& any = first_defined(dq, dk, dv);
+at::Tensor merge_by_steps(const QueryKeyValue& d, std::int64_t groups, std::int64_t width,
+                          const Rotation& rotation) {
+  const at::Tensor& any = first_defined(d);
   const at::Tensor mixed = at::zeros({any.size(0), any.size(1), width}, any.options());
   auto [q, k, v] = parts_of(grouped(mixed, groups, any.size(3)));
-  const auto turned = [&](const at::Tensor& x) { return rotation ? rotate(x, *rotation) : x; };
-  if (dq) q.copy_(turned(*dq).reshape(q.sizes()));
-  if (dk) k.copy_(turned(*dk));
-  if (dv) v.copy_(*dv);
+  const auto turned = [&](const at::Tensor& x) {
+    return rotation.cos.defined() ? rotate(x, rotation) : x;
+  };
+  if (d.q.defined()) q.copy_(turned(d.q).reshape(q.sizes()));
+  if (d.k.defined()) k.copy_(turned(d.k));
+  if (d.v.defined()) v.copy_(d.v);
   return mixed;
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "split_query_key_value(Tensor(a) mixed, int groups, int head_dim, Tensor? cos, "
-                  "Tensor? sin, bool interleaved) -> (Tensor(a), Tensor(a), Tensor(a))");
-  register_kernel(library, "split_query_key_value", c10::DispatchKey::CPU, split_on_cpu);
-  register_kernel(library, "split_query_key_value", kAnyDevice, split_by_steps);
-  define_operator(library,
-                  "split_query_key_value_backward(Tensor? dq, Tensor? dk, Tensor? dv, int groups, "
-                  "int width, Tensor? cos, Tensor? sin, bool interleaved) -> Tensor");
-  register_kernel(library, "split_query_key_value_backward", c10::DispatchKey::CPU, merge_on_cpu);
-  register_kernel(library, "split_query_key_value_backward", kAnyDevice, merge_by_steps);
+  define_operator<split_on_cpu>(
+      library,
+      "split_query_key_value(Tensor(a) mixed, int groups, int head_dim, Tensor? cos, Tensor? sin, "
+      "bool interleaved, bool inverse) -> (Tensor(a), Tensor(a), Tensor(a))");
+  register_kernel<split_by_steps>(library, "split_query_key_value", kAnyDevice);
+  define_operator<merge_on_cpu>(library, "split_query_key_value_backward");
+  register_kernel<merge_by_steps>(library, "split_query_key_value_backward", kAnyDevice);
 }
 
 at::Tensor split_backward(const BackwardPass& pass, std::int64_t groups, std::int64_t width,
                           bool interleaved) {
-  static const auto op =
-      find_operator<decltype(merge_on_cpu)>("megatron::split_query_key_value_backward");
-  const bool rotates = !pass.saved.empty();
-  return op.call(optional_tensor(pass.gradients[0]), optional_tensor(pass.gradients[1]),
-                 optional_tensor(pass.gradients[2]), groups, width,
-                 rotates ? std::optional(pass.saved[0]) : std::nullopt,
-                 rotates ? std::optional(pass.saved[1]) : std::nullopt, interleaved);
+  static const Operator<merge_on_cpu> op("megatron::split_query_key_value_backward");
+  Rotation rotation{.interleaved = interleaved, .inverse = true};
+  if (!pass.saved.empty())
+    std::tie(rotation.cos, rotation.sin) = std::tie(pass.saved[0], pass.saved[1]);
+  return op({pass.gradients[0], pass.gradients[1], pass.gradients[2]}, groups, width, rotation);
 }
 
 }  // namespace
 
 QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups,
                                     std::int64_t head_dim, const Rotation* rotation) {
-  static const auto op = find_operator<decltype(split_on_cpu)>("megatron::split_query_key_value");
+  static const Operator<split_on_cpu> op("megatron::split_query_key_value");
   const DifferentiableOp name{.name = "SplitQueryKeyValueBackward",
                               .allows_undefined_gradients = true};
   const Tensors parts = differentiable(name, {mixed}, [&] {
     const bool rotates = rotation != nullptr, interleaved = rotates && rotation->interleaved;
-    auto [q, k, v] =
-        op.call(mixed, groups, head_dim, rotates ? std::optional(rotation->cos) : std::nullopt,
-                rotates ? std::optional(rotation->sin) : std::nullopt, interleaved);
+    auto [q, k, v] = op(mixed, groups, head_dim, rotates ? *rotation : Rotation{});
     Recorded recorded{.outputs = {q, k, v}, .saved = {}, .backward = {}, .num_differentiable = 3};
     if (rotates) recorded.saved = {rotation->cos, rotation->sin};
     recorded.backward = [groups, width = mixed.size(2),

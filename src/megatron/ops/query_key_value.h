@@ -9,6 +9,7 @@ namespace megatron {
 
 struct QueryKeyValue {
   at::Tensor q, k, v;  ///< [s, b, n or g, d], unit stride in the last dimension
+  static auto members(auto& x) { return std::tie(x.q, x.k, x.v); }
 };
 
 /// Splits mixed [s, b, groups·(r + 2)·d], in which each query group holds its r heads of q, then k,

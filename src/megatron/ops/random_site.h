@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <tuple>
 
 namespace megatron {
 
@@ -43,6 +44,13 @@ struct DropoutSite {
   /// Returns the ordinals for hidden states: int64 [b] or, with packed sequences, [s].
   const at::Tensor& hidden_ordinals() const {
     return positions.ordinals.defined() ? positions.ordinals : sample_ordinals;
+  }
+  at::Tensor& hidden_ordinals() {
+    return positions.ordinals.defined() ? positions.ordinals : sample_ordinals;
+  }
+  static auto members(auto& site) {
+    return std::tie(site.hidden_ordinals(), site.probability, site.key, site.positions.first,
+                    site.positions.each);
   }
 };
 

@@ -95,17 +95,15 @@ kernels::HeadLayout layout_of(const at::Tensor& heads) {
           .group_heads = grouped ? heads.size(3) : 1};
 }
 
-at::Tensor rotate_on_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                         bool interleaved, bool inverse) {
+at::Tensor rotate_on_cpu(const at::Tensor& x, const Rotation& rotation) {
   at::Tensor out = at::empty(x.sizes(), x.options());
-  const Rotation rotation{cos, sin, interleaved, inverse};
   copy_heads(x, out, &rotation);
   return out;
 }
 
 /// Rotates with the plugin's kernel, which needs evenly spaced tokens.
-at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                          bool interleaved, bool inverse) {
+at::Tensor rotate_on_cuda(const at::Tensor& x, const Rotation& rotation) {
+  const auto& [cos, sin, interleaved, inverse] = rotation;
   const std::int64_t s = x.size(0), b = x.size(1), n = x.size(2), d = x.size(3);
   // The stride of a dimension of size 1 is arbitrary, even in a tensor that reports itself
   // contiguous.
@@ -131,8 +129,9 @@ at::Tensor rotate_on_cuda(const at::Tensor& x, const at::Tensor& cos, const at::
   return out;
 }
 
-at::Tensor rotate_by_aten(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
-                          bool interleaved, bool inverse) {
+at::Tensor rotate_by_aten(const at::Tensor& x, const Rotation& rotation) {
+  const at::Tensor &cos = rotation.cos, &sin = rotation.sin;
+  const bool interleaved = rotation.interleaved;
   const std::int64_t half = cos.size(1), rotated = 2 * half;
   const auto table = [&](const at::Tensor& values) {
     return values.view({x.size(0), values.size(0) / x.size(0), 1, half});
@@ -141,7 +140,7 @@ at::Tensor rotate_by_aten(const at::Tensor& x, const at::Tensor& cos, const at::
   const at::Tensor pairs =
       interleaved ? wide.unflatten(-1, {half, 2}) : wide.unflatten(-1, {2, half}).transpose(-1, -2);
   const at::Tensor a = pairs.select(-1, 0), b = pairs.select(-1, 1), c = table(cos),
-                   s = inverse ? table(sin).neg() : table(sin);
+                   s = rotation.inverse ? table(sin).neg() : table(sin);
   const at::Tensor turned = at::stack({a * c - b * s, b * c + a * s}, -1);
   const at::Tensor first =
       (interleaved ? turned : turned.transpose(-1, -2)).flatten(-2).to(x.scalar_type());
@@ -149,12 +148,9 @@ at::Tensor rotate_by_aten(const at::Tensor& x, const at::Tensor& cos, const at::
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved, bool inverse) "
-                  "-> Tensor");
-  register_kernel(library, "rotary", c10::DispatchKey::CPU, rotate_on_cpu);
-  register_kernel(library, "rotary", c10::DispatchKey::CUDA, rotate_on_cuda);
-  register_kernel(library, "rotary", kAnyDevice, rotate_by_aten);
+  define_operator<rotate_on_cpu>(library, "rotary");
+  register_kernel<rotate_on_cuda>(library, "rotary", c10::DispatchKey::CUDA);
+  register_kernel<rotate_by_aten>(library, "rotary", kAnyDevice);
 }
 
 }  // namespace
@@ -220,8 +216,8 @@ void copy_heads(const at::Tensor& from, at::Tensor& to, const Rotation* rotation
 }
 
 at::Tensor rotate(const at::Tensor& x, const Rotation& rotation) {
-  static const auto op = find_operator<decltype(rotate_on_cpu)>("megatron::rotary");
-  return op.call(x, rotation.cos, rotation.sin, rotation.interleaved, rotation.inverse);
+  static const Operator<rotate_on_cpu> op("megatron::rotary");
+  return op(x, rotation);
 }
 
 at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,

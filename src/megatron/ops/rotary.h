@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <tuple>
 
 namespace megatron {
 
@@ -37,6 +38,7 @@ struct Rotation {
   at::Tensor cos, sin;
   bool interleaved = false;  ///< rotates pairs (2i, 2i + 1), otherwise (i, i + rotary_dim / 2)
   bool inverse = false;      ///< applies the transposed rotation, for backward
+  static auto members(auto& r) { return std::tie(r.cos, r.sin, r.interleaved, r.inverse); }
 };
 
 /// Returns x [s, b, n, d] rotated, as a contiguous tensor. Not differentiable; see apply_rotary().

@@ -29,29 +29,16 @@
 namespace megatron {
 namespace {
 
-using Optional = std::optional<at::Tensor>;
-using Routed = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using kernels::RouterScore;
 
-/// The members of a RoutingRule as the dispatcher's operators take them.
-std::vector<std::int64_t> packed(const RoutingRule& rule) {
-  return {rule.num_experts, rule.topk,       static_cast<std::int64_t>(rule.score),
-          rule.pre_softmax, rule.num_groups, rule.group_topk};
-}
-
-RoutingRule unpacked(at::IntArrayRef rule, double scaling_factor) {
-  return {.num_experts = rule[0],
-          .topk = rule[1],
-          .score = static_cast<RouterScore>(rule[2]),
-          .pre_softmax = rule[3] != 0,
-          .scaling_factor = scaling_factor,
-          .num_groups = rule[4],
-          .group_topk = rule[5]};
-}
-
 template <class T>
-const T* data_or_null(const Optional& tensor) {
-  return tensor ? tensor->const_data_ptr<T>() : nullptr;
+const T* data_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
+}
+
+/// Returns `rows` for a kernel that computes in `type`. They may be undefined.
+at::Tensor as_input(const at::Tensor& rows, c10::ScalarType type) {
+  return rows.defined() ? rows.to(type).contiguous() : rows;
 }
 
 /// Calls use(T{}) for float or double.
@@ -67,50 +54,46 @@ void with_float_type(const at::Tensor& logits, const Use& use) {
 
 constexpr std::int64_t kElementsPerLogit = 32;  // the work of one, for the size of a thread's part
 
-Routed route_on_cpu(const at::Tensor& logits, at::IntArrayRef packed_rule, double scaling_factor,
-                    const Optional& bias, const Optional& choice, bool with_scores) {
-  const RoutingRule rule = unpacked(packed_rule, scaling_factor);
+RoutedTokens route_on_cpu(const at::Tensor& logits, const RoutingRule& rule,
+                          const RouteOptions& options) {
   const std::int64_t tokens = logits.size(0);
-  const at::Tensor x = logits.contiguous();
-  const Optional ranking = choice ? Optional(choice->to(x.scalar_type()).contiguous()) : choice;
+  const at::Tensor x = logits.contiguous(), ranking = as_input(options.choice, x.scalar_type());
   at::Tensor experts = at::empty({tokens, rule.topk}, x.options().dtype(at::kInt)),
              probs = at::empty({tokens, rule.topk}, x.options()),
-             scores = with_scores ? at::empty_like(x) : at::Tensor();
+             scores = options.with_scores ? at::empty_like(x) : at::Tensor();
   with_float_type(x, [&]<class T>(T) {
     parallel_kernel(kernels::route<T>,
                     kernels::RoutingArguments<T>{
                         .rule = rule,
                         .logits = x.const_data_ptr<T>(),
-                        .bias = data_or_null<float>(bias),
+                        .bias = data_or_null<float>(options.bias),
                         .choice = data_or_null<T>(ranking),
                         .experts = experts.mutable_data_ptr<std::int32_t>(),
                         .probs = probs.mutable_data_ptr<T>(),
-                        .scores = with_scores ? scores.mutable_data_ptr<T>() : nullptr},
+                        .scores = options.with_scores ? scores.mutable_data_ptr<T>() : nullptr},
                     tokens, rule.num_experts * kElementsPerLogit);
   });
   return {experts, probs, scores};
 }
 
 at::Tensor backward_on_cpu(const at::Tensor& dprobs, const at::Tensor& logits,
-                           const at::Tensor& experts, at::IntArrayRef packed_rule,
-                           double scaling_factor, const Optional& dscores, const Optional& dlse2) {
-  const RoutingRule rule = unpacked(packed_rule, scaling_factor);
-  const at::Tensor x = logits.contiguous(), dy = dprobs.to(x.scalar_type()).contiguous(),
-                   chosen = experts.contiguous();
-  const Optional rows = dscores ? Optional(dscores->to(x.scalar_type()).contiguous()) : dscores;
+                           const at::Tensor& experts, const RoutingRule& rule,
+                           const RouterLossGradients& losses) {
+  const at::Tensor x = logits.contiguous(), dy = as_input(dprobs, x.scalar_type()),
+                   chosen = experts.contiguous(), rows = as_input(losses.dscores, x.scalar_type());
   at::Tensor dx = at::empty_like(x);
   with_float_type(x, [&]<class T>(T) {
-    parallel_kernel(
-        kernels::route_backward<T>,
-        kernels::RoutingBackwardArguments<T>{.rule = rule,
-                                             .logits = x.const_data_ptr<T>(),
-                                             .experts = chosen.const_data_ptr<std::int32_t>(),
-                                             .dprobs = dy.const_data_ptr<T>(),
-                                             .dscores = data_or_null<T>(rows),
-                                             .period = rows ? rows->size(0) : 1,
-                                             .dlse2 = dlse2 ? host_scalar(*dlse2) : 0,
-                                             .dlogits = dx.mutable_data_ptr<T>()},
-        x.size(0), rule.num_experts * kElementsPerLogit);
+    parallel_kernel(kernels::route_backward<T>,
+                    kernels::RoutingBackwardArguments<T>{
+                        .rule = rule,
+                        .logits = x.const_data_ptr<T>(),
+                        .experts = chosen.const_data_ptr<std::int32_t>(),
+                        .dprobs = dy.const_data_ptr<T>(),
+                        .dscores = data_or_null<T>(rows),
+                        .period = rows.defined() ? rows.size(0) : 1,
+                        .dlse2 = losses.dlse2.defined() ? host_scalar(losses.dlse2) : 0,
+                        .dlogits = dx.mutable_data_ptr<T>()},
+                    x.size(0), rule.num_experts * kElementsPerLogit);
   });
   return dx;
 }
@@ -163,13 +146,12 @@ at::Tensor within_groups(const at::Tensor& ranking, const RoutingRule& rule) {
       .view_as(ranking);
 }
 
-Routed route_by_formula(const at::Tensor& logits, at::IntArrayRef packed_rule,
-                        double scaling_factor, const Optional& bias, const Optional& choice,
-                        bool with_scores) {
-  const RoutingRule rule = unpacked(packed_rule, scaling_factor);
+RoutedTokens route_by_formula(const at::Tensor& logits, const RoutingRule& rule,
+                              const RouteOptions& options) {
+  const auto& [bias, choice, with_scores] = options;
   at::Tensor scores = scores_of(logits, rule);
-  if (bias) scores = scores + bias->to(scores.scalar_type());
-  at::Tensor ranking = choice ? choice->to(scores.scalar_type()) : scores;
+  if (bias.defined()) scores = scores + bias.to(scores.scalar_type());
+  at::Tensor ranking = choice.defined() ? choice.to(scores.scalar_type()) : scores;
   const double lowest = ranking.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                              : std::numeric_limits<float>::lowest();
   ranking = ranking.masked_fill(at::isnan(ranking), lowest)
@@ -181,59 +163,49 @@ Routed route_by_formula(const at::Tensor& logits, at::IntArrayRef packed_rule,
 }
 
 at::Tensor backward_by_formula(const at::Tensor& dprobs, const at::Tensor& logits,
-                               const at::Tensor& experts, at::IntArrayRef packed_rule,
-                               double scaling_factor, const Optional& dscores,
-                               const Optional& dlse2) {
-  const RoutingRule rule = unpacked(packed_rule, scaling_factor);
+                               const at::Tensor& experts, const RoutingRule& rule,
+                               const RouterLossGradients& losses) {
+  const auto& [dscores, dlse2] = losses;
   const at::AutoGradMode with_graph(true);
   const at::Tensor x = logits.detach().requires_grad_(), is_dropped = experts < 0,
                    chosen = at::where(is_dropped, -1 - experts, experts).to(at::kLong);
   at::Tensor loss =
       (probs_of(x, chosen, rule) * dprobs.to(x.scalar_type()).masked_fill(is_dropped, 0)).sum();
-  if (dscores) {
+  if (dscores.defined()) {
     const at::Tensor rows =
-        at::arange(x.size(0), experts.options().dtype(at::kLong)).remainder(dscores->size(0));
+        at::arange(x.size(0), experts.options().dtype(at::kLong)).remainder(dscores.size(0));
     loss =
-        loss + (scores_of_all(x, rule) * dscores->to(x.scalar_type()).index_select(0, rows)).sum();
+        loss + (scores_of_all(x, rule) * dscores.to(x.scalar_type()).index_select(0, rows)).sum();
   }
-  if (dlse2) loss = loss + at::logsumexp(x, -1).square().sum() * dlse2->to(x.scalar_type());
+  if (dlse2.defined())
+    loss = loss + at::logsumexp(x, -1).square().sum() * dlse2.to(x.scalar_type());
   return gradient_of(loss, x, at::ones_like(loss));
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library,
-                  "route(Tensor logits, int[] rule, float scaling_factor, Tensor? bias, "
-                  "Tensor? choice, bool with_scores) -> (Tensor, Tensor, Tensor)");
-  register_kernel(library, "route", c10::DispatchKey::CPU, route_on_cpu);
-  register_kernel(library, "route", kAnyDevice, route_by_formula);
-  define_operator(library,
-                  "route_backward(Tensor dprobs, Tensor logits, Tensor experts, int[] rule, "
-                  "float scaling_factor, Tensor? dscores, Tensor? dlse2) -> Tensor");
-  register_kernel(library, "route_backward", c10::DispatchKey::CPU, backward_on_cpu);
-  register_kernel(library, "route_backward", kAnyDevice, backward_by_formula);
+  define_operator<route_on_cpu>(library, "route");
+  register_kernel<route_by_formula>(library, "route", kAnyDevice);
+  define_operator<backward_on_cpu>(library, "route_backward");
+  register_kernel<backward_by_formula>(library, "route_backward", kAnyDevice);
 }
 
 }  // namespace
 
 RoutedTokens route(const at::Tensor& logits, const RoutingRule& rule, const RouteOptions& options) {
-  static const auto op = find_operator<decltype(route_on_cpu)>("megatron::route");
+  static const Operator<route_on_cpu> op("megatron::route");
   MEGATRON_CHECK(logits.dim() == 2 && logits.size(1) == rule.num_experts, "logits of shape ",
                  logits.sizes(), " for ", rule.num_experts, " experts");
   MEGATRON_CHECK(rule.topk <= rule.group_topk * (rule.num_experts / rule.num_groups),
                  "a choice of ", rule.topk, " experts in ", rule.group_topk, " of ",
                  rule.num_groups, " groups of ", rule.num_experts, " experts");
-  auto [experts, probs, scores] =
-      op.call(logits, packed(rule), rule.scaling_factor, optional_tensor(options.bias),
-              optional_tensor(options.choice), options.with_scores);
-  return {std::move(experts), std::move(probs), std::move(scores)};
+  return op(logits, rule, options);
 }
 
 at::Tensor route_backward(const at::Tensor& dprobs, const at::Tensor& logits,
                           const at::Tensor& experts, const RoutingRule& rule,
                           const RouterLossGradients& losses) {
-  static const auto op = find_operator<decltype(backward_on_cpu)>("megatron::route_backward");
-  return op.call(dprobs, logits, experts, packed(rule), rule.scaling_factor,
-                 optional_tensor(losses.dscores), optional_tensor(losses.dlse2));
+  static const Operator<backward_on_cpu> op("megatron::route_backward");
+  return op(dprobs, logits, experts, rule, losses);
 }
 
 }  // namespace megatron

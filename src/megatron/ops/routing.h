@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tuple>
+
 #include "kernels/cpu/routing.h"
 
 namespace megatron {
@@ -15,6 +17,7 @@ struct RoutedTokens {
   at::Tensor experts;  ///< int32 [T, k], ascending; −1 − e where expert e was chosen and dropped
   at::Tensor probs;    ///< [T, k] in the dtype of the logits; 0 where dropped
   at::Tensor scores;   ///< [T, E]: scores of all experts that sum to one, if requested
+  static auto members(auto& r) { return std::tie(r.experts, r.probs, r.scores); }
 };
 
 /// Optional arguments of route().
@@ -22,6 +25,7 @@ struct RouteOptions {
   at::Tensor bias = {};    ///< float32 [E], added to the scores for the choice alone
   at::Tensor choice = {};  ///< [T, E]: scores that decide in place of the logits'
   bool with_scores = false;
+  static auto members(auto& o) { return std::tie(o.bias, o.choice, o.with_scores); }
 };
 
 /// Chooses experts by `logits` [T, E], float32 or float64. Equal scores are decided for the lower
@@ -35,6 +39,7 @@ struct RouterLossGradients {
   /// May be undefined.
   at::Tensor dscores = {};
   at::Tensor dlse2 = {};  ///< scalar: gradient of each (log Σ exp logits)²; may be undefined
+  static auto members(auto& losses) { return std::tie(losses.dscores, losses.dlse2); }
 };
 
 /// Returns the gradient of the logits from `dprobs` [T, k], that of RoutedTokens::probs.

@@ -84,13 +84,10 @@ at::Tensor sum_by_aten(const at::Tensor& y, const at::Tensor& offsets, const at:
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator(library, "gather_rows(Tensor x, Tensor source) -> Tensor");
-  register_kernel(library, "gather_rows", c10::DispatchKey::CPU, gather_on_cpu);
-  register_kernel(library, "gather_rows", kAnyDevice, gather_by_aten);
-  define_operator(library,
-                  "sum_rows(Tensor y, Tensor offsets, Tensor summands, Tensor folds) -> Tensor");
-  register_kernel(library, "sum_rows", c10::DispatchKey::CPU, sum_on_cpu);
-  register_kernel(library, "sum_rows", kAnyDevice, sum_by_aten);
+  define_operator<gather_on_cpu>(library, "gather_rows");
+  register_kernel<gather_by_aten>(library, "gather_rows", kAnyDevice);
+  define_operator<sum_on_cpu>(library, "sum_rows");
+  register_kernel<sum_by_aten>(library, "sum_rows", kAnyDevice);
 }
 
 /// The summands of one source, as they are added.
@@ -215,22 +212,22 @@ SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> c
 }
 
 at::Tensor gather_rows(const at::Tensor& x, const RowMap& map) {
-  static const auto op = find_operator<decltype(gather_on_cpu)>("megatron::gather_rows");
+  static const Operator<gather_on_cpu> op("megatron::gather_rows");
   MEGATRON_CHECK(x.size(0) == map.num_sources(), "a map of ", map.num_sources(), " rows was given ",
                  x.size(0));
-  return op.call(x, map.source);
+  return op(x, map.source);
 }
 
 at::Tensor sum_rows(const at::Tensor& y, const RowMap& map) {
-  static const auto op = find_operator<decltype(sum_on_cpu)>("megatron::sum_rows");
+  static const Operator<sum_on_cpu> op("megatron::sum_rows");
   MEGATRON_CHECK(y.size(0) == map.num_rows(), "a map of ", map.num_rows(), " copies was given ",
                  y.size(0));
-  return op.call(y, map.offsets, map.summands, map.folds);
+  return op(y, map.offsets, map.summands, map.folds);
 }
 
 at::Tensor gather_choices(const at::Tensor& values, const RowMap& map) {
-  static const auto op = find_operator<decltype(gather_on_cpu)>("megatron::gather_rows");
-  return op.call(values.reshape({-1}), map.choice);
+  static const Operator<gather_on_cpu> op("megatron::gather_rows");
+  return op(values.reshape({-1}), map.choice);
 }
 
 at::Tensor sum_choices(const at::Tensor& dvalues, const RowMap& map, std::int64_t choices) {

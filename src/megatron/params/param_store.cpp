@@ -306,7 +306,13 @@ void ParamStore::finalize_gradients() {
     while (num_started_ < buckets_.size()) reducer_->start(num_started_++);
     reducer_->finish();
   }
-  reduce_over_stages();
+  // A shared weight has its own bucket. The bucket and its slices are the same on all its ranks.
+  for (const auto& [index, holders] : shared_buckets_) {
+    const ParamBucket& bucket = buckets_[index];
+    MEGATRON_CHECK(holders != nullptr, bucket.parameters.front()->name(),
+                   " is shared by several stages: give the pipeline and its communicators");
+    holders->all_reduce(bucket.own_grad, "gradients of shared weights");
+  }
   tp_gradients_->sum();
 }
 
@@ -318,16 +324,6 @@ ParamStore::Deferral::Deferral(ParamStore& store, std::vector<std::function<void
     : store_(store) {
   MEGATRON_CHECK(store.queue_ == nullptr, "contributions are deferred already");
   store.queue_ = &queue;
-}
-
-/// A shared weight has its own bucket. The bucket and its slices are the same on all its ranks.
-void ParamStore::reduce_over_stages() {
-  for (const auto& [index, holders] : shared_buckets_) {
-    const ParamBucket& bucket = buckets_[index];
-    MEGATRON_CHECK(holders != nullptr, bucket.parameters.front()->name(),
-                   " is shared by several stages: give the pipeline and its communicators");
-    holders->all_reduce(bucket.own_grad, "gradients of shared weights");
-  }
 }
 
 void ParamStore::gather_gradients() {

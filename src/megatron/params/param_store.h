@@ -177,7 +177,6 @@ class ParamStore : private GradAccumulator {
   void count(const Parameter& parameter);
   void zero_fresh(const ParamBucket& bucket);
   void record_contribution_counts();
-  void reduce_over_stages();
   /// Starts the reductions of complete buckets, in order: no bucket starts before the one in front
   /// of it.
   void start_complete_buckets();

@@ -34,19 +34,23 @@ constexpr std::array<std::pair<std::string_view, Activation>, 12> kActivations{
 /// Reads a key into its member, which holds the default.
 struct MemberReader {
   const ConfigReader& config;
+  const MoeConfig& moe;
   const std::string& key;
   const KeyMeaning& meaning;
 
   void operator()(std::int64_t& size) const {
     const std::string alias(meaning.alias);
     const bool has_alias = !alias.empty() && config.has(alias);
-    size = config.size(has_alias && !config.has(key) ? alias : key, meaning.most, size);
+    const std::int64_t most = meaning.most_in != nullptr ? moe.*meaning.most_in : meaning.most;
+    size = config.size(has_alias && !config.has(key) ? alias : key, most, size);
     if (has_alias && config.integer(alias, size) != size)
       config.unsupported(alias, key + " says " + std::to_string(size));
   }
   void operator()(double& number) const {
     number = meaning.is_required ? config.number(key) : config.number(key, number);
     using Range = KeyMeaning::Range;
+    if (meaning.range == Range::at_least_zero && (!(number >= 0) || !std::isfinite(number)))
+      config.unsupported(key, "it must be at least 0");
     if (meaning.range == Range::above_zero && (!(number > 0) || !std::isfinite(number)))
       config.unsupported(key, "it must be above 0");
     if (meaning.range == Range::fraction && !(number >= 0 && number < 1))
@@ -54,7 +58,9 @@ struct MemberReader {
   }
   void operator()(std::optional<double>& number) const {
     if (config.has(key)) (*this)(number.emplace());
+    if (meaning.zero_is_none && number == 0) number.reset();
   }
+  void operator()(std::vector<double>& list) const { (*this)(list.front()); }
   void operator()(bool& flag) const {
     flag = config.boolean(key, flag != meaning.is_negated) != meaning.is_negated;
   }
@@ -70,14 +76,16 @@ struct MemberReader {
   }
 };
 
-/// Writes a member to its key.
+/// Writes a member.
 struct MemberWriter {
   const KeyMeaning& meaning;
 
-  Json operator()(std::int64_t size) const { return size; }
-  Json operator()(double number) const { return number; }
+  template <class Value>
+  Json operator()(const Value& value) const {
+    return value;
+  }
   Json operator()(const std::optional<double>& number) const {
-    return number ? Json(*number) : Json();
+    return number || meaning.zero_is_none ? Json(number.value_or(0)) : Json();
   }
   Json operator()(bool flag) const { return flag != meaning.is_negated; }
   Json operator()(Activation activation) const {
@@ -157,8 +165,9 @@ void write_dtype(std::string_view dtype, Json& json) {
 void read_keys(const KeyRows& rows, const ConfigReader& config, HfConfig& result) {
   for (const KeyRow& row : rows) {
     if (row.read) row.read(config, result);
-    if (row.read || row.write) continue;
-    apply_to(row.member, result.model, MemberReader{config, row.key, row.meaning});
+    if (!row.member) continue;
+    apply_to(*row.member, result.model,
+             MemberReader{config, result.model.moe, row.key, row.meaning});
     if (!row.meaning.trains.empty())
       result.given_training_fields[std::string(row.meaning.trains)] = config.origin(row.key);
   }
@@ -167,8 +176,8 @@ void read_keys(const KeyRows& rows, const ConfigReader& config, HfConfig& result
 void write_keys(const KeyRows& rows, const TransformerConfig& model, Json& json) {
   for (const KeyRow& row : rows) {
     if (row.write) row.write(model, json);
-    if (row.read || row.write) continue;
-    json[row.key] = apply_to(row.member, model, MemberWriter{row.meaning});
+    if (!row.member || row.write) continue;
+    json[row.key] = apply_to(*row.member, model, MemberWriter{row.meaning});
     const std::string alias(row.meaning.alias);
     if (json.contains(alias)) json[alias] = json[row.key];
   }

@@ -4,8 +4,7 @@
 #pragma once
 
 #include <functional>
-#include <initializer_list>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -21,36 +20,40 @@ namespace megatron {
 class ConfigReader;
 struct HfConfig;
 
-/// A member that a key sets: a size, a number, a number or null, a boolean, an activation.
+/// A member that a key sets: a size, a number, a number or none, the first of a list, a boolean, an
+/// activation.
 using KeyMember =
     std::variant<std::int64_t TransformerConfig::*, std::int64_t MoeConfig::*,
                  double TransformerConfig::*, std::optional<double> TransformerConfig::*,
+                 std::optional<double> MoeConfig::*, std::vector<double> MoeConfig::*,
                  bool TransformerConfig::*, bool MoeConfig::*, Activation TransformerConfig::*>;
 
 struct KeyMeaning {
-  enum class Range { any, above_zero, fraction };
-  Range range = Range::any;      ///< of a number
-  std::int64_t most = kWidest;   ///< of a size
-  bool is_negated = false;       ///< the boolean is true where the key is false
-  bool is_required = false;      ///< a number without a default
-  std::string_view alias = {};   ///< another spelling of a size, which must not contradict
+  enum class Range { any, at_least_zero, above_zero, fraction };
+  Range range = Range::any;                    ///< of a number
+  bool is_required = false;                    ///< a number without a default
+  bool zero_is_none = false;                   ///< of a number or none; else null is none
+  bool is_negated = false;                     ///< a boolean that is true where the key is false
+  std::int64_t most = kWidest;                 ///< of a size
+  std::int64_t MoeConfig::*most_in = nullptr;  ///< the member with the most
+  std::string_view alias = {};                 ///< another spelling of a size, which must agree
   std::string_view trains = {};  ///< the training member that the key sets, for the log
 };
 
 /// One key of config.json. It sets a member, whose value in HfFamily::defaults an absent key
-/// leaves; a size of 0 makes the key required. Or a pair of functions reads and writes it.
+/// leaves; a size of 0 makes the key required. Where that does not do, functions read or write it.
 struct KeyRow {
   using Read = std::function<void(const ConfigReader& config, HfConfig& result)>;
   /// Takes the model in canonical spelling (architecture.h).
   using Write = std::function<void(const TransformerConfig& model, Json& json)>;
 
-  KeyRow(std::string name, KeyMember set, KeyMeaning how = {})
-      : key(std::move(name)), member(set), meaning(how) {}
+  KeyRow(std::string name, KeyMember set, KeyMeaning how = {}, Write writes = {})
+      : key(std::move(name)), member(set), meaning(how), write(std::move(writes)) {}
   KeyRow(std::string name, Read reads, Write writes = {})
       : key(std::move(name)), read(std::move(reads)), write(std::move(writes)) {}
 
   std::string key;
-  KeyMember member = {};
+  std::optional<KeyMember> member = {};
   KeyMeaning meaning = {};
   Read read = {};
   Write write = {};
@@ -86,14 +89,14 @@ using HfFamilies = std::vector<HfFamily>;
 
 /// Returns the families that the program knows.
 const HfFamilies& hf_families();
-/// Returns their values of model_type.
-std::span<const std::string_view> hf_model_types();
 /// Returns null for an unknown model_type.
 const HfFamily* find_hf_family(const HfFamilies& families, std::string_view model_type);
 
-/// Joins the lists. A row takes the place of an earlier one of the same key.
-KeyRows joined_keys(std::initializer_list<KeyRows> lists);
-TensorRows joined_tensors(std::initializer_list<TensorRows> lists);
+/// Appends rows.
+template <class Row>
+void add(std::vector<Row>& rows, const std::vector<Row>& more) {
+  rows.insert(rows.end(), more.begin(), more.end());
+}
 /// Returns the rows with "decoder.layers.{i}." before our names and `prefix` before theirs.
 TensorRows in_layers(TensorRows rows, const std::string& prefix = "model.layers.{i}.");
 

@@ -12,17 +12,6 @@ namespace {
 using T = TransformerConfig;
 using Layers = std::vector<std::int64_t>;  // 1 or 0 for each layer
 
-std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
-                           const std::string& heads) {
-  const std::int64_t width = config.size(hidden), count = config.size(heads);
-  if (width % count != 0) {
-    throw UserError(
-        {config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
-         std::to_string(width) + " and " + std::to_string(count), ""});
-  }
-  return width / count;
-}
-
 void read_key_value_heads(const ConfigReader& config, HfConfig& result) {
   T& model = result.model;
   const std::string key = "num_key_value_heads";
@@ -99,15 +88,14 @@ struct RopeType {
 
 const std::vector<RopeType>& rope_types() {
   constexpr KeyMeaning kFactor{.range = KeyMeaning::Range::above_zero, .is_required = true};
-  const KeyRow original("", {}, write_original_length),
-      factor{"factor", &T::rope_scaling_factor, kFactor};
+  const KeyRow original("", {}, write_original_length);
   static const std::vector<RopeType> types{
       {"default", RopeScaling::none, {}},
-      {"linear", RopeScaling::linear, {factor}},
+      {"linear", RopeScaling::linear, {{"factor", &T::rope_scaling_factor, kFactor}}},
       {"llama3",
        RopeScaling::llama3,
        {original,
-        factor,
+        {"factor", &T::rope_scaling_factor, kFactor},
         {"low_freq_factor", &T::rope_low_freq_factor, kFactor},
         {"high_freq_factor", &T::rope_high_freq_factor, kFactor},
         {"", check_high_factor}}},
@@ -259,86 +247,37 @@ void write_expert_layers(const T& model, Json& json) {
     if (!model.kind(layer).has_experts()) json["mlp_only_layers"].push_back(layer);
 }
 
+void write_aux_loss(const T& model, Json& json) {
+  json["router_aux_loss_coef"] = model.moe.coefficient(LoadBalancing::aux_loss);
+  if (!json.contains("output_router_logits")) json["output_router_logits"] = false;
+}
+
 }  // namespace
 
-KeyRow key_value_heads() {
-  return {"num_key_value_heads", read_key_value_heads,
-          [](const T& model, Json& json) { json["num_key_value_heads"] = model.num_query_groups; }};
+std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
+                           const std::string& heads) {
+  const std::int64_t width = config.size(hidden), count = config.size(heads);
+  if (width % count != 0) {
+    throw UserError(
+        {config.source() + ": field '" + hidden + "' must be a multiple of '" + heads + "'",
+         std::to_string(width) + " and " + std::to_string(count), ""});
+  }
+  return width / count;
 }
 
-KeyRow head_dim(bool is_always_written) {
-  return {"head_dim", read_head_dim, [=](const T& model, Json& json) {
-            if (is_always_written || json.contains("head_dim") ||
-                model.kv_channels * model.num_attention_heads != model.hidden_size)
-              json["head_dim"] = model.kv_channels;
-          }};
-}
-
-KeyRow gpt2_head_dim() {
-  return {"", [](const ConfigReader& config, HfConfig& result) {
-            result.model.num_query_groups = result.model.num_attention_heads;
-            result.model.kv_channels =
-                even_head_dim(config, config.has("n_embd") ? "n_embd" : "hidden_size",
-                              config.has("n_head") ? "n_head" : "num_attention_heads");
-          }};
-}
-
-KeyRow gpt2_mlp_width() {
-  return {"n_inner",
-          [](const ConfigReader& config, HfConfig& result) {
-            if (config.has("n_inner")) result.model.ffn_hidden_size = config.size("n_inner");
-          },
-          [](const T& model, Json& json) {
-            const bool is_default = model.ffn_hidden_size == 4 * model.hidden_size;
-            json["n_inner"] = is_default ? Json() : Json(model.ffn_hidden_size);
-            if (json.contains("n_ctx")) json["n_ctx"] = model.max_position_embeddings;
-          }};
-}
-
-KeyRow gpt2_scale() {
-  return {"scale_attn_weights",
-          [](const ConfigReader& config, HfConfig& result) {
-            if (!config.boolean("scale_attn_weights", true)) result.model.softmax_scale = 1.0;
-          },
-          [](const T& model, Json& json) {
-            json["scale_attn_weights"] = !model.softmax_scale.has_value();
-          }};
-}
-
-KeyRow rope() { return {"rope_parameters", read_rope, write_rope}; }
-
-KeyRow embedding_dropout(const std::string& key, const std::string& residual, double otherwise) {
-  return {key,
-          [=](const ConfigReader& config, HfConfig& result) {
-            if (config.number(key, otherwise) == result.model.hidden_dropout) return;
-            result.notes.push_back(config.source() + ": " + residual + " and " + key +
-                                   " differ; training uses " + residual +
-                                   " for both unless --hidden-dropout is given");
-          },
-          [=](const T& model, Json& json) { json[key] = model.hidden_dropout; }};
-}
-
-KeyRow always_false(const std::string& key) {
-  return {key,
-          [=](const ConfigReader& config, HfConfig&) {
-            if (config.boolean(key, false))
-              config.unsupported(key, "only false is, in this family");
-          },
-          [=](const T&, Json& json) { json[key] = false; }};
-}
-
-KeyRow equal_biases() {
-  return {"attention_bias",
-          [](const ConfigReader& config, HfConfig& result) {
-            const bool attention = config.boolean("attention_bias", false);
-            if (attention != config.boolean("mlp_bias", false))
-              config.unsupported(attention ? "attention_bias" : "mlp_bias",
-                                 "attention_bias and mlp_bias must be equal");
-            result.model.add_bias_linear = attention;
-          },
-          [](const T& model, Json& json) {
-            json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
-          }};
+KeyRows attention_keys(bool writes_head_dim) {
+  const auto write_groups = [](const T& model, Json& json) {
+    json["num_key_value_heads"] = model.num_query_groups;
+  };
+  const auto write_head_dim = [=](const T& model, Json& json) {
+    if (writes_head_dim || json.contains("head_dim") ||
+        model.kv_channels * model.num_attention_heads != model.hidden_size)
+      json["head_dim"] = model.kv_channels;
+  };
+  return {{"num_attention_heads", &T::num_attention_heads},
+          {"num_key_value_heads", read_key_value_heads, write_groups},
+          {"head_dim", read_head_dim, write_head_dim},
+          {"rope_parameters", read_rope, write_rope}};
 }
 
 KeyRow sliding_window(Windows layers) {
@@ -349,52 +288,36 @@ KeyRow sliding_window(Windows layers) {
           [=](const T& model, Json& json) { write_windows(model, layers, json); }};
 }
 
-KeyRow experts_per_token() {
-  return {"num_experts_per_tok",
-          [](const ConfigReader& config, HfConfig& result) {
-            MoeConfig& moe = result.model.moe;
-            moe.router_topk = config.size("num_experts_per_tok", moe.num_experts, moe.router_topk);
-          },
-          [](const T& model, Json& json) { json["num_experts_per_tok"] = model.moe.router_topk; }};
+KeyRows dropout_keys(const std::string& attention, const std::string& residual,
+                     const std::string& embedding) {
+  const auto read = [=](const ConfigReader& config, HfConfig& result) {
+    const double otherwise = result.model.hidden_dropout;  // the next row reads it
+    if (config.number(embedding, otherwise) == config.number(residual, otherwise)) return;
+    result.notes.push_back(config.source() + ": " + residual + " and " + embedding +
+                           " differ; training uses " + residual +
+                           " for both unless --hidden-dropout is given");
+  };
+  const auto write = [=](const T& model, Json& json) { json[embedding] = model.hidden_dropout; };
+  constexpr auto kFraction = KeyMeaning::Range::fraction;
+  return {{embedding, read, write},
+          {residual, &T::hidden_dropout, {.range = kFraction, .trains = "hidden_dropout"}},
+          {attention, &T::attention_dropout, {.range = kFraction, .trains = "attention_dropout"}}};
 }
 
-KeyRow expert_width() {
-  return {
-      "intermediate_size",
-      [](const ConfigReader& config, HfConfig& result) {
-        result.model.ffn_hidden_size = result.model.moe.ffn_hidden_size =
-            config.size("intermediate_size");
-      },
-      [](const T& model, Json& json) { json["intermediate_size"] = model.moe.ffn_hidden_size; }};
+KeyRow always_false(const std::string& key) {
+  const auto read = [=](const ConfigReader& config, HfConfig&) {
+    if (config.boolean(key, false)) config.unsupported(key, "only false is, in this family");
+  };
+  return {key, read, [=](const T&, Json& json) { json[key] = false; }};
 }
 
 KeyRow expert_layers() { return {"decoder_sparse_step", read_expert_layers, write_expert_layers}; }
 
 KeyRow aux_loss() {
-  const auto in_range = [](const ConfigReader& config, HfConfig& result) {
-    double& coefficient = result.model.moe.aux_loss_coeff.front();
-    coefficient = config.number("router_aux_loss_coef", coefficient);
-    if (!(coefficient >= 0) || !std::isfinite(coefficient))
-      config.unsupported("router_aux_loss_coef", "it must be at least 0");
-    result.given_training_fields["moe_aux_loss_coeff"] = config.origin("router_aux_loss_coef");
-  };
-  return {"router_aux_loss_coef", in_range, [](const T& model, Json& json) {
-            json["router_aux_loss_coef"] = model.moe.coefficient(LoadBalancing::aux_loss);
-            if (!json.contains("output_router_logits")) json["output_router_logits"] = false;
-          }};
-}
-
-KeyRow router_jitter() {
-  const auto read = [](const ConfigReader& config, HfConfig& result) {
-    const double jitter = config.number("router_jitter_noise", 0);
-    if (!(jitter >= 0 && jitter < 1))
-      config.unsupported("router_jitter_noise", "it must be at least 0 and below 1");
-    if (jitter > 0) result.model.moe.input_jitter_eps = jitter;
-    result.given_training_fields["moe_input_jitter_eps"] = config.origin("router_jitter_noise");
-  };
-  return {"router_jitter_noise", read, [](const T& model, Json& json) {
-            json["router_jitter_noise"] = model.moe.input_jitter_eps.value_or(0);
-          }};
+  return {"router_aux_loss_coef",
+          &MoeConfig::aux_loss_coeff,
+          {.range = KeyMeaning::Range::at_least_zero, .trains = "moe_aux_loss_coeff"},
+          write_aux_loss};
 }
 
 }  // namespace megatron
