@@ -13,6 +13,4 @@ megatron::ModelSpec sine_spec(const megatron::TransformerConfig& config) {
 
 }  // namespace
 
-megatron::ModelFamily sine_family() {
-  return {.name = "sine", .title = "Sine", .spec = sine_spec};
-}
+megatron::ModelFamily sine_family() { return {.name = "sine", .title = "Sine", .spec = sine_spec}; }
