@@ -244,7 +244,8 @@ void write_expert_layers(const T& model, Json& json) {
   json["decoder_sparse_step"] = 1;
   json["mlp_only_layers"] = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    if (!model.moe.has_experts(layer)) json["mlp_only_layers"].push_back(layer);
+    if (model.kind(layer).feed_forward != FeedForwardKind::experts)
+      json["mlp_only_layers"].push_back(layer);
 }
 
 void write_aux_loss(const T& model, Json& json) {
