@@ -233,6 +233,11 @@ TEST(HfExperts, EachRankReadsItsPart) {
       EXPECT_TRUE(load(fc2_name, fc2).equal(experts2.narrow(2, 3 * etp, 3)));
     }
   }
+  // A slice across the queries and the key of a group, within the columns.
+  const std::string qkv = "decoder.layers.0.self_attention.linear_qkv.weight";
+  at::Tensor rows = at::empty({5, 3});
+  reader.copy_slice(qkv, slice_at({6, 2}, {5, 3}), rows);
+  EXPECT_TRUE(rows.equal(ours.global(qkv).narrow(0, 6, 5).narrow(1, 2, 3)));
   // A slice across gate and up, within the columns.
   at::Tensor part = at::empty({1, 4, 3});
   reader.copy_slice(fc1_name, slice_at({2, kWidth - 1, 2}, {1, 4, 3}), part);

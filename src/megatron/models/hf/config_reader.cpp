@@ -23,26 +23,9 @@ const Json* ConfigReader::find(const std::string& key) const {
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
 
-JsonCursor ConfigReader::at(const std::string& key) const {
-  read_.insert(key);
-  return object_[key];
-}
-
-std::int64_t ConfigReader::integer(const std::string& key) const { return at(key).integer(); }
-
-double ConfigReader::number(const std::string& key) const { return at(key).number(); }
-
-bool ConfigReader::boolean(const std::string& key, bool default_value) const {
-  return has(key) ? object_[key].boolean() : default_value;
-}
-
-std::string ConfigReader::text(const std::string& key, const std::string& default_value) const {
-  return has(key) ? object_[key].text() : default_value;
-}
-
 std::int64_t ConfigReader::size(const std::string& key, std::int64_t most,
-                                std::optional<std::int64_t> default_value) const {
-  const std::int64_t value = default_value ? integer(key, *default_value) : integer(key);
+                                std::int64_t default_value) const {
+  const std::int64_t value = default_value != 0 ? integer(key, default_value) : at(key).integer();
   if (value < 1 || value > most)
     unsupported(key, "it must be between 1 and " + std::to_string(most));
   return value;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -26,19 +25,22 @@ class ConfigReader {
 
   /// The typed accessors throw UserError when the field has another type, or is absent and has no
   /// default.
-  std::int64_t integer(const std::string& key) const;
   std::int64_t integer(const std::string& key, std::int64_t default_value) const {
-    return has(key) ? integer(key) : default_value;
+    return has(key) ? object_[key].integer() : default_value;
   }
-  double number(const std::string& key) const;
+  double number(const std::string& key) const { return at(key).number(); }
   double number(const std::string& key, double default_value) const {
     return has(key) ? number(key) : default_value;
   }
-  bool boolean(const std::string& key, bool default_value) const;
-  std::string text(const std::string& key, const std::string& default_value) const;
-  /// Returns a size, which must be between 1 and `most`.
+  bool boolean(const std::string& key, bool default_value) const {
+    return has(key) ? object_[key].boolean() : default_value;
+  }
+  std::string text(const std::string& key, const std::string& default_value) const {
+    return has(key) ? object_[key].text() : default_value;
+  }
+  /// Returns a size, which must be between 1 and `most`. A default of 0 means none.
   std::int64_t size(const std::string& key, std::int64_t most = kWidest,
-                    std::optional<std::int64_t> default_value = {}) const;
+                    std::int64_t default_value = 0) const;
   /// Returns the object below `key`, or an empty one when it is absent.
   ConfigReader section(const std::string& key) const;
 
@@ -53,7 +55,10 @@ class ConfigReader {
   [[noreturn]] void unsupported(const std::string& key, const std::string& fix) const;
 
  private:
-  JsonCursor at(const std::string& key) const;
+  JsonCursor at(const std::string& key) const {
+    read_.insert(key);
+    return object_[key];
+  }
 
   JsonCursor object_;
   mutable std::set<std::string> read_;  ///< the fields that were asked for

@@ -58,21 +58,21 @@ HfFamily decoder(const std::string& model_type, const std::string& architecture,
   family.defaults.num_query_groups = groups;
   family.defaults.position_embedding_type = PositionEmbedding::rope;
   family.defaults.hidden_dropout = family.defaults.attention_dropout = 0;
-  add(family.keys, {{"num_hidden_layers", &T::num_layers, {.most = kMostLayers}},
-                    {"hidden_size", &T::hidden_size},
-                    {"intermediate_size", &T::ffn_hidden_size},
-                    {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
-                    {"hidden_act", &T::activation}});
-  add(family.keys, attention_keys(writes_head_dim));
+  family.add_keys({{"num_hidden_layers", &T::num_layers, {.most = kMostLayers}},
+                   {"hidden_size", &T::hidden_size},
+                   {"intermediate_size", &T::ffn_hidden_size},
+                   {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
+                   {"hidden_act", &T::activation}});
+  family.add_keys(attention_keys(writes_head_dim));
   family.tensors =
       in_layers({{"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
                  {"self_attention.linear_qkv.{w}", "self_attn.q_proj.{w}", kQuery},
                  {"self_attention.linear_qkv.{w}", "self_attn.k_proj.{w}", kKey},
                  {"self_attention.linear_qkv.{w}", "self_attn.v_proj.{w}", kValue},
                  {"self_attention.linear_proj.{w}", "self_attn.o_proj.{w}"}});
-  add(family.tensors, {{"embedding.word_embeddings.weight", "model.embed_tokens.weight"},
-                       {"decoder.final_layernorm.weight", "model.norm.weight"},
-                       {"output_layer.weight", "lm_head.weight"}});
+  family.add_tensors({{"embedding.word_embeddings.weight", "model.embed_tokens.weight"},
+                      {"decoder.final_layernorm.weight", "model.norm.weight"},
+                      {"output_layer.weight", "lm_head.weight"}});
   return family;
 }
 
@@ -86,10 +86,10 @@ HfFamily llama_like(const std::string& model_type, const std::string& architectu
   family.defaults.gated_linear_unit = true;
   family.defaults.add_bias_linear = false;
   family.defaults.untie_embeddings_and_output_weights = true;
-  add(family.keys, {{"rms_norm_eps", &T::norm_epsilon, kPositive},
-                    {"attention_dropout",
-                     &T::attention_dropout,
-                     {.range = KeyMeaning::Range::fraction, .trains = "attention_dropout"}}});
+  family.add_keys({{"rms_norm_eps", &T::norm_epsilon, kPositive},
+                   {"attention_dropout",
+                    &T::attention_dropout,
+                    {.range = KeyMeaning::Range::fraction, .trains = "attention_dropout"}}});
   return family;
 }
 
@@ -105,10 +105,10 @@ void add_experts(HfFamily& family, const std::string& number, std::string_view a
   moe.num_experts = default_number;
   moe.router_topk = topk;
   moe.aux_loss_coeff = {0.001};
-  add(family.keys, {{number, &M::num_experts, {.most = kMostExperts, .alias = alias}},
-                    {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
-                    {width, &M::ffn_hidden_size},
-                    aux_loss()});
+  family.add_keys({{number, &M::num_experts, {.most = kMostExperts, .alias = alias}},
+                   {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
+                   {width, &M::ffn_hidden_size},
+                   aux_loss()});
 }
 
 void add_optional_normalization(HfFamily& family) {
@@ -120,9 +120,8 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(always_false("attention_bias"));
-  add(family.tensors,
-      in_layers({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                 {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}}));
+  family.add_tensors(in_layers({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+                                {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}}));
 }
 
 KeyRows gpt2_keys() {
@@ -167,8 +166,8 @@ HfFamily gpt2() {
                   .prefix = "transformer.",
                   .buffers = {".attn.bias", ".attn.masked_bias"}};
   family.defaults.activation = Activation::gelu_tanh;
-  add(family.keys, common_keys());
-  add(family.keys, dropout_keys("attn_pdrop", "resid_pdrop", "embd_pdrop"));
+  family.add_keys(common_keys());
+  family.add_keys(dropout_keys("attn_pdrop", "resid_pdrop", "embd_pdrop"));
   family.tensors =
       in_layers({{"self_attention.linear_qkv.layer_norm_{w}", "ln_1.{w}"},
                  conv1d("self_attention.linear_qkv.{w}", "attn.c_attn.{w}", kQueryKeyValue),
@@ -177,10 +176,10 @@ HfFamily gpt2() {
                  conv1d("mlp.linear_fc1.{w}", "mlp.c_fc.{w}"),
                  conv1d("mlp.linear_fc2.{w}", "mlp.c_proj.{w}")},
                 "transformer.h.{i}.");
-  add(family.tensors, {{"embedding.word_embeddings.weight", "transformer.wte.weight"},
-                       {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
-                       {"decoder.final_layernorm.{w}", "transformer.ln_f.{w}"},
-                       {"output_layer.weight", "lm_head.weight"}});
+  family.add_tensors({{"embedding.word_embeddings.weight", "transformer.wte.weight"},
+                      {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
+                      {"decoder.final_layernorm.{w}", "transformer.ln_f.{w}"},
+                      {"output_layer.weight", "lm_head.weight"}});
   return family;
 }
 
@@ -197,7 +196,7 @@ HfFamily llama() {
   family.keys.emplace_back("attention_bias", read_biases, [](const T& model, Json& json) {
     json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
   });
-  add(family.tensors, mlp_tensors());
+  family.add_tensors(mlp_tensors());
   return family;
 }
 
@@ -205,7 +204,7 @@ HfFamily qwen2() {
   HfFamily family = llama_like("qwen2", "Qwen2ForCausalLM", 32, /*writes_head_dim=*/false);
   family.defaults.add_qkv_bias = true;
   add_window(family, Windows::from_layer);
-  add(family.tensors, mlp_tensors());
+  family.add_tensors(mlp_tensors());
   return family;
 }
 
@@ -214,14 +213,14 @@ HfFamily qwen3() {
   family.defaults.kv_channels = 128;
   add_query_key_norms(family, QkNormScope::head);
   add_window(family, Windows::from_layer);
-  add(family.tensors, mlp_tensors());
+  family.add_tensors(mlp_tensors());
   return family;
 }
 
 HfFamily mistral() {
   HfFamily family = llama_like("mistral", "MistralForCausalLM", 8, /*writes_head_dim=*/true);
   add_window(family, Windows::every_layer);
-  add(family.tensors, mlp_tensors());
+  family.add_tensors(mlp_tensors());
   return family;
 }
 
@@ -236,9 +235,9 @@ HfFamily mixtral() {
                                       .zero_is_none = true,
                                       .trains = "moe_input_jitter_eps"});
   const std::string moe = "block_sparse_moe.", expert = moe + "experts.{e}.";
-  add(family.tensors, expert_tensors(expert + "w1.weight", expert + "w3.weight",
-                                     expert + "w2.weight", moe + "gate.weight"));
-  add(family.tensors, in_layers({stacked("mlp.router.weight", "mlp.gate.weight")}));
+  family.add_tensors(expert_tensors(expert + "w1.weight", expert + "w3.weight",
+                                    expert + "w2.weight", moe + "gate.weight"));
+  family.add_tensors(in_layers({stacked("mlp.router.weight", "mlp.gate.weight")}));
   return family;
 }
 
@@ -253,15 +252,15 @@ HfFamily qwen2_moe() {
   moe.ffn_hidden_size = 1408;
   moe.shared_expert_intermediate_size = 5632;
   moe.shared_expert_gate = true;
-  add(family.keys,
+  family.add_keys(
       {{"shared_expert_intermediate_size", &M::shared_expert_intermediate_size}, expert_layers()});
-  add(family.tensors, mlp_tensors());
-  add(family.tensors, expert_tensors());
+  family.add_tensors(mlp_tensors());
+  family.add_tensors(expert_tensors());
   const std::string ours = "mlp.shared_experts.", theirs = "mlp.shared_expert";
-  add(family.tensors, in_layers({{ours + "linear_fc1.weight", theirs + ".gate_proj.weight", kGate},
-                                 {ours + "linear_fc1.weight", theirs + ".up_proj.weight", kUp},
-                                 {ours + "linear_fc2.weight", theirs + ".down_proj.weight"},
-                                 {ours + "gate_weight", theirs + "_gate.weight"}}));
+  family.add_tensors(in_layers({{ours + "linear_fc1.weight", theirs + ".gate_proj.weight", kGate},
+                                {ours + "linear_fc1.weight", theirs + ".up_proj.weight", kUp},
+                                {ours + "linear_fc2.weight", theirs + ".down_proj.weight"},
+                                {ours + "gate_weight", theirs + "_gate.weight"}}));
   return family;
 }
 
@@ -273,8 +272,8 @@ HfFamily qwen3_moe() {
   add_optional_normalization(family);
   family.defaults.moe.ffn_hidden_size = 768;
   family.keys.push_back(expert_layers());
-  add(family.tensors, mlp_tensors());
-  add(family.tensors, expert_tensors());
+  family.add_tensors(mlp_tensors());
+  family.add_tensors(expert_tensors());
   return family;
 }
 
@@ -286,7 +285,7 @@ HfFamily olmoe() {
   add_experts(family, "num_experts", "num_local_experts", "intermediate_size", 64, 8);
   add_optional_normalization(family);
   family.defaults.moe.aux_loss_coeff = {0.01};
-  add(family.tensors, expert_tensors());
+  family.add_tensors(expert_tensors());
   return family;
 }
 
@@ -294,12 +293,12 @@ HfFamily starcoder2() {
   HfFamily family = decoder("starcoder2", "Starcoder2ForCausalLM", 2, /*writes_head_dim=*/false);
   family.defaults.activation = Activation::gelu_tanh;
   family.defaults.init_method_std = 0.018042;
-  add(family.keys,
+  family.add_keys(
       {{"norm_epsilon", &T::norm_epsilon, kPositive}, {"use_bias", &T::add_bias_linear}});
-  add(family.keys, dropout_keys("attention_dropout", "residual_dropout", "embedding_dropout"));
+  family.add_keys(dropout_keys("attention_dropout", "residual_dropout", "embedding_dropout"));
   add_window(family, Windows::every_layer, 0);
   family.tensors.push_back({"decoder.final_layernorm.bias", "model.norm.bias"});
-  add(family.tensors,
+  family.add_tensors(
       in_layers({{"self_attention.linear_qkv.layer_norm_bias", "input_layernorm.bias"},
                  {"mlp.linear_fc1.layer_norm_{w}", "post_attention_layernorm.{w}"},
                  {"mlp.linear_fc1.{w}", "mlp.c_fc.{w}"},

@@ -82,6 +82,11 @@ struct HfFamily {
   std::vector<std::string> buffers = {};  ///< ends of the names of tensors that are no weights
   bool needs_even_heads = false;          ///< refuses a hidden size that heads do not divide
   std::string network = "gpt";            ///< the ModelFamily
+
+  void add_keys(const KeyRows& rows) { keys.insert(keys.end(), rows.begin(), rows.end()); }
+  void add_tensors(const TensorRows& rows) {
+    tensors.insert(tensors.end(), rows.begin(), rows.end());
+  }
 };
 
 /// In the order in which an export tries them.
@@ -92,11 +97,6 @@ const HfFamilies& hf_families();
 /// Returns null for an unknown model_type.
 const HfFamily* find_hf_family(const HfFamilies& families, std::string_view model_type);
 
-/// Appends rows.
-template <class Row>
-void add(std::vector<Row>& rows, const std::vector<Row>& more) {
-  rows.insert(rows.end(), more.begin(), more.end());
-}
 /// Returns the rows with "decoder.layers.{i}." before our names and `prefix` before theirs.
 TensorRows in_layers(TensorRows rows, const std::string& prefix = "model.layers.{i}.");
 
