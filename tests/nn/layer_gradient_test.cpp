@@ -282,16 +282,18 @@ TEST(LayerGradient, Embedding) {
   TransformerConfig config = small_config();
   const Rank rank;
   BareModule model;
-  LanguageModelEmbedding embedding(&model, config, rank, word_embedding_spec(config, 8));
+  const LanguageModelEmbedding embedding(&model, config, rank, word_embedding_spec(config, 8), 2);
   ParamStore store(declared_parameters(model), kDouble);
   store.initialize(4);
-  const at::Tensor tokens = at::tensor({0, 10, 3, 3, 3, 1}, at::kLong).view({2, 3}),
-                   positions = at::arange(3, at::kLong).expand({2, 3});
+  const at::Tensor positions = at::arange(3, at::kLong).expand({2, 3});
+  Microbatch microbatch;
+  microbatch.tensors["tokens"] = at::tensor({0, 10, 3, 3, 3, 1}, at::kLong).view({2, 3});
+  microbatch.tensors["types"] = at::tensor({0, 0, 1, 0, 1, 1}, at::kLong).view({2, 3});
   ForwardContext context;
   context.seed = 5;
   context.training = true;
   context.sample_ordinals = at::tensor({7, 9}, at::kLong);
-  check_gradients([&] { return weighted_sum(embedding.forward(tokens, positions, context)); }, {},
+  check_gradients([&] { return weighted_sum(embedding.forward(microbatch, positions, context)); }, {},
                   &store);
 }
 
