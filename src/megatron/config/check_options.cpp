@@ -65,7 +65,7 @@ const FieldTable<CheckOptions>& check_table() {
   return table;
 }
 
-CheckedRun read_check(std::span<const std::string> args) {
+CheckedRun read_check(std::span<const std::string> args, const std::vector<std::string>& families) {
   std::vector<std::string> own, others;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const bool asks_for_help = args[i] == "--help" || args[i] == "-h";
@@ -78,7 +78,7 @@ CheckedRun read_check(std::span<const std::string> args) {
   }
   CheckedRun checked;
   parse_command_line(check_table(), own, checked.options, "check");
-  checked.run = read_run(others, checked.options.world_size);
+  checked.run = read_run(others, checked.options.world_size, families);
   require_architecture(checked.run.options, checked.options.world_size, checked.run.parsed.notes);
   return checked;
 }

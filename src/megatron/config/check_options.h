@@ -24,6 +24,7 @@ struct CheckedRun {
 };
 
 /// Reads the flags of `check` and, from the others, a run of --world-size ranks as read_run() does.
-CheckedRun read_check(std::span<const std::string> args);
+CheckedRun read_check(std::span<const std::string> args,
+                      const std::vector<std::string>& families = {});
 
 }  // namespace megatron

@@ -2,9 +2,11 @@
 // models/model_family.cpp has the families themselves.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "megatron/config/field_table.h"
 
@@ -22,6 +24,13 @@ FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
       .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
       .otherwise(
           "models of other families, such as bert, t5, vlm and retro, are not in this version");
+}
+
+/// Returns the fields with other families than these, for a program that adds some.
+inline FieldSet with_families(FieldSet fields, const std::vector<std::string>& names) {
+  const auto model = std::ranges::find(fields.fields, "model", &Field::name);
+  model->choices = names;
+  return fields;
 }
 
 }  // namespace megatron

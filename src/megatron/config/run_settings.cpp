@@ -128,8 +128,13 @@ const FieldTable<RunOptions>& run_table() {
   return table;
 }
 
-RunConfig read_run(std::span<const std::string> args, std::int64_t world_size) {
-  static const FieldIndex index(run_table().set());
+RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
+                   const std::vector<std::string>& families) {
+  static const FieldIndex own(run_table().set());
+  const FieldSet fields =
+      families.empty() ? FieldSet() : with_families(run_table().set(), families);
+  const FieldIndex other(fields);
+  const FieldIndex& index = families.empty() ? own : other;
   Problems problems;
   RunConfig run;
   const auto flags = read_flags(index, args, "pretrain", problems);

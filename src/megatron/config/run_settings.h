@@ -38,6 +38,8 @@ const FieldTable<RunOptions>& run_table();
 /// validate_model() on a resolved copy; with --print-config it calls none of them. Returns the
 /// settings unresolved: the caller merges the checkpoint's architecture where parsed.is_set(name)
 /// is false, then calls resolve() and validate_model(). Throws one UserError with all mistakes.
-RunConfig read_run(std::span<const std::string> args, std::int64_t world_size = 1);
+/// `families` names the model families; empty: those of the library.
+RunConfig read_run(std::span<const std::string> args, std::int64_t world_size = 1,
+                   const std::vector<std::string>& families = {});
 
 }  // namespace megatron

@@ -52,7 +52,7 @@ void sort_by_time(std::vector<FoundDifference>& differences, const ReferenceStep
 
 LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions& options) {
   const double start = monotonic_seconds();
-  const ReferenceStep reference = run_reference_step(on_one_rank(scaled.run));
+  const ReferenceStep reference = run_reference_step(on_one_rank(scaled.run), *options.families);
   LayoutCheckResult result{.world_size = scaled.world_size, .loss = reference.loss};
   std::mutex mutex;
   Coverage coverage;
@@ -65,7 +65,8 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
     Trainer trainer = set_up(run, silent,
                              {.communicators = &communicators,
                               .cpus = {.count = kUnboundCpus},
-                              .params_dtype = at::kDouble});
+                              .params_dtype = at::kDouble,
+                              .families = options.families});
     if (options.trainer) options.trainer(trainer);
     StepComparer comparer(reference, trainer.plan.rank, *trainer.state.weights, coverage,
                           options.tolerance);

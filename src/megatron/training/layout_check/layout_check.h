@@ -28,6 +28,7 @@ struct LayoutCheckOptions {
   std::function<std::unique_ptr<Communicators>(Communicators&)> communicators = {};
   std::function<void(std::int64_t rank, RunConfig& run)> settings = {};
   std::function<void(Trainer& trainer)> trainer = {};
+  const ModelFamilies* families = &library_families();
 };
 
 /// What differs, over all ranks.

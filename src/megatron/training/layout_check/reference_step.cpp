@@ -78,10 +78,11 @@ const NamedTensors& ReferenceStep::of(CheckedKind kind) const {
   throw InternalError("these are no tensors of parameters");
 }
 
-ReferenceStep run_reference_step(const RunConfig& alone) {
+ReferenceStep run_reference_step(const RunConfig& alone, const ModelFamilies& families) {
   std::ostream silent(nullptr);
   Trainer trainer =
-      set_up(alone, silent, {.cpus = {.count = kUnboundCpus}, .params_dtype = at::kDouble});
+      set_up(alone, silent,
+             {.cpus = {.count = kUnboundCpus}, .params_dtype = at::kDouble, .families = &families});
   ReferenceStep step;
   Recorder recorder(step);
   const TrainStepResult result = run_observed_step(trainer, recorder);

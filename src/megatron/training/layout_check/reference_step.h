@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
+#include "megatron/models/model_family.h"
 #include "megatron/training/layout_check/tensor_difference.h"
 
 namespace megatron {
@@ -31,6 +32,7 @@ struct ReferenceStep {
 };
 
 /// Runs the step in this thread. `alone` must be resolved for one rank (on_one_rank()).
-ReferenceStep run_reference_step(const RunConfig& alone);
+ReferenceStep run_reference_step(const RunConfig& alone,
+                                 const ModelFamilies& families = library_families());
 
 }  // namespace megatron

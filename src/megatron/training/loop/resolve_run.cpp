@@ -240,7 +240,7 @@ void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
 ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupWarnings& warnings,
                         std::ostream& out) {
   Settings settings = run_settings(run);
-  const ModelFamily& family = find_model_family(run.options.model);
+  const ModelFamily& family = find_model_family(run.options.model, *world.families);
   const Mesh mesh = make_mesh(settings, world.communicators);
   Rank rank = place_rank(settings, mesh, world);
   leave_in_host_memory(*settings.memory, rank.device, out);

@@ -8,6 +8,7 @@
 
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/failure/deadline.h"
 #include "megatron/training/run/open_device.h"
@@ -26,6 +27,7 @@ struct RankContext {
   /// The dtype of the weights; nullopt: that of --bf16 or --fp16. No flag chooses float64, in which
   /// tests compare layouts.
   std::optional<c10::ScalarType> params_dtype = {};
+  const ModelFamilies* families = &library_families();
   DatasetBuilder datasets = {};  ///< the samples of --dataloader-type external; else empty
 };
 
