@@ -58,12 +58,16 @@ struct Family {
   std::string name;
   Flags flags;
   bool has_experts = false;
+  std::string model = "gpt";  ///< as in `pretrain <model>`
+
+  /// Returns the common flags, those of the family, and then `more`.
+  Flags run_flags(const Flags& more) const;
 };
 
 /// Returns every family of models, with dropout.
 const std::vector<Family>& families();
 
-/// Returns the flags that all runs share: a tiny model on mock data, 8 samples per step in
+/// Returns the flags that all runs share: a tiny GPT on mock data, 8 samples per step in
 /// microbatches of one.
 std::vector<std::string> common_flags();
 
