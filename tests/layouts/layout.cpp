@@ -84,22 +84,16 @@ Flags Family::run_flags(const Flags& more) const {
   return all;
 }
 
-namespace {
-
-/// Returns BERT's vocab.txt, of which the tokenizer makes 61 ids. Every fourth word is continued
-/// by the next token.
-const std::string& bert_vocabulary() {
+Flags bert() {
   static const TemporaryFolder folder;
-  static const std::string path = [] {
+  static const std::string vocabulary = [] {
     std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
     for (int word = 0; word < 54; ++word)
       text += (word % 4 == 1 ? "##w" : "w") + std::to_string(word) + '\n';
     return folder.write("vocab.txt", text);
   }();
-  return path;
+  return {"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", vocabulary};
 }
-
-}  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
@@ -159,10 +153,7 @@ const std::vector<Family>& families() {
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
-      {"bert",
-       {"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", bert_vocabulary()},
-       false,
-       "bert"},
+      {"bert", bert(), false, "bert"},
   };
   return all;
 }

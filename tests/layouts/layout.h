@@ -53,6 +53,9 @@ using Flags = std::vector<std::string>;
 /// Returns the flags of a model of Llama's kind, and then `more`.
 Flags llama(const Flags& more);
 
+/// Returns the flags of a tokenizer for BERT, which has 61 ids.
+Flags bert();
+
 /// A model and its training, as flags after the common ones.
 struct Family {
   std::string name;
