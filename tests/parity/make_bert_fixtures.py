@@ -39,7 +39,8 @@ def fill(parameters):
 def projections(gradient):
     flat = gradient.flatten()
     index = torch.arange(flat.numel(), dtype=torch.float64)
-    return [(flat * torch.sin(0.9 * index + 0.2)).sum().item(), (flat * torch.cos(0.37 * index)).sum().item()]  # fmt: skip
+    directions = torch.sin(0.9 * index + 0.2), torch.cos(0.37 * index)
+    return [(flat * direction).sum().item() for direction in directions]
 
 
 def main():
