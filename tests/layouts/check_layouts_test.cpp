@@ -8,6 +8,7 @@
 #include "layouts/layout.h"
 #include "layouts/layout_run.h"
 #include "megatron/training/layout_check/check_report.h"
+#include "support/bert_model.h"
 
 namespace megatron::layouts {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 TEST(CheckLayouts, RightLayoutsRaiseNoAlarm) {
   constexpr std::int64_t kMostRanks = 8;
   constexpr std::size_t kFew = 10, kMany = 400;
+  const ModelFamilies& families = families_with_bert();
   std::vector<Case> cases = all_cases();
   std::erase_if(cases, [](const Case& one) { return one.layout.world_size() > kMostRanks; });
   const unsigned seed = layout_seed();
@@ -24,9 +26,10 @@ TEST(CheckLayouts, RightLayoutsRaiseNoAlarm) {
   for (const Case& one : cases) {
     const std::int64_t ranks = one.layout.world_size();
     const ScaledRun run =
-        scale_run(read_run(flags_of(one, {"--train-iters", "1"}), ranks), ranks, kMostRanks);
-    const LayoutCheckResult result = check_layout(run);
-    EXPECT_TRUE(result.agrees()) << families()[one.family].name << ' ' << one.layout.text()
+        scale_run(read_run(flags_of(one, {"--train-iters", "1"}), ranks, families.names()), ranks,
+                  kMostRanks);
+    const LayoutCheckResult result = check_layout(run, {.families = &families});
+    EXPECT_TRUE(result.agrees()) << layouts::families()[one.family].name << ' ' << one.layout.text()
                                  << ", seed " << seed << '\n'
                                  << check_report(run, result);
     EXPECT_GT(result.num_compared, 50 * ranks) << one.layout.text();

@@ -65,7 +65,8 @@ Flags offloaded_optimizer(Draw& draw) {
 }
 
 Combination draw_combination(Draw& draw) {
-  constexpr std::array<std::size_t, 6> kFamilies{0, 1, 2, 4, 5, 7}, kPipelines{0, 0, 1, 4, 5, 7};
+  constexpr std::array<std::size_t, 7> kFamilies{0, 1, 2, 4, 5, 7, 9};
+  constexpr std::array<std::size_t, 6> kPipelines{0, 0, 1, 4, 5, 7};
   for (;;) {
     Combination one{.family = draw.of(kFamilies),
                     .tp = draw.of(std::array{1, 1, 2}),
@@ -103,11 +104,9 @@ Flags two_momentum_steps() {
 }
 
 TrainingResult train(const Combination& one, const Flags& more, std::int64_t world_size) {
-  Flags all = common_flags();
-  for (const Flags& part : {families()[one.family].flags,
-                            one.offloads_optimizer ? two_momentum_steps() : one_sgd_step(), more})
-    all.insert(all.end(), part.begin(), part.end());
-  return train_in_layout(all, world_size, {.dtype = at::kDouble});
+  Flags all = one.offloads_optimizer ? two_momentum_steps() : one_sgd_step();
+  all.insert(all.end(), more.begin(), more.end());
+  return train_in_layout(families()[one.family].run_flags(all), world_size, {.dtype = at::kDouble});
 }
 
 TEST(CombinedMemoryLayouts, TrainAsOneRankDoes) {

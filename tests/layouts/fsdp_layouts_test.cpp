@@ -76,8 +76,7 @@ std::string text_of(const Flags& flags) {
 
 TrainingResult train(std::size_t family, const Flags& more, std::int64_t world_size,
                      std::optional<c10::ScalarType> dtype = {}) {
-  return train_in_layout(joined({common_flags(), families()[family].flags, more}), world_size,
-                         {.dtype = dtype});
+  return train_in_layout(families()[family].run_flags(more), world_size, {.dtype = dtype});
 }
 
 /// In float64 the order of sums over microbatches and ranks is all that differs.
@@ -185,8 +184,8 @@ struct Traffic {
 };
 
 Traffic second_step(std::size_t family, const Flags& more, std::int64_t ranks) {
-  const RunConfig run = read_run(
-      joined({common_flags(), families()[family].flags, {"--train-iters", "2"}, more}), ranks);
+  const RunConfig run =
+      read_run(families()[family].run_flags(joined({{"--train-iters", "2"}, more})), ranks);
   Traffic traffic;
   run_rank_threads(ranks, [&](Communicators& communicators) {
     std::ostream silent(nullptr);

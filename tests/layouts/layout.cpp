@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layouts/pairwise.h"
+#include "support/temporary_folder.h"
 
 namespace megatron::layouts {
 
@@ -76,6 +77,24 @@ Flags llama(const Flags& more) {
   return all;
 }
 
+Flags Family::run_flags(const Flags& more) const {
+  Flags all = common_flags();
+  all.front() = model;
+  for (const Flags& part : {flags, more}) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+Flags bert() {
+  static const TemporaryFolder folder;
+  static const std::string vocabulary = [] {
+    std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+    for (int word = 0; word < 54; ++word)
+      text += (word % 4 == 1 ? "##w" : "w") + std::to_string(word) + '\n';
+    return folder.write("vocab.txt", text);
+  }();
+  return {"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", vocabulary};
+}
+
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
@@ -134,6 +153,7 @@ const std::vector<Family>& families() {
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
+      {"bert", bert(), false, "bert"},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
   };
   return all;

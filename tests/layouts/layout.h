@@ -53,17 +53,24 @@ using Flags = std::vector<std::string>;
 /// Returns the flags of a model of Llama's kind, and then `more`.
 Flags llama(const Flags& more);
 
+/// Returns the flags of a tokenizer for BERT, which has 61 ids.
+Flags bert();
+
 /// A model and its training, as flags after the common ones.
 struct Family {
   std::string name;
   Flags flags;
   bool has_experts = false;
+  std::string model = "gpt";  ///< as in `pretrain <model>`
+
+  /// Returns the common flags, those of the family, and then `more`.
+  Flags run_flags(const Flags& more) const;
 };
 
 /// Returns every family of models, with dropout.
 const std::vector<Family>& families();
 
-/// Returns the flags that all runs share: a tiny model on mock data, 8 samples per step in
+/// Returns the flags that all runs share: a tiny GPT on mock data, 8 samples per step in
 /// microbatches of one.
 std::vector<std::string> common_flags();
 

@@ -10,6 +10,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
+#include "support/bert_model.h"
 #include "support/train_step.h"
 
 namespace megatron::layouts {
@@ -52,7 +53,7 @@ TrainStepResult make_step(Trainer& trainer, StepListener* listener) {
 
 TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size,
                                const TrainingOptions& options) {
-  const RunConfig run = read_run(flags, world_size);
+  const RunConfig run = read_run(flags, world_size, families_with_bert().names());
   TrainingResult outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
@@ -60,7 +61,8 @@ TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64
     Trainer trainer = set_up(run, silent,
                              {.communicators = &communicators,
                               .cpus = {.count = 1 << 20},
-                              .params_dtype = options.dtype});
+                              .params_dtype = options.dtype,
+                              .families = &families_with_bert()});
     const auto keep = [&](Tensors& whole) {
       const std::vector<at::Tensor> local = local_weights(*trainer.state.weights);
       const std::scoped_lock lock(mutex);
@@ -71,7 +73,11 @@ TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64
     for (std::int64_t i = 0; i < trainer.plan.settings.training->train_iters; ++i) {
       const TrainStepResult step = make_step(trainer);
       if (communicators.rank() != 0) continue;
-      outcome.losses.push_back(step.loss());
+      outcome.loss_names.clear();
+      for (const LossTotal& loss : step.losses) {
+        outcome.loss_names.push_back(loss.name);
+        outcome.losses.push_back(loss.mean());
+      }
       outcome.grad_norms.push_back(step.update.grad_norm);
       outcome.routing.push_back(step.routing);
     }
@@ -81,10 +87,9 @@ TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64
 }
 
 std::vector<std::string> flags_of(const Case& one, const std::vector<std::string>& more) {
-  std::vector<std::string> all = common_flags();
-  for (const auto& part : {families()[one.family].flags, one.layout.flags(), more})
-    all.insert(all.end(), part.begin(), part.end());
-  return all;
+  Flags all = one.layout.flags();
+  all.insert(all.end(), more.begin(), more.end());
+  return families()[one.family].run_flags(all);
 }
 
 TrainingResult train_case(const Case& one, const std::vector<std::string>& more) {

@@ -24,7 +24,9 @@ namespace megatron::layouts {
 using Tensors = std::map<std::string, at::Tensor>;
 
 struct TrainingResult {
-  std::vector<double> losses, grad_norms;  ///< one value per step
+  std::vector<std::string> loss_names;  ///< of the losses of a step
+  std::vector<double> losses;           ///< of each step in turn, in the order of their names
+  std::vector<double> grad_norms;       ///< one value per step
   /// What the routers did, for each step.
   std::vector<std::vector<LayerRouting>> routing;
   /// The whole weights in float64, before the first step and after the last.

@@ -102,6 +102,19 @@ TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
   }
 }
 
+/// The searched schedule measures the layers of the model too.
+TEST(Layouts, AFamilyOfAProgramHasTheLossesOfAllItsHeads) {
+  const std::size_t family = static_cast<std::size_t>(
+      std::ranges::find(families(), "bert", &Family::name) - families().begin());
+  const auto searched = std::ranges::find(pipelines(), "auto", &Pipeline::schedule);
+  const Case one{family, {.pipeline = static_cast<std::size_t>(searched - pipelines().begin())}};
+  const TrainingResult actual = train_case(one, kOneSgdStep);
+  EXPECT_EQ(actual.loss_names, (std::vector<std::string>{"lm loss", "sop loss"}));
+  EXPECT_EQ(actual.losses, reference(family, kOneSgdStep).losses);
+  EXPECT_NEAR(actual.losses.at(0), std::log(61), 0.3);
+  EXPECT_NEAR(actual.losses.at(1), std::log(2), 0.3);
+}
+
 /// In float64 only the order of whole operations differs, so loss and gradients have the bits of
 /// one rank. Weights that two stages share agree within rounding. In the fast set three families
 /// have each schedule.

@@ -94,7 +94,7 @@ TEST(StepBuffers, OfTheLossHaveBoundedLogits) {
 TEST(StepBuffers, OfTheLossHoldWhatWaitsToBeOffloaded) {
   const auto bytes = [](bool offloads) {
     StepShape shape{.layers = {0}, .has_output = true, .vocabulary = 65536};
-    if (offloads) shape.offload.layers = {{.core_attn = true}};
+    if (offloads) shape.activations.layers = {{.offloaded = {LayerNode::core_attn}}};
     return step_buffer_bytes(small_model(), over_cp(1), shape);
   };
   const double elements = kTokens * (2 * 8 * 8 + 2 * 2 * 8);

@@ -29,6 +29,8 @@ struct ModelFamily {
   std::function<ModelDimensions(const TransformerConfig& config, std::int64_t padded_vocab_size)>
       dimensions = model_dimensions;
   SampleKind sample_kind = SampleKind::gpt;  ///< the samples that it trains on
+  /// Adds the fields that the model reads besides GPT's to a batch that is made up for measuring.
+  std::function<void(Microbatch& microbatch)> add_fields = {};
 
   /// Declares the model as make_model() does.
   std::unique_ptr<Model> make(const TransformerConfig& config, const Rank& rank,

@@ -93,7 +93,8 @@ std::int64_t hybrid_rows(const Settings& settings, const Rank& rank) {
   return rank.sequence_parallel ? rows / rank.tp.size * rank.tp.size : rows;
 }
 
-Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
+Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& family,
+                                const Rank& rank) {
   const bool is_hybrid = settings.parallel->hybrid_context_parallel;
   const std::int64_t samples = settings.training->micro_batch_size,
                      length =
@@ -109,6 +110,7 @@ Microbatch synthetic_microbatch(const Settings& settings, const Rank& rank) {
                         {"loss_mask", at::ones({samples, length}, ids.dtype(at::kFloat))},
                         {"loss_gradient", at::ones({}, ids.dtype(at::kFloat))}};
   microbatch.sample_ordinals = at::arange(samples, ids);
+  if (family.add_fields) family.add_fields(microbatch);
   if (is_hybrid)  // one document that fills a rank
     microbatch.packed = {.cu_seqlens = {0, length}, .hybrid = HybridContext{.parts = {0, length}}};
   return context_slice(std::move(microbatch), rank.cp.rank, rank.cp.size);
@@ -153,7 +155,7 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
                                                    .grad_dtype = at::kFloat,
                                                    .experts = ReplicaGroups{}});
   weights.initialize(rank.seed);
-  const std::vector<Microbatch> batch{synthetic_microbatch(settings, rank)};
+  const std::vector<Microbatch> batch{synthetic_microbatch(settings, family, rank)};
   const Schedule schedule = parts_schedule(layout.num_chunks);
   StepStopwatch times(rank.device);
   const auto on_loss = [](std::size_t, const StepOutput& output) {
