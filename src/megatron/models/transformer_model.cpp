@@ -117,6 +117,11 @@ class TransformerModel : public Model {
       Activations out{hidden_sbh};
       const std::vector<ActivationSpec> sent = output_specs(chunk, pass);
       for (std::size_t i = 1; i < sent.size(); ++i) out.push_back(context.published(sent[i].name));
+      for (std::size_t i = 0; i < sent.size(); ++i)
+        MEGATRON_CHECK(out[i].sizes() == at::IntArrayRef(sent[i].shape) &&
+                           out[i].scalar_type() == sent[i].dtype,
+                       "a stage sends ", sent[i].name, " ", out[i].sizes(), " in place of ",
+                       at::IntArrayRef(sent[i].shape));
       return {.activations = std::move(out)};
     }
     return output(hidden_sbh, pass, context);
@@ -232,7 +237,7 @@ class TransformerModel : public Model {
 
   OffloadPass::Options offload_options(const ForwardContext& context) const {
     return {.min_elements = smallest_offloaded_,
-            .shared = {context.rotary_cos, context.rotary_sin, context.document_ids,
+            .shared = {context.tokens, context.rotary_cos, context.rotary_sin, context.document_ids,
                        context.sample_ordinals, context.row_positions.each,
                        context.row_positions.sequences, context.row_positions.ordinals,
                        context.row_positions.padding}};
