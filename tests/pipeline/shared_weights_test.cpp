@@ -41,25 +41,22 @@ class SharingModel : public Model {
   }
   const TransformerConfig& config() const override { return config_; }
   std::int64_t num_chunks() const override { return layout_.num_chunks; }
-  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Microbatch&) const override {
+  std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass&) const override {
     return layout_.of(pipeline_rank_, chunk).has_embedding ? Specs{} : Specs{kHidden};
   }
-  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Microbatch&) const override {
+  std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass&) const override {
     return layout_.of(pipeline_rank_, chunk).has_output ? Specs{} : Specs{kHidden};
   }
-  StageOutput forward_chunk(std::int64_t chunk, const Microbatch& microbatch, const Activations& in,
-                            bool /*training*/) override {
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
     const StageLayers& stage = layout_.of(pipeline_rank_, chunk);
-    at::Tensor x = in.empty() ? microbatch.at("x") : in.front();
+    at::Tensor x = in.empty() ? pass.microbatch.at("x") : in.front();
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
       for (Parameter* weight : weights_.at(stage.first_layer + i))
         x = at::matmul(x, tracked(*weight));
       x = at::tanh(x);
     }
-    if (!stage.has_output) return {.activations = {x}, .loss = {}};
-    return {.activations = {},
-            .loss = StepOutput{
-                .loss_sum = (x * x).sum(), .count = at::ones({}), .token_losses = {}, .sums = {}}};
+    if (!stage.has_output) return {.activations = {x}};
+    return {.loss = StepOutput::of(kLanguageModelLoss, (x * x).sum(), at::ones({}))};
   }
 
  private:
