@@ -1,5 +1,6 @@
-// A residual of two streams, a tensor that one layer publishes and a later one reads, and token ids
-// in a middle layer: every layout has the losses and gradients of one rank.
+// A residual of two streams, a tensor that one layer publishes and a later one reads, token ids in
+// a middle layer, and an encoder that a decoder reads: every layout has the losses and gradients of
+// one rank.
 #include "pipeline/two_streams.h"
 
 #include <ATen/ops/ones.h>
@@ -34,7 +35,7 @@ struct StreamRun {
   std::vector<LayerPolicy> policies = {};
   std::int64_t tp = 1, cp = 1;
   bool sequence_parallel = false;
-  TwoStreamOptions toy = {};
+  ModelFamily family = two_stream_family();
 
   std::string name() const {
     return schedule + " over " + std::to_string(layout.stages.size()) + " stages";
@@ -55,11 +56,11 @@ StepOutcome run_streams(const StreamRun& run) {
   std::mutex mutex;
   const auto body = [&](Communicators& communicators) {
     const Rank rank = make_rank(mesh, communicators, {.sequence_parallel = run.sequence_parallel});
-    const auto model = two_stream_family(run.toy).make(config, rank,
-                                                       {.vocab_pad_multiple = 8,
-                                                        .dtype = at::kDouble,
-                                                        .layout = &run.layout,
-                                                        .activations = &plan});
+    const auto model = run.family.make(config, rank,
+                                       {.vocab_pad_multiple = 8,
+                                        .dtype = at::kDouble,
+                                        .layout = &run.layout,
+                                        .activations = &plan});
     ParamStore store(declared_parameters(*model),
                      {.dtype = at::kDouble,
                       .data_parallel = data_parallel(ParallelConfig{}, rank, &communicators),
@@ -161,17 +162,105 @@ TEST(TwoStreams, RecomputedHaveTheSameBits) {
 TEST(TwoStreams, WhatTheLossDoesNotReachHasZeroGradients) {
   for (const MemoReader reader :
        {MemoReader::multiplies_by_zero, MemoReader::ignores, MemoReader::absent}) {
-    const StepOutcome one = run_streams({.toy = {.reader = reader}});
+    const StepOutcome one = run_streams({.family = two_stream_family({.reader = reader})});
     EXPECT_EQ(one.gradients.at("decoder.layers.1.mlp.memo_in").abs().max().item<double>(), 0);
     std::vector<StreamRun> runs = pipelines();
     runs.resize(3);
     for (StreamRun& run : runs) {
       SCOPED_TRACE(run.name());
-      run.toy.reader = reader;
+      run.family = two_stream_family({.reader = reader});
       expect_same_bits(run_streams(run), one);
       run.policies = recomputations()[0];
       expect_same_bits(run_streams(run), one);
     }
+  }
+}
+
+/// A block of GPT whose input has a projection of what the encoder returns.
+class MemoryBlock : public Sublayer {
+ public:
+  MemoryBlock(Module* parent, std::string_view name, const LayerArguments& arguments,
+              const decltype(BlockSpec::make)& make)
+      : Sublayer(parent, name, {}),
+        weight_(declare("memory",
+                        whole_weight({arguments.config.hidden_size, arguments.config.hidden_size},
+                                     arguments.rank),
+                        arguments.rank.tp)),
+        block_(make(this, "block", arguments)) {}
+  NormWeights input_norm() const override { return {}; }
+  at::Tensor forward(const at::Tensor& hidden_sbh, const ForwardContext& context) override {
+    const at::Tensor x = hidden_sbh + linear(context.published("encoder"), weight_, nullptr);
+    const NormWeights own = block_->input_norm();
+    return block_->forward(norm(x, *own.weight, own.bias, own.options), context);
+  }
+
+ private:
+  Parameter& weight_;
+  std::unique_ptr<Sublayer> block_;
+};
+
+/// The decoder's embeddings of the same tokens.
+class DecoderInput : public Input {
+ public:
+  explicit DecoderInput(const PartArguments& arguments)
+      : Input(arguments.parent, "decoder_embedding"),
+        table_(declare("weight", word_embedding_spec(arguments.config, 8), arguments.rank.tp)) {}
+  at::Tensor forward(const Microbatch&, const at::Tensor&,
+                     const ForwardContext& context) const override {
+    return embedding_lookup(context.tokens.t(), table_);
+  }
+
+ private:
+  Parameter& table_;
+};
+
+/// The first half of the layers is an encoder; the attention of the others reads what it returns.
+ModelFamily encoder_decoder_family() {
+  ModelFamily family;
+  family.name = family.title = "encoder-decoder";
+  family.spec = [](const TransformerConfig& config) {
+    StackSpec encoder, decoder;
+    encoder.name = "encoder";
+    encoder.config = config;
+    encoder.config.num_layers = config.num_layers / 2;
+    encoder.causal = false;
+    encoder.layers.blocks = decoder_blocks;
+    encoder.input = [](const PartArguments& arguments) {
+      return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,
+                                                      arguments.rank,
+                                                      word_embedding_spec(arguments.config, 8));
+    };
+    decoder.config = encoder.config;
+    decoder.layers.blocks = [](const LayerKind& kind, std::int64_t layer) {
+      std::vector<BlockSpec> blocks = decoder_blocks(kind, layer);
+      blocks.front().reads = {"encoder"};
+      blocks.front().make = [make = blocks.front().make](Module* parent, std::string_view name,
+                                                         const LayerArguments& arguments) {
+        return std::make_unique<MemoryBlock>(parent, name, arguments, make);
+      };
+      return blocks;
+    };
+    decoder.input = [](const PartArguments& arguments) {
+      return std::make_unique<DecoderInput>(arguments);
+    };
+    ModelSpec spec;
+    spec.stacks = {std::move(encoder), std::move(decoder)};
+    spec.heads.emplace_back(make_language_model_head);
+    return spec;
+  };
+  return family;
+}
+
+TEST(Stacks, ALaterOneReadsWhatAnEarlierOneReturns) {
+  const StepOutcome one = run_streams({.family = encoder_decoder_family()});
+  EXPECT_GT(one.gradients.at("encoder.layers.0.mlp.linear_fc1.weight").abs().max().item<double>(),
+            0);
+  for (StreamRun run : pipelines()) {
+    SCOPED_TRACE(run.name());
+    run.family = encoder_decoder_family();
+    expect_same_bits(run_streams(run), one);
+    run.policies = recomputations()[3];  // layers of the decoder only
+    expect_same_bits(run_streams(run), one);
   }
 }
 
