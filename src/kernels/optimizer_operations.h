@@ -47,6 +47,7 @@ struct UpdateChunk {
   std::int64_t count;
   std::int32_t group;  ///< index of the learning rate in StepScalars::lr
   bool is_decayed;
+  double lr_factor = 1;  ///< of that learning rate
 };
 
 /// When `main` is f64, everything else is f64 too. Otherwise `main` is f32.

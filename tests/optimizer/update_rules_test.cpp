@@ -95,6 +95,33 @@ TEST(UpdateRules, EachParameterFollowsItsOwnRule) {
   EXPECT_EQ(got.norms, adam.norms) << "one norm over the parameters of all rules";
 }
 
+/// A factor of 1/4 and a fourfold rate have the bits of the rate alone.
+TEST(UpdateRules, AParameterHasAFactorOfItsLearningRate) {
+  const auto train_with = [](const char* rule, double factor, double lr) {
+    BareModule model;
+    model.add("matrix", normal_spec({9, 4}, {.learning_rate_factor = factor}));
+    model.add("table", normal_spec({9, 4}, {.embedding = true, .learning_rate_factor = factor}));
+    ParamStore store(declared_parameters(model), {});
+    const auto optimizer = alone(store, rule);
+    optimizer->main_parameters().initialize(5);
+    for (int step = 0; step < 2; ++step) {
+      store.zero_gradients();
+      for (Parameter* parameter : store.parameters())
+        parameter->contribute(at::sin(at::arange(36, at::kFloat) + step).view({9, 4}));
+      store.finalize_gradients();
+      optimizer->step({.lr = lr, .decoupled_lr = 3 * lr, .weight_decay = 0.1});
+    }
+    return std::pair(store.find("matrix")->value().clone(), store.find("table")->value().clone());
+  };
+  for (const char* rule : {"adam", "sgd", "adafactor"}) {
+    const auto [matrix, table] = train_with(rule, 1, 0.01);
+    const auto [other_matrix, other_table] = train_with(rule, 0.25, 0.04);
+    EXPECT_TRUE(at::equal(matrix, other_matrix)) << rule;
+    EXPECT_TRUE(at::equal(table, other_table)) << rule;
+    EXPECT_FALSE(at::equal(matrix, table)) << rule;
+  }
+}
+
 TEST(UpdateRules, AParameterKeepsTheStateOfItsRule) {
   ThreeMatrices model;
   ParamStore store(declared_parameters(model), {});

@@ -149,6 +149,14 @@ TEST(Dropout, FollowsItsDefinition) {
   }
 }
 
+/// Streams of a row are further features of it.
+TEST(Dropout, OfStreamsIsThatOfWiderRows) {
+  const at::Tensor x = random_input({6, 3, 2, 10}).detach(),
+                   residual = random_input({6, 3, 2, 10}, 1, 2).detach();
+  const at::Tensor wide = dropout_add(x.flatten(2), residual.flatten(2), site({4, 5, 6}));
+  EXPECT_TRUE(at::equal(dropout_add(x, residual, site({4, 5, 6})).flatten(2), wide));
+}
+
 TEST(Dropout, PartsOfBatchAndSequenceEqualTheWhole) {
   const at::Tensor x = random_input({6, 3, 10}).detach(),
                    residual = random_input({6, 3, 10}, 1, 2).detach();

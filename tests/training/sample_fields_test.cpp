@@ -1,14 +1,27 @@
 // Fields that a dataset adds reach a model through loader, packing and context parallelism, in
 // their types, beside the tokens that they belong to.
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
 
 #include "megatron/config/data_config.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/datasets/builder.h"
+#include "megatron/models/gpt_model.h"
+#include "megatron/nn/embedding.h"
+#include "megatron/nn/linear.h"
 #include "megatron/training/feeding/dataset_source.h"
+#include "support/data_parallel_ranks.h"
+#include "support/global_tensor.h"
+#include "support/gradient_check.h"
 #include "support/temporary_folder.h"
+#include "support/tiny_gpt.h"
 
 namespace megatron {
 namespace {
@@ -96,6 +109,98 @@ TEST(SampleFields, ReachAModelThroughLoaderPackingAndContextSlices) {
       }
       EXPECT_EQ(sum, kSum) << ranks << " ranks" << (packs ? ", packed" : "");
     }
+  }
+}
+
+/// Adds a projection of "pairs" to GPT's embeddings.
+class PairsInput : public LanguageModelEmbedding {
+ public:
+  explicit PairsInput(const PartArguments& arguments)
+      : LanguageModelEmbedding(arguments.parent, arguments.config, arguments.rank,
+                               word_embedding_spec(arguments.config, 8)),
+        weight_(declare("pairs",
+                        {.sharding = Sharding::replicated({arguments.config.hidden_size, 2}),
+                         .init = Init::normal(0.1),
+                         .tags = {}},
+                        arguments.rank.tp)) {}
+  at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
+                     const ForwardContext& context) const override {
+    const at::Tensor pairs_sb2 = microbatch.at("pairs").transpose(0, 1) * 0.01;
+    return LanguageModelEmbedding::forward(microbatch, position_ids, context) +
+           linear(pairs_sb2.to(weight_.dtype()).contiguous(), weight_, nullptr);
+  }
+
+ private:
+  Parameter& weight_;
+};
+
+TransformerConfig gpt_of_fields() {
+  TransformerConfig config = tiny_gpt();
+  config.max_position_embeddings = kLength;
+  config.vocab_size = 400;
+  config.untie_embeddings_and_output_weights = true;
+  return config;
+}
+
+struct FieldsOutcome {
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  std::map<std::string, at::Tensor> gradients = {};
+};
+
+/// Trains a GPT with PairsInput on samples 0 and 1, whose positions `ranks` ranks divide. One rank
+/// compares the gradient of the projection with central differences.
+FieldsOutcome train_on_fields(std::int64_t ranks, bool packs) {
+  const TransformerConfig config = gpt_of_fields();
+  FieldsOutcome outcome;
+  GlobalTensors gradients;
+  std::mutex mutex;
+  const DataLayout layout{.cp = ranks};
+  on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
+    ModelSpec spec = gpt_spec(config);
+    spec.stacks.front().input = [](const PartArguments& arguments) {
+      return std::make_unique<PairsInput>(arguments);
+    };
+    const auto model = make_model(spec, config, rank, {.vocab_pad_multiple = 8});
+    ParamStore store(declared_parameters(*model),
+                     {.dtype = at::kDouble,
+                      .data_parallel = data_parallel_of(layout, rank, communicators),
+                      .model = rank.model});
+    store.initialize(3);
+    store.zero_gradients();
+    const auto source = make_dataset_source(std::make_shared<FieldsDataset>(),
+                                            {.loader = {.sampler = {.micro_batch_size = 2}},
+                                             .context_rank = rank.cp.rank,
+                                             .context_ranks = rank.cp.size,
+                                             .packs_documents = packs});
+    const Microbatch microbatch = source->next();
+    const at::Tensor loss = model->forward_step(microbatch, /*training=*/true).root;
+    loss.backward();
+    store.finalize_gradients();
+    for (const Parameter* parameter : store.parameters())
+      gradients.put(*parameter, parameter->grad());
+    const std::lock_guard lock(mutex);
+    outcome.loss = outcome.loss + loss.detach();
+    if (ranks > 1) return;
+    const at::NoGradGuard no_gradients;
+    const Parameter& weight = *store.find("embedding.pairs");
+    compare_gradient([&] { return model->forward_step(microbatch, /*training=*/true).root; },
+                     weight.value(), weight.grad(), weight.name(), {.tolerance = 1e-6});
+  });
+  outcome.gradients = gradients.take();
+  return outcome;
+}
+
+/// The pairs are opposite numbers, and so are the gradients of their weights.
+TEST(SampleFields, ReachTheInputOfAGpt) {
+  for (const bool packs : {false, true}) {
+    const FieldsOutcome one = train_on_fields(1, packs);
+    const at::Tensor& by_pairs = one.gradients.at("embedding.pairs");
+    EXPECT_GT(by_pairs.abs().max().item<double>(), 1e-3);
+    EXPECT_LE(difference(by_pairs.select(1, 0), -by_pairs.select(1, 1)), 1e-12);
+    const FieldsOutcome two = train_on_fields(2, packs);
+    EXPECT_LE(difference(two.loss, one.loss), 1e-12);
+    for (const auto& [name, gradient] : one.gradients)
+      EXPECT_LE(difference(two.gradients.at(name), gradient), 1e-12) << name;
   }
 }
 

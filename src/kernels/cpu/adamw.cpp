@@ -17,8 +17,9 @@ struct Adamw {
 
   Adamw(const AdamwRule& rule, const StepScalars& scalars, const UpdateChunk& chunk)
       : grad_scale(static_cast<T>(scalars.grad_scale)),
-        decay(
-            static_cast<T>(chunk.is_decayed ? scalars.lr[chunk.group] * scalars.weight_decay : 0)),
+        decay(static_cast<T>(chunk.is_decayed
+                                 ? scalars.lr[chunk.group] * chunk.lr_factor * scalars.weight_decay
+                                 : 0)),
         beta1(static_cast<T>(rule.beta1)),
         one_minus_beta1(static_cast<T>(1 - rule.beta1)),
         beta2(static_cast<T>(rule.beta2)),
@@ -26,7 +27,7 @@ struct Adamw {
         eps(static_cast<T>(rule.eps)) {
     const double bias_correction1 = 1 - std::pow(rule.beta1, scalars.num_steps),
                  bias_correction2 = 1 - std::pow(rule.beta2, scalars.num_steps);
-    step_size = static_cast<T>(scalars.lr[chunk.group] / bias_correction1);
+    step_size = static_cast<T>(scalars.lr[chunk.group] * chunk.lr_factor / bias_correction1);
     inv_sqrt_bias_correction2 = static_cast<T>(1 / std::sqrt(bias_correction2));
   }
 

@@ -14,7 +14,7 @@ struct Sgd {
       : grad_scale(static_cast<T>(scalars.grad_scale)),
         weight_decay(static_cast<T>(chunk.is_decayed ? scalars.weight_decay : 0)),
         momentum(static_cast<T>(rule.momentum)),
-        lr(static_cast<T>(scalars.lr[chunk.group])) {}
+        lr(static_cast<T>(scalars.lr[chunk.group] * chunk.lr_factor)) {}
 
   Vec16f lanes(const UpdateChunk& chunk, const UpdateTypes& types, std::int64_t i,
                std::int64_t count, Vec16f grad, Vec16f w) const {

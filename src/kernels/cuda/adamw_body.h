@@ -16,7 +16,7 @@ struct Adamw {
   MEGATRON_HOST_DEVICE Adamw(const AdamwRule& rule, const StepScalars& scalars,
                              const UpdateChunk& chunk)
       : grad_scale(static_cast<C>(scalars.grad_scale)),
-        decay(static_cast<C>(scalars.lr[chunk.group] *
+        decay(static_cast<C>(scalars.lr[chunk.group] * chunk.lr_factor *
                              (chunk.is_decayed ? scalars.weight_decay : 0))),
         beta1(static_cast<C>(rule.beta1)),
         one_minus_beta1(static_cast<C>(1 - rule.beta1)),
@@ -25,7 +25,7 @@ struct Adamw {
         eps(static_cast<C>(rule.eps)) {
     const double bias_correction1 = 1 - pow(rule.beta1, scalars.num_steps),
                  bias_correction2 = 1 - pow(rule.beta2, scalars.num_steps);
-    step_size = static_cast<C>(scalars.lr[chunk.group] / bias_correction1);
+    step_size = static_cast<C>(scalars.lr[chunk.group] * chunk.lr_factor / bias_correction1);
     inv_sqrt_bias_correction2 = static_cast<C>(1 / square_root(bias_correction2));
   }
 

@@ -15,7 +15,7 @@ struct Sgd {
       : grad_scale(static_cast<C>(scalars.grad_scale)),
         weight_decay(static_cast<C>(chunk.is_decayed ? scalars.weight_decay : 0)),
         momentum(static_cast<C>(rule.momentum)),
-        lr(static_cast<C>(scalars.lr[chunk.group])) {}
+        lr(static_cast<C>(scalars.lr[chunk.group] * chunk.lr_factor)) {}
 
   MEGATRON_HOST_DEVICE C element(C grad, C weight, C* momentum_buffer, C*) const {
     C step = grad * grad_scale + weight_decay * weight;

@@ -81,6 +81,7 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
   ForwardContext context{.seed = rank.seed,
                          .training = pass.training,
                          .sample_ordinals = microbatch.sample_ordinals,
+                         .tokens = microbatch.at("tokens").to(rank.device),
                          .caches = pass.caches};
   if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
   const Axis& cp = context_axis(microbatch, rank);
@@ -98,7 +99,7 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
   context.recomputes_all_layers = pass.recomputes_all_layers;
   if (microbatch.has("aux_loss_gradient"))
     context.aux_loss_gradient = microbatch.at("aux_loss_gradient");
-  place_rows(microbatch.at("tokens").size(1), rank, context);
+  place_rows(context.tokens.size(1), rank, context);
   return context;
 }
 

@@ -117,6 +117,11 @@ class TransformerModel : public Model {
       Activations out{hidden_sbh};
       const std::vector<ActivationSpec> sent = output_specs(chunk, pass);
       for (std::size_t i = 1; i < sent.size(); ++i) out.push_back(context.published(sent[i].name));
+      for (std::size_t i = 0; i < sent.size(); ++i)
+        MEGATRON_CHECK(out[i].sizes() == at::IntArrayRef(sent[i].shape) &&
+                           out[i].scalar_type() == sent[i].dtype,
+                       "a stage sends ", sent[i].name, " ", out[i].sizes(), " in place of ",
+                       at::IntArrayRef(sent[i].shape));
       return {.activations = std::move(out)};
     }
     return output(hidden_sbh, pass, context);
@@ -168,15 +173,18 @@ class TransformerModel : public Model {
             parts, [&](const StackPart& part) { return part.stack == index && part.*member; });
       });
     };
+    ActivationPlan plan;  // of the layers of the stack
+    if (options.activations != nullptr) plan = *options.activations;
+    for (std::size_t i = 0; i < index && !plan.layers.empty(); ++i)
+      plan.layers.erase(plan.layers.begin(),
+                        plan.layers.begin() + spec_.stacks[i].config.num_layers);
     Stack stack;
     if (has(&StackPart::has_input)) stack.input = spec.input(arguments(spec.config, options));
-    stack.block =
-        std::make_unique<TransformerBlock>(this, spec.name, spec.layers,
-                                           LayerArguments{.config = spec.config,
-                                                          .rank = rank_,
-                                                          .causal = spec.causal,
-                                                          .activations = options.activations},
-                                           layers, has(&StackPart::has_end));
+    stack.block = std::make_unique<TransformerBlock>(
+        this, spec.name, spec.layers,
+        LayerArguments{
+            .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
+        layers, has(&StackPart::has_end));
     const auto type = spec.config.position_embedding_type;
     if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
       stack.rotary = rotary_frequencies(spec.config);
@@ -198,7 +206,10 @@ class TransformerModel : public Model {
       context.offload = &offload.emplace(*offload_store_, offload_options(context));
     hidden_sbh = stack.block->forward(hidden_sbh, context, part.begin, part.num_layers);
     context.offload = nullptr;
-    return part.has_end ? stack.block->finish(hidden_sbh, context) : hidden_sbh;
+    if (!part.has_end) return hidden_sbh;
+    hidden_sbh = stack.block->finish(hidden_sbh, context);
+    if (part.stack + 1 < stacks_.size()) context.publish(spec_.stacks[part.stack].name, hidden_sbh);
+    return hidden_sbh;
   }
 
   /// Returns what a pass wants of the last stage.
@@ -232,7 +243,7 @@ class TransformerModel : public Model {
 
   OffloadPass::Options offload_options(const ForwardContext& context) const {
     return {.min_elements = smallest_offloaded_,
-            .shared = {context.rotary_cos, context.rotary_sin, context.document_ids,
+            .shared = {context.tokens, context.rotary_cos, context.rotary_sin, context.document_ids,
                        context.sample_ordinals, context.row_positions.each,
                        context.row_positions.sequences, context.row_positions.ordinals,
                        context.row_positions.padding}};
@@ -264,7 +275,7 @@ class TransformerModel : public Model {
     const std::vector<std::int64_t> rows{
         tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1), tokens.size(0)};
     std::size_t index = 0;  // the stack of the border; an end belongs to the stack that ends there
-    for (; index + 1 < spec_.stacks.size() && border >= spec_.stacks[index].config.num_layers;
+    for (; index + 1 < spec_.stacks.size() && border > spec_.stacks[index].config.num_layers;
          ++index)
       border -= spec_.stacks[index].config.num_layers;
     const StackSpec& stack = spec_.stacks[index];
@@ -280,6 +291,10 @@ class TransformerModel : public Model {
     std::vector<ActivationSpec> specs{spec_of("hidden", row)};
     for (const PublishedTensor& tensor : published_across(stack.layers, stack.config, border))
       specs.push_back(spec_of(tensor.key, tensor.row_shape));
+    // What the stacks in front of the border return, for the layers of later ones.
+    if (border == stack.config.num_layers && index + 1 < spec_.stacks.size()) ++index;
+    for (std::size_t i = 0; i < index; ++i)
+      specs.push_back(spec_of(spec_.stacks[i].name, {spec_.stacks[i].config.hidden_size}));
     return specs;
   }
 

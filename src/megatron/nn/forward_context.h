@@ -32,8 +32,11 @@ struct ForwardContext {
   std::uint64_t seed = 0;
   bool training = false;       ///< turns dropout on
   at::Tensor sample_ordinals;  ///< int64, one for each sample [b] or packed sequence
-  at::Tensor document_ids;     ///< int32 [b, positions of the sequence] or undefined
-  at::Tensor memory;           ///< [s, b, h] of an encoder, for cross attention; or undefined
+  /// int64 [b, s]: the token ids of the rows that the ranks of tp share. With sequence parallelism
+  /// hidden row i has column first_row + i.
+  at::Tensor tokens;
+  at::Tensor document_ids;  ///< int32 [b, positions of the sequence] or undefined
+  at::Tensor memory;        ///< [s, b, h] of an encoder, for cross attention; or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
   const Caches* caches = nullptr;

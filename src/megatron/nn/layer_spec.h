@@ -26,10 +26,11 @@ class MoeLayer;
 struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
-  std::int64_t layer_index = 0;  ///< 0-based index in the whole model
+  std::int64_t layer_index = 0;  ///< 0-based index in the stack
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
   bool causal = true;          ///< of a decoder: attention reads no later positions
-  const ActivationPlan* activations = nullptr;  ///< read during construction; null: all are kept
+  /// Of the layers of the stack; read during construction. Null: they keep all.
+  const ActivationPlan* activations = nullptr;
 
   LayerPolicy policy() const {
     return activations != nullptr ? activations->of(layer_index) : LayerPolicy{};

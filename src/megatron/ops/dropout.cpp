@@ -17,6 +17,7 @@ namespace megatron {
 
 kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site) {
   if (!site.active()) return {};
+  MEGATRON_CHECK(hidden.dim() == 3, "dropout of hidden rows ", hidden.sizes());
   const at::Tensor& positions = site.positions.each;
   MEGATRON_CHECK(
       !positions.defined() || (positions.numel() == hidden.size(0) && positions.is_contiguous() &&
@@ -83,8 +84,9 @@ void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
 template <auto launch>
 at::Tensor dropout_add_kernel(const at::Tensor& input, const std::optional<at::Tensor>& residual,
                               const DropoutSite& site, c10::ScalarType type) {
-  const at::Tensor x = input.contiguous(), added = residual ? residual->contiguous() : at::Tensor();
-  const at::Tensor out = at::empty(x.sizes(), x.options().dtype(type));
+  const at::Tensor x = input.contiguous().flatten(2),  // the streams of a row follow one another
+      added = residual ? residual->contiguous() : at::Tensor();
+  const at::Tensor out = at::empty(input.sizes(), x.options().dtype(type));
   run<launch>(x, added, out, hidden_coordinates(x, site), dropout_rule(site));
   return out;
 }

@@ -21,10 +21,10 @@ kernels::DropoutRule dropout_rule(const DropoutSite& site);
 kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site);
 
 /// Returns residual + dropout(x) for x and residual [s, b, h]; differentiable. The random element
-/// index is position·h + feature.
+/// index is position·h + feature. With n streams, [s, b, n, h], a row has n·h features.
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site);
 
-/// Returns dropout(x) for x [s, b, h], with the element indices of dropout_add(); differentiable.
+/// Returns dropout(x) with the element indices of dropout_add(); differentiable.
 at::Tensor dropout(const at::Tensor& x, const DropoutSite& site);
 
 /// Returns dropout(x) in dtype `type` without recording a gradient. Backward functions use it to

@@ -269,7 +269,8 @@ class Adafactor final : public UpdateRule {
     const at::Tensor grad = updated.grad.to(updated.main.dtype()) *
                             step.at_offset(offsetof(S, grad_scale)).to(updated.main.dtype());
     at::Tensor change = normalized(updated, grad, decay, applied);
-    at::Tensor lr = step.at_offset(offsetof(S, lr) + updated.group * sizeof(double));
+    at::Tensor lr = step.at_offset(offsetof(S, lr) + updated.group * sizeof(double)) *
+                    updated.piece->parameter->spec().tags.learning_rate_factor;
     if (config_.adafactor_scale_parameter)
       lr = lr * rms(updated, updated.main).clamp_min(config_.adafactor_eps2);
     change = change * (lr / (rms(updated, change) / config_.adafactor_clip_threshold).clamp_min(1));

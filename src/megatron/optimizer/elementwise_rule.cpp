@@ -97,7 +97,8 @@ kernels::UpdateChunk ElementwiseRule::base_chunk(const SumRange& range) const {
                              .state_scale = {},
                              .count = range.count,
                              .group = tags.embedding ? 1 : 0,
-                             .is_decayed = is_decayed(tags, config_)};
+                             .is_decayed = is_decayed(tags, config_),
+                             .lr_factor = tags.learning_rate_factor};
   if (main_.tensors()[range.piece].defined())
     chunk.main = element(main_.tensors()[range.piece], range.begin);
   // Precise weights that every rank keeps whole are all-gathered in float32 and rounded after the

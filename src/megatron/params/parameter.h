@@ -40,6 +40,7 @@ struct ParameterTags {
   bool expert = false;
   bool qk_norm = false;  ///< weight decay follows --apply-wd-to-qk-layernorm
   bool precise = false;  ///< read through precise_value(); every rank needs all of it in float32
+  double learning_rate_factor = 1;  ///< multiplies the learning rate of its group
 };
 
 /// The ranks of a pipeline whose stages declare a weight under the same name, as tied embeddings.
