@@ -46,17 +46,16 @@ TEST(SetUp, LeavesTheAllocatorsOfTheProcess) {
 
 int num_built_models = 0;
 
-std::unique_ptr<Model> make_counted(const TransformerConfig& config, const Rank& rank,
-                                    const MakeModelOptions& options) {
+ModelSpec counted_spec(const TransformerConfig& config) {
   ++num_built_models;
-  return make_gpt_model(config, rank, options);
+  return gpt_spec(config);
 }
 
 /// Setup names no family: it builds whatever the plan's family makes.
 TEST(SetUp, BuildsTheModelOfAFamilyThatTheTableDoesNotHave) {
   ModelFamily family = find_model_family("gpt");
   family.title = "Counted";
-  family.make = make_counted;
+  family.spec = counted_spec;
   std::ostringstream out;
   StartupWarnings warnings;
   ResolvedRun run =
