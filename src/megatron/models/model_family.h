@@ -11,15 +11,16 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/config/data_config.h"
 #include "megatron/models/make_model_options.h"
+#include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
-#include "megatron/models/model_spec.h"
 
 namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
+struct ModelSpec;
+enum class SampleKind;
 
 struct ModelFamily {
   std::string name;   ///< as in `megatron pretrain <name>`, and in manifests
@@ -28,7 +29,7 @@ struct ModelFamily {
   /// Returns the dimensions that the formulas for operations and memory use.
   std::function<ModelDimensions(const TransformerConfig& config, std::int64_t padded_vocab_size)>
       dimensions = model_dimensions;
-  SampleKind sample_kind = SampleKind::gpt;  ///< the samples that it trains on
+  SampleKind sample_kind = {};  ///< the samples that it trains on: gpt
   /// Adds the fields that the model reads besides GPT's to a batch that is made up for measuring.
   std::function<void(Microbatch& microbatch)> add_fields = {};
 
