@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "megatron/config/data_config.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/model_family.h"
 #include "megatron/nn/bert_heads.h"
