@@ -149,7 +149,7 @@ TEST(Checkpoint, RefusesOtherFolders) {
   write_file_atomically(root / "config.json", R"({"model_type":"llama"})");
   fs::remove_all(root / "iter_0000003");
   fs::remove(root / kTrackerFile);
-  expect_user_error([&] { find_checkpoint(root.path()); }, {"config.json", "num_hidden_layers"});
+  expect_user_error([&] { find_checkpoint(root.path()); }, {"config.json", "is missing"});
 }
 
 TEST(Checkpoint, NamesDamagedDataBeforeUsingIt) {

@@ -35,7 +35,8 @@ class SuccessorModel : public Model {
     }
     at::Tensor rows = predictions(pass).t();
     if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass.microbatch);
-    return {.result = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat).mul(sharpness_)};
+    const at::Tensor logits = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat);
+    return {.result = logits.mul(sharpness_).reshape(result_shape(pass, config_))};
   }
   struct Call {
     std::int64_t start, length;

@@ -4,6 +4,7 @@
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/check_options.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/training/layout_check/check_report.h"
 

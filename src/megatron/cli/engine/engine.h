@@ -5,9 +5,9 @@
 #include <span>
 #include <string>
 
-#include "megatron/models/model_family.h"
-
 namespace megatron {
+
+class ModelFamilies;
 
 int run_check(std::span<const std::string> args, const ModelFamilies& families);
 int run_hang_report(std::span<const std::string> args, const ModelFamilies& families);
