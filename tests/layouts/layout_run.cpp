@@ -106,7 +106,9 @@ double gradient_distance(const TrainingResult& rounded, const TrainingResult& ex
   for (const auto& [name, after] : exact.after) {
     const at::Tensor gradient = exact.before.at(name) - after;
     const at::Tensor difference = rounded.before.at(name) - rounded.after.at(name) - gradient;
-    squares += (difference.square().sum() / gradient.square().sum()).item<double>();
+    const double size = gradient.square().sum().item<double>(),
+                 error = difference.square().sum().item<double>();
+    if (size > 0 || error > 0) squares += error / size;  // a frozen weight has neither
   }
   return std::sqrt(squares / static_cast<double>(exact.after.size()));
 }
