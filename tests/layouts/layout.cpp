@@ -155,6 +155,10 @@ const std::vector<Family>& families() {
        true},
       {"bert", bert(), false, "bert"},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
+      {"hybrid",
+       llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",
+              "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
+       true, "hybrid"},
   };
   return all;
 }
