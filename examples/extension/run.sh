@@ -13,7 +13,7 @@ extension=$out/build/extension
 train=("$extension" pretrain sine --num-layers 2 --hidden-size 32 --num-attention-heads 2
   --seq-length 16 --max-position-embeddings 16 --vocab-size 64 --tokenizer-type NullTokenizer
   --mock-data --micro-batch-size 1 --global-batch-size 4 --lr 1e-2 --lr-decay-iters 6 --eval-iters 0
-  --save "$out/run")
+  --log-interval 2 --save "$out/run")
 
 # Two ranks in the environment of a launcher such as torchrun.
 export WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + $$ % 10000))
