@@ -293,8 +293,8 @@ TEST(LayerGradient, Embedding) {
   context.seed = 5;
   context.training = true;
   context.sample_ordinals = at::tensor({7, 9}, at::kLong);
-  check_gradients([&] { return weighted_sum(embedding.forward(microbatch, positions, context)); }, {},
-                  &store);
+  check_gradients([&] { return weighted_sum(embedding.forward(microbatch, positions, context)); },
+                  {}, &store);
 }
 
 TEST(LayerGradient, CrossEntropyWithPaddedVocabulary) {
