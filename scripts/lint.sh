@@ -48,7 +48,7 @@ source_of_header() {
   local header=$1 name
   [ -e "${header%.h}.cpp" ] && echo "${header%.h}.cpp" && return
   name=${header#src/}
-  git grep -lF "\"${name#tests/}\"" -- '*.cpp' | head -1
+  git grep -lF "\"${name#tests/}\"" -- '*.cpp' | awk 'NR == 1' # reads all: no broken pipe
 }
 
 # What changed since the base and still exists: uncommitted changes first, then those of the
