@@ -27,6 +27,12 @@ struct StackPart {
   bool has_end = false;  ///< the stack ends here, with its final norm
 };
 
+/// What passes between two layers: the hidden rows first, then what is published across.
+struct Border {
+  std::vector<PublishedTensor> tensors;
+  bool is_fp32 = false;  ///< --fp32-residual-connection
+};
+
 /// The modules of a stack on this rank.
 struct Stack {
   std::unique_ptr<Input> input;
@@ -51,7 +57,11 @@ class TransformerModel : public Model {
             options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
     set_objective(spec_.objective);
     std::vector<std::vector<std::int64_t>> layers(spec_.stacks.size());
-    for (const ModelChunk& chunk : part_.chunks) chunks_.push_back(parts_of(chunk, layers));
+    for (const ModelChunk& chunk : part_.chunks) {
+      chunks_.push_back(parts_of(chunk, layers));
+      received_.push_back(border_at(chunk.stage.first_layer));
+      sent_.push_back(border_at(chunk.stage.first_layer + chunk.stage.num_layers));
+    }
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
       stacks_.push_back(make_stack(i, layers[i], options));
     if (part_.has_output) {
@@ -90,13 +100,12 @@ class TransformerModel : public Model {
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
     if (!this->chunk(chunk).receives_hidden) return {};
-    return border_specs(this->chunk(chunk).stage.first_layer, pass);
+    return specs_of(received_[static_cast<std::size_t>(chunk)], pass);
   }
 
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
-    const ModelChunk& own = this->chunk(chunk);
-    if (!own.sends_hidden) return {};
-    return border_specs(own.stage.first_layer + own.stage.num_layers, pass);
+    if (!this->chunk(chunk).sends_hidden) return {};
+    return specs_of(sent_[static_cast<std::size_t>(chunk)], pass);
   }
 
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
@@ -268,33 +277,39 @@ class TransformerModel : public Model {
   /// Returns the dtype of the model's weights.
   c10::ScalarType params_dtype() const { return weight_ != nullptr ? weight_->dtype() : dtype_; }
 
-  /// Returns what passes between layer `border` - 1 of the model and layer `border`: the hidden
-  /// rows, with sequence parallelism of this rank's slice, and what is published across.
-  std::vector<ActivationSpec> border_specs(std::int64_t border, const Pass& pass) const {
-    const at::Tensor& tokens = pass.microbatch.at("tokens");
-    const std::vector<std::int64_t> rows{
-        tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1), tokens.size(0)};
+  /// Returns what passes between layer `border` - 1 of the model and layer `border`.
+  Border border_at(std::int64_t border) const {
     std::size_t index = 0;  // the stack of the border; an end belongs to the stack that ends there
     for (; index + 1 < spec_.stacks.size() && border > spec_.stacks[index].config.num_layers;
          ++index)
       border -= spec_.stacks[index].config.num_layers;
     const StackSpec& stack = spec_.stacks[index];
-    const auto dtype =
-        stack.config.fp32_residual_connection ? compute_type(params_dtype()) : params_dtype();
-    const auto spec_of = [&](std::string name, const std::vector<std::int64_t>& row) {
-      std::vector<std::int64_t> shape = rows;
-      shape.insert(shape.end(), row.begin(), row.end());
-      return ActivationSpec{std::move(name), std::move(shape), dtype};
-    };
-    std::vector<std::int64_t> row{stack.config.hidden_size};
+    Border found{.tensors = {{"hidden", {stack.config.hidden_size}}},
+                 .is_fp32 = stack.config.fp32_residual_connection};
+    std::vector<std::int64_t>& row = found.tensors.front().row_shape;
     if (stack.num_streams > 1) row.insert(row.begin(), stack.num_streams);
-    std::vector<ActivationSpec> specs{spec_of("hidden", row)};
-    for (const PublishedTensor& tensor : published_across(stack.layers, stack.config, border))
-      specs.push_back(spec_of(tensor.key, tensor.row_shape));
+    for (PublishedTensor& tensor : published_across(stack.layers, stack.config, border))
+      found.tensors.push_back(std::move(tensor));
     // What the stacks in front of the border return, for the layers of later ones.
     if (border == stack.config.num_layers && index + 1 < spec_.stacks.size()) ++index;
     for (std::size_t i = 0; i < index; ++i)
-      specs.push_back(spec_of(spec_.stacks[i].name, {spec_.stacks[i].config.hidden_size}));
+      found.tensors.push_back({spec_.stacks[i].name, {spec_.stacks[i].config.hidden_size}});
+    return found;
+  }
+
+  /// Returns the tensors of a border in a pass, with sequence parallelism those of this rank's
+  /// slice.
+  std::vector<ActivationSpec> specs_of(const Border& border, const Pass& pass) const {
+    const at::Tensor& tokens = pass.microbatch.at("tokens");
+    const std::int64_t rows =
+        tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
+    const auto dtype = border.is_fp32 ? compute_type(params_dtype()) : params_dtype();
+    std::vector<ActivationSpec> specs;
+    for (const auto& [key, row] : border.tensors) {
+      std::vector<std::int64_t> shape{rows, tokens.size(0)};
+      shape.insert(shape.end(), row.begin(), row.end());
+      specs.push_back({key, std::move(shape), dtype});
+    }
     return specs;
   }
 
@@ -303,6 +318,7 @@ class TransformerModel : public Model {
   const ModelSpec spec_;
   const ModelPart part_;
   std::vector<std::vector<StackPart>> chunks_;
+  std::vector<Border> received_, sent_;  ///< of each chunk
   std::vector<Stack> stacks_;
   std::vector<std::unique_ptr<Head>> heads_;
   const c10::ScalarType dtype_;
