@@ -35,8 +35,7 @@ struct ForwardContext {
   /// int64 [b, s]: the token ids of the rows that the ranks of tp share. With sequence parallelism
   /// hidden row i has column first_row + i.
   at::Tensor tokens;
-  at::Tensor document_ids;  ///< int32 [b, positions of the sequence] or undefined
-  at::Tensor memory;        ///< [s, b, h] of an encoder, for cross attention; or undefined
+  at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
   at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
   /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
   const Caches* caches = nullptr;
