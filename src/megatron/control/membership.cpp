@@ -24,8 +24,8 @@ constexpr std::int64_t kFreeRestarts = 2;
 /// Failures that are this close together are ordered by their exit codes: launchers detect the end
 /// of a rank at slightly different times.
 constexpr milliseconds kSameTime{500};
-/// A start waits for further hosts at most this multiple of the settle time, so that a host that
-/// rejoins repeatedly does not delay it forever.
+/// Longest wait of a start for further hosts, in settle times: a host that rejoins repeatedly does
+/// not delay it forever.
 constexpr int kMaxSettleTimes = 4;
 
 /// Orders exit codes by how likely they are the cause: 1 is also that of a rank whose peer is lost.

@@ -29,7 +29,7 @@ struct LayerArguments {
   std::int64_t layer_index = 0;  ///< 0-based index in the stack
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
   bool causal = true;          ///< of a decoder: attention reads no later positions
-  /// Of the layers of the stack; read during construction. Null: they keep all.
+  /// What the layers of the stack recompute and offload, read during construction. Null: nothing.
   const ActivationPlan* activations = nullptr;
 
   LayerPolicy policy() const {
@@ -85,7 +85,7 @@ std::unique_ptr<Sublayer> make_sublayer(Module* parent, std::string_view name,
 
 /// The layers of a stack.
 struct TransformerLayerSpec {
-  /// Returns the blocks, one at least, of a layer of a kind by its index in the whole model.
+  /// Returns the blocks, one at least, of a layer of a kind by its index in the stack.
   std::function<std::vector<BlockSpec>(const LayerKind&, std::int64_t layer)> blocks;
   std::string_view final_norm = "final_layernorm";
 };
