@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/micro_kernel_amx.h"
+#include "kernels/cpu/storage_types.h"
+#include "kernels/cpu/tile_gemm.h"
 
 namespace megatron::kernels {
 
 /// Registers have lines of 64 bytes. Lines outside their configuration are not written.
 class EmulatedTiles {
  public:
+  static void begin() {}
+  static void end() {}
   void configure(std::int64_t upper, std::int64_t lower) {
     rows_[0] = upper;
     rows_[1] = lower;
@@ -20,6 +23,13 @@ class EmulatedTiles {
   template <int kHalf>
   static void clear() {
     std::memset(sums_[kHalf], 0, sizeof sums_[kHalf]);
+  }
+  template <int kHalf>
+  static void load_sums(const float* sums, std::int64_t stride) {
+    for (std::int64_t i = 0; i < rows_[kHalf]; ++i)
+      for (int side = 0; side < 2; ++side)
+        std::memcpy(sums_[kHalf][side][i],
+                    reinterpret_cast<const char*>(sums) + i * stride + 64 * side, 64);
   }
   template <int kHalf>
   static void load_rows(const char* lines, std::int64_t stride) {
@@ -46,6 +56,17 @@ class EmulatedTiles {
       for (int side = 0; side < 2; ++side)
         std::memcpy(reinterpret_cast<char*>(sums) + i * stride + 64 * side, sums_[kHalf][side][i],
                     64);
+  }
+
+  static void round_rows(const float* sums, std::int64_t rows, std::uint16_t* out,
+                         std::int64_t out_stride) {
+    for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += out_stride) {
+      for (std::int64_t c = 0; c < kPanelColumns; ++c) {
+        emulation::Bf16 rounded;
+        emulation::store(rounded, sums[c]);
+        out[c] = rounded.bits;
+      }
+    }
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/gemm_epilogue.h"
 #include "kernels/cpu/l2_prefetcher.h"
+#include "kernels/cpu/tile_gemm_plan.h"
 
 namespace megatron::kernels {
 namespace {
@@ -340,6 +341,7 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
   const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
+  if (micro_kernel.run_unit != nullptr) return plan_tile_gemm(g, threads);
   const std::int64_t groups = divide_up(g.m, kPanelRows), panels = divide_up(g.n, kPanelColumns);
   const std::int64_t steps = micro_kernel.steps_of(g.k),
                      blocks = divide_up(steps, kDepthBlockSteps);
@@ -379,8 +381,10 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
 
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
               std::int64_t end, void* workspace, UpcomingLines* upcoming) {
+  const auto run_unit = gemm_micro_kernel(arguments.type).run_unit;
   for (std::int64_t unit = begin; unit < end; ++unit)
-    GemmUnit(arguments, plan, unit, workspace, upcoming).run();
+    run_unit != nullptr ? run_unit(arguments, plan, unit, workspace)
+                        : GemmUnit(arguments, plan, unit, workspace, upcoming).run();
 }
 
 UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::int64_t unit) {

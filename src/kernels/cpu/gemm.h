@@ -5,7 +5,8 @@
 // in bf16). A block is summed as micro_kernel.h specifies. Blocks are added in ascending order to
 // what `out` holds, or to zero. The bias is added last, before the one rounding of 16-bit results.
 // So the bits of an element depend only on its row of a, its column of b and the depth. They do not
-// depend on m, n, threads or the position of the row.
+// depend on m, n, threads or the position of the row. (With AMX the whole depth is one block, and
+// what `out` holds is added to it.)
 #pragma once
 
 #include <cstdint>
@@ -38,6 +39,7 @@ struct GemmPlan {
   /// These cut the depth. A pass has a multiple of kDepthBlockSteps steps, or all of them.
   std::int64_t passes, steps_each;
   std::int64_t workspace_bytes;  ///< for each thread
+  bool rows_stay = false;        ///< see tile_gemm_plan.h
   std::int64_t units() const { return row_parts * column_parts; }
 };
 

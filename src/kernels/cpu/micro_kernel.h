@@ -5,7 +5,8 @@
 // multiply-add after another, from zero. With `accumulate` that sum is added to what `out` holds.
 // The number and position of rows and columns change no bit of an element, and with f32 operands
 // the instruction set does not either. (The bf16 instructions take two neighbours of depth at a
-// time, and AMX has an order of its own inside sixteen such pairs.)
+// time. AMX has an order of its own inside sixteen such pairs, and with `accumulate` its sums
+// continue from what `out` holds.)
 #pragma once
 
 #include <cstdint>
@@ -73,6 +74,9 @@ struct MicroKernelArguments {
   UpcomingLines* upcoming = nullptr;  ///< The micro-kernel may advance it.
 };
 
+struct GemmArguments;
+struct GemmPlan;
+
 struct MicroKernel {
   /// Type of packed operands, f32 or bf16. It is wider than the storage type when the CPU cannot
   /// multiply that.
@@ -91,6 +95,14 @@ struct MicroKernel {
   /// lines, at least steps_of(depth), and steps past depth are zero up to there.
   void (*copy)(const PackArguments&);
   void (*multiply)(const MicroKernelArguments&);
+  /// Sets up the registers of this thread for calls of `multiply`, and gives them back. Null where
+  /// there is nothing to do. `multiply` also works without.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+  /// Computes a unit of a plan of plan_tile_gemm() (tile_gemm_plan.h). Null in micro-kernels whose
+  /// units gemm.cpp computes.
+  void (*run_unit)(const GemmArguments&, const GemmPlan&, std::int64_t unit,
+                   void* workspace) = nullptr;
 
   MEGATRON_KERNEL_INLINE std::int64_t steps_of(std::int64_t depth) const {
     const std::int64_t steps = type == Type::bf16 ? (depth + 1) / 2 : depth;
@@ -101,6 +113,23 @@ struct MicroKernel {
                                                    std::int64_t to_stride = kPanelColumns) const {
     return 4 * steps_of(depth) * to_stride;
   }
+};
+
+/// Keeps the registers of this thread set up for a micro-kernel.
+class MicroKernelScope {
+ public:
+  MEGATRON_KERNEL_INLINE explicit MicroKernelScope(const MicroKernel& micro_kernel)
+      : end_(micro_kernel.end) {
+    if (micro_kernel.begin != nullptr) micro_kernel.begin();
+  }
+  MicroKernelScope(const MicroKernelScope&) = delete;
+  MicroKernelScope& operator=(const MicroKernelScope&) = delete;
+  MEGATRON_KERNEL_INLINE ~MicroKernelScope() {
+    if (end_ != nullptr) end_();
+  }
+
+ private:
+  void (*end_)();
 };
 
 /// Returns the fastest micro-kernel of this CPU for operands stored as f32, bf16 or f16.

@@ -1,8 +1,6 @@
 // The AMX micro-kernel. Tests run the same code on emulated tiles where the CPU has none
 // (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with known
 // sums before their first use.
-#include "kernels/cpu/micro_kernel_amx.h"
-
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +8,7 @@
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel_variants.h"
+#include "kernels/cpu/tile_gemm.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 namespace {
@@ -18,18 +17,19 @@ namespace {
 /// the panel in 6 and 7.
 class AmxTiles {
  public:
-  AmxTiles() = default;
+  AmxTiles() : used_(this_thread()) { ++used_.users; }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
-  ~AmxTiles() {
-    if (upper_ >= 0) _tile_release();
-  }
+  ~AmxTiles() { release(used_); }
+
+  static void begin() { ++this_thread().users; }
+  static void end() { release(this_thread()); }
 
   /// Sets the rows of the two halves. Does nothing when they are set already.
   void configure(std::int64_t upper, std::int64_t lower) {
-    if (upper == upper_ && lower == lower_) return;
-    upper_ = upper;
-    lower_ = lower;
+    if (upper == used_.upper && lower == used_.lower) return;
+    used_.upper = upper;
+    used_.lower = lower;
     struct alignas(64) Configuration {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
       std::uint16_t line_bytes[16] = {};
@@ -41,6 +41,7 @@ class AmxTiles {
       configuration.line_bytes[tile] = kTileBytes;
       configuration.lines[tile] = static_cast<std::uint8_t>(halves[tile]);
     }
+    asm volatile("" : : "r"(&configuration) : "memory");  // g++ believes that eight bytes are read
     _tile_loadconfig(&configuration);
   }
 
@@ -52,6 +53,16 @@ class AmxTiles {
     } else {
       _tile_zero(2);
       _tile_zero(3);
+    }
+  }
+  template <int kHalf>
+  static void load_sums(const float* sums, std::int64_t stride) {
+    if constexpr (kHalf == 0) {
+      _tile_loadd(0, sums, stride);
+      _tile_loadd(1, sums + kTile, stride);
+    } else {
+      _tile_loadd(2, sums, stride);
+      _tile_loadd(3, sums + kTile, stride);
     }
   }
   template <int kHalf>
@@ -91,8 +102,33 @@ class AmxTiles {
     }
   }
 
+  /// Rounds rows of kPanelColumns sums to bf16. Numbers too small to be normal become zero, as in
+  /// the tiles.
+  static void round_rows(const float* sums, std::int64_t rows, std::uint16_t* out,
+                         std::int64_t out_stride) {
+    for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += out_stride) {
+      const __m512bh row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + 16), _mm512_loadu_ps(sums));
+      std::memcpy(out, &row, sizeof row);
+    }
+  }
+
  private:
-  std::int64_t upper_ = -1, lower_ = -1;
+  /// What this thread's registers are configured for.
+  struct Use {
+    std::int64_t users = 0, upper = -1, lower = -1;
+  };
+  static Use& this_thread() {
+    thread_local Use use;
+    return use;
+  }
+  /// Other code may configure the registers between two uses.
+  static void release(Use& use) {
+    if (--use.users > 0) return;
+    if (use.upper >= 0) _tile_release();
+    use = {};
+  }
+
+  Use& used_;
 };
 
 /// Linux lets a process use the tiles on request (arch_prctl(2)).
