@@ -435,6 +435,7 @@ inline void backward(const AttentionBackwardArguments& a, int stage, std::int64_
     return;
   }
   const BackwardWorkspace workspace(a, shape, memory);
+  const MicroKernelScope scope(shape.micro_kernel);
   for (std::int64_t part = begin; part < end; ++part)
     BackwardPart(a, shape, shared, workspace, part).run();
 }

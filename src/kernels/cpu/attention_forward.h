@@ -262,6 +262,7 @@ inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t 
                     std::int64_t end, void* shared, void* memory) {
   const ForwardShape shape(a);
   const ForwardWorkspace workspace(a, shape, memory);
+  const MicroKernelScope scope(shape.micro_kernel);
   auto* packed = static_cast<char*>(shared);
   if (stage == 0) {
     const std::int64_t blocks = shape.keys.end - shape.keys.begin;
