@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/gemm_packing.h"
 #include "kernels/cpu/micro_kernel.h"
@@ -42,44 +43,46 @@ inline __attribute__((always_inline)) void store_partial(const MicroKernelArgume
   }
 }
 
-/// The upcoming lines of a tile, in registers. Without any, the lines of the panel itself are
-/// prefetched, so that no step has to ask.
+/// The upcoming lines of a tile, in registers.
 class LinesOfTile {
  public:
-  LinesOfTile(UpcomingLines* upcoming, const void* panel)
-      : source_(upcoming != nullptr && upcoming->runs > 0 ? upcoming : nullptr),
-        line_(source_ != nullptr ? source_->line : static_cast<const char*>(panel)),
-        left_(source_ != nullptr ? source_->left : std::int64_t{1} << 62),
-        step_(source_ != nullptr ? 64 : 0) {}
+  explicit LinesOfTile(UpcomingLines* upcoming)
+      : source_(*upcoming), line_(source_.line), left_(source_.left) {}
   __attribute__((always_inline)) void prefetch() {
     _mm_prefetch(line_, _MM_HINT_T1);
     line_ += step_;
     if (--left_ == 0) next_run();
   }
   void write_back() const {
-    if (source_ == nullptr) return;
-    source_->line = line_;
-    source_->left = left_;
+    source_.line = line_;
+    source_.left = left_;
   }
 
  private:
   void next_run() {
-    line_ += source_->jump;
-    left_ = source_->lines_each;
-    if (--source_->runs > 0) return;
-    line_ -= source_->jump + 64;  // stays at the last line
+    line_ += source_.jump;
+    left_ = source_.lines_each;
+    if (--source_.runs > 0) return;
+    line_ -= source_.jump + 64;  // stays at the last line
     left_ = std::int64_t{1} << 62;
     step_ = 0;
   }
 
-  UpcomingLines* source_;
+  UpcomingLines& source_;
   const char* line_;
-  std::int64_t left_, step_;
+  std::int64_t left_, step_ = 64;
+};
+
+/// A prefetch at each step costs an eighth of the time where nothing is upcoming.
+struct NoLines {
+  explicit NoLines(UpcomingLines*) {}
+  void prefetch() {}
+  void write_back() const {}
 };
 
 /// `Steps::add(sums, x, b)` adds the products of one step. Every lane of x holds the same step of
 /// a. The panel has at most 16 · kVectors columns.
-template <class Steps, int kVectors, int kRows>
+template <class Steps, int kVectors, int kRows, bool kPrefetches = false>
 inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
                                                          const char* a, float* out) {
   const std::int64_t row_bytes = 4 * p.row_stride, step_bytes = 4 * p.step_stride;
@@ -98,7 +101,7 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1),
                  _MM_HINT_T0);
   }
-  LinesOfTile upcoming(p.upcoming, panel);
+  std::conditional_t<kPrefetches, LinesOfTile, NoLines> upcoming(p.upcoming);
   for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns) {
     upcoming.prefetch();
     __m512 b[kVectors];
@@ -156,8 +159,13 @@ void multiply_columns(const MicroKernelArguments& p) {
   float* out = p.out;
   std::int64_t left = p.rows;
   for (; left >= kPanelRows;
-       left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride)
-    multiply_rows<Steps, kVectors, kPanelRows>(p, a, out);
+       left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride) {
+    if (p.upcoming != nullptr && p.upcoming->runs > 0) {
+      multiply_rows<Steps, kVectors, kPanelRows, true>(p, a, out);
+    } else {
+      multiply_rows<Steps, kVectors, kPanelRows>(p, a, out);
+    }
+  }
   if (left > 0) multiply_remainder<Steps, kVectors>(p, left, a, out);
 }
 

@@ -1,8 +1,8 @@
 #include "kernels/cpu/tile_gemm_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+
+#include "kernels/cpu/cache_sizes.h"
 
 namespace megatron::kernels {
 namespace {
@@ -13,14 +13,7 @@ constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b
 
 /// Returns the bytes of the packed operand that stays. Half of the L2 cache is left to the other
 /// operand, the result and what the hardware prefetches.
-std::int64_t bytes_that_stay() {
-#if defined(_SC_LEVEL2_CACHE_SIZE)
-  static const std::int64_t l2 = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
-#else
-  static const std::int64_t l2 = 0;
-#endif
-  return std::max<std::int64_t>(l2, std::int64_t{1} << 20) / 2;
-}
+std::int64_t bytes_that_stay() { return l2_cache_bytes() / 2; }
 
 /// Costs in cycles, measured on CPUs with AMX.
 constexpr double kTileCycles = 90;  ///< of 32 rows by a panel, 16 steps deep
