@@ -41,6 +41,29 @@ inline void transpose_tile(const std::uint32_t* from, std::int64_t from_stride, 
   }
 }
 
+/// Packs a whole tile whose rows lie across depth.
+inline void pack_tile_across(const PackArguments& p, std::uint32_t* to, std::int64_t line) {
+  using Halves = std::uint16_t __attribute__((vector_size(2 * kWidth)));
+  for (std::int64_t step = 0; step < kTile; step += kWidth) {
+    for (std::int64_t row = 0; row < kTile; row += kWidth) {
+      const auto* from = static_cast<const std::uint16_t*>(p.from) + row;
+      Vector square[kWidth];
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i) {
+        Halves first, second;
+        std::memcpy(&first, from + 2 * (step + i) * p.depth_stride, sizeof first);
+        std::memcpy(&second, from + (2 * (step + i) + 1) * p.depth_stride, sizeof second);
+        square[i] = __builtin_convertvector(first, Vector) | __builtin_convertvector(second, Vector)
+                                                                 << 16;
+      }
+      transpose(square);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i)
+        std::memcpy(to + (row + i) * line + step, &square[i], sizeof(Vector));
+    }
+  }
+}
+
 /// Packs a tile of up to 16 rows by 16 steps. Lines of the tile lie `line` steps apart. All its
 /// steps past depth are zero, and lines past `p.count` are undefined.
 inline void pack_tile(const PackArguments& p, std::uint32_t* to, std::int64_t line) {
@@ -57,13 +80,13 @@ inline void pack_tile(const PackArguments& p, std::uint32_t* to, std::int64_t li
     }
     return;
   }
+  if (p.count == kTile && p.depth == 2 * kTile) return pack_tile_across(p, to, line);
   // The pairs of a depth lie side by side first.
   alignas(64) std::uint32_t pairs[kTile * kTile];
   PackArguments part = p;
   part.to = pairs;
   part.to_stride = kTile;
   pack_pairs_in_tiles(part);
-  if (p.count == kTile) return transpose_tile(pairs, kTile, to, line);
   alignas(64) std::uint32_t rows[kTile * kTile];
   transpose_tile(pairs, kTile, rows, kTile);
   for (std::int64_t r = 0; r < p.count; ++r)

@@ -31,8 +31,9 @@ class TilePacking {
       : p_(p),
         is_rows_(is_rows),
         ring_(ring),
-        // Lines along depth are read to their end, as the L2 cache's prefetcher expects it.
-        width_(is_rows || p.depth_stride == 1 ? kTile : kPanelColumns),
+        // Lines along depth are read to their end, as the L2 cache's prefetcher expects it. Of
+        // lines across depth a whole cache line is read.
+        width_(p.depth_stride == 1 ? kTile : kPanelColumns),
         tiles_each_((p.depth + 2 * kTile - 1) / (2 * kTile)),
         count_((p.count + width_ - 1) / width_ * tiles_each_) {}
 
@@ -50,7 +51,10 @@ class TilePacking {
                        place = line / (is_rows_ ? kTile : kPanelColumns) % ring_;
     char* const to = static_cast<char*>(p_.to) + place * p_.panel_stride;
     if (is_rows_) {
-      pack_tile(part, reinterpret_cast<std::uint32_t*>(to) + step * kTile, kTile);
+      for (std::int64_t r = 0; r < part.count; r += kTile)
+        pack_tile(tile_of(part, r, 0),
+                  reinterpret_cast<std::uint32_t*>(to + r / kTile * p_.panel_stride) + step * kTile,
+                  kTile);
     } else if (width_ == kTile) {
       pack_half_panel(
           part, reinterpret_cast<std::uint32_t*>(to) + step * kPanelColumns + line % kPanelColumns);

@@ -17,10 +17,11 @@ std::int64_t bytes_that_stay() { return l2_cache_bytes() / 2; }
 
 /// Costs in cycles, measured on CPUs with AMX.
 constexpr double kTileCycles = 90;  ///< of 32 rows by a panel, 16 steps deep
-constexpr double kSumCycles = 110;  ///< of reading and writing such a block's sums
-constexpr double kLineCycles = 6;   ///< of copying 16 steps of a row or column
-constexpr double kTurnCycles = 10;  ///< of transposing them too
-constexpr double kHidden = 0.4;     ///< share of the packing that costs time when it is hidden
+constexpr double kSumCycles = 110;  ///< of reading and writing such a block's sums in the L2 cache
+constexpr double kFarSumCycles = 900;  ///< and where that cache does not hold them
+constexpr double kLineCycles = 6;      ///< of copying 16 steps of a row or column
+constexpr double kTurnCycles = 10;     ///< of transposing them too
+constexpr double kHidden = 0.4;        ///< share of the packing that costs time when it is hidden
 
 double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t threads) {
   const double tiles = static_cast<double>(divide_up(plan.steps_each, kTile) * plan.passes),
@@ -30,7 +31,9 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
                             static_cast<double>(plan.rows_each) * tiles,
                panel_cycles = (g.b_depth_stride == 1 ? kTurnCycles : kLineCycles) * kPanelColumns *
                               panels * tiles;
-  const double sums = static_cast<double>(plan.passes - 1) * kSumCycles;
+  const bool has_near_sums = tile_workspace(plan).sum_bytes <= l2_cache_bytes();
+  const double sums =
+      static_cast<double>(plan.passes - 1) * (has_near_sums ? kSumCycles : kFarSumCycles);
   const double unit = blocks * panels * (tiles * kTileCycles + sums) +
                       row_cycles * (plan.rows_stay ? 1 : kHidden) +
                       panel_cycles * (plan.rows_stay ? kHidden : 1);
