@@ -17,9 +17,9 @@
 #include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/hf_writer.h"
-#include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/verify.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/transformer_config.h"
 #include "support/temporary_folder.h"
 

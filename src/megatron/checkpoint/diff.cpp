@@ -12,7 +12,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/open_weights.h"
+#include "megatron/checkpoint/weight_reader.h"
 
 namespace megatron {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatron/base/json_value.h"
-#include "megatron/checkpoint/safetensors_dtype.h"
+#include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/optimizer/loss_scaling.h"

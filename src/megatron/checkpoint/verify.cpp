@@ -11,7 +11,7 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
-#include "megatron/checkpoint/non_finite.h"
+#include "megatron/checkpoint/tensor_bytes.h"
 
 namespace megatron {
 namespace {

@@ -1,6 +1,7 @@
 #include "megatron/checkpoint/local/local_inventory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -9,9 +10,12 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/manifest_reader.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
 namespace {
@@ -35,6 +39,19 @@ std::optional<HeldCheckpoint> read_held(const fs::path& folder,
                         .files = held_files(folder, manifest)};
 } catch (const UserError&) {  // as good as lost: another folder may hold it
   return std::nullopt;
+}
+
+/// Returns a number that no earlier run used in its marks.
+std::string new_token() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+/// Returns the name of a rank's mark. It is a temporary name, so that a later save removes what a
+/// killed run leaves.
+std::string mark_name(const std::string& token, std::int64_t rank) {
+  return std::string(kWriteProbe) + ".tmp." + token +
+         format("%010lld", static_cast<long long>(rank));
 }
 
 }  // namespace
@@ -124,6 +141,30 @@ std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
   std::vector<DamagedFile> damaged;
   for (const auto& [name, reason] : reasons) damaged.push_back({name, reason});
   return damaged;
+}
+
+FolderOwners find_folder_owners(const std::filesystem::path& root, const Axis& world,
+                                c10::Device device) {
+  const CollectiveSteps together(world, device);
+  const std::string token = together.run_on_rank_0(new_token);
+  const fs::path own = root / mark_name(token, world.rank);
+  together.run_on_all_ranks([&] {
+    megatron::create_directories(root);
+    write_file(own, "");
+    return std::string();
+  });
+  const std::vector<std::string> leaders = together.run_on_all_ranks([&] {
+    std::int64_t first = 0;
+    while (first < world.rank && !fs::exists(root / mark_name(token, first))) ++first;
+    return std::to_string(first);
+  });
+  together.run_on_all_ranks([&] {
+    remove_tree(own);
+    return std::string();
+  });
+  FolderOwners owners;
+  for (const std::string& leader : leaders) owners.leaders.push_back(std::stoll(leader));
+  return owners;
 }
 
 }  // namespace megatron

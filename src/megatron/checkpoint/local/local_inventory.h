@@ -1,5 +1,8 @@
-// What the folders of local checkpoints hold, and which checkpoint is complete over all of them.
+// What the folders of local checkpoints hold, which checkpoint is complete over all of them, and
+// which ranks share a folder.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
 
@@ -59,5 +64,10 @@ struct DamagedFile {
 /// Reads those `names` of a checkpoint folder and returns the damaged ones.
 std::vector<DamagedFile> find_damaged_files(const std::filesystem::path& folder,
                                             const std::vector<std::string>& names);
+
+/// Returns which ranks see the same folder `root`, which is created if needed. It looks, because
+/// hosts have disks of their own under one name. Collective over the world.
+FolderOwners find_folder_owners(const std::filesystem::path& root, const Axis& world,
+                                c10::Device device);
 
 }  // namespace megatron
