@@ -293,21 +293,15 @@ void MessageTransport::all_gather(const CommCall& call) {
 }
 
 void MessageTransport::reduce_scatter(const CommCall& call) {
-  const Parts parts(call.in, call.rows.in, group_info_.size());
+  const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t step = std::max<std::int64_t>(kChunkBytes / group_info_.size() / 64 * 64, 64);
-  for (std::int64_t begin = 0; begin < parts.largest(); begin += step) {
-    const auto count_of = [&](std::int64_t member) {
-      return std::clamp<std::int64_t>(parts.bytes(member) - begin, 0, step);
+  for (std::int64_t begin = 0; begin < bytes; begin += step) {
+    const std::int64_t count = std::min(bytes - begin, step);
+    const auto part = [&](std::int64_t member) {
+      return part_of(bytes_of(call.in), member * bytes + begin, count);
     };
-    const std::int64_t count = count_of(group_info_.rank);
-    exchange(
-        call,
-        [&](std::int64_t member) {
-          return part_of(bytes_of(call.in), parts.begin(member) + begin, count_of(member));
-        },
-        received_parts(count));
-    reduce_received(call, bytes_of(call.out) + begin,
-                    bytes_of(call.in) + parts.begin(group_info_.rank) + begin, count);
+    exchange(call, part, received_parts(count));
+    reduce_received(call, bytes_of(call.out) + begin, part(group_info_.rank).data(), count);
   }
 }
 

@@ -116,13 +116,9 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
       std::vector<std::vector<at::Tensor>> parts{out.split_with_sizes(call.rows.out)};
       return backend->allgather(parts, ins, {.timeout = timeout_});
     }
-    case CommOperation::reduce_scatter: {
-      const c10d::ReduceScatterOptions options{.reduceOp = reduce_of(call.reduce),
-                                               .timeout = timeout_};
-      if (!call.is_uneven()) return backend->_reduce_scatter_base(out, in, options);
-      std::vector<std::vector<at::Tensor>> parts{in.split_with_sizes(call.rows.in)};
-      return backend->reduce_scatter(outs, parts, options);
-    }
+    case CommOperation::reduce_scatter:
+      return backend->_reduce_scatter_base(
+          out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
     case CommOperation::all_to_all:
       return backend->alltoall_base(out, in, out_rows, in_rows, {.timeout = timeout_});
     case CommOperation::broadcast:

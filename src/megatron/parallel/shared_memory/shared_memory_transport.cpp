@@ -269,7 +269,7 @@ void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
                      bytes = static_cast<std::int64_t>(call.out.nbytes());
   const std::int64_t step = largest_share();
-  const Parts parts(call.in, call.rows.in, size_);
+  const Parts parts(call.in, {}, size_);
   const std::byte* own = bytes_of(call.in) + parts.begin(rank_);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
   run_rounds(
