@@ -14,7 +14,7 @@
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
-#include "megatron/params/all_parameter_names.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 namespace {
