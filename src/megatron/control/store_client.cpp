@@ -13,7 +13,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
-#include "megatron/base/process_state.h"
 #include "megatron/control/store_protocol.h"
 
 namespace megatron {
