@@ -45,31 +45,19 @@ MeshSizes checked(const MeshSizes& sizes, std::int64_t world_size) {
   return sizes;
 }
 
-Grid dense_grid(const MeshSizes& sizes, std::int64_t world_size) {
+/// Returns the grid of the dense layers, or that of the experts.
+Grid grid_of(const MeshSizes& sizes, std::int64_t world_size, bool of_experts) {
   std::vector<std::int64_t> shape;
   std::vector<std::string> names;
   for (const std::string& axis : axes_in_order(sizes)) {
-    if (axis == "ep") continue;
-    names.push_back(axis);
-    shape.push_back(axis == "tp"   ? sizes.tp
+    if (axis == (of_experts ? "cp" : "ep")) continue;
+    names.push_back((of_experts && (axis == "tp" || axis == "dp") ? "e" : "") + axis);
+    shape.push_back(axis == "tp"   ? (of_experts ? sizes.expert_tp() : sizes.tp)
                     : axis == "cp" ? sizes.cp
-                    : axis == "pp" ? sizes.pp
-                                   : data_parallel_size(sizes, world_size));
-    check_named(sizes, axis, shape.back());
-  }
-  return Grid(shape, names);
-}
-
-Grid expert_grid(const MeshSizes& sizes, std::int64_t world_size) {
-  std::vector<std::int64_t> shape;
-  std::vector<std::string> names;
-  for (const std::string& axis : axes_in_order(sizes)) {
-    if (axis == "cp") continue;
-    names.push_back(axis == "tp" ? "etp" : axis == "dp" ? "edp" : axis);
-    shape.push_back(axis == "tp"   ? sizes.expert_tp()
                     : axis == "ep" ? sizes.ep
                     : axis == "pp" ? sizes.pp
-                                   : expert_data_parallel_size(sizes, world_size));
+                    : of_experts   ? expert_data_parallel_size(sizes, world_size)
+                                   : data_parallel_size(sizes, world_size));
     check_named(sizes, axis, shape.back());
   }
   return Grid(shape, names);
@@ -90,8 +78,8 @@ std::string expert_dims(const std::vector<std::string_view>& names) {
 
 Mesh::Mesh(const MeshSizes& sizes, std::int64_t world_size)
     : sizes_(checked(sizes, world_size)),
-      dense_(dense_grid(sizes, world_size)),
-      expert_(expert_grid(sizes, world_size)) {
+      dense_(grid_of(sizes, world_size, /*of_experts=*/false)),
+      expert_(grid_of(sizes, world_size, /*of_experts=*/true)) {
   if (sizes_.pp > 1 && dense_.stride("pp") != expert_.stride("pp")) {
     throw UserError({"order " + sizes_.order,
                      detail::concatenate("puts pipeline neighbours ", dense_.stride("pp"),

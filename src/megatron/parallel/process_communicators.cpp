@@ -13,7 +13,7 @@
 #include "megatron/parallel/cuda_plugin.h"
 #include "megatron/parallel/failure/failure_monitor.h"
 #include "megatron/parallel/failure/hang_watch.h"
-#include "megatron/parallel/gloo/checked_channel.h"
+#include "megatron/parallel/gloo/byte_channel.h"
 #include "megatron/parallel/gloo/gloo_channel.h"
 #include "megatron/parallel/gloo/message_transport.h"
 #include "megatron/parallel/nccl/nccl_comm.h"

@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "megatron/parallel/transport/exposed_time.h"
+#include "megatron/parallel/transport/queued_comm.h"
 
 namespace megatron {
 namespace {

@@ -1,9 +1,9 @@
 #include "megatron/parallel/transport/queued_comm.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/transport/exposed_time.h"
 
 namespace megatron {
 namespace {
@@ -77,6 +77,23 @@ class QueuedWork final : public Work {
 };
 
 }  // namespace
+
+CommCountKey record_call(CommCounters& counters, const CommCall& call) {
+  const std::size_t in = call.in.defined() ? call.in.nbytes() : 0,
+                    out = call.out.defined() ? call.out.nbytes() : 0;
+  counters.add_call(call.axis, name_of(call.operation), call.what,
+                    static_cast<std::int64_t>(std::max(in, out)));
+  return {.axis = call.axis, .operation = call.operation, .what = call.what, .peer = call.peer};
+}
+
+ScopedExposedTime::~ScopedExposedTime() {
+  const double end_s = monotonic_seconds();
+  const char* const operation = name_of(call_.operation);
+  counters_.add_exposed(call_.axis, operation, call_.what, (end_s - begin_s_) * 1e3);
+  if (counters_.activities().is_on())
+    counters_.activities().add(
+        CommWait{call_.axis, operation, call_.what, call_.peer, begin_s_, end_s});
+}
 
 QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
                        std::shared_ptr<CommCounters> counters,
