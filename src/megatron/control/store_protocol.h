@@ -135,8 +135,12 @@ void take_messages(std::string& bytes, const Take& take) {
   bytes.erase(0, done);
 }
 
-inline std::string begin_request(StoreRequest request) {
-  return std::string(1, static_cast<char>(request));
+/// Returns a request, or its beginning, with texts as arguments.
+inline std::string request_of(StoreRequest request,
+                              std::initializer_list<std::string_view> texts = {}) {
+  std::string bytes(1, static_cast<char>(request));
+  for (const std::string_view text : texts) append_text(bytes, text);
+  return bytes;
 }
 
 }  // namespace megatron

@@ -10,22 +10,13 @@
 #include "megatron/control/store_client.h"
 
 namespace megatron {
-namespace {
-
-std::string request_of(StoreRequest kind, const std::vector<std::string>& texts) {
-  std::string request = begin_request(kind);
-  for (const std::string& text : texts) append_text(request, text);
-  return request;
-}
-
-}  // namespace
 
 StoreRelay::StoreRelay(ListeningSocket socket, std::string token, StoreClient& upstream)
     : StoreListener(std::move(socket), std::move(token)),
       own_address_(upstream.local_address()),
       upstream_(upstream.release()) {
   add_descriptor(upstream_.number());
-  forward(begin_request(StoreRequest::frames));
+  forward(request_of(StoreRequest::frames));
 }
 
 void StoreRelay::compare_set(const std::string& key, const std::string& expected,
@@ -79,7 +70,7 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
   if (takes_frames(request, client)) return;
   if (request == StoreRequest::check) return check(reader, client);
   if (request == StoreRequest::watch && client.is_framed) return add_watch(reader.text(), client);
-  std::string bytes = begin_request(request);
+  std::string bytes = request_of(request);
   switch (request) {
     case StoreRequest::set:
     case StoreRequest::compare_set:
@@ -143,7 +134,7 @@ void StoreRelay::check(RequestReader& reader, StoreConnection& client) {
   }
   if (is_known && !client.is_framed)
     return append_number<std::uint8_t>(client.out, has_all ? 0 : 1);
-  std::string bytes = begin_request(StoreRequest::check);
+  std::string bytes = request_of(StoreRequest::check);
   append_number<std::uint64_t>(bytes, keys.size());
   for (const std::string& key : keys) append_text(bytes, key);
   forward(bytes, Awaited{client.id, ""});
