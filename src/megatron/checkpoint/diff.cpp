@@ -1,5 +1,4 @@
-#include "megatron/checkpoint/diff.h"
-
+// `megatron checkpoint diff`: compares the weights of two sources.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/eq.h>
@@ -12,6 +11,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/weight_reader.h"
 
 namespace megatron {

@@ -1,5 +1,4 @@
-#include "megatron/checkpoint/verify.h"
-
+// `megatron checkpoint verify`: checks that a checkpoint is whole.
 #include <ostream>
 #include <set>
 
@@ -10,6 +9,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/hf_reader.h"
+#include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 

@@ -7,7 +7,6 @@
 #include "megatron/base/words.h"
 #include "megatron/parallel/failure/dump_analysis.h"
 #include "megatron/parallel/rank_list.h"
-#include "megatron/parallel/rendezvous/rank_record.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {

@@ -13,7 +13,6 @@
 #include "megatron/control/run_status.h"
 #include "megatron/control/run_store.h"
 #include "megatron/parallel/rendezvous/host_table.h"
-#include "megatron/parallel/rendezvous/rank_record.h"
 
 namespace megatron {
 
