@@ -56,6 +56,9 @@ struct CheckpointSource {
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
                                                 std::optional<std::int64_t> step = std::nullopt);
 
+/// The same, but throws a UserError when there is none.
+CheckpointSource require_checkpoint(const std::filesystem::path& root);
+
 /// Opens the source that find_checkpoint() found at `folder`, without a search. Ranks call it that
 /// follow the rank which searched.
 CheckpointSource open_checkpoint(const std::filesystem::path& folder, CheckpointSource::Kind kind);

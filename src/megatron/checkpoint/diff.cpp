@@ -8,7 +8,6 @@
 
 #include <set>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/inspect.h"
@@ -16,12 +15,6 @@
 
 namespace megatron {
 namespace {
-
-std::unique_ptr<WeightReader> open(const std::filesystem::path& root) {
-  const auto source = find_checkpoint(root);
-  if (!source) throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
-  return open_weights(*source);
-}
 
 double largest_difference(const at::Tensor& left, const at::Tensor& right) {
   if (left.numel() == 0) return 0;
@@ -44,7 +37,8 @@ WeightDifference compare(const std::string& name, WeightReader& left, WeightRead
 
 std::vector<WeightDifference> diff_checkpoints(const std::filesystem::path& left,
                                                const std::filesystem::path& right) {
-  const auto a = open(left), b = open(right);
+  const auto a = open_weights(require_checkpoint(left)),
+             b = open_weights(require_checkpoint(right));
   std::set<std::string> names;
   for (const WeightReader* reader : {a.get(), b.get()}) {
     for (const WeightInfo& info : reader->weights()) names.insert(info.name);

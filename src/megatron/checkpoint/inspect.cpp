@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/checkpoint.h"
@@ -119,17 +118,16 @@ std::string model_line(const Json& model) {
 }  // namespace
 
 Json inspect_checkpoint(const std::filesystem::path& root) {
-  const auto source = find_checkpoint(root);
-  if (!source) throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
-  const bool ours = source->kind == CheckpointSource::Kind::megatron;
-  Json json = {{"folder", source->folder.string()},
+  const CheckpointSource source = require_checkpoint(root);
+  const bool ours = source.kind == CheckpointSource::Kind::megatron;
+  Json json = {{"folder", source.folder.string()},
                {"format", ours ? "megatron" : "hf"},
-               {"release", source->is_release},
-               {"model_type", source->model_type},
-               {"model", architecture_to_json(source->model)},
+               {"release", source.is_release},
+               {"model_type", source.model_type},
+               {"model", architecture_to_json(source.model)},
                {"tensors", Json::array()}};
-  ours ? add_manifest(*source->manifest, json) : add_directory(source->folder, json);
-  json["files"] = files_of(source->folder);
+  ours ? add_manifest(*source.manifest, json) : add_directory(source.folder, json);
+  json["files"] = files_of(source.folder);
   json["parameters"] = sum_of(json["tensors"], "weight", "elements");
   json["weight_bytes"] = sum_of(json["tensors"], "weight", "bytes");
   json["optimizer_bytes"] = sum_of(json["tensors"], "optimizer", "bytes");

@@ -15,7 +15,7 @@
 
 namespace megatron {
 
-enum class ReduceOp : std::uint8_t { sum, average, max, min };
+enum class ReduceOp : std::uint8_t { sum, average, max };
 
 /// An asynchronous operation. The caller must not touch its tensors until wait() has returned. The
 /// destructor waits too, but does not throw.

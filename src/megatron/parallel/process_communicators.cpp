@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -35,12 +34,6 @@ std::string store_key(const Ranks& ranks) {
   std::string text;
   for (const std::int64_t rank : ranks) text += std::to_string(rank) + ",";
   return "group/" + std::to_string(ranks.size()) + "-" + checksum_hex(checksum(text));
-}
-
-Ranks iota_ranks(std::int64_t size) {
-  Ranks ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 /// Returns the subgroup of `members`, which are ranks in the group and include this rank.
@@ -177,7 +170,7 @@ std::shared_ptr<Transport> ProcessCommunicators::make_transport(const GroupInfo&
     return make_shared_memory_transport(group_info, store_key(group_info.ranks));
   const std::vector<Ranks> members = even_host_groups(group_info.ranks, host_groups_.host_leader);
   return members.empty() ? make_message_transport(make_channel(group_info), group_info,
-                                                  iota_ranks(group_info.size()))
+                                                  all_ranks(group_info.size()))
                          : make_hierarchical_transport(group_info, members);
 }
 
@@ -247,7 +240,7 @@ std::shared_ptr<Transport> ProcessCommunicators::make_hierarchical_transport(
       subgroup(group_info, members[static_cast<std::size_t>(levels.host)]),
       store_key(group_info.ranks) + "/inside");
   levels.inter_host = make_message_transport(channel, group_info, peers);
-  levels.flat = make_message_transport(channel, group_info, iota_ranks(group_info.size()));
+  levels.flat = make_message_transport(channel, group_info, all_ranks(group_info.size()));
   return std::make_shared<HierarchicalTransport>(std::move(levels));
 }
 

@@ -1,15 +1,17 @@
 #include "megatron/checkpoint/local/local_checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -255,29 +257,20 @@ std::vector<std::size_t> find_held(const fs::path& folder, const Manifest& manif
   return held;
 }
 
-/// Converts to and from the text that ranks exchange: two lists of numbers with a ";" after each.
-/// Its length grows with the files of the rank, and not with those of the checkpoint.
+/// Converts to and from the text that ranks exchange. Its length grows with the files of the rank,
+/// and not with those of the checkpoint.
 std::string text_of(const FilesOfRank& files) {
-  std::string text;
-  for (const auto* list : {&files.lacking, &files.held}) {
-    for (const std::size_t file : *list) text += std::to_string(file) + ' ';
-    text += ';';
-  }
-  return text;
+  return Json::array({files.lacking, files.held}).dump();
 }
 
 FilesOfRank parse_files(const std::string& text, std::size_t num_files) {
-  const auto parse = [&](const std::string& list) {
-    std::vector<std::size_t> numbers;
-    std::istringstream stream(list);
-    for (std::size_t file = 0; stream >> file;) {
+  const auto lists =
+      parse_json(text, "list of shards").get<std::array<std::vector<std::size_t>, 2>>();
+  for (const auto& list : lists) {
+    for (const std::size_t file : list)
       MEGATRON_CHECK(file < num_files, "file ", file, " of a manifest of ", num_files, " files");
-      numbers.push_back(file);
-    }
-    return numbers;
-  };
-  const std::size_t end = text.find(';');
-  return {parse(text.substr(0, end)), parse(text.substr(end + 1))};
+  }
+  return {lists[0], lists[1]};
 }
 
 /// Makes this rank's transfers, in order, and returns their number and bytes.

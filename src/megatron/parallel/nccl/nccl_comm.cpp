@@ -19,8 +19,6 @@ c10d::ReduceOp reduce_of(ReduceOp op) {
       return c10d::ReduceOp::AVG;
     case ReduceOp::max:
       return c10d::ReduceOp::MAX;
-    case ReduceOp::min:
-      return c10d::ReduceOp::MIN;
   }
   return c10d::ReduceOp::SUM;
 }
