@@ -12,13 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "megatron/checkpoint/auxiliary_files.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 
 namespace megatron {
-
-struct Manifest;
 
 /// Describes what --load names, before any weight is read.
 struct CheckpointSource {

@@ -208,7 +208,8 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& root, const 
 }
 
 std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
-                                    const ReleaseTarget& target) {
+                                    const std::filesystem::path& root,
+                                    const CheckpointWriteOptions& options) {
   CheckpointContent content;
   content.manifest.model = architecture_to_json(source.model);
   content.manifest.settings = tokenizer_to_json(source.tokenizer);
@@ -217,7 +218,7 @@ std::filesystem::path write_release(WeightReader& reader, const CheckpointSource
   content.auxiliary_files = source.auxiliary_files;
   std::int64_t index = 0;
   const auto add = [&](const WeightInfo& info, TensorKind kind) {
-    if (index++ % target.world.size != target.world.rank) return;
+    if (index++ % options.world.size != options.world.rank) return;
     content.weights.push_back(
         {.name = info.name,
          .kind = kind,
@@ -228,8 +229,7 @@ std::filesystem::path write_release(WeightReader& reader, const CheckpointSource
   };
   for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
   for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
-  return write_checkpoint(target.root, kReleaseFolder, kReleaseFolder, std::move(content),
-                          {.world = target.world, .device = target.device});
+  return write_checkpoint(root, kReleaseFolder, kReleaseFolder, std::move(content), options);
 }
 
 }  // namespace megatron

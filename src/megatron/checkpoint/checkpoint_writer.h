@@ -52,17 +52,11 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& root, const 
                                        const std::string& tracker_text, CheckpointContent content,
                                        const CheckpointWriteOptions& options = {});
 
-/// Where a release goes, and the ranks that write it together.
-struct ReleaseTarget {
-  std::filesystem::path root;
-  Axis world{"world"};
-  c10::Device device{c10::kCPU};
-};
-
 /// Writes all weights and states of `reader` as root/release, with the architecture, tokenizer and
 /// files of `source`. Each weight is read when it is written, by one of the ranks. Returns the
-/// folder. Throws UserError like write_checkpoint(). Collective over target.world.
+/// folder. Throws UserError like write_checkpoint(). Collective over options.world.
 std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
-                                    const ReleaseTarget& target);
+                                    const std::filesystem::path& root,
+                                    const CheckpointWriteOptions& options = {});
 
 }  // namespace megatron

@@ -96,7 +96,7 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
                                             const std::filesystem::path& root) {
   const bool is_new = !fs::exists(root);
   try {
-    return write_release(reader, source, {.root = root});
+    return write_release(reader, source, root);
   } catch (const UserError&) {
     if (is_new && reader.has_thrown()) remove_empty_root(root);
     throw;

@@ -61,6 +61,10 @@ struct Manifest {
                                                   ///< "<state>.<name>"
 };
 
+/// Content by file name of config.json, generation_config.json and the tokenizer's files, which are
+/// carried between directories and checkpoints.
+using AuxiliaryFiles = std::map<std::string, std::string>;
+
 inline constexpr const char* kManifestFile = "manifest.json";
 /// Folder of the auxiliary files in a checkpoint.
 inline constexpr const char* kAuxiliaryFolder = "hugging_face";

@@ -247,8 +247,8 @@ std::filesystem::path write_upcycled(const CheckpointSource& source, const Upcyc
   CheckpointSource result = source;
   result.model = upcycled_architecture(source, request);
   result.model_type.clear();  // the family of an export is found by its mapping
-  return write_release(*open_upcycled(source, request), result,
-                       {.root = root, .world = request.world, .device = request.device});
+  return write_release(*open_upcycled(source, request), result, root,
+                       {.world = request.world, .device = request.device});
 }
 
 }  // namespace megatron
