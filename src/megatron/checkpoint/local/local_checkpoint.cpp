@@ -195,12 +195,11 @@ class LocalSearcher {
     }
     std::string text;
     if (mine.empty()) return text;
-    for (const DamagedFile& damaged : find_damaged_files(folder_of(spread), mine)) {
-      const fs::path path = folder_of(spread) / damaged.name;
+    for (auto& [name, reason] : find_damaged_files(folder_of(spread), mine)) {
+      const fs::path path = folder_of(spread) / name;
       default_file_system().rename(path, path.string() + kDamagedSuffix);
-      std::string reason = damaged.reason;
       std::ranges::replace(reason, '\n', ' ');
-      text += damaged.name + '\t' + reason + '\n';
+      text += name + '\t' + reason + '\n';
     }
     return text;
   }

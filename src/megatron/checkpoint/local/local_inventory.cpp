@@ -123,8 +123,8 @@ std::vector<SpreadCheckpoint> spread_checkpoints(
   return newest_first;
 }
 
-std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
-                                            const std::vector<std::string>& names) {
+std::map<std::string, std::string> find_damaged_files(const fs::path& folder,
+                                                      const std::vector<std::string>& names) {
   ManifestReader reader(folder);
   std::map<std::string, std::string> reasons;
   const std::set<std::string> wanted(names.begin(), names.end());
@@ -138,9 +138,7 @@ std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
       }
     }
   }
-  std::vector<DamagedFile> damaged;
-  for (const auto& [name, reason] : reasons) damaged.push_back({name, reason});
-  return damaged;
+  return reasons;
 }
 
 FolderOwners find_folder_owners(const std::filesystem::path& root, const Axis& world,

@@ -55,15 +55,10 @@ struct SpreadCheckpoint {
 /// with the most copies. Element r of `held` is what rank r found; empty unless it is a leader.
 std::vector<SpreadCheckpoint> spread_checkpoints(std::span<const std::vector<HeldCheckpoint>> held);
 
-/// A file whose bytes are not those that were written.
-struct DamagedFile {
-  std::string name;
-  std::string reason;
-};
-
-/// Reads those `names` of a checkpoint folder and returns the damaged ones.
-std::vector<DamagedFile> find_damaged_files(const std::filesystem::path& folder,
-                                            const std::vector<std::string>& names);
+/// Reads those `names` of a checkpoint folder and returns the files whose bytes are not those that
+/// were written, each with the reason.
+std::map<std::string, std::string> find_damaged_files(const std::filesystem::path& folder,
+                                                      const std::vector<std::string>& names);
 
 /// Returns which ranks see the same folder `root`, which is created if needed. It looks, because
 /// hosts have disks of their own under one name. Collective over the world.

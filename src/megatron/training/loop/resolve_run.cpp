@@ -31,7 +31,7 @@
 #include "megatron/models/model_cost.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/params/params_dtype.h"
+#include "megatron/params/store_options.h"
 #include "megatron/pipeline/overlapped_comm.h"
 #include "megatron/planner/plan_pipeline.h"
 #include "megatron/planner/run_costs.h"
