@@ -29,11 +29,6 @@ std::string auxiliary_path(const std::string& name) {
   return std::string(kAuxiliaryFolder) + "/" + name;
 }
 
-void add_auxiliary_files(const AuxiliaryFiles& auxiliary_files, Manifest& manifest) {
-  for (const auto& [name, text] : auxiliary_files)
-    manifest.files[auxiliary_path(name)] = checksum(text);
-}
-
 void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files,
                            FileSystem& files) {
   if (auxiliary_files.empty()) return;
@@ -149,7 +144,8 @@ class CollectiveWrite {
     if (has_one_folder_) require_files(manifest);
     const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
     MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
-    add_auxiliary_files(content_.auxiliary_files, manifest);
+    for (const auto& [name, text] : content_.auxiliary_files)
+      manifest.files[auxiliary_path(name)] = checksum(text);
     manifest_text_ = manifest_text(manifest);
     return {};
   }

@@ -15,7 +15,6 @@
 #include "megatron/config/command_line.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_list.h"
-#include "megatron/parallel/rendezvous/run_connection.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 
 namespace megatron {

@@ -34,8 +34,6 @@
 
 namespace megatron {
 
-struct ConnectionOptions;
-
 class World {
  public:
   /// `command` names the command in messages. The constructor does no communication.

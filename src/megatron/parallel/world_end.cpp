@@ -8,7 +8,6 @@
 
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_list.h"
-#include "megatron/parallel/rendezvous/run_connection.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
 #include "megatron/parallel/world.h"
 
