@@ -233,27 +233,16 @@ struct FilesOfRank {
   std::vector<std::size_t> held = {};     ///< in the folder of a leader
 };
 
-std::vector<std::size_t> find_lacking(const fs::path& folder, const Manifest& manifest,
-                                      const std::set<std::string>& needed) {
-  std::vector<std::size_t> lacking;
+/// Returns the files of the manifest for whose names `is_wanted` holds.
+template <class Predicate>
+std::vector<std::size_t> find_files(const Manifest& manifest, const Predicate& is_wanted) {
+  std::vector<std::size_t> found;
   std::size_t file = 0;
   for (const auto& [name, header] : manifest.headers) {
-    if (needed.contains(name) && !fs::exists(folder / name)) lacking.push_back(file);
+    if (is_wanted(name)) found.push_back(file);
     ++file;
   }
-  return lacking;
-}
-
-/// Returns the files of `folder`, in the order of the manifest.
-std::vector<std::size_t> find_held(const fs::path& folder, const Manifest& manifest) {
-  const std::vector<std::string> names = held_files(folder, manifest);
-  std::vector<std::size_t> held;
-  std::size_t file = 0;
-  for (const auto& [name, header] : manifest.headers) {
-    if (held.size() < names.size() && names[held.size()] == name) held.push_back(file);
-    ++file;
-  }
-  return held;
+  return found;
 }
 
 /// Converts to and from the text that ranks exchange. Its length grows with the files of the rank,
@@ -308,7 +297,10 @@ FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStor
   FilesOfRank mine;
   std::exception_ptr error;
   try {
-    mine.lacking = find_lacking(folder, manifest, needed_files(manifest, store, optimizer));
+    const std::set<std::string> needed = needed_files(manifest, store, optimizer);
+    mine.lacking = find_files(manifest, [&](const std::string& name) {
+      return needed.contains(name) && !fs::exists(folder / name);
+    });
   } catch (const std::exception&) {  // thrown on all ranks below
     error = std::current_exception();
   }
@@ -318,7 +310,9 @@ FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStor
   const FolderOwners owners = find_folder_owners(folder.parent_path(), world, store.device());
   const std::vector<std::string> texts = steps.run_on_all_ranks([&] {
     if (error) std::rethrow_exception(error);
-    if (owners.is_leader(world.rank)) mine.held = find_held(folder, manifest);
+    if (owners.is_leader(world.rank))
+      mine.held =
+          find_files(manifest, [&](const std::string& name) { return fs::exists(folder / name); });
     return text_of(mine);
   });
   std::vector<std::string> files;

@@ -29,6 +29,15 @@ bool has_auxiliary_files(const fs::path& folder, const Manifest& manifest) {
   });
 }
 
+/// Returns the names of the files of a checkpoint folder that the manifest lists.
+std::vector<std::string> held_files(const fs::path& folder, const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& [name, header] : manifest.headers) {
+    if (fs::exists(folder / name)) names.push_back(name);
+  }
+  return names;
+}
+
 std::optional<HeldCheckpoint> read_held(const fs::path& folder,
                                         const std::function<bool(const Manifest&)>& is_own) try {
   const Manifest manifest = read_manifest(folder);
@@ -55,14 +64,6 @@ std::string mark_name(const std::string& token, std::int64_t rank) {
 }
 
 }  // namespace
-
-std::vector<std::string> held_files(const fs::path& folder, const Manifest& manifest) {
-  std::vector<std::string> names;
-  for (const auto& [name, header] : manifest.headers) {
-    if (fs::exists(folder / name)) names.push_back(name);
-  }
-  return names;
-}
 
 std::vector<HeldCheckpoint> read_held_checkpoints(
     const fs::path& root, const std::function<bool(const Manifest&)>& is_own) {

@@ -32,9 +32,6 @@ struct HeldCheckpoint {
 std::vector<HeldCheckpoint> read_held_checkpoints(
     const std::filesystem::path& root, const std::function<bool(const Manifest&)>& is_own);
 
-/// Returns the names of the files of a checkpoint folder that the manifest lists.
-std::vector<std::string> held_files(const std::filesystem::path& folder, const Manifest& manifest);
-
 /// Converts to and from the text that ranks exchange.
 std::string held_text(const std::vector<HeldCheckpoint>& held);
 std::vector<HeldCheckpoint> parse_held(const std::string& text);
