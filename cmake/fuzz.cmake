@@ -8,7 +8,7 @@ function(megatron_fuzz)
   set(CHECKPOINT ${CMAKE_SOURCE_DIR}/src/megatron/checkpoint)
   # These have the precompiled headers of their rooms, so they are compiled with LibTorch's flags. The
   # programs take their objects, not what they link.
-  add_library(fuzz_checkpoint OBJECT EXCLUDE_FROM_ALL ${CHECKPOINT}/safetensors.cpp ${CHECKPOINT}/safetensors_dtype.cpp
+  add_library(fuzz_checkpoint OBJECT EXCLUDE_FROM_ALL ${CHECKPOINT}/safetensors.cpp
               ${CHECKPOINT}/slice_math.cpp ${CHECKPOINT}/manifest.cpp
               ${CMAKE_SOURCE_DIR}/src/megatron/params/sharding.cpp)
   target_link_libraries(fuzz_checkpoint PRIVATE megatron_datasets Torch::cpu)

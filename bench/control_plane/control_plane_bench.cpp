@@ -24,7 +24,6 @@
 #include "megatron/control/agent.h"
 #include "megatron/control/run_status.h"
 #include "megatron/parallel/rendezvous/rendezvous.h"
-#include "megatron/parallel/rendezvous/run_connection.h"
 
 namespace megatron {
 namespace {

@@ -1,9 +1,9 @@
 // RFC 3720, appendix B.4.
-#include "megatron/base/crc32c.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
+
+#include "megatron/base/checksum.h"
 
 namespace megatron {
 namespace {

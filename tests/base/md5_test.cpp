@@ -1,6 +1,6 @@
-#include "megatron/base/md5.h"
-
 #include <gtest/gtest.h>
+
+#include "megatron/base/checksum.h"
 
 namespace megatron {
 namespace {

@@ -12,7 +12,6 @@
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
-#include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"

@@ -16,7 +16,6 @@
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/local/local_inventory.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"

@@ -14,7 +14,7 @@
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/diff.h"
+#include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"

@@ -12,7 +12,6 @@
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/convert.h"
-#include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"

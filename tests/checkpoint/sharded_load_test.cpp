@@ -11,11 +11,11 @@
 
 #include "checkpoint/expect_user_error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/checkpoint/verify.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -1,6 +1,4 @@
 // Plans of which rank sends which file of a local checkpoint to which other.
-#include "megatron/checkpoint/local/transfers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <set>
 
 #include "checkpoint/owners_of.h"
+#include "megatron/checkpoint/local/replication_groups.h"
 
 namespace megatron {
 namespace {

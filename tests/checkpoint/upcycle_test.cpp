@@ -9,7 +9,7 @@
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/open_weights.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"

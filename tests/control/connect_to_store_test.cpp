@@ -9,7 +9,7 @@
 #include <array>
 #include <thread>
 
-#include "megatron/control/store_server.h"
+#include "megatron/control/store_service.h"
 #include "support/check_store.h"
 #include "support/message_of.h"
 

@@ -15,7 +15,6 @@
 
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/store_protocol.h"
-#include "megatron/control/store_server.h"
 #include "megatron/control/store_service.h"
 #include "support/check_store.h"
 #include "support/message_of.h"
@@ -96,7 +95,7 @@ TEST(RunStore, EndsAConnectionThatAForkedProcessHas) {
   }
   const Descriptor connection = client->release();
   const int descriptor = connection.number();
-  const std::string wrong = begin_request(StoreRequest::wait);
+  const std::string wrong = request_of(StoreRequest::wait);
   ::send(descriptor, wrong.data(), wrong.size(), MSG_NOSIGNAL);
   pollfd event{descriptor, POLLIN, 0};
   for (int i = 0; i < 1000 && ::poll(&event, 1, 5) == 0; ++i) service.serve();

@@ -15,7 +15,7 @@
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/run_store.h"
 #include "megatron/control/store_client.h"
-#include "megatron/control/store_server.h"
+#include "megatron/control/store_service.h"
 #include "megatron/control/store_watch.h"
 #include "support/check_store.h"
 

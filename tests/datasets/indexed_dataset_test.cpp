@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "datasets/corpus.h"
-#include "megatron/base/md5.h"
+#include "megatron/base/checksum.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

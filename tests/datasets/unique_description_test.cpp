@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "megatron/base/md5.h"
+#include "megatron/base/checksum.h"
 
 namespace megatron {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <mutex>
 
-#include "megatron/base/hardware_error.h"
+#include "megatron/base/error.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/optimizer/optimizer.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "megatron/base/hardware_error.h"
+#include "megatron/base/error.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/optimizer/replica_check.h"

@@ -37,8 +37,8 @@ TEST(AxisCollectives, AreTheIdentityAtSizeOne) {
   barrier(axis, "x");
   for (const at::Tensor& out :
        {all_gather(axis, tensor, "x"), reduce_scatter(axis, tensor, "x"),
-        all_to_all(axis, tensor, "x"), all_to_all(axis, tensor, {.out = {3}, .in = {3}}, "x"),
-        all_gather(axis, tensor, {3}, "x"), reduce_scatter(axis, tensor, {3}, "x")}) {
+        all_to_all(axis, tensor, "x"), all_to_all(axis, tensor, "x", {.out = {3}, .in = {3}}),
+        all_gather(axis, tensor, "x", {3})}) {
     EXPECT_TRUE(out.is_same(tensor));
   }
   EXPECT_TRUE(start_all_gather(axis, tensor, "x").wait().is_same(tensor));
@@ -75,11 +75,9 @@ TEST(AxisCollectives, UnevenRowsKeepTheOtherDimensions) {
     const at::Tensor expected =
         own == 0 ? at::cat({zero.narrow(0, 0, 1), one}) : zero.narrow(0, 1, 1);
     const at::Tensor mine = own == 0 ? zero : one;
-    EXPECT_TRUE(at::equal(all_to_all(ep, mine, rows, "a"), expected));
-    EXPECT_TRUE(at::equal(start_all_to_all(ep, mine, rows, "a").wait(), expected));
-    const at::Tensor both = at::cat({zero, one});
-    EXPECT_TRUE(at::equal(all_gather(ep, mine, {2, 3}, "b"), both));
-    EXPECT_TRUE(at::equal(reduce_scatter(ep, both, {2, 3}, "c"), 2 * mine));
+    EXPECT_TRUE(at::equal(all_to_all(ep, mine, "a", rows), expected));
+    EXPECT_TRUE(at::equal(start_all_to_all(ep, mine, "a", rows).wait(), expected));
+    EXPECT_TRUE(at::equal(all_gather(ep, mine, "b", {2, 3}), at::cat({zero, one})));
   });
 }
 

@@ -1,12 +1,12 @@
 // Tests that a receiver notices what a channel changes.
-#include "megatron/parallel/gloo/checked_channel.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <vector>
+
+#include "megatron/parallel/gloo/byte_channel.h"
 
 namespace megatron {
 namespace {

@@ -16,6 +16,7 @@
 #include <memory>
 #include <random>
 
+#include "megatron/base/cpu_instructions.h"
 #include "megatron/parallel/shared_memory/byte_copy.h"
 #include "megatron/parallel/shared_memory/cache_line_probe.h"
 #include "megatron/parallel/shared_memory/shared_memory_area.h"
@@ -168,7 +169,7 @@ TEST(ByteCopy, MovesExactlyTheBytesFromAndToAnyAddress) {
         std::fill(to.begin(), to.end(), std::byte{0});
         copy_bytes(to.data() + offset, from.data() + 2 * offset, static_cast<std::int64_t>(bytes),
                    mode);
-        store_fence();
+        non_temporal_fence();
         std::vector<std::byte> expected(to.size(), std::byte{0});
         std::copy_n(from.begin() + 2 * static_cast<std::ptrdiff_t>(offset), bytes,
                     expected.begin() + static_cast<std::ptrdiff_t>(offset));

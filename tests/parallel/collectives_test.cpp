@@ -57,23 +57,18 @@ class Collectives
 
 TEST_P(Collectives, AllReduce) {
   const at::Tensor sum = expected_sum(world(), elements(), type());
-  at::Tensor largest = input_of(0, elements(), type()), smallest = largest;
-  for (std::int64_t rank = 1; rank < world(); ++rank) {
+  at::Tensor largest = input_of(0, elements(), type());
+  for (std::int64_t rank = 1; rank < world(); ++rank)
     largest = at::maximum(largest, input_of(rank, elements(), type()));
-    smallest = at::minimum(smallest, input_of(rank, elements(), type()));
-  }
   run([&](Comm& comm) {
-    at::Tensor a = input_of(comm.rank(), elements(), type()), b = a.clone(), c = a.clone(),
-               d = a.clone();
+    at::Tensor a = input_of(comm.rank(), elements(), type()), b = a.clone(), c = a.clone();
     comm.all_reduce(a, "sum");
     comm.all_reduce(b, "max", ReduceOp::max);
-    comm.all_reduce(c, "min", ReduceOp::min);
     EXPECT_TRUE(at::equal(a, sum));
     EXPECT_TRUE(at::equal(b, largest));
-    EXPECT_TRUE(at::equal(c, smallest));
     if (!at::isFloatingType(type())) return;
-    comm.all_reduce(d, "average", ReduceOp::average);
-    EXPECT_TRUE(at::equal(d, expected_sum(world(), elements(), type(), true)));
+    comm.all_reduce(c, "average", ReduceOp::average);
+    EXPECT_TRUE(at::equal(c, expected_sum(world(), elements(), type(), true)));
   });
 }
 
@@ -152,12 +147,12 @@ TEST_P(Collectives, UnevenAllToAll) {
     }
     const at::Tensor whole = at::cat(expected);
     at::Tensor out = at::empty_like(whole);
-    comm.all_to_all(out, sent_by(comm.rank()), rows, "tokens");
+    comm.all_to_all(out, sent_by(comm.rank()), "tokens", rows);
     EXPECT_TRUE(at::equal(out, whole));
   });
 }
 
-TEST_P(Collectives, UnevenAllGatherAndReduceScatter) {
+TEST_P(Collectives, UnevenAllGather) {
   std::vector<std::int64_t> rows;
   std::vector<at::Tensor> parts;
   for (std::int64_t rank = 0; rank < world(); ++rank) {
@@ -165,14 +160,10 @@ TEST_P(Collectives, UnevenAllGatherAndReduceScatter) {
     parts.push_back(rows_of(rank, rows.back(), type()));
   }
   const at::Tensor whole = at::cat(parts);
-  const at::Tensor sum = expected_sum(world(), whole.numel(), type()).view({-1, 3});
   run([&](Comm& comm) {
-    const auto own = static_cast<std::size_t>(comm.rank());
-    at::Tensor out = at::empty_like(whole), part = at::empty_like(parts[own]);
-    comm.all_gather(out, parts[own], rows, "tokens");
+    at::Tensor out = at::empty_like(whole);
+    comm.all_gather(out, parts[static_cast<std::size_t>(comm.rank())], "tokens", rows);
     EXPECT_TRUE(at::equal(out, whole));
-    comm.reduce_scatter(part, rows_of(comm.rank(), whole.size(0), type()), rows, "gradients");
-    EXPECT_TRUE(at::equal(part, sum.split_with_sizes(rows)[own]));
   });
 }
 

@@ -28,7 +28,6 @@ TEST(Grid, ExampleOfMegatronCore) {
   EXPECT_THAT(dp[7], ElementsAre(19, 21, 23));
   EXPECT_THAT(grid.group(21, "dp"), ElementsAre(19, 21, 23));
   EXPECT_EQ(grid.coordinate(21, "dp"), 1);
-  EXPECT_EQ(grid.canonical("pp-tp"), "tp-pp");
 }
 
 // The same docstring's example of 8 ranks in order tp-pp-dp with sizes 2, 2, 2.

@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "fake_communicators.h"
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/base/md5.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "support/message_of.h"

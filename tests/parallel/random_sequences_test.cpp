@@ -120,7 +120,7 @@ Pending begin(Comm& comm, const Step& step) {
       pending.in = value_of(step, own, own * n * size);
       pending.expected = at::cat(parts);
       pending.out = at::empty_like(pending.expected);
-      pending.work = comm.start_all_to_all(pending.out, pending.in, rows, "h");
+      pending.work = comm.start_all_to_all(pending.out, pending.in, "h", rows);
       break;
     }
     case 4:

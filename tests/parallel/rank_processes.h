@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "megatron/control/connect_to_store.h"
-#include "megatron/control/store_server.h"
+#include "megatron/control/store_service.h"
 #include "megatron/parallel/process_communicators.h"
 
 namespace megatron {

@@ -173,8 +173,8 @@ TEST(RankThreads, RowCountsThatDisagreeAreNamed) {
         return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
       };
       world.group({0, 1}, "ep")
-          ->all_to_all(at::zeros({total(rows.out), 4}), at::zeros({total(rows.in), 4}), rows,
-                       "tokens");
+          ->all_to_all(at::zeros({total(rows.out), 4}), at::zeros({total(rows.in), 4}), "tokens",
+                       rows);
     });
   };
   EXPECT_EQ(failing({.out = {1, 2}, .in = {1, 5}}, {.out = {4, 0}, .in = {2, 0}}),
@@ -183,7 +183,7 @@ TEST(RankThreads, RowCountsThatDisagreeAreNamed) {
     const std::vector<std::int64_t> rows{2, world.rank()};
     const std::int64_t own = world.rank() == 0 ? 2 : 1;
     world.group({0, 1}, "ep")
-        ->all_gather(at::zeros({2 + world.rank(), 4}), at::zeros({own, 4}), rows, "tokens");
+        ->all_gather(at::zeros({2 + world.rank(), 4}), at::zeros({own, 4}), "tokens", rows);
   });
   EXPECT_THAT(gathers, AllOf(HasSubstr("ranks disagree"), HasSubstr("(rows of 4 Float"),
                              HasSubstr("checksum of the row counts")));
@@ -217,16 +217,16 @@ TEST(RankThreads, WrongShapesAreRefusedBeforeAnythingMoves) {
               HasSubstr("equal parts"));
   EXPECT_THAT(
       failing([](Comm& comm) {
-        comm.all_to_all(at::zeros({3, 2}), at::zeros({4, 2}), {.out = {1, 1}, .in = {2, 2}}, "x");
+        comm.all_to_all(at::zeros({3, 2}), at::zeros({4, 2}), "x", {.out = {1, 1}, .in = {2, 2}});
       }),
       HasSubstr("the output has 3 rows, but the row counts sum to 2"));
   EXPECT_THAT(
       failing([](Comm& comm) {
-        comm.all_to_all(at::zeros({2, 2}), at::zeros({4, 3}), {.out = {1, 1}, .in = {2, 2}}, "x");
+        comm.all_to_all(at::zeros({2, 2}), at::zeros({4, 3}), "x", {.out = {1, 1}, .in = {2, 2}});
       }),
       HasSubstr("rows of [4, 3] in and of [2, 2] out"));
   EXPECT_THAT(failing([](Comm& comm) {
-                comm.all_gather(at::zeros({5}), at::zeros({4}), {2, 3}, "x");
+                comm.all_gather(at::zeros({5}), at::zeros({4}), "x", {2, 3});
               }),
               HasSubstr("the input has 4 rows, not"));
   EXPECT_THAT(failing([](Comm& comm) {

@@ -68,7 +68,7 @@ TEST(BucketLayout, FollowsBackwardAndClosesWhenFull) {
   const auto precise = layouts_of(declared, {}, true);
   ASSERT_EQ(precise.size(), 2u);
   EXPECT_THAT(names(precise[0]), ElementsAre("last", "tied"));
-  EXPECT_TRUE(precise[1].kind.is_precise);
+  EXPECT_TRUE(precise[1].is_precise);
 }
 
 /// A group of two ranks that only records what was started.

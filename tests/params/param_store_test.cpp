@@ -14,7 +14,7 @@
 #include <map>
 
 #include "megatron/parallel/rank.h"
-#include "megatron/params/all_parameter_names.h"
+#include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"
 #include "support/rank_numbers.h"

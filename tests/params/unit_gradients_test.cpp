@@ -9,7 +9,6 @@
 #include <set>
 
 #include "megatron/parallel/rank.h"
-#include "megatron/params/all_parameter_names.h"
 #include "megatron/params/param_store.h"
 #include "support/bare_module.h"
 #include "support/data_parallel_ranks.h"

@@ -8,7 +8,6 @@
 
 #include "layouts/layout_run.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/open_weights.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/verify.h"
+#include "megatron/checkpoint/inspect.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"

@@ -13,7 +13,7 @@
 #include "megatron/base/exit_codes.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_root.h"
-#include "megatron/checkpoint/verify.h"
+#include "megatron/checkpoint/inspect.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/observability/progress_log.h"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "megatron/base/hardware_error.h"
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/parallel/rank_threads.h"
 #include "support/temporary_folder.h"

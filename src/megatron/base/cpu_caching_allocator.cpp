@@ -64,11 +64,11 @@ bool map_at(std::byte* data, std::size_t bytes, int protection) {
 /// The header in front of every block's bytes. Blocks fill the range from base_ to top_ without
 /// gaps, and no two free blocks are adjacent.
 struct alignas(kCacheLine) CpuCachingAllocator::Block {
-  std::size_t size;        ///< bytes including this header; a multiple of a cache line
-  Block* before;           ///< the preceding block in memory; nullptr for the first
-  Block *next, *previous;  ///< links of the free list
-  std::size_t returned;    ///< bytes that empty_cache() released to the system
-  bool is_free;
+  std::size_t size = 0;     ///< bytes including this header; a multiple of a cache line
+  Block* before = nullptr;  ///< the preceding block in memory; nullptr for the first
+  Block *next = nullptr, *previous = nullptr;  ///< links of the free list
+  std::size_t returned = 0;                    ///< bytes that empty_cache() released to the system
+  bool is_free = true;
 
   std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
   std::size_t capacity() const { return size - sizeof(Block); }
@@ -224,12 +224,7 @@ CpuCachingAllocator::Block* CpuCachingAllocator::grow(std::size_t size) {
     last_->size += bytes;
     return last_;
   }
-  *block = {.size = bytes,
-            .before = last_,
-            .next = nullptr,
-            .previous = nullptr,
-            .returned = 0,
-            .is_free = true};
+  *block = {.size = bytes, .before = last_};
   return last_ = block;
 }
 
@@ -239,12 +234,7 @@ void CpuCachingAllocator::split(Block* block, std::size_t size) {
   const std::size_t rest_size = block->size - size;
   auto* rest = reinterpret_cast<Block*>(reinterpret_cast<std::byte*>(block) + size);
   ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Block));
-  *rest = {.size = rest_size,
-           .before = block,
-           .next = nullptr,
-           .previous = nullptr,
-           .returned = 0,
-           .is_free = true};
+  *rest = {.size = rest_size, .before = block};
   if (Block* next = after(block)) next->before = rest;
   if (last_ == block) last_ = rest;
   block->size = size;

@@ -1,5 +1,5 @@
-// The two kinds of failure: a mistake of the user (UserError, exit 2) and a broken invariant
-// (CHECK, exit 1).
+// The kinds of failure: a mistake of the user (UserError, exit 2), a broken invariant (CHECK, exit
+// 1), and faulty hardware, after which the same run may succeed.
 #pragma once
 
 #include <sstream>
@@ -32,6 +32,13 @@ class UserError : public std::runtime_error {
 class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
+};
+
+/// Results that only faulty hardware explains. The exit code is 1, so that a launcher starts the
+/// ranks again.
+class HardwareError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 namespace detail {

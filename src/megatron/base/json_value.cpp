@@ -4,15 +4,12 @@
 
 namespace megatron {
 
-void JsonValue::Delete::operator()(Json* value) const { delete value; }
-
-JsonValue::JsonValue() : value_(new Json()) {}
-JsonValue::JsonValue(const Json& value) : value_(new Json(value)) {}
-JsonValue::JsonValue(const JsonValue& other) : value_(new Json(*other)) {}
+JsonValue::JsonValue() : value_(std::make_shared<Json>()) {}
+JsonValue::JsonValue(const Json& value) : value_(std::make_shared<Json>(value)) {}
+JsonValue::JsonValue(const JsonValue& other) : JsonValue(*other) {}
 JsonValue& JsonValue::operator=(const JsonValue& other) {
-  if (this != &other) value_.reset(new Json(*other));
+  if (this != &other) value_ = std::make_shared<Json>(*other);
   return *this;
 }
-JsonValue::~JsonValue() = default;
 
 }  // namespace megatron

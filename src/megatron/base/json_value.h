@@ -18,7 +18,6 @@ class JsonValue {
   JsonValue(JsonValue&&) noexcept = default;
   JsonValue& operator=(const JsonValue& other);
   JsonValue& operator=(JsonValue&&) noexcept = default;
-  ~JsonValue();
 
   const Json& operator*() const { return *value_; }
   Json& operator*() { return *value_; }
@@ -26,10 +25,7 @@ class JsonValue {
   Json* operator->() { return value_.get(); }
 
  private:
-  struct Delete {
-    void operator()(Json* value) const;
-  };
-  std::unique_ptr<Json, Delete> value_;
+  std::shared_ptr<Json> value_;  ///< not shared, but deletes a type that is incomplete here
 };
 
 }  // namespace megatron

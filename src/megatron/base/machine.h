@@ -1,5 +1,8 @@
-// The name of this host, the identity of its kernel, the number of its CPUs and its limits.
+// The name of this host, the identity of its kernel, the number of its CPUs, its limits, and what
+// the kernel says of other processes.
 #pragma once
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -19,5 +22,8 @@ int num_cpus();
 /// Raises the number of files and sockets that this process and its children may open to what its
 /// user is allowed.
 void raise_open_file_limit();
+
+/// Returns whether a signal or a debugger has suspended the process. False if it does not exist.
+bool is_process_stopped(pid_t process);
 
 }  // namespace megatron

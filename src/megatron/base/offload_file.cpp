@@ -211,33 +211,29 @@ OffloadTransfer OffloadFile::write(std::span<const std::byte> bytes, const Exten
                                    std::shared_ptr<const void> owner) {
   MEGATRON_CHECK(bytes.size() <= extent.bytes, bytes.size(), " bytes for an extent of ",
                  extent.bytes);
-  auto state = std::make_shared<OffloadTransfer::State>();
-  state->is_write = true;
-  state->data = const_cast<std::byte*>(bytes.data());
-  state->size = bytes.size();
-  state->offset = extent.offset;
-  state->owner = std::move(owner);
-  return submit(std::move(state));
+  return submit(true, const_cast<std::byte*>(bytes.data()), bytes.size(), extent.offset,
+                std::move(owner));
 }
 
 OffloadTransfer OffloadFile::read(const Extent& extent, std::span<std::byte> bytes,
                                   std::shared_ptr<const void> owner) {
   MEGATRON_CHECK(bytes.size() <= extent.bytes, bytes.size(), " bytes of an extent of ",
                  extent.bytes);
-  auto state = std::make_shared<OffloadTransfer::State>();
-  state->data = bytes.data();
-  state->size = bytes.size();
-  state->offset = extent.offset;
-  state->owner = std::move(owner);
-  return submit(std::move(state));
+  return submit(false, bytes.data(), bytes.size(), extent.offset, std::move(owner));
 }
 
-OffloadTransfer OffloadFile::submit(std::shared_ptr<OffloadTransfer::State> state) {
+OffloadTransfer OffloadFile::submit(bool is_write, std::byte* data, std::size_t size,
+                                    std::uint64_t offset, std::shared_ptr<const void> owner) {
+  auto state = std::make_shared<OffloadTransfer::State>();
+  state->is_write = is_write;
+  state->data = data;
+  state->size = size;
+  state->offset = offset;
+  state->owner = std::move(owner);
   OffloadTransfer transfer;
   transfer.state_ = state;
   std::unique_lock lock(mutex_);
-  const std::uint64_t size = state->size;
-  if (state->is_write) {  // whoever reads has its memory already
+  if (is_write) {  // whoever reads has its memory already
     space_.wait(lock, [&] {
       return bytes_in_flight_ == 0 || bytes_in_flight_ + size <= options_.max_bytes_in_flight;
     });

@@ -107,7 +107,8 @@ class OffloadFile {
  private:
   struct Buffer;
   void open_file();
-  OffloadTransfer submit(std::shared_ptr<OffloadTransfer::State> state);
+  OffloadTransfer submit(bool is_write, std::byte* data, std::size_t size, std::uint64_t offset,
+                         std::shared_ptr<const void> owner);
   void run_thread(Buffer& buffer);
   /// Drops what has not begun and ends the threads.
   void stop() noexcept;

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/files.h"
-#include "megatron/base/md5.h"
 
 namespace megatron {
 namespace {

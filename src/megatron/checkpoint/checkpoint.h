@@ -14,9 +14,9 @@
 
 #include "megatron/base/file_system.h"
 #include "megatron/base/json_value.h"
-#include "megatron/checkpoint/auxiliary_files.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/local/replication_groups.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/params/param_store.h"

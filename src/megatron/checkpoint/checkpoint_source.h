@@ -12,13 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "megatron/checkpoint/auxiliary_files.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 
 namespace megatron {
-
-struct Manifest;
 
 /// Describes what --load names, before any weight is read.
 struct CheckpointSource {
@@ -55,6 +53,9 @@ struct CheckpointSource {
 /// uncommitted files; throws a UserError for any other folder.
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
                                                 std::optional<std::int64_t> step = std::nullopt);
+
+/// The same, but throws a UserError when there is none.
+CheckpointSource require_checkpoint(const std::filesystem::path& root);
 
 /// Opens the source that find_checkpoint() found at `folder`, without a search. Ranks call it that
 /// follow the rank which searched.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -49,9 +50,8 @@ constexpr std::array kVocabularyFiles{"tokenizer.json",      "tokenizer.model", 
 constexpr std::array kSingleFiles{"tokenizer.json",      "tokenizer.model", "tekken.json",
                                   "vocab.tiktoken.json", "vocab.tiktoken",  "vocab.txt"};
 
-bool has_vocabulary(const AuxiliaryFiles& files) {
-  return std::any_of(kVocabularyFiles.begin(), kVocabularyFiles.end(),
-                     [&](const char* name) { return files.contains(name); });
+bool has_any(const AuxiliaryFiles& files, std::span<const char* const> names) {
+  return std::ranges::any_of(names, [&](const char* name) { return files.contains(name); });
 }
 
 bool is_byte_tokenizer(const TokenizerConfig& config) {
@@ -109,15 +109,14 @@ TokenizerConfig stored_tokenizer(const Manifest& manifest, const fs::path& folde
 TokenizerConfig stored_tokenizer(const fs::path& hf_folder) {
   TokenizerConfig config;
   const bool is_gpt2 = fs::exists(hf_folder / "vocab.json") && fs::exists(hf_folder / "merges.txt");
-  if (is_gpt2 || std::any_of(kSingleFiles.begin(), kSingleFiles.end(),
-                             [&](const char* name) { return fs::exists(hf_folder / name); }))
+  if (is_gpt2 || std::ranges::any_of(
+                     kSingleFiles, [&](const char* name) { return fs::exists(hf_folder / name); }))
     config.tokenizer_model = hf_folder.string();
   return config;
 }
 
 bool has_tokenizer_files(const AuxiliaryFiles& files) {
-  return std::any_of(kSingleFiles.begin(), kSingleFiles.end(),
-                     [&](const char* name) { return files.contains(name); }) ||
+  return has_any(files, kSingleFiles) ||
          (files.contains("vocab.json") && files.contains("merges.txt"));
 }
 
@@ -141,14 +140,13 @@ AuxiliaryFiles hf_tokenizer_files(const TokenizerConfig& config) {
 
 void replace_tokenizer_files(const AuxiliaryFiles& tokenizer, AuxiliaryFiles& files) {
   if (tokenizer.empty()) return;
-  if (has_vocabulary(files) && !same_vocabulary(files, tokenizer).value_or(false)) {
+  if (has_any(files, kVocabularyFiles) && !same_vocabulary(files, tokenizer).value_or(false)) {
     for (const char* name : tokenizer_file_names()) files.erase(name);
     remove_special_token_ids(files);
   }
   // A template of its own would take precedence over that of the new tokenizer_config.json.
   constexpr std::array kTemplates{"chat_template.jinja", "chat_template.json"};
-  const auto is_new = [&](const char* name) { return tokenizer.contains(name); };
-  if (is_new("tokenizer_config.json") || std::ranges::any_of(kTemplates, is_new))
+  if (tokenizer.contains("tokenizer_config.json") || has_any(tokenizer, kTemplates))
     for (const char* name : kTemplates) files.erase(name);
   for (const auto& [name, text] : tokenizer) files[name] = text;
 }

@@ -1,6 +1,7 @@
 #include "megatron/checkpoint/checkpoint_writer.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "megatron/base/checksum.h"
@@ -8,10 +9,14 @@
 #include "megatron/base/files.h"
 #include "megatron/base/machine.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/file_exchange.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/models/architecture.h"
 #include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
@@ -22,11 +27,6 @@ constexpr std::uint64_t kBytesPerPiece = 1024;  ///< in a file's header and in t
 /// Returns the file of an auxiliary file, relative to the checkpoint.
 std::string auxiliary_path(const std::string& name) {
   return std::string(kAuxiliaryFolder) + "/" + name;
-}
-
-void add_auxiliary_files(const AuxiliaryFiles& auxiliary_files, Manifest& manifest) {
-  for (const auto& [name, text] : auxiliary_files)
-    manifest.files[auxiliary_path(name)] = checksum(text);
 }
 
 void write_auxiliary_files(const fs::path& folder, const AuxiliaryFiles& auxiliary_files,
@@ -144,7 +144,8 @@ class CollectiveWrite {
     if (has_one_folder_) require_files(manifest);
     const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
     MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
-    add_auxiliary_files(content_.auxiliary_files, manifest);
+    for (const auto& [name, text] : content_.auxiliary_files)
+      manifest.files[auxiliary_path(name)] = checksum(text);
     manifest_text_ = manifest_text(manifest);
     return {};
   }
@@ -200,6 +201,31 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& root, const 
   return root / name;
 } catch (const fs::filesystem_error& error) {
   throw_file_error("read folder", error.path1(), error.code().value());
+}
+
+std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
+                                    const std::filesystem::path& root,
+                                    const CheckpointWriteOptions& options) {
+  CheckpointContent content;
+  content.manifest.model = architecture_to_json(source.model);
+  content.manifest.settings = tokenizer_to_json(source.tokenizer);
+  content.manifest.family = source.family;
+  content.manifest.model_type = source.model_type;
+  content.auxiliary_files = source.auxiliary_files;
+  std::int64_t index = 0;
+  const auto add = [&](const WeightInfo& info, TensorKind kind) {
+    if (index++ % options.world.size != options.world.rank) return;
+    content.weights.push_back(
+        {.name = info.name,
+         .kind = kind,
+         .type = to_safetensors_dtype(info.type),
+         .global_shape = info.shape,
+         .slice = whole_slice(info.shape),
+         .tensor = [&reader, name = info.name] { return reader.read(name); }});
+  };
+  for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
+  for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
+  return write_checkpoint(root, kReleaseFolder, kReleaseFolder, std::move(content), options);
 }
 
 }  // namespace megatron

@@ -1,5 +1,6 @@
 // Writes one checkpoint folder from all ranks: takes the lock, removes stale files, checks the free
-// space, writes to a pending folder, commits it, and updates the tracker.
+// space, writes to a pending folder, commits it, and updates the tracker. A release checkpoint
+// holds weights without an iteration or optimizer state.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -15,9 +16,12 @@
 #include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/shard_writer.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
+
+struct CheckpointSource;
 
 /// Content of a checkpoint folder. The writer fills in the manifest's tensors and files.
 struct CheckpointContent {
@@ -47,5 +51,12 @@ struct CheckpointWriteOptions {
 std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
                                        const std::string& tracker_text, CheckpointContent content,
                                        const CheckpointWriteOptions& options = {});
+
+/// Writes all weights and states of `reader` as root/release, with the architecture, tokenizer and
+/// files of `source`. Each weight is read when it is written, by one of the ranks. Returns the
+/// folder. Throws UserError like write_checkpoint(). Collective over options.world.
+std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
+                                    const std::filesystem::path& root,
+                                    const CheckpointWriteOptions& options = {});
 
 }  // namespace megatron

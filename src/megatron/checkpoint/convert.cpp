@@ -9,11 +9,11 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"
-#include "megatron/checkpoint/non_finite.h"
-#include "megatron/checkpoint/open_weights.h"
-#include "megatron/checkpoint/release.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/models/hf/hf_family.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -96,7 +96,7 @@ std::filesystem::path write_checked_release(FiniteCheckReader& reader,
                                             const std::filesystem::path& root) {
   const bool is_new = !fs::exists(root);
   try {
-    return write_release(reader, source, {.root = root});
+    return write_release(reader, source, root);
   } catch (const UserError&) {
     if (is_new && reader.has_thrown()) remove_empty_root(root);
     throw;

@@ -167,4 +167,9 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
        "give the folder that --save wrote, or one with config.json and safetensors"});
 }
 
+CheckpointSource require_checkpoint(const std::filesystem::path& root) {
+  if (auto source = find_checkpoint(root)) return *std::move(source);
+  throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
+}
+
 }  // namespace megatron

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/checkpoint/auxiliary_files.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/models/hf/hf_config.h"
 

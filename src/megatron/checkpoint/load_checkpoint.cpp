@@ -11,10 +11,10 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
-#include "megatron/checkpoint/open_weights.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
-#include "megatron/params/all_parameter_names.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 namespace {

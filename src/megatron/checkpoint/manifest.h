@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatron/base/json_value.h"
-#include "megatron/checkpoint/safetensors_dtype.h"
+#include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/checkpoint/training_progress.h"
 #include "megatron/optimizer/loss_scaling.h"
@@ -60,6 +60,10 @@ struct Manifest {
   std::map<std::string, ManifestTensor> tensors;  ///< weights by name; optimizer state as
                                                   ///< "<state>.<name>"
 };
+
+/// Content by file name of config.json, generation_config.json and the tokenizer's files, which are
+/// carried between directories and checkpoints.
+using AuxiliaryFiles = std::map<std::string, std::string>;
 
 inline constexpr const char* kManifestFile = "manifest.json";
 /// Folder of the auxiliary files in a checkpoint.

@@ -1,15 +1,15 @@
-// Merges the architecture of a checkpoint with the flags of the run that loads it.
+// Merges the architecture of a checkpoint with the flags of the run that loads it, and starts a
+// model of one family from the weights of another whose blocks are the same.
 #pragma once
 
 #include <string>
 
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/command_line.h"
 
 namespace megatron {
 
-struct CheckpointSource;
 struct Settings;
-struct TransformerConfig;
 
 /// What flags may replace of a checkpoint's architecture.
 struct MergeOptions {
@@ -41,5 +41,10 @@ std::string training_origins(const CheckpointSource& source, const TransformerCo
 /// `merged` differs from the checkpoint's architecture; "" when they are equal.
 std::string rotary_differences(const TransformerConfig& checkpoint,
                                const TransformerConfig& merged);
+
+/// Returns `source` as a checkpoint of the family `family`: its layers are spelled as that family
+/// has them, its weights have other names, and the optimizer's state is left out. Throws a
+/// UserError when the family does not have such blocks, and for a Hugging Face directory.
+CheckpointSource in_family(CheckpointSource source, const std::string& family);
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,10 +13,36 @@
 #include <vector>
 
 #include "megatron/base/files.h"
-#include "megatron/checkpoint/safetensors_dtype.h"
 #include "megatron/params/sharding.h"
 
 namespace megatron {
+
+/// Element types of tensors in files, with their safetensors names.
+enum class SafetensorsDtype {
+  BOOL,
+  U8,
+  I8,
+  F8_E5M2,
+  F8_E4M3,
+  F8_E8M0,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  C64,
+  F64,
+  I64,
+  U64
+};
+
+std::string_view safetensors_dtype_name(SafetensorsDtype type);
+/// Returns nullopt for an unknown name.
+std::optional<SafetensorsDtype> parse_safetensors_dtype(std::string_view name);
+/// Returns the size of an element in bytes.
+std::uint64_t element_size(SafetensorsDtype type);
 
 struct StoredTensor {
   std::string name = {};

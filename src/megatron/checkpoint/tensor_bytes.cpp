@@ -1,9 +1,12 @@
 #include "megatron/checkpoint/tensor_bytes.h"
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/isfinite.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -24,6 +27,8 @@ constexpr std::array kPairs{
     TypePair{at::kBFloat16, SafetensorsDtype::BF16, "bfloat16"},
     TypePair{at::kHalf, SafetensorsDtype::F16, "float16"},
 };
+
+constexpr std::int64_t kChunk = 1 << 24;  ///< elements per isfinite() call, which makes copies
 
 }  // namespace
 
@@ -80,6 +85,23 @@ at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape)
   for (std::size_t dim = 0; dim < shape.size(); ++dim)
     tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], shape[dim]);
   return tensor;
+}
+
+std::int64_t count_non_finite(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  const auto [least, largest] = at::aminmax(tensor);  // both are NaN when any element is NaN
+  if (std::isfinite(least.item<double>()) && std::isfinite(largest.item<double>())) return 0;
+  std::int64_t count = 0;
+  for (const at::Tensor& chunk : tensor.reshape({-1}).split(kChunk))
+    count += chunk.numel() - at::isfinite(chunk).sum().item<std::int64_t>();
+  return count;
+}
+
+std::string non_finite_error(const std::string& name, const at::Tensor& tensor) {
+  const std::int64_t count = count_non_finite(tensor);
+  if (count == 0) return {};
+  return "tensor '" + name + "': " + std::to_string(count) + " of " +
+         std::to_string(tensor.numel()) + " values are not finite";
 }
 
 }  // namespace megatron

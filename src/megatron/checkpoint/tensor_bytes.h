@@ -1,10 +1,13 @@
-// Converts between tensors and the bytes of files.
+// Converts between tensors and the bytes of files, and counts NaN and infinite values: of weights
+// from a diverged run, or in a type with too small a range.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "megatron/checkpoint/safetensors.h"
 
@@ -30,5 +33,12 @@ std::span<const std::byte> tensor_bytes(const at::Tensor& contiguous_tensor);
 
 /// Returns a view of the part of `tensor` at `offset` with `shape`.
 at::Tensor narrow_to(at::Tensor tensor, const Shape& offset, const Shape& shape);
+
+/// Returns the number of NaN and infinite elements. It makes one pass without copies when there are
+/// none; else it copies a small part at a time.
+std::int64_t count_non_finite(const at::Tensor& tensor);
+
+/// Returns "tensor 'name': 3 of 512 values are not finite"; empty when all are finite.
+std::string non_finite_error(const std::string& name, const at::Tensor& tensor);
 
 }  // namespace megatron

@@ -14,8 +14,9 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint_source.h"
-#include "megatron/checkpoint/open_weights.h"
-#include "megatron/checkpoint/release.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
@@ -120,11 +121,7 @@ class UpcycledReader : public WeightReader {
       last_ = whole(name);
       last_name_ = name;
     }
-    at::Tensor part = last_;
-    for (std::size_t dim = 0; dim < slice.shape.size(); ++dim)
-      part =
-          part.narrow(static_cast<std::int64_t>(dim), slice.global_offset[dim], slice.shape[dim]);
-    destination.copy_(part);
+    destination.copy_(narrow_to(last_, slice.global_offset, slice.shape));
   }
 
  private:
@@ -250,8 +247,8 @@ std::filesystem::path write_upcycled(const CheckpointSource& source, const Upcyc
   CheckpointSource result = source;
   result.model = upcycled_architecture(source, request);
   result.model_type.clear();  // the family of an export is found by its mapping
-  return write_release(*open_upcycled(source, request), result,
-                       {.root = root, .world = request.world, .device = request.device});
+  return write_release(*open_upcycled(source, request), result, root,
+                       {.world = request.world, .device = request.device});
 }
 
 }  // namespace megatron

@@ -7,7 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_slices.h"
-#include "megatron/params/all_parameter_names.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 

@@ -12,6 +12,8 @@
 
 namespace megatron {
 
+struct CheckpointSource;
+
 struct WeightInfo {
   std::string name;
   Shape shape;  ///< global
@@ -45,5 +47,8 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
 /// missing, have another shape, or belong to no rank of the model. A state that is missing keeps
 /// its value. Collective over store.model_axis().
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
+
+/// Returns the reader for the kind of `source`.
+std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source);
 
 }  // namespace megatron

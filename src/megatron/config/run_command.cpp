@@ -9,7 +9,7 @@
 #include <new>
 #include <system_error>
 
-#include "megatron/base/hardware_error.h"
+#include "megatron/base/error.h"
 #include "megatron/base/thread_limit.h"
 #include "megatron/config/command_line.h"
 

@@ -84,7 +84,7 @@ class Agent {
 };
 
 /// Returns what the keys of a round's ranks begin with: their launcher gives the run no name
-/// (parallel/rendezvous/run_connection.cpp).
+/// (parallel/rendezvous/rendezvous.cpp).
 std::string round_prefix(std::int64_t round);
 
 }  // namespace megatron

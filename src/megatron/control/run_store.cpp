@@ -8,7 +8,7 @@
 #include "megatron/control/connect_to_store.h"
 #include "megatron/control/store_client.h"
 #include "megatron/control/store_protocol.h"
-#include "megatron/control/store_server.h"
+#include "megatron/control/store_service.h"
 
 namespace megatron {
 namespace {

@@ -13,7 +13,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/machine.h"
-#include "megatron/base/process_state.h"
 #include "megatron/control/store_protocol.h"
 
 namespace megatron {
@@ -46,9 +45,9 @@ StoreClient::StoreClient(int descriptor, StoreAddress address, milliseconds time
 
 StoreClient::HandshakeResult StoreClient::handshake(milliseconds limit) {
   if (!is_handshake_done_) {
-    std::string hello = begin_request(StoreRequest::validate);
+    std::string hello = request_of(StoreRequest::validate);
     append_number(hello, kStoreMagic);
-    hello += begin_request(StoreRequest::ping);
+    hello += request_of(StoreRequest::ping);
     hello.append(kNonce, sizeof kNonce);
     SuspendAwareTimer timer;
     send_all(hello, timer);
@@ -167,26 +166,19 @@ class StoreClient::Call {
   std::unique_lock<std::timed_mutex> lock_;
 };
 
+void StoreClient::send(const std::string& requests) { Call(*this, requests); }
+
 void StoreClient::set(const std::string& key, const std::string& value) {
-  std::string request = begin_request(StoreRequest::set);
-  append_text(request, key);
-  append_text(request, value);
-  Call(*this, request);
+  send(request_of(StoreRequest::set, {key, value}));
 }
 
 std::string StoreClient::compare_set(const std::string& key, const std::string& expected,
                                      const std::string& value) {
-  std::string request = begin_request(StoreRequest::compare_set);
-  append_text(request, key);
-  append_text(request, expected);
-  append_text(request, value);
-  return Call(*this, request).text();
+  return Call(*this, request_of(StoreRequest::compare_set, {key, expected, value})).text();
 }
 
 std::string StoreClient::get(const std::string& key) {
-  std::string request = begin_request(StoreRequest::get);
-  append_text(request, key);
-  return Call(*this, request).text();
+  return Call(*this, request_of(StoreRequest::get, {key})).text();
 }
 
 std::vector<std::string> StoreClient::get_all(const std::vector<std::string>& keys) {
@@ -196,10 +188,8 @@ std::vector<std::string> StoreClient::get_all(const std::vector<std::string>& ke
   while (values.size() < keys.size()) {
     const std::size_t end = std::min(keys.size(), values.size() + kRequestsAtOnce);
     std::string requests;
-    for (std::size_t i = values.size(); i < end; ++i) {
-      requests += begin_request(StoreRequest::get);
-      append_text(requests, keys[i]);
-    }
+    for (std::size_t i = values.size(); i < end; ++i)
+      requests += request_of(StoreRequest::get, {keys[i]});
     call.send(requests);
     while (values.size() < end) values.push_back(call.text());
   }
@@ -207,27 +197,24 @@ std::vector<std::string> StoreClient::get_all(const std::vector<std::string>& ke
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t amount) {
-  std::string request = begin_request(StoreRequest::add);
-  append_text(request, key);
+  std::string request = request_of(StoreRequest::add, {key});
   append_number(request, amount);
   return Call(*this, request).number<std::int64_t>();
 }
 
 bool StoreClient::has(const std::vector<std::string>& keys) {
-  std::string request = begin_request(StoreRequest::check);
+  std::string request = request_of(StoreRequest::check);
   append_number<std::uint64_t>(request, keys.size());
   for (const std::string& key : keys) append_text(request, key);
   return Call(*this, request).number<std::uint8_t>() == 0;
 }
 
 std::int64_t StoreClient::num_keys() {
-  return Call(*this, begin_request(StoreRequest::num_keys)).number<std::int64_t>();
+  return Call(*this, request_of(StoreRequest::num_keys)).number<std::int64_t>();
 }
 
 bool StoreClient::delete_key(const std::string& key) {
-  std::string request = begin_request(StoreRequest::delete_key);
-  append_text(request, key);
-  return Call(*this, request).number<std::int64_t>() > 0;
+  return Call(*this, request_of(StoreRequest::delete_key, {key})).number<std::int64_t>() > 0;
 }
 
 }  // namespace megatron

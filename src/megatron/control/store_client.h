@@ -49,6 +49,8 @@ class StoreClient {
   /// Returns the answer of a foreign service as printable text.
   const std::string& foreign_reply() const { return foreign_reply_; }
 
+  /// Sends requests that have no answer, or whose answers who takes the connection over reads.
+  void send(const std::string& requests);
   void set(const std::string& key, const std::string& value);
   /// Sets the key if its value is `expected` ("": not set). Returns the value after the call.
   std::string compare_set(const std::string& key, const std::string& expected,

@@ -100,7 +100,8 @@ class RequestReader {
     if (size > kMaxStoreTextBytes) throw ProtocolError{};
     return std::string(take(size));
   }
-  std::size_t position() const { return at_; }
+  /// Returns what was read so far, from the beginning of the message.
+  std::string_view consumed() const { return bytes_.substr(0, at_); }
 
  private:
   std::string_view take(std::size_t count) {
@@ -127,7 +128,7 @@ void take_messages(std::string& bytes, const Take& take) {
     while (done < bytes.size()) {
       RequestReader reader(std::string_view(bytes).substr(done));
       take(reader);
-      done += reader.position();
+      done += reader.consumed().size();
     }
   } catch (const IncompleteRequest&) {
     // Expected: the rest will arrive later.
@@ -135,8 +136,12 @@ void take_messages(std::string& bytes, const Take& take) {
   bytes.erase(0, done);
 }
 
-inline std::string begin_request(StoreRequest request) {
-  return std::string(1, static_cast<char>(request));
+/// Returns a request, or its beginning, with texts as arguments.
+inline std::string request_of(StoreRequest request,
+                              std::initializer_list<std::string_view> texts = {}) {
+  std::string bytes(1, static_cast<char>(request));
+  for (const std::string_view text : texts) append_text(bytes, text);
+  return bytes;
 }
 
 }  // namespace megatron

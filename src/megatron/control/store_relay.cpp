@@ -10,22 +10,13 @@
 #include "megatron/control/store_client.h"
 
 namespace megatron {
-namespace {
-
-std::string request_of(StoreRequest kind, const std::vector<std::string>& texts) {
-  std::string request = begin_request(kind);
-  for (const std::string& text : texts) append_text(request, text);
-  return request;
-}
-
-}  // namespace
 
 StoreRelay::StoreRelay(ListeningSocket socket, std::string token, StoreClient& upstream)
     : StoreListener(std::move(socket), std::move(token)),
       own_address_(upstream.local_address()),
       upstream_(upstream.release()) {
   add_descriptor(upstream_.number());
-  forward(begin_request(StoreRequest::frames));
+  forward(request_of(StoreRequest::frames));
 }
 
 void StoreRelay::compare_set(const std::string& key, const std::string& expected,
@@ -79,7 +70,6 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
   if (takes_frames(request, client)) return;
   if (request == StoreRequest::check) return check(reader, client);
   if (request == StoreRequest::watch && client.is_framed) return add_watch(reader.text(), client);
-  std::string bytes = begin_request(request);
   switch (request) {
     case StoreRequest::set:
     case StoreRequest::compare_set:
@@ -87,17 +77,14 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
     case StoreRequest::add:
     case StoreRequest::delete_key: {
       const std::string key = reader.text();
-      append_text(bytes, key);
-      if (request == StoreRequest::add) append_number(bytes, reader.number<std::int64_t>());
-      if (request == StoreRequest::set || request == StoreRequest::append)
-        append_text(bytes, reader.text());
+      if (request == StoreRequest::add) reader.number<std::int64_t>();
+      if (request == StoreRequest::set || request == StoreRequest::append) reader.text();
       if (request == StoreRequest::compare_set) {
-        append_text(bytes, reader.text());
+        reader.text();  // what is expected
         const std::string value = reader.text();
-        append_text(bytes, value);
         if (key == kOnDisconnectKey) return keep_disconnect_text(value, client);
       }
-      forward(bytes,
+      forward(std::string(reader.consumed()),
               request == StoreRequest::set ? std::nullopt : std::optional(Awaited{client.id, ""}));
       // The client must see what it has written, so the value that is known is out of date.
       const auto known = watched_.find(key);
@@ -109,11 +96,10 @@ void StoreRelay::handle(StoreRequest request, RequestReader& reader, StoreConnec
       // A framed client gets its answers in the order of its requests.
       if (const auto known = value(key); known && !client.is_framed)
         return append_text(client.out, *known);
-      append_text(bytes, key);
-      return forward(bytes, Awaited{client.id, ""});
+      return forward(std::string(reader.consumed()), Awaited{client.id, ""});
     }
     case StoreRequest::num_keys:
-      return forward(bytes, Awaited{client.id, ""});
+      return forward(std::string(reader.consumed()), Awaited{client.id, ""});
     default:
       throw ProtocolError{};
   }
@@ -143,10 +129,7 @@ void StoreRelay::check(RequestReader& reader, StoreConnection& client) {
   }
   if (is_known && !client.is_framed)
     return append_number<std::uint8_t>(client.out, has_all ? 0 : 1);
-  std::string bytes = begin_request(StoreRequest::check);
-  append_number<std::uint64_t>(bytes, keys.size());
-  for (const std::string& key : keys) append_text(bytes, key);
-  forward(bytes, Awaited{client.id, ""});
+  forward(std::string(reader.consumed()), Awaited{client.id, ""});
   if (keys.size() == 1) watch(keys.front());
 }
 

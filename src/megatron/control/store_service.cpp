@@ -133,4 +133,14 @@ void StoreService::on_end(StoreConnection& client) {
       client, [this](const std::string& key, const std::string& text) { append(key, text); });
 }
 
+StoreServer::StoreServer(ListeningSocket socket, std::string token)
+    : service_(std::move(socket), std::move(token)), thread_([this] {
+        while (stop_.wait_readable(service_.descriptor())) service_.serve();
+      }) {}
+
+StoreServer::~StoreServer() {
+  stop_.set();
+  thread_.join();
+}
+
 }  // namespace megatron

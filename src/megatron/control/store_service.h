@@ -6,8 +6,10 @@
 
 #include <optional>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
+#include "megatron/base/stop_event.h"
 #include "megatron/control/store_listener.h"
 
 namespace megatron {
@@ -44,6 +46,21 @@ class StoreService final : public StoreListener {
   void publish_key(const std::string& key) { publish(key, value_of(key)); }
 
   std::unordered_map<std::string, std::string> texts_;
+};
+
+/// The run's store behind a thread of its own, for rank 0 where no launcher hosts it.
+class StoreServer {
+ public:
+  /// Serves until the object is destroyed. Clients must send `token` first, unless it is empty.
+  explicit StoreServer(ListeningSocket socket, std::string token = "");
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  ~StoreServer();
+
+ private:
+  StoreService service_;
+  StopEvent stop_;
+  std::thread thread_;
 };
 
 }  // namespace megatron

@@ -12,30 +12,13 @@
 #include "megatron/control/store_protocol.h"
 
 namespace megatron {
-namespace {
-
-/// Sends the requests, which fit into the buffer of a new connection.
-void send_all(int descriptor, const std::string& bytes) {
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t count =
-        ::send(descriptor, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-    if (count > 0)
-      done += static_cast<std::size_t>(count);
-    else if (errno != EAGAIN && errno != EINTR)
-      throw StoreLost(std::string("the run's store is unreachable: ") + std::strerror(errno));
-  }
-}
-
-}  // namespace
 
 StoreWatch::StoreWatch(StoreClient& client, std::vector<std::string> keys)
-    : descriptor_(client.release()), keys_(std::move(keys)), values_(keys_.size()) {
-  std::string requests = begin_request(StoreRequest::frames);
-  for (const std::string& key : keys_) {
-    requests += begin_request(StoreRequest::watch);
-    append_text(requests, key);
-  }
-  send_all(descriptor_.number(), requests);
+    : keys_(std::move(keys)), values_(keys_.size()) {
+  std::string requests = request_of(StoreRequest::frames);
+  for (const std::string& key : keys_) requests += request_of(StoreRequest::watch, {key});
+  client.send(requests);
+  descriptor_ = client.release();
 }
 
 void StoreWatch::wait(std::chrono::milliseconds timeout, int wake) {

@@ -7,9 +7,9 @@
 #include <iostream>
 #include <optional>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/base/md5.h"
 #include "megatron/datasets/leftovers.h"
 
 namespace megatron {

@@ -7,7 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
-#include "megatron/checkpoint/non_finite.h"
+#include "megatron/checkpoint/tensor_bytes.h"
 
 namespace megatron {
 namespace {

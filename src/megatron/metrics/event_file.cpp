@@ -8,7 +8,7 @@
 #include <iostream>
 #include <utility>
 
-#include "megatron/base/crc32c.h"
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"

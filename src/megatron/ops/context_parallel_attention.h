@@ -5,8 +5,8 @@
 #include "megatron/config/cp_comm_type.h"
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/sequence_placement.h"
-#include "megatron/parallel/activity_log.h"
 #include "megatron/parallel/axis.h"
+#include "megatron/parallel/comm_counters.h"
 
 namespace megatron {
 

@@ -20,7 +20,7 @@
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/parallel/ring.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/schedules/context_exchange.h"
 
 namespace megatron {

@@ -22,7 +22,7 @@ PendingRows start_exchange_rows(const Axis& axis, const at::Tensor& x, const Row
   auto state = std::make_shared<PendingRows::State>(
       PendingRows::State{.axis = axis, .rows = rows, .what = what});
   const auto start = [&] {
-    state->forward = start_all_to_all(axis, x.contiguous(), rows, what);
+    state->forward = start_all_to_all(axis, x.contiguous(), what, rows);
     return Recorded{.outputs = {state->forward.tensor},
                     .saved = {},
                     .backward = [state](BackwardPass&) -> Tensors {
@@ -46,9 +46,9 @@ at::Tensor finish_exchange_rows(PendingRows pending) {
                     .saved = {},
                     .backward = [state](BackwardPass& pass) -> Tensors {
                       const at::Tensor dy = pass.gradients[0].contiguous();
-                      state->backward = start_all_to_all(
-                          state->axis, dy, {.out = state->rows.in, .in = state->rows.out},
-                          state->what);
+                      state->backward =
+                          start_all_to_all(state->axis, dy, state->what,
+                                           {.out = state->rows.in, .in = state->rows.out});
                       // The node of the start waits for the gradient and returns it. This one's
                       // result is only passed to that node.
                       return {dy};

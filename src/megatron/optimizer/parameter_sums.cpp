@@ -12,7 +12,7 @@
 #include "megatron/optimizer/copy_to_device.h"
 #include "megatron/optimizer/optimizer_operations.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/params/all_parameter_names.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
 namespace {

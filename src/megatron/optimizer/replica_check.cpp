@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatron/base/checksum.h"
-#include "megatron/base/hardware_error.h"
+#include "megatron/base/error.h"
 #include "megatron/base/words.h"
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/object_collectives.h"

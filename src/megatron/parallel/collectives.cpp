@@ -47,18 +47,12 @@ PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, cons
   return {tensor, axis.comm->start_all_reduce(tensor, what, op)};
 }
 
-at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what) {
+at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what,
+                      const std::vector<std::int64_t>& rows) {
   if (is_single_rank(axis, what)) return in;
-  at::Tensor out = output_like(axis, in, what, axis.size, 1);
-  axis.comm->all_gather(out, in.contiguous(), what);
-  return out;
-}
-
-at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const std::vector<std::int64_t>& rows,
-                      const char* what) {
-  if (is_single_rank(axis, what)) return in;
-  at::Tensor out = output_of_rows(in, rows);
-  axis.comm->all_gather(out, in.contiguous(), rows, what);
+  at::Tensor out =
+      rows.empty() ? output_like(axis, in, what, axis.size, 1) : output_of_rows(in, rows);
+  axis.comm->all_gather(out, in.contiguous(), what, rows);
   return out;
 }
 
@@ -76,14 +70,6 @@ at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* wh
   return out;
 }
 
-at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in,
-                          const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
-  if (is_single_rank(axis, what)) return in;
-  at::Tensor out = output_of_rows(in, {rows.at(static_cast<std::size_t>(axis.rank))});
-  axis.comm->reduce_scatter(out, in.contiguous(), rows, what, op);
-  return out;
-}
-
 PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
                                    ReduceOp op) {
   if (is_single_rank(axis, what)) return {in};
@@ -92,26 +78,20 @@ PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const
   return {std::move(out), std::move(work), std::move(packed)};
 }
 
-at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what) {
+at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
+                      const RowCounts& rows) {
   if (is_single_rank(axis, what)) return in;
-  at::Tensor out = output_like(axis, in, what, axis.size, axis.size);
-  axis.comm->all_to_all(out, in.contiguous(), what);
+  at::Tensor out = rows.out.empty() ? output_like(axis, in, what, axis.size, axis.size)
+                                    : output_of_rows(in, rows.out);
+  axis.comm->all_to_all(out, in.contiguous(), what, rows);
   return out;
 }
 
-at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
-                      const char* what) {
-  if (is_single_rank(axis, what)) return in;
-  at::Tensor out = output_of_rows(in, rows.out);
-  axis.comm->all_to_all(out, in.contiguous(), rows, what);
-  return out;
-}
-
-PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
-                               const char* what) {
+PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
+                               const RowCounts& rows) {
   if (is_single_rank(axis, what)) return {in};
   at::Tensor out = output_of_rows(in, rows.out), packed = in.contiguous();
-  PendingWork work = axis.comm->start_all_to_all(out, packed, rows, what);
+  PendingWork work = axis.comm->start_all_to_all(out, packed, what, rows);
   return {std::move(out), std::move(work), std::move(packed)};
 }
 
@@ -121,6 +101,17 @@ void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, c
 
 void barrier(const Axis& axis, const char* what) {
   if (!is_single_rank(axis, what)) axis.comm->barrier(what);
+}
+
+std::pair<PendingWork, PendingWork> exchange_around_ring(const Axis& axis, const at::Tensor& out,
+                                                         const at::Tensor& in, const char* what) {
+  const std::int64_t next = (axis.rank + 1) % axis.size,
+                     previous = (axis.rank + axis.size - 1) % axis.size;
+  PendingWork received;
+  if (axis.rank % 2 == 1) received = axis.comm->start_recv(in, previous, what);
+  PendingWork sent = axis.comm->start_send(out, next, what);
+  if (received == nullptr) received = axis.comm->start_recv(in, previous, what);
+  return {std::move(sent), std::move(received)};
 }
 
 }  // namespace megatron

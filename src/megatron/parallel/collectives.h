@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 #include "megatron/parallel/axis.h"
 #include "megatron/parallel/comm.h"
 
@@ -30,35 +32,35 @@ PendingTensor start_all_reduce_(const Axis& axis, const at::Tensor& tensor, cons
                                 ReduceOp op = ReduceOp::sum);
 
 /// Concatenates the shards in rank order: [n, …] → [size·n, …]. Collective over the axis.
-at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what);
+/// With `rows`, equal on all ranks, rank j has rows[j] rows.
+at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const char* what,
+                      const std::vector<std::int64_t>& rows = {});
 PendingTensor start_all_gather(const Axis& axis, const at::Tensor& in, const char* what);
-/// The uneven form: rank j has rows[j] rows. `rows` is equal on all ranks.
-at::Tensor all_gather(const Axis& axis, const at::Tensor& in, const std::vector<std::int64_t>& rows,
-                      const char* what);
 
 /// Returns this rank's part of the reduced input: [size·n, …] → [n, …]. Collective over the axis.
 at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
                           ReduceOp op = ReduceOp::sum);
 PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const char* what,
                                    ReduceOp op = ReduceOp::sum);
-/// The uneven form: rank i receives rows[i] rows. `rows` is equal on all ranks.
-at::Tensor reduce_scatter(const Axis& axis, const at::Tensor& in,
-                          const std::vector<std::int64_t>& rows, const char* what,
-                          ReduceOp op = ReduceOp::sum);
 
 /// Sends part i to rank i and receives part j from rank j: [size·n, …] → [size·n, …]. Collective
-/// over the axis.
-at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what);
-/// The uneven form: rows.in[i] rows go to rank i, and rows.out[j] rows come from rank j.
-at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
-                      const char* what);
-PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const RowCounts& rows,
-                               const char* what);
+/// over the axis. With `rows`, rows.in[i] rows go to rank i, and rows.out[j] rows come from rank j.
+at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
+                      const RowCounts& rows = {});
+PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
+                               const RowCounts& rows);
 
 /// Broadcasts `tensor` in place from `root`, a rank of the axis. Collective over the axis.
 void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, const char* what);
 
 /// Returns after every rank has called it. Collective over the axis.
 void barrier(const Axis& axis, const char* what);
+
+/// Starts to send `out` to the next rank of the axis and to receive `in` from the previous one.
+/// Returns the send and the receive. Odd ranks post the receive first: a pair of ranks that meets
+/// for the first time on NCCL waits for both, and must not wait around the ring. Collective over
+/// the axis, which has at least two ranks.
+std::pair<PendingWork, PendingWork> exchange_around_ring(const Axis& axis, const at::Tensor& out,
+                                                         const at::Tensor& in, const char* what);
 
 }  // namespace megatron

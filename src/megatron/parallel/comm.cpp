@@ -71,25 +71,12 @@ void Comm::check_rows(const CommCall& call) const {
     MEGATRON_CHECK(total == tensor.size(0), describe(call), ": ", name, " has ", tensor.size(0),
                    " rows, but the row counts sum to ", total);
   };
-  const auto own = static_cast<std::size_t>(rank());
-  if (call.operation != CommOperation::reduce_scatter) check(call.rows.out, call.out, "the output");
-  if (call.operation != CommOperation::all_gather) check(call.rows.in, call.in, "the input");
-  if (call.operation == CommOperation::all_gather)
-    MEGATRON_CHECK(call.rows.out[own] == call.in.size(0), describe(call), ": the input has ",
-                   call.in.size(0), " rows, not ", call.rows.out[own]);
-  if (call.operation == CommOperation::reduce_scatter)
-    MEGATRON_CHECK(call.rows.in[own] == call.out.size(0), describe(call), ": the output has ",
-                   call.out.size(0), " rows, not ", call.rows.in[own]);
+  check(call.rows.out, call.out, "the output");
+  if (call.operation != CommOperation::all_gather) return check(call.rows.in, call.in, "the input");
+  const std::int64_t own = call.rows.out[static_cast<std::size_t>(rank())];
+  MEGATRON_CHECK(own == call.in.size(0), describe(call), ": the input has ", call.in.size(0),
+                 " rows, not ", own);
 }
-
-namespace {
-
-CommCall all_to_all_call(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
-                         const char* what) {
-  return {.operation = CommOperation::all_to_all, .out = out, .in = in, .what = what, .rows = rows};
-}
-
-}  // namespace
 
 PendingWork Comm::start_all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op) {
   return start(checked({CommOperation::all_reduce, tensor, tensor, what, op}));
@@ -97,71 +84,44 @@ PendingWork Comm::start_all_reduce(const at::Tensor& tensor, const char* what, R
 PendingWork Comm::start_all_gather(const at::Tensor& out, const at::Tensor& in, const char* what) {
   return start(checked({CommOperation::all_gather, out, in, what}));
 }
-PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in,
-                                   const RowCounts& rows, const char* what) {
-  return start(checked(all_to_all_call(out, in, rows, what)));
-}
 PendingWork Comm::start_reduce_scatter(const at::Tensor& out, const at::Tensor& in,
                                        const char* what, ReduceOp op) {
   return start(checked({CommOperation::reduce_scatter, out, in, what, op}));
 }
-PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what) {
-  return start(checked({CommOperation::all_to_all, out, in, what}));
+PendingWork Comm::start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what,
+                                   const RowCounts& rows) {
+  return start(checked({CommOperation::all_to_all, out, in, what, ReduceOp::sum, 0, rows}));
 }
 PendingWork Comm::start_send(const at::Tensor& tensor, std::int64_t to, const char* what) {
-  return start(checked({.operation = CommOperation::send, .in = tensor, .what = what, .peer = to}));
+  return start(checked({CommOperation::send, {}, tensor, what, ReduceOp::sum, to}));
 }
 PendingWork Comm::start_recv(const at::Tensor& tensor, std::int64_t from, const char* what) {
-  return start(
-      checked({.operation = CommOperation::recv, .out = tensor, .what = what, .peer = from}));
+  return start(checked({CommOperation::recv, tensor, {}, what, ReduceOp::sum, from}));
 }
 
 void Comm::all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op) {
   run(checked({CommOperation::all_reduce, tensor, tensor, what, op}));
 }
-void Comm::all_gather(const at::Tensor& out, const at::Tensor& in, const char* what) {
-  run(checked({CommOperation::all_gather, out, in, what}));
+void Comm::all_gather(const at::Tensor& out, const at::Tensor& in, const char* what,
+                      const std::vector<std::int64_t>& rows) {
+  run(checked({CommOperation::all_gather, out, in, what, ReduceOp::sum, 0, {.out = rows}}));
 }
 void Comm::reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                           ReduceOp op) {
   run(checked({CommOperation::reduce_scatter, out, in, what, op}));
 }
-void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what) {
-  run(checked({CommOperation::all_to_all, out, in, what}));
-}
-void Comm::all_gather(const at::Tensor& out, const at::Tensor& in,
-                      const std::vector<std::int64_t>& rows, const char* what) {
-  run(checked({.operation = CommOperation::all_gather,
-               .out = out,
-               .in = in,
-               .what = what,
-               .rows = {.out = rows}}));
-}
-void Comm::reduce_scatter(const at::Tensor& out, const at::Tensor& in,
-                          const std::vector<std::int64_t>& rows, const char* what, ReduceOp op) {
-  run(checked({.operation = CommOperation::reduce_scatter,
-               .out = out,
-               .in = in,
-               .what = what,
-               .reduce = op,
-               .rows = {.in = rows}}));
-}
-void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
-                      const char* what) {
-  run(checked(all_to_all_call(out, in, rows, what)));
+void Comm::all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what,
+                      const RowCounts& rows) {
+  run(checked({CommOperation::all_to_all, out, in, what, ReduceOp::sum, 0, rows}));
 }
 void Comm::broadcast(const at::Tensor& tensor, std::int64_t root, const char* what) {
-  run(checked({.operation = CommOperation::broadcast,
-               .out = tensor,
-               .in = tensor,
-               .what = what,
-               .peer = root}));
+  run(checked({CommOperation::broadcast, tensor, tensor, what, ReduceOp::sum, root}));
 }
 void Comm::send(const at::Tensor& tensor, std::int64_t to, const char* what) {
-  run(checked({.operation = CommOperation::send, .in = tensor, .what = what, .peer = to}));
+  run(checked({CommOperation::send, {}, tensor, what, ReduceOp::sum, to}));
 }
 void Comm::recv(const at::Tensor& tensor, std::int64_t from, const char* what) {
-  run(checked({.operation = CommOperation::recv, .out = tensor, .what = what, .peer = from}));
+  run(checked({CommOperation::recv, tensor, {}, what, ReduceOp::sum, from}));
 }
 void Comm::barrier(const char* what) {
   run(checked({.operation = CommOperation::barrier, .what = what}));

@@ -15,7 +15,7 @@
 
 namespace megatron {
 
-enum class ReduceOp : std::uint8_t { sum, average, max, min };
+enum class ReduceOp : std::uint8_t { sum, average, max };
 
 /// An asynchronous operation. The caller must not touch its tensors until wait() has returned. The
 /// destructor waits too, but does not throw.
@@ -71,8 +71,8 @@ struct CommCall {
   const char* what = "";
   ReduceOp reduce = ReduceOp::sum;
   std::int64_t peer = 0;  ///< Root of a broadcast or partner of a message: a rank of the group.
-  /// The parts of an uneven collective: `out` of an all-gather, `in` of a reduce-scatter, both of
-  /// an all-to-all. Empty when the parts are equal.
+  /// The parts of an uneven collective: `out` of an all-gather, both of an all-to-all. Empty when
+  /// the parts are equal.
   RowCounts rows = {};
   std::string axis = {};  ///< Name of the group that was called; it is in counters and messages.
   LayerName layer = {};   ///< The layer that the caller computes; null outside of every layer.
@@ -109,33 +109,25 @@ class Comm {
   /// rank's part of `in`.
   PendingWork start_reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                                    ReduceOp op = ReduceOp::sum);
-  /// Sends part i of `in` to rank i and receives part j of `out` from rank j. Parts are equal and
-  /// lie along dimension 0. `out` and `in` must not overlap.
-  PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what);
-  /// The uneven form: rows.in[i] rows of `in` go to rank i, and rows.out[j] rows of `out` come from
-  /// rank j. Throws CommError on every rank when a rank expects another number than its peer sends
-  /// (on NCCL nothing is compared).
-  PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
-                               const char* what);
+  /// Sends part i of `in` to rank i and receives part j of `out` from rank j. Parts lie along
+  /// dimension 0. They are equal, or with `rows`, rows.in[i] rows go to rank i and rows.out[j] rows
+  /// come from rank j; it throws CommError on every rank when a rank expects another number than
+  /// its peer sends (on NCCL nothing is compared). `out` and `in` must not overlap.
+  PendingWork start_all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what,
+                               const RowCounts& rows = {});
   /// May complete before the partner receives. A blocking send of a large tensor waits for the
   /// partner.
   PendingWork start_send(const at::Tensor& tensor, std::int64_t to, const char* what);
   PendingWork start_recv(const at::Tensor& tensor, std::int64_t from, const char* what);
 
   void all_reduce(const at::Tensor& tensor, const char* what, ReduceOp op = ReduceOp::sum);
-  void all_gather(const at::Tensor& out, const at::Tensor& in, const char* what);
-  /// The uneven form: rank j contributes rows[j] rows. `rows` is equal on all ranks.
-  void all_gather(const at::Tensor& out, const at::Tensor& in,
-                  const std::vector<std::int64_t>& rows, const char* what);
+  /// With `rows`, equal on all ranks, rank j contributes rows[j] rows.
+  void all_gather(const at::Tensor& out, const at::Tensor& in, const char* what,
+                  const std::vector<std::int64_t>& rows = {});
   void reduce_scatter(const at::Tensor& out, const at::Tensor& in, const char* what,
                       ReduceOp op = ReduceOp::sum);
-  /// The uneven form: rank i receives rows[i] rows. `rows` is equal on all ranks.
-  void reduce_scatter(const at::Tensor& out, const at::Tensor& in,
-                      const std::vector<std::int64_t>& rows, const char* what,
-                      ReduceOp op = ReduceOp::sum);
-  void all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what);
-  void all_to_all(const at::Tensor& out, const at::Tensor& in, const RowCounts& rows,
-                  const char* what);
+  void all_to_all(const at::Tensor& out, const at::Tensor& in, const char* what,
+                  const RowCounts& rows = {});
   void broadcast(const at::Tensor& tensor, std::int64_t root, const char* what);
   void send(const at::Tensor& tensor, std::int64_t to, const char* what);
   void recv(const at::Tensor& tensor, std::int64_t from, const char* what);

@@ -1,6 +1,7 @@
 #include "megatron/parallel/comm_counters.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "megatron/base/format.h"
 
@@ -17,6 +18,23 @@ std::string table_line(const char* axis, const char* operation, const char* what
 std::string number(double value, int digits) { return format("%.*f", digits, value); }
 
 }  // namespace
+
+void ActivityLog::add(CommWait wait) {
+  if (!is_on_) return;
+  const std::lock_guard lock(mutex_);
+  activities_.waits.push_back(std::move(wait));
+}
+
+void ActivityLog::add(RingStep step) {
+  if (!is_on_) return;
+  const std::lock_guard lock(mutex_);
+  activities_.ring_steps.push_back(std::move(step));
+}
+
+Activities ActivityLog::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(activities_, {});
+}
 
 CommCount& CommCounters::find_or_add(const std::string& axis, const std::string& operation,
                                      const std::string& what) {

@@ -2,18 +2,29 @@
 // each counts its calls under its own name.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/comm_counters.h"
-#include "megatron/parallel/failure/deadline.h"
 
 namespace megatron {
 
 class FailureNotice;
+
+/// A limit for what a rank does next.
+struct Deadline {
+  std::string what = {};               ///< such as "the section 'step'"
+  std::chrono::milliseconds limit{0};  ///< 0: none
+  std::string source = {};             ///< of the limit, such as the flag that sets it
+};
+
+/// See Communicators::set_deadline().
+using SetDeadline = std::function<void(const Deadline& deadline)>;
 
 class Communicators {
  public:

@@ -4,9 +4,16 @@
 #include <functional>
 #include <string>
 
-#include "megatron/parallel/cuda_driver.h"
-
 namespace megatron {
+
+struct CudaDriverInfo {
+  int num_gpus = 0;
+  std::string gpu_name;  ///< Name of the first GPU, or "" when there is none.
+  std::string problem;   ///< Why no GPU can be used, or "" when one can.
+};
+
+/// Queries the NVIDIA driver through dlopen, without linking or loading a CUDA library.
+CudaDriverInfo query_cuda_driver();
 
 struct DeviceChoice {
   bool is_cuda = false;

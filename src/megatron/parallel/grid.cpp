@@ -140,15 +140,6 @@ std::vector<RankList> Grid::groups(std::string_view dims) const {
   return result;
 }
 
-std::string Grid::canonical(std::string_view dims) const {
-  const auto mask = mask_of(dims);
-  std::vector<std::string> ordered;
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    if (mask[i]) ordered.push_back(names_[i]);
-  }
-  return joined(ordered);
-}
-
 std::int64_t Grid::stride(std::string_view dim) const { return strides_[index_of(dim)]; }
 
 }  // namespace megatron

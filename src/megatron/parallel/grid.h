@@ -24,26 +24,21 @@ class Grid {
   Grid(const std::vector<std::int64_t>& shape, const std::vector<std::string>& dim_names,
        std::int64_t rank_offset = 0);
 
-  std::int64_t rank_offset() const { return rank_offset_; }
   std::int64_t num_ranks() const { return num_ranks_; }
   bool contains(std::int64_t rank) const {
     return rank >= rank_offset_ && rank - rank_offset_ < num_ranks_;
   }
-  const std::vector<std::string>& dim_names() const { return names_; }
 
   /// Returns the number of ranks in a group of `dims`.
   std::int64_t size(std::string_view dims) const;
   /// Returns the position of `rank` in its group of `dims`; for one dimension, its coordinate.
   std::int64_t coordinate(std::int64_t rank, std::string_view dims) const;
-  /// Returns every coordinate of `rank`, in the order of dim_names().
+  /// Returns every coordinate of `rank`, in the order of the dimensions.
   std::vector<std::int64_t> coordinates(std::int64_t rank) const;
   /// Returns the ranks that differ from `rank` in `dims` only, ascending and including `rank`.
   RankList group(std::int64_t rank, std::string_view dims) const;
-  std::int64_t num_groups(std::string_view dims) const { return num_ranks_ / size(dims); }
   /// Returns all groups of `dims`, ordered by their first ranks.
   std::vector<RankList> groups(std::string_view dims) const;
-  /// Returns `dims` in the order of the grid, so that each set has one spelling.
-  std::string canonical(std::string_view dims) const;
   /// Returns the distance between neighbours along one dimension.
   std::int64_t stride(std::string_view dim) const;
 

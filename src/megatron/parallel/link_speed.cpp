@@ -10,7 +10,6 @@
 #include "megatron/base/median.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/parallel/collectives.h"
-#include "megatron/parallel/ring.h"
 
 namespace megatron {
 namespace {

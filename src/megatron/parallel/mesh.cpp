@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
@@ -45,31 +49,19 @@ MeshSizes checked(const MeshSizes& sizes, std::int64_t world_size) {
   return sizes;
 }
 
-Grid dense_grid(const MeshSizes& sizes, std::int64_t world_size) {
+/// Returns the grid of the dense layers, or that of the experts.
+Grid grid_of(const MeshSizes& sizes, std::int64_t world_size, bool of_experts) {
   std::vector<std::int64_t> shape;
   std::vector<std::string> names;
   for (const std::string& axis : axes_in_order(sizes)) {
-    if (axis == "ep") continue;
-    names.push_back(axis);
-    shape.push_back(axis == "tp"   ? sizes.tp
+    if (axis == (of_experts ? "cp" : "ep")) continue;
+    names.push_back((of_experts && (axis == "tp" || axis == "dp") ? "e" : "") + axis);
+    shape.push_back(axis == "tp"   ? (of_experts ? sizes.expert_tp() : sizes.tp)
                     : axis == "cp" ? sizes.cp
-                    : axis == "pp" ? sizes.pp
-                                   : data_parallel_size(sizes, world_size));
-    check_named(sizes, axis, shape.back());
-  }
-  return Grid(shape, names);
-}
-
-Grid expert_grid(const MeshSizes& sizes, std::int64_t world_size) {
-  std::vector<std::int64_t> shape;
-  std::vector<std::string> names;
-  for (const std::string& axis : axes_in_order(sizes)) {
-    if (axis == "cp") continue;
-    names.push_back(axis == "tp" ? "etp" : axis == "dp" ? "edp" : axis);
-    shape.push_back(axis == "tp"   ? sizes.expert_tp()
                     : axis == "ep" ? sizes.ep
                     : axis == "pp" ? sizes.pp
-                                   : expert_data_parallel_size(sizes, world_size));
+                    : of_experts   ? expert_data_parallel_size(sizes, world_size)
+                                   : data_parallel_size(sizes, world_size));
     check_named(sizes, axis, shape.back());
   }
   return Grid(shape, names);
@@ -86,12 +78,84 @@ std::string expert_dims(const std::vector<std::string_view>& names) {
   });
 }
 
+struct Row {
+  const char* axis;
+  const char* purpose;
+};
+
+constexpr std::array kDenseRows{
+    Row{"tp",
+        "share each layer's matrices (and, with --sequence-parallel, the sequence between them)"},
+    Row{"cp", "share each sequence"},
+    Row{"dp", "hold the same weights, see different samples"},
+    Row{"pp", "hold consecutive layers"},
+    Row{"dp-cp", "sum gradients, share the distributed optimizer"},
+    Row{"tp-cp", "share one sequence's activations"},
+    Row{"tp-pp", "hold one replica of the model"},
+};
+constexpr std::array kExpertRows{
+    Row{"etp", "share each expert's matrices"},
+    Row{"ep", "hold different experts"},
+    Row{"edp", "hold the same experts"},
+    Row{"tp-ep", "exchange tokens"},
+};
+
+constexpr std::size_t kGroupsWidth = 60;
+
+/// Returns "0-7" for consecutive ranks, "0 8 16" for a few, "0 8 .. 56" for many.
+std::string text_of(const RankList& ranks) {
+  if (ranks.size() > 2 &&
+      ranks.back() - ranks.front() == static_cast<std::int64_t>(ranks.size()) - 1) {
+    return std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
+  }
+  if (ranks.size() > 4)
+    return std::to_string(ranks[0]) + " " + std::to_string(ranks[1]) + " .. " +
+           std::to_string(ranks.back());
+  return joined_text(ranks, " ");
+}
+
+/// Returns as many groups as fit on the line, and the last.
+std::string groups_text(const Mesh& mesh, const char* axis) {
+  const RankList first = mesh.group(0, axis), last = mesh.group(mesh.world_size() - 1, axis);
+  if (first == last) return text_of(first);
+  std::string cut = text_of(first) + " | .. | " + text_of(last);
+  if (static_cast<std::size_t>(mesh.num_groups(axis)) > kGroupsWidth / 2) return cut;
+  const std::string all = joined_text(mesh.groups(axis), " | ", text_of);
+  return all.size() <= kGroupsWidth ? all : cut;
+}
+
+/// Returns whether all factors of a product are larger than 1. Otherwise its row repeats another.
+bool is_worth_a_row(const Mesh& mesh, const char* axis) {
+  const auto factors = split_dims(axis);
+  const std::string_view axis_name = axis;
+  const bool of_experts = axis_name == "tp-ep";
+  const auto size = [&](std::string_view factor) {
+    return mesh.size(of_experts && factor == "tp" ? "etp" : factor);
+  };
+  const auto above_1 = std::count_if(factors.begin(), factors.end(),
+                                     [&](std::string_view factor) { return size(factor) > 1; });
+  return above_1 == static_cast<std::ptrdiff_t>(factors.size());
+}
+
+/// Returns the rows that this mesh needs, with the text of their groups.
+std::vector<std::pair<Row, std::string>> rows_of(const Mesh& mesh) {
+  std::vector<std::pair<Row, std::string>> rows;
+  const auto add = [&](const auto& candidates) {
+    for (const Row& row : candidates) {
+      if (is_worth_a_row(mesh, row.axis)) rows.emplace_back(row, groups_text(mesh, row.axis));
+    }
+  };
+  add(kDenseRows);
+  if (mesh.sizes().ep > 1 || mesh.sizes().expert_tp() != mesh.sizes().tp) add(kExpertRows);
+  return rows;
+}
+
 }  // namespace
 
 Mesh::Mesh(const MeshSizes& sizes, std::int64_t world_size)
     : sizes_(checked(sizes, world_size)),
-      dense_(dense_grid(sizes, world_size)),
-      expert_(expert_grid(sizes, world_size)) {
+      dense_(grid_of(sizes, world_size, /*of_experts=*/false)),
+      expert_(grid_of(sizes, world_size, /*of_experts=*/true)) {
   if (sizes_.pp > 1 && dense_.stride("pp") != expert_.stride("pp")) {
     throw UserError({"order " + sizes_.order,
                      detail::concatenate("puts pipeline neighbours ", dense_.stride("pp"),
@@ -148,6 +212,25 @@ GroupParts Mesh::instance_parts(std::int64_t rank, std::string_view axis,
   for (std::int64_t i = position % part_size; i < size; i += part_size)
     parts.outer.push_back(ranks[static_cast<std::size_t>(i)]);
   return parts;
+}
+
+std::string Mesh::table() const {
+  std::ostringstream out;
+  out << "mesh of " << world_size() << (world_size() == 1 ? " rank" : " ranks") << ", order "
+      << sizes_.order << "\n";
+  if (world_size() == 1) return out.str();
+  const auto rows = rows_of(*this);
+  std::size_t width = 6;
+  for (const auto& [row, groups] : rows) width = std::max(width, groups.size());
+  const auto add_line = [&](const std::string& axis, const std::string& size,
+                            const std::string& groups, const std::string& purpose) {
+    out << "  " << std::left << std::setw(7) << axis << std::right << std::setw(6) << size << "  "
+        << std::left << std::setw(static_cast<int>(width)) << groups << "  " << purpose << "\n";
+  };
+  add_line("axis", "ranks", "groups", "these ranks");
+  for (const auto& [row, groups] : rows)
+    add_line(row.axis, std::to_string(this->size(row.axis)), groups, row.purpose);
+  return out.str();
 }
 
 }  // namespace megatron

@@ -120,7 +120,7 @@ std::vector<std::string> all_gather_strings(const ObjectGroup& group, const std:
   const std::vector<std::int64_t> lengths = gather_lengths(group, text);
   const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   const at::Tensor all = at::empty({total}, at::TensorOptions(at::kByte).device(group.device));
-  if (total > 0) axis.comm->all_gather(all, bytes_of(group, text), lengths, "texts");
+  if (total > 0) axis.comm->all_gather(all, bytes_of(group, text), "texts", lengths);
   return cut(all, lengths);
 }
 

@@ -1,8 +1,15 @@
 #include "megatron/parallel/rank_list.h"
 
 #include <cstddef>
+#include <numeric>
 
 namespace megatron {
+
+std::vector<std::int64_t> all_ranks(std::int64_t size) {
+  std::vector<std::int64_t> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), std::int64_t{0});
+  return ranks;
+}
 
 std::string rank_list_text(const std::vector<std::int64_t>& ranks) {
   std::string text;

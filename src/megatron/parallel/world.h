@@ -14,13 +14,19 @@
 //   }
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
+#include "megatron/base/descriptor.h"
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/run_command.h"
+#include "megatron/control/run_status.h"
 #include "megatron/control/run_store.h"
 #include "megatron/parallel/failure/failure_notice.h"
 #include "megatron/parallel/process_communicators.h"
@@ -34,15 +40,15 @@ class World {
   World(LaunchEnvironment environment, std::string command);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
-  ~World();
+  ~World() { stop_watching(); }
 
-  const LaunchEnvironment& environment() const;
+  const LaunchEnvironment& environment() const { return environment_; }
 
   /// Connects to the other ranks; returns at once in a world of one process. Collective over all
   /// ranks. Throws UserError when the store cannot be opened or reached, or when ranks are missing
   /// or were started with other settings; PeerFailed when another rank has failed.
-  void join(const RendezvousOptions& options);
-  const RunHosts& hosts() const;
+  void join(RendezvousOptions options);
+  const RunHosts& hosts() const { return hosts_; }
   /// Returns the options of this rank for make_communicators(). The caller adds device and
   /// transport.
   ProcessOptions process_options() const;
@@ -77,8 +83,66 @@ class World {
   int end_in_failure(int code);
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  /// Limit for this rank's main thread to end after another rank's failure.
+  static constexpr std::chrono::seconds kExitGracePeriod{5};
+  /// Limit for the store to answer after a failure.
+  static constexpr std::chrono::seconds kStoreTimeout{5};
+
+  int end_in_failure(RankFailure failure, bool is_consequence, bool is_printed);
+  void connect(const ConnectionOptions& options);
+  void disconnect();
+  void connect_after_early_failure();
+
+  void watch_single_process();
+  void run_watcher() noexcept;
+  void watch();
+  bool is_ending(std::chrono::milliseconds pause);
+  void exit_if_overdue();
+  void post_lost_ranks();
+  void handle_lost_store(const std::string& reason);
+  void handle(const RankFailure& failure);
+  void run_callback(const std::function<void(const std::string&)>& callback,
+                    const std::string& text) noexcept;
+  [[noreturn]] void exit_now(const RankFailure& failure);
+  void stop_watching();
+  void end_callback();
+
+  std::optional<RankFailure> known_failure(std::chrono::milliseconds timeout);
+  void print_once(const RankFailure& failure);
+  bool is_reporter();
+  bool may_print();
+  void report_to_launcher(const RankFailure& first) const;
+  std::string failure_text(const RankFailure& failure, bool is_own) const;
+  void ensure_printed(const RankFailure& first, const RankFailure& own);
+  bool is_first_rank_dead(const RankFailure& first);
+  std::chrono::milliseconds time_for_first_cause(bool is_consequence);
+  void wait_for_others();
+  void wait_until_finished();
+  void check_remaining_alive();
+
+  const LaunchEnvironment environment_;
+  const std::string command_;
+  RunHosts hosts_;
+  std::chrono::milliseconds timeout_{600'000};
+
+  std::optional<std::chrono::steady_clock::time_point> lost_since_;  ///< used by the watcher
+  bool tried_to_connect_ = false;  ///< This rank has tried to reach the store.
+  std::optional<RunStore> store_;
+  std::optional<RunStatus> run_status_;
+  std::thread watcher_, callback_thread_;
+  Descriptor wake_;  ///< an eventfd, ends the watcher's wait
+
+  std::mutex mutex_;  // guards all members below
+  std::condition_variable changed_;
+  std::optional<RankFailure> known_failure_;
+  std::optional<RankFailure> own_failure_;  ///< Failure of this rank's main thread.
+  std::function<void(const std::string&)> callback_;
+  std::shared_ptr<FailureNotice> notice_;
+  std::optional<std::chrono::steady_clock::time_point> failure_since_;
+  bool is_in_callback_ = false;
+  bool is_leaving_ = false, is_printed_ = false, is_over_ = false;
+  bool is_store_lost_ = false;  ///< Every rank reports its failure itself.
+  std::optional<bool> is_reporter_;
 };
 
 /// Runs the body of a command as one rank of the run and returns its exit code. An exception ends

@@ -1,4 +1,6 @@
 // How a rank leaves its run, and how it ends after a failure.
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <exception>
 #include <string_view>
@@ -7,7 +9,7 @@
 #include "megatron/parallel/comm.h"
 #include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/shared_memory/spin_wait.h"
-#include "megatron/parallel/world_state.h"
+#include "megatron/parallel/world.h"
 
 namespace megatron {
 namespace {
@@ -27,7 +29,7 @@ constexpr milliseconds kGuessDelay{500};
 
 }  // namespace
 
-void World::State::leave() {
+void World::leave() {
   if (!run_status_) return;
   // Rank 0 prints for the other ranks, and in most runs hosts the store.
   const bool is_last = environment_.rank == 0;
@@ -45,7 +47,7 @@ void World::State::leave() {
 }
 
 /// On rank 0: waits until all ranks have left.
-void World::State::wait_until_finished() {
+void World::wait_until_finished() {
   const auto deadline = std::chrono::steady_clock::now() + timeout_;
   while (!run_status_->wait_until_finished(std::min<milliseconds>(timeout_, seconds(1)))) {
     const auto now = std::chrono::steady_clock::now();
@@ -59,7 +61,7 @@ void World::State::wait_until_finished() {
 }
 
 /// Throws if the process of a rank that has not left has ended: it will never leave.
-void World::State::check_remaining_alive() {
+void World::check_remaining_alive() {
   std::shared_ptr<FailureNotice> notice;
   {
     const std::lock_guard lock(mutex_);
@@ -75,7 +77,7 @@ void World::State::check_remaining_alive() {
 }
 
 /// Must precede leave(), because the store may end as soon as a rank has left.
-void World::State::stop_watching() {
+void World::stop_watching() {
   {
     const std::lock_guard lock(mutex_);
     is_leaving_ = is_over_ = true;
@@ -87,7 +89,7 @@ void World::State::stop_watching() {
 }
 
 /// Waits for a callback under way. One that blocks ends the process.
-void World::State::end_callback() {
+void World::end_callback() {
   if (!callback_thread_.joinable()) return;
   std::unique_lock lock(mutex_);
   if (!changed_.wait_for(lock, kExitGracePeriod, [&] { return !is_in_callback_; })) {
@@ -100,7 +102,7 @@ void World::State::end_callback() {
 }
 
 /// Returns the failure reported by another rank, if it arrives within `timeout`.
-std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
+std::optional<RankFailure> World::known_failure(milliseconds timeout) {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, timeout, [&] { return known_failure_.has_value(); });
   return known_failure_;
@@ -108,7 +110,7 @@ std::optional<RankFailure> World::State::known_failure(milliseconds timeout) {
 
 /// Connects a rank that fails before it has joined. Rank 0 hosts the store for a moment, so that
 /// the other ranks, which look for it, receive the failure.
-void World::State::connect_after_early_failure() {
+void World::connect_after_early_failure() {
   if (run_status_ || std::exchange(tried_to_connect_, true) || environment_.world_size == 1) return;
   try {
     store_ = open_store(environment_,
@@ -120,7 +122,7 @@ void World::State::connect_after_early_failure() {
   }
 }
 
-int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool is_printed) {
+int World::end_in_failure(RankFailure failure, bool is_consequence, bool is_printed) {
   failure.rank = environment_.rank;
   failure.host = own_record({}).host;
   failure.is_of_others = is_consequence;
@@ -153,7 +155,7 @@ int World::State::end_in_failure(RankFailure failure, bool is_consequence, bool 
 }
 
 /// Returns how long to wait for the report of the rank that failed first. A dead rank has none.
-milliseconds World::State::time_for_first_cause(bool is_consequence) {
+milliseconds World::time_for_first_cause(bool is_consequence) {
   if (!is_consequence) return milliseconds(0);
   const std::lock_guard lock(mutex_);
   const bool is_guess = notice_ && !notice_->failure().empty() && !notice_->is_failure_explained();
@@ -161,7 +163,7 @@ milliseconds World::State::time_for_first_cause(bool is_consequence) {
 }
 
 /// Returns once rank 0 has printed the first failure, or prints it.
-void World::State::ensure_printed(const RankFailure& first, const RankFailure& own) {
+void World::ensure_printed(const RankFailure& first, const RankFailure& own) {
   if (environment_.rank == 0 || !run_status_) {
     print_once(first);
     if (run_status_) run_status_->set_printed();
@@ -175,13 +177,13 @@ void World::State::ensure_printed(const RankFailure& first, const RankFailure& o
 }
 
 /// Whether rank 0 has died, as this host or a launcher has seen.
-bool World::State::is_first_rank_dead(const RankFailure& first) {
+bool World::is_first_rank_dead(const RankFailure& first) {
   const std::lock_guard lock(mutex_);
   return (first.rank == 0 && first.is_of_others) || (notice_ && notice_->has_process_ended(0));
 }
 
 /// Keeps the store's host alive until the other ranks have read the failure.
-void World::State::wait_for_others() {
+void World::wait_for_others() {
   if (!run_status_) return;
   run_status_->leave(environment_.rank);
   if (hosts_store(environment_)) run_status_->wait_until_all_left(kPrintTimeout);

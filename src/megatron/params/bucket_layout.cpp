@@ -107,7 +107,7 @@ class BucketBuilder {
         !bucket.parameters.front()->is_shared())
       keep_parameters_whole(bucket, options.shard.size, multiple / options.shard.size);
     bucket.size = round_up(bucket.size, multiple);
-    bucket.kind = kind;
+    static_cast<BucketKind&>(bucket) = kind;
     bucket.unit = unit_;
     closed_.emplace(open.last, std::move(bucket));
   }

@@ -16,20 +16,20 @@ namespace megatron {
 
 /// What all parameters of a bucket have in common.
 struct BucketKind {
-  bool is_precise = false, is_trained = true, is_state = false, offloads_values = false;
-  c10::ScalarType dtype = c10::kFloat;
-  const DataParallelOptions* data_parallel = nullptr;
+  bool is_precise = false, is_trained = true, is_state = false;
+  bool offloads_values = false;         ///< they lie in another memory (offloaded_values.h)
+  c10::ScalarType dtype = c10::kFloat;  ///< of the values
+  const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
   auto operator<=>(const BucketKind&) const = default;
 };
 
 /// The layout of one bucket of `size` elements. Parameter i starts at element offsets[i], a
 /// multiple of kernels::kStateBlock.
-struct BucketLayout {
-  BucketKind kind;
+struct BucketLayout : BucketKind {
   std::vector<Parameter*> parameters = {};
   std::vector<std::int64_t> offsets = {};
-  std::int64_t size = 0;
-  std::size_t unit = 0;  ///< unit of the model, counted in the order of backward
+  std::int64_t size = 0;  ///< number of elements
+  std::size_t unit = 0;   ///< unit of the model, counted in the order of backward
 };
 
 /// Lays out the parameters in the order in which backward finishes them, which is the reverse of

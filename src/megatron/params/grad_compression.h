@@ -9,6 +9,9 @@
 
 namespace megatron {
 
+/// Returns work that waits for `first` and then runs `then` on the waiting thread, once.
+PendingWork and_then(PendingWork first, std::function<void()> then);
+
 /// Interface of a compression. Its state must see every bucket of every step.
 class GradCompression {
  public:
@@ -25,15 +28,8 @@ class GradCompression {
   virtual void commit() {}
 };
 
-/// Creates the compression that options.compression names; returns null for "none". Throws
-/// UserError for an unknown name.
+/// Creates the compression that options.compression names (none, bf16 or low-rank); returns null
+/// for "none". Throws UserError for an unknown name.
 std::unique_ptr<GradCompression> make_grad_compression(const DataParallelOptions& options);
-
-/// PowerSGD (Vogels, Karimireddy and Jaggi 2019). A gradient matrix M becomes P·Qᵀ, where P is
-/// orthonormal and P and Q have options.compression_rank columns and are summed over ranks. The
-/// error is kept and added to M of the next step. Biases, norms and small matrices are sent
-/// uncompressed. Requires whole buckets, that is, no distributed optimizer. A step with non-finite
-/// gradients does not change the kept error.
-std::unique_ptr<GradCompression> make_low_rank_compression(const DataParallelOptions& options);
 
 }  // namespace megatron

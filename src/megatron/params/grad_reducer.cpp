@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "megatron/params/continuation_work.h"
-
 namespace megatron {
 namespace {
 

@@ -6,35 +6,26 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/params/data_parallel.h"
-#include "megatron/params/parameter.h"
+#include "megatron/params/bucket_layout.h"
 
 namespace megatron {
 
 /// A contiguous run of parameters. `value` and `grad` are flat and of one dtype each; parameter i
-/// starts at element offsets[i] (bucket_layout.h).
-struct ParamBucket {
-  at::Tensor value;  ///< undefined while the storage is given back (ParamStore::bind_values)
+/// starts at element offsets[i].
+struct ParamBucket : BucketLayout {
+  at::Tensor value = {};  ///< undefined while the storage is given back (ParamStore::bind_values)
   /// Undefined in a store without gradients, when !is_trained and when shards_gradients().
-  at::Tensor grad;
+  at::Tensor grad = {};
   /// This rank's slices, where has_unit_values() and where gradients are sharded; else undefined.
   /// Offloaded values have one only between ParamStore::open_values() and close_values().
-  at::Tensor slice_value, slice_grad;
+  at::Tensor slice_value = {}, slice_grad = {};
   /// The parts that this rank updates: views of the tensors above. own_grad is defined in a store
   /// with gradients when is_trained.
-  at::Tensor own_value, own_grad;
-  std::vector<Parameter*> parameters;
-  std::vector<std::int64_t> offsets;
-  bool is_precise = false, is_trained = true, is_state = false;
-  bool offloads_values = false;  ///< they lie in another memory (offloaded_values.h)
-  const DataParallelOptions* data_parallel = nullptr;  ///< the ranks that hold the same weights
-  std::int64_t size = 0;                               ///< number of elements
-  at::ScalarType dtype = at::kFloat;                   ///< dtype of `value`
+  at::Tensor own_value = {}, own_grad = {};
   /// This rank's slice; the whole bucket unless is_sharded().
   std::int64_t slice_begin = 0, slice_size = 0;
   /// The part of the slice that this rank updates: all of it, unless replicas divide it.
   std::int64_t own_begin = 0, own_size = 0;
-  std::size_t unit = 0;  ///< unit of the model, counted in the order of backward
 
   /// Returns the part that this rank updates of a tensor that has the layout of the bucket.
   at::Tensor own(const at::Tensor& flat) const { return flat.narrow(0, own_begin, own_size); }

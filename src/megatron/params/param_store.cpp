@@ -8,7 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/parallel/communicators.h"
-#include "megatron/params/bucket_layout.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/params/grad_error.h"
 #include "megatron/params/init.h"
 
@@ -16,29 +16,11 @@ namespace megatron {
 namespace {
 
 ParamBucket allocate(BucketLayout layout, const ParamStore::Options& options) {
-  const Axis& shard = layout.kind.data_parallel->shard;
-  ParamBucket bucket{.value = {},
-                     .grad = {},
-                     .slice_value = {},
-                     .slice_grad = {},
-                     .own_value = {},
-                     .own_grad = {},
-                     .parameters = std::move(layout.parameters),
-                     .offsets = std::move(layout.offsets),
-                     .is_precise = layout.kind.is_precise,
-                     .is_trained = layout.kind.is_trained,
-                     .is_state = layout.kind.is_state,
-                     .offloads_values = layout.kind.offloads_values,
-                     .data_parallel = layout.kind.data_parallel,
-                     .size = layout.size,
-                     .dtype = layout.kind.dtype,
-                     .slice_begin = 0,
-                     .slice_size = layout.size,
-                     .own_begin = 0,
-                     .own_size = layout.size,
-                     .unit = layout.unit};
+  ParamBucket bucket{std::move(layout)};
+  bucket.slice_size = bucket.own_size = bucket.size;
   if (bucket.is_sharded()) {
-    bucket.slice_size = bucket.own_size = layout.size / shard.size;
+    const Axis& shard = bucket.data_parallel->shard;
+    bucket.slice_size = bucket.own_size = bucket.size / shard.size;
     bucket.slice_begin = bucket.own_begin = bucket.slice_size * shard.rank;
   }
   if (bucket.shards_values() && options.with_gradients &&
@@ -387,6 +369,15 @@ void ParamStore::start_complete_buckets() {
     zero_fresh(buckets_[num_started_]);
     reducer_->start(num_started_);
   }
+}
+
+std::vector<std::string> all_parameter_names(const ParamStore& store,
+                                             bool (*select)(const Parameter&)) {
+  std::vector<std::string> mine;
+  for (const Parameter* parameter : store.parameters()) {
+    if (select(*parameter)) mine.push_back(parameter->name());
+  }
+  return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
 
 }  // namespace megatron

@@ -214,4 +214,10 @@ class ParamStore : private GradAccumulator {
   std::optional<TensorParallelGradients> tp_gradients_;
 };
 
+/// Returns the names of those parameters of all ranks that together hold one replica for which
+/// `select` returns true on the ranks that hold them, ascending and without duplicates. Collective
+/// over store.model_axis().
+std::vector<std::string> all_parameter_names(const ParamStore& store,
+                                             bool (*select)(const Parameter&));
+
 }  // namespace megatron

@@ -8,9 +8,17 @@
 #include <vector>
 
 #include "megatron/parallel/axis.h"
-#include "megatron/params/tensor_slice.h"
 
 namespace megatron {
+
+using Shape = std::vector<std::int64_t>;
+
+/// A rectangular slice of a global tensor and its place in the tensor that holds it: a rank's local
+/// tensor, or a tensor of its own in a file. All members have the tensor's number of dimensions.
+struct TensorSlice {
+  Shape global_offset, local_offset, shape;
+  bool operator==(const TensorSlice&) const = default;
+};
 
 /// One of several parts that are sharded independently along the split dimension (q|k|v, gate|up,
 /// Mamba's z|x|B|C|dt).

@@ -33,4 +33,9 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, c1
   return options;
 }
 
+c10::ScalarType params_dtype(const TrainingConfig& training) {
+  if (training.bf16) return c10::kBFloat16;
+  return training.fp16 ? c10::kHalf : c10::kFloat;
+}
+
 }  // namespace megatron

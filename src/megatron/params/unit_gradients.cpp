@@ -9,7 +9,10 @@ namespace megatron {
 
 UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Device device,
                              Owner owner)
-    : buckets_(buckets), owner_(std::move(owner)), is_fresh_(buckets.size(), true) {
+    : buckets_(buckets),
+      owner_(std::move(owner)),
+      buffers_(device),
+      is_fresh_(buckets.size(), true) {
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     const ParamBucket& bucket = buckets[b];
     units_.resize(std::max(units_.size(), bucket.unit + 1));
@@ -19,17 +22,16 @@ UnitGradients::UnitGradients(const std::vector<ParamBucket>& buckets, c10::Devic
     unit.num_bytes += bucket.size * static_cast<std::int64_t>(bucket.slice_grad.element_size());
     overlaps_ = bucket.data_parallel->overlaps_grad_reduce;
   }
-  buffers_.emplace(device);
   std::vector<std::int64_t> sizes;
   for (const Unit& unit : units_) sizes.push_back(unit.num_bytes);
-  buffers_->reserve(sizes, overlaps_ ? 2 : 1);
+  buffers_.reserve(sizes, overlaps_ ? 2 : 1);
 }
 
 void UnitGradients::begin_step() {
   complete_from(0);
   for (auto& [unit, buffer] : std::exchange(open_, {})) {
     for (const std::size_t b : units_[unit].buckets) owner_.bind(b, {});
-    buffers_->give_back(std::move(buffer));
+    buffers_.give_back(std::move(buffer));
   }
   is_fresh_.assign(buckets_.size(), true);
 }
@@ -41,7 +43,7 @@ void UnitGradients::open(std::size_t index) {
   // What still waits is of the backward pass before. It had the forward pass to complete, and the
   // buffer of its last unit, an embedding, fits the first unit of this pass, an output layer.
   complete_from(unit);
-  const at::Tensor buffer = buffers_->take(units_[unit].num_bytes);
+  const at::Tensor buffer = buffers_.take(units_[unit].num_bytes);
   BufferCursor cursor(buffer);
   for (const std::size_t b : units_[unit].buckets)
     owner_.bind(b, cursor.next(buckets_[b].size, buckets_[b].slice_grad.scalar_type()));
@@ -72,7 +74,7 @@ void UnitGradients::finish() {
 }
 
 std::int64_t UnitGradients::held_bytes() const {
-  std::int64_t bytes = buffers_ ? buffers_->free_bytes() : 0;
+  std::int64_t bytes = buffers_.free_bytes();
   for (const auto& [unit, buffer] : open_) bytes += buffer.numel();
   for (const Reduction& reduction : reductions_) bytes += reduction.buffer.numel();
   return bytes;
@@ -120,7 +122,7 @@ void UnitGradients::complete_oldest() {
   }
   reduction.works.clear();
   reduction.parts.clear();  // they are views of the buffer
-  buffers_->give_back(std::move(reduction.buffer));
+  buffers_.give_back(std::move(reduction.buffer));
 }
 
 }  // namespace megatron

@@ -9,7 +9,6 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "megatron/parallel/comm.h"
@@ -72,7 +71,7 @@ class UnitGradients {
   Owner owner_;
   bool overlaps_ = false;
   std::vector<Unit> units_;
-  std::optional<UnitBuffers> buffers_;
+  UnitBuffers buffers_;
   std::map<std::size_t, at::Tensor> open_;  ///< unit → buffer, in the order of backward
   std::deque<Reduction> reductions_;
   std::vector<bool> is_fresh_;  ///< one per bucket: its slice has no contribution in this step

@@ -11,7 +11,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/params/params_dtype.h"
+#include "megatron/params/store_options.h"
 
 namespace megatron {
 namespace {

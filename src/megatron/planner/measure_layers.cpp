@@ -21,7 +21,7 @@
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/params/params_dtype.h"
+#include "megatron/params/store_options.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/planner/activation_memory.h"
 #include "megatron/planner/device_peak.h"

@@ -13,7 +13,6 @@
 #include "megatron/models/freeze.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/params/params_dtype.h"
 #include "megatron/params/store_options.h"
 #include "megatron/params/unit_buffers.h"
 #include "megatron/planner/activation_memory.h"

@@ -14,7 +14,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
-#include "megatron/base/storage/local_range_reader.h"
+#include "megatron/base/storage/range_reader.h"
 
 namespace megatron {
 namespace {

@@ -6,20 +6,11 @@
 #include <array>
 #include <cctype>
 
+#include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 
 namespace megatron {
 namespace {
-
-std::string hex(const std::string& bytes) {
-  constexpr const char* kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += {kDigits[value >> 4], kDigits[value & 15]};
-  }
-  return text;
-}
 
 std::string sha256(const std::string& text) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
@@ -60,7 +51,7 @@ std::map<std::string, std::string> sign_s3_request(const S3Request& request,
   if (!request.range.empty()) headers["Range"] = request.range;
   if (credentials.access_key.empty()) return headers;
   const std::string date = utc(time, "%Y%m%d"), moment = utc(time, "%Y%m%dT%H%M%SZ");
-  const std::string payload = hex(sha256(""));
+  const std::string payload = hex_text(sha256(""));
   headers["x-amz-content-sha256"] = payload;
   headers["x-amz-date"] = moment;
   if (!credentials.session_token.empty())
@@ -78,12 +69,13 @@ std::map<std::string, std::string> sign_s3_request(const S3Request& request,
       "GET\n" + request.path + "\n\n" + lines + "\n" + names + "\n" + payload;
   const std::string scope = date + "/" + credentials.region + "/s3/aws4_request";
   const std::string to_sign =
-      "AWS4-HMAC-SHA256\n" + moment + "\n" + scope + "\n" + hex(sha256(canonical));
+      "AWS4-HMAC-SHA256\n" + moment + "\n" + scope + "\n" + hex_text(sha256(canonical));
   const std::string key =
       hmac(hmac(hmac(hmac("AWS4" + credentials.secret_key, date), credentials.region), "s3"),
            "aws4_request");
   headers["Authorization"] = "AWS4-HMAC-SHA256 Credential=" + credentials.access_key + "/" + scope +
-                             ",SignedHeaders=" + names + ",Signature=" + hex(hmac(key, to_sign));
+                             ",SignedHeaders=" + names +
+                             ",Signature=" + hex_text(hmac(key, to_sign));
   return headers;
 }
 

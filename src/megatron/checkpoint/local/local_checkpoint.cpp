@@ -1,23 +1,24 @@
 #include "megatron/checkpoint/local/local_checkpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/file_exchange.h"
-#include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/local/local_inventory.h"
-#include "megatron/checkpoint/local/transfers.h"
+#include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/piece_slices.h"
@@ -194,12 +195,11 @@ class LocalSearcher {
     }
     std::string text;
     if (mine.empty()) return text;
-    for (const DamagedFile& damaged : find_damaged_files(folder_of(spread), mine)) {
-      const fs::path path = folder_of(spread) / damaged.name;
+    for (auto& [name, reason] : find_damaged_files(folder_of(spread), mine)) {
+      const fs::path path = folder_of(spread) / name;
       default_file_system().rename(path, path.string() + kDamagedSuffix);
-      std::string reason = damaged.reason;
       std::ranges::replace(reason, '\n', ' ');
-      text += damaged.name + '\t' + reason + '\n';
+      text += name + '\t' + reason + '\n';
     }
     return text;
   }
@@ -233,52 +233,32 @@ struct FilesOfRank {
   std::vector<std::size_t> held = {};     ///< in the folder of a leader
 };
 
-std::vector<std::size_t> find_lacking(const fs::path& folder, const Manifest& manifest,
-                                      const std::set<std::string>& needed) {
-  std::vector<std::size_t> lacking;
+/// Returns the files of the manifest for whose names `is_wanted` holds.
+template <class Predicate>
+std::vector<std::size_t> find_files(const Manifest& manifest, const Predicate& is_wanted) {
+  std::vector<std::size_t> found;
   std::size_t file = 0;
   for (const auto& [name, header] : manifest.headers) {
-    if (needed.contains(name) && !fs::exists(folder / name)) lacking.push_back(file);
+    if (is_wanted(name)) found.push_back(file);
     ++file;
   }
-  return lacking;
+  return found;
 }
 
-/// Returns the files of `folder`, in the order of the manifest.
-std::vector<std::size_t> find_held(const fs::path& folder, const Manifest& manifest) {
-  const std::vector<std::string> names = held_files(folder, manifest);
-  std::vector<std::size_t> held;
-  std::size_t file = 0;
-  for (const auto& [name, header] : manifest.headers) {
-    if (held.size() < names.size() && names[held.size()] == name) held.push_back(file);
-    ++file;
-  }
-  return held;
-}
-
-/// Converts to and from the text that ranks exchange: two lists of numbers with a ";" after each.
-/// Its length grows with the files of the rank, and not with those of the checkpoint.
+/// Converts to and from the text that ranks exchange. Its length grows with the files of the rank,
+/// and not with those of the checkpoint.
 std::string text_of(const FilesOfRank& files) {
-  std::string text;
-  for (const auto* list : {&files.lacking, &files.held}) {
-    for (const std::size_t file : *list) text += std::to_string(file) + ' ';
-    text += ';';
-  }
-  return text;
+  return Json::array({files.lacking, files.held}).dump();
 }
 
 FilesOfRank parse_files(const std::string& text, std::size_t num_files) {
-  const auto parse = [&](const std::string& list) {
-    std::vector<std::size_t> numbers;
-    std::istringstream stream(list);
-    for (std::size_t file = 0; stream >> file;) {
+  const auto lists =
+      parse_json(text, "list of shards").get<std::array<std::vector<std::size_t>, 2>>();
+  for (const auto& list : lists) {
+    for (const std::size_t file : list)
       MEGATRON_CHECK(file < num_files, "file ", file, " of a manifest of ", num_files, " files");
-      numbers.push_back(file);
-    }
-    return numbers;
-  };
-  const std::size_t end = text.find(';');
-  return {parse(text.substr(0, end)), parse(text.substr(end + 1))};
+  }
+  return {lists[0], lists[1]};
 }
 
 /// Makes this rank's transfers, in order, and returns their number and bytes.
@@ -317,7 +297,10 @@ FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStor
   FilesOfRank mine;
   std::exception_ptr error;
   try {
-    mine.lacking = find_lacking(folder, manifest, needed_files(manifest, store, optimizer));
+    const std::set<std::string> needed = needed_files(manifest, store, optimizer);
+    mine.lacking = find_files(manifest, [&](const std::string& name) {
+      return needed.contains(name) && !fs::exists(folder / name);
+    });
   } catch (const std::exception&) {  // thrown on all ranks below
     error = std::current_exception();
   }
@@ -327,7 +310,9 @@ FetchedShards fetch_local_shards(const CheckpointSource& source, const ParamStor
   const FolderOwners owners = find_folder_owners(folder.parent_path(), world, store.device());
   const std::vector<std::string> texts = steps.run_on_all_ranks([&] {
     if (error) std::rethrow_exception(error);
-    if (owners.is_leader(world.rank)) mine.held = find_held(folder, manifest);
+    if (owners.is_leader(world.rank))
+      mine.held =
+          find_files(manifest, [&](const std::string& name) { return fs::exists(folder / name); });
     return text_of(mine);
   });
   std::vector<std::string> files;

@@ -1,6 +1,7 @@
 #include "megatron/checkpoint/local/local_inventory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -9,9 +10,12 @@
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/format.h"
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/manifest_reader.h"
+#include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
 namespace {
@@ -23,6 +27,15 @@ bool has_auxiliary_files(const fs::path& folder, const Manifest& manifest) {
     return fs::exists(folder / file.first) &&
            checksum(read_file(folder / file.first)) == file.second;
   });
+}
+
+/// Returns the names of the files of a checkpoint folder that the manifest lists.
+std::vector<std::string> held_files(const fs::path& folder, const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& [name, header] : manifest.headers) {
+    if (fs::exists(folder / name)) names.push_back(name);
+  }
+  return names;
 }
 
 std::optional<HeldCheckpoint> read_held(const fs::path& folder,
@@ -37,15 +50,20 @@ std::optional<HeldCheckpoint> read_held(const fs::path& folder,
   return std::nullopt;
 }
 
-}  // namespace
-
-std::vector<std::string> held_files(const fs::path& folder, const Manifest& manifest) {
-  std::vector<std::string> names;
-  for (const auto& [name, header] : manifest.headers) {
-    if (fs::exists(folder / name)) names.push_back(name);
-  }
-  return names;
+/// Returns a number that no earlier run used in its marks.
+std::string new_token() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
+
+/// Returns the name of a rank's mark. It is a temporary name, so that a later save removes what a
+/// killed run leaves.
+std::string mark_name(const std::string& token, std::int64_t rank) {
+  return std::string(kWriteProbe) + ".tmp." + token +
+         format("%010lld", static_cast<long long>(rank));
+}
+
+}  // namespace
 
 std::vector<HeldCheckpoint> read_held_checkpoints(
     const fs::path& root, const std::function<bool(const Manifest&)>& is_own) {
@@ -106,8 +124,8 @@ std::vector<SpreadCheckpoint> spread_checkpoints(
   return newest_first;
 }
 
-std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
-                                            const std::vector<std::string>& names) {
+std::map<std::string, std::string> find_damaged_files(const fs::path& folder,
+                                                      const std::vector<std::string>& names) {
   ManifestReader reader(folder);
   std::map<std::string, std::string> reasons;
   const std::set<std::string> wanted(names.begin(), names.end());
@@ -121,9 +139,31 @@ std::vector<DamagedFile> find_damaged_files(const fs::path& folder,
       }
     }
   }
-  std::vector<DamagedFile> damaged;
-  for (const auto& [name, reason] : reasons) damaged.push_back({name, reason});
-  return damaged;
+  return reasons;
+}
+
+FolderOwners find_folder_owners(const std::filesystem::path& root, const Axis& world,
+                                c10::Device device) {
+  const CollectiveSteps together(world, device);
+  const std::string token = together.run_on_rank_0(new_token);
+  const fs::path own = root / mark_name(token, world.rank);
+  together.run_on_all_ranks([&] {
+    megatron::create_directories(root);
+    write_file(own, "");
+    return std::string();
+  });
+  const std::vector<std::string> leaders = together.run_on_all_ranks([&] {
+    std::int64_t first = 0;
+    while (first < world.rank && !fs::exists(root / mark_name(token, first))) ++first;
+    return std::to_string(first);
+  });
+  together.run_on_all_ranks([&] {
+    remove_tree(own);
+    return std::string();
+  });
+  FolderOwners owners;
+  for (const std::string& leader : leaders) owners.leaders.push_back(std::stoll(leader));
+  return owners;
 }
 
 }  // namespace megatron

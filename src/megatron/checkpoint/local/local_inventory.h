@@ -1,5 +1,8 @@
-// What the folders of local checkpoints hold, and which checkpoint is complete over all of them.
+// What the folders of local checkpoints hold, which checkpoint is complete over all of them, and
+// which ranks share a folder.
 #pragma once
+
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -9,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/parallel/axis.h"
 
 namespace megatron {
 
@@ -26,9 +31,6 @@ struct HeldCheckpoint {
 /// manifest or auxiliary file are left out.
 std::vector<HeldCheckpoint> read_held_checkpoints(
     const std::filesystem::path& root, const std::function<bool(const Manifest&)>& is_own);
-
-/// Returns the names of the files of a checkpoint folder that the manifest lists.
-std::vector<std::string> held_files(const std::filesystem::path& folder, const Manifest& manifest);
 
 /// Converts to and from the text that ranks exchange.
 std::string held_text(const std::vector<HeldCheckpoint>& held);
@@ -50,14 +52,14 @@ struct SpreadCheckpoint {
 /// with the most copies. Element r of `held` is what rank r found; empty unless it is a leader.
 std::vector<SpreadCheckpoint> spread_checkpoints(std::span<const std::vector<HeldCheckpoint>> held);
 
-/// A file whose bytes are not those that were written.
-struct DamagedFile {
-  std::string name;
-  std::string reason;
-};
+/// Reads those `names` of a checkpoint folder and returns the files whose bytes are not those that
+/// were written, each with the reason.
+std::map<std::string, std::string> find_damaged_files(const std::filesystem::path& folder,
+                                                      const std::vector<std::string>& names);
 
-/// Reads those `names` of a checkpoint folder and returns the damaged ones.
-std::vector<DamagedFile> find_damaged_files(const std::filesystem::path& folder,
-                                            const std::vector<std::string>& names);
+/// Returns which ranks see the same folder `root`, which is created if needed. It looks, because
+/// hosts have disks of their own under one name. Collective over the world.
+FolderOwners find_folder_owners(const std::filesystem::path& root, const Axis& world,
+                                c10::Device device);
 
 }  // namespace megatron

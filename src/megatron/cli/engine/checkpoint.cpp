@@ -2,9 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "megatron/checkpoint/diff.h"
 #include "megatron/checkpoint/inspect.h"
-#include "megatron/checkpoint/verify.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/config/checkpoint_options.h"
 

@@ -75,7 +75,7 @@ at::Tensor select_positions(const at::Tensor& rows, const at::Tensor& positions,
 at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
   if (input.rank.tp_cp.size == 1) return rows;
   const at::Tensor by_rank =
-      all_gather(input.rank.tp_cp, rows.contiguous(), input.span.tokens_of_ranks, "router rows");
+      all_gather(input.rank.tp_cp, rows.contiguous(), "router rows", input.span.tokens_of_ranks);
   return is_reordered(input.span)
              ? select_positions(by_rank, input.span.placement->row_of, input.span.batch)
              : by_rank;

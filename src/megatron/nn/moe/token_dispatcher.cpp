@@ -220,7 +220,7 @@ TokenDispatcher::Pending TokenDispatcher::start_dispatch(const at::Tensor& x,
     pending.probs =
         exchange_rows(axis, copy_rows(routed.probs, tokens.home), tokens.sent, "dispatch probs");
     pending.experts =
-        all_to_all(axis, sent_experts(home, experts), tokens.sent, "dispatch experts");
+        all_to_all(axis, sent_experts(home, experts), "dispatch experts", tokens.sent);
   }
   return pending;
 }

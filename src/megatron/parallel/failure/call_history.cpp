@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <span>
 #include <string_view>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/parallel/failure/shared_value.h"
 
 namespace megatron {
 namespace {
@@ -55,14 +55,12 @@ struct CallHistory::Note {
   std::array<char, 64> layer;
 };
 
-/// `number` is 0 while the note is being written, so that readers can detect a torn read.
+/// `number` is 0 while the slot is being written, so that readers can detect a torn read.
 struct CallHistory::Slot {
-  static constexpr std::size_t kNumWords = sizeof(Note) / sizeof(std::uint64_t);
-  static_assert(sizeof(Note) % sizeof(std::uint64_t) == 0);
   std::atomic<std::uint64_t> number;
   std::atomic<double> left_s;
   std::atomic<std::uint64_t> is_awaited;
-  std::array<std::atomic<std::uint64_t>, kNumWords> words;
+  SharedValue<Note> note;
 };
 
 struct CallHistory::RankCalls {
@@ -115,8 +113,6 @@ std::uint64_t CallHistory::enter(const Place& place, const CommCall& call) {
   copy_text(note.axis, call.axis);
   copy_text(note.what, call.what);
   if (call.layer) copy_text(note.layer, *call.layer);
-  std::array<std::uint64_t, Slot::kNumWords> words;
-  std::memcpy(words.data(), &note, sizeof note);
 
   RankCalls& calls = calls_of(place.rank);
   const std::lock_guard lock(mutex_);
@@ -125,8 +121,7 @@ std::uint64_t CallHistory::enter(const Place& place, const CommCall& call) {
   slot.number.store(0);
   slot.left_s.store(0);
   slot.is_awaited.store(place.is_awaited ? 1 : 0);
-  for (std::size_t i = 0; i < words.size(); ++i)
-    slot.words[i].store(words[i], std::memory_order_release);
+  slot.note.write(note);
   slot.number.store(number);
   calls.num_calls.store(number);
   return number;
@@ -152,31 +147,27 @@ std::vector<CallRecord> CallHistory::read(std::int64_t rank) const {
        ++number) {
     const Slot& slot = calls.slot(number);
     const std::uint64_t before = slot.number.load();
-    std::array<std::uint64_t, Slot::kNumWords> words;
-    for (std::size_t i = 0; i < words.size(); ++i)
-      words[i] = slot.words[i].load(std::memory_order_acquire);
+    const auto note = slot.note.read();
     const double left_s = slot.left_s.load();
     const bool is_awaited = slot.is_awaited.load() != 0;
-    if (before != number || slot.number.load() != number) continue;
-    Note note;
-    std::memcpy(&note, words.data(), sizeof note);
+    if (!note || before != number || slot.number.load() != number) continue;
     CallRecord record{.number = number,
-                      .group = checksum_hex(note.group),
-                      .group_number = note.group_number,
-                      .operation = static_cast<CommOperation>(note.operation),
-                      .axis = note.axis.data(),
-                      .what = note.what.data(),
-                      .layer = note.layer.data(),
+                      .group = checksum_hex(note->group),
+                      .group_number = note->group_number,
+                      .operation = static_cast<CommOperation>(note->operation),
+                      .axis = note->axis.data(),
+                      .what = note->what.data(),
+                      .layer = note->layer.data(),
                       .type = {},
                       .shape = {},
-                      .is_uneven = note.is_uneven != 0,
+                      .is_uneven = note->is_uneven != 0,
                       .is_awaited = is_awaited,
-                      .peer = note.peer,
-                      .entered_s = note.entered_s,
+                      .peer = note->peer,
+                      .entered_s = note->entered_s,
                       .left_s = left_s};
-    if (note.scalar_type != kNoType)
-      record.type = c10::toString(static_cast<c10::ScalarType>(note.scalar_type));
-    record.shape.assign(note.shape.begin(), note.shape.begin() + note.num_dims);
+    if (note->scalar_type != kNoType)
+      record.type = c10::toString(static_cast<c10::ScalarType>(note->scalar_type));
+    record.shape.assign(note->shape.begin(), note->shape.begin() + note->num_dims);
     records.push_back(std::move(record));
   }
   return records;

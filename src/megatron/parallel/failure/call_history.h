@@ -2,6 +2,7 @@
 // rank is suspended or dead, to find the call in which ranks part ways.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -90,6 +91,12 @@ class CallHistory {
   std::byte* memory_;
   mutable std::mutex mutex_;
   CallGroups groups_;
+};
+
+/// A call that the stream of a GPU waits for. The host only queues it.
+struct DeviceCall {
+  std::uint64_t number = 0;          ///< in the rank's history of calls
+  std::chrono::milliseconds age{0};  ///< time since the stream waits for it
 };
 
 }  // namespace megatron

@@ -94,6 +94,14 @@ void FailureMonitor::take_failure(const std::string& published) {
   host_status_->fail(published.substr(1), published.starts_with(kExplained));
 }
 
+/// Returns whether this host or, as it then records, another one has failed.
+bool FailureMonitor::has_failed() {
+  if (host_status_->failed()) return true;
+  const auto failure = store_.find(kFailureKey);
+  if (failure) take_failure(*failure);
+  return failure.has_value();
+}
+
 /// A rank's groups end before rank 0 closes the store, so losing the store earlier is a failure.
 void FailureMonitor::poll_store() {
   try {
@@ -204,11 +212,7 @@ std::optional<std::int64_t> FailureMonitor::await_first_requester() {
   const std::int64_t before = last_known();
   for (SuspendAwareTimer timer; timer.elapsed() < kFirstRequesterTimeout;
        std::this_thread::sleep_for(kInterval / 4)) {
-    if (host_status_->failed()) break;
-    if (const auto failure = store_.find(kFailureKey)) {
-      take_failure(*failure);
-      break;
-    }
+    if (has_failed()) break;
     answer_request(last_request());  // the thread that answers requests may be this one
     if (const std::int64_t known = last_known(); known > before) return known;
   }
@@ -216,17 +220,12 @@ std::optional<std::int64_t> FailureMonitor::await_first_requester() {
 }
 
 /// Waits until the states of all `ranks` are known, as they are after the request. Returns false
-/// after a timeout or a failure. A failure that another rank publishes meanwhile is recorded here
-/// too.
+/// after a timeout or a failure.
 bool FailureMonitor::wait_for_states(const std::vector<std::int64_t>& ranks, std::int64_t request,
                                      RankStates& states) {
   for (SuspendAwareTimer timer; timer.elapsed() < kStatesTimeout;
        std::this_thread::sleep_for(kInterval / 4)) {
-    if (host_status_->failed()) return false;
-    if (const auto failure = store_.find(kFailureKey)) {
-      take_failure(*failure);
-      return false;
-    }
+    if (has_failed()) return false;
     std::set<std::int64_t> hosts;  // their first ranks
     for (const std::int64_t rank : ranks) {
       if (!states.contains(rank))

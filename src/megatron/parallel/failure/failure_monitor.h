@@ -44,6 +44,7 @@ class FailureMonitor {
   void poll_store();
   /// Records a failure that another host has published.
   void take_failure(const std::string& published);
+  bool has_failed();
   void check_timeouts();
   /// What other hosts have written to the store.
   struct Updates {

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "megatron/base/suspend_aware_timer.h"
-#include "megatron/parallel/failure/deadline.h"
-#include "megatron/parallel/failure/device_call.h"
+#include "megatron/parallel/communicators.h"
+#include "megatron/parallel/failure/call_history.h"
 #include "megatron/parallel/failure/host_status.h"
 #include "megatron/parallel/failure/rank_dump.h"
 

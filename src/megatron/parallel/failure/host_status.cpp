@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "megatron/base/error.h"
+#include "megatron/base/machine.h"
 #include "megatron/base/monotonic_clock.h"
-#include "megatron/base/process_state.h"
 #include "megatron/parallel/failure/shared_value.h"
 
 namespace megatron {

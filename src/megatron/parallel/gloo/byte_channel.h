@@ -36,4 +36,10 @@ class ByteChannel {
   virtual void cancel() = 0;
 };
 
+/// Returns a channel that sends checksums with each transfer over `channel`. The wait of a
+/// receive throws DamagedTransfer when the bytes are not those that were sent. Both sides must use
+/// it. Checksums of TCP and Ethernet miss what memory, adapters and switches change before or after
+/// they are computed, and wrong gradients would be trained on in silence.
+std::shared_ptr<ByteChannel> make_checked_channel(std::shared_ptr<ByteChannel> channel);
+
 }  // namespace megatron

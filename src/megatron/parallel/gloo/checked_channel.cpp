@@ -1,5 +1,4 @@
-#include "megatron/parallel/gloo/checked_channel.h"
-
+// A byte channel whose receiver compares a checksum of each transfer with that of its sender.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -8,6 +7,7 @@
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/format.h"
+#include "megatron/parallel/gloo/byte_channel.h"
 
 namespace megatron {
 namespace {

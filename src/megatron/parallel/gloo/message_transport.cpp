@@ -17,8 +17,6 @@ constexpr std::uint32_t kCollectiveTag = 1, kMessageTag = 2;
 constexpr std::int64_t kChunkBytes = 64 << 20;
 constexpr std::chrono::milliseconds kReasonTimeout{1500};
 
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
 std::span<std::byte> part_of(std::byte* data, std::int64_t begin, std::int64_t bytes) {
   return {data + begin, static_cast<std::size_t>(bytes)};
 }
@@ -111,7 +109,7 @@ void MessageTransport::exchange(const CommCall& call, const PartOf& out, const P
 MessageTransport::Handshake MessageTransport::make_handshake(const CommCall& call) const {
   Handshake handshake{.header = make_header(call)};
   if (is_small(call) && call.in.defined())
-    copy_bytes(handshake.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+    copy_bytes(handshake.input, bytes_of(call.in), num_bytes(call.in));
   if (call.is_uneven() && call.operation == CommOperation::all_to_all) {
     MEGATRON_CHECK(RowCountTable::bytes(group_info_.size()) <=
                        static_cast<std::int64_t>(sizeof(handshake.input)),
@@ -210,8 +208,7 @@ std::vector<MessageTransport::Verdict> MessageTransport::judge(const CommCall& c
   write_small_result(call, handshakes, 0, verdicts[0].data);
   for (std::size_t member = 1; member < verdicts.size(); ++member) {
     if (is_equal_for_all)
-      copy_bytes(verdicts[member].data, verdicts[0].data,
-                 static_cast<std::int64_t>(call.out.nbytes()));
+      copy_bytes(verdicts[member].data, verdicts[0].data, num_bytes(call.out));
     else
       write_small_result(call, handshakes, static_cast<std::int64_t>(member),
                          verdicts[member].data);
@@ -227,15 +224,14 @@ void MessageTransport::obey(const CommCall& call, const Verdict& verdict, const 
     throw CommError(reinterpret_cast<const char*>(verdict.data));
   if (!call.out.defined()) return;
   if (!is_small(call) || !fits_verdict(call)) return dispatch(call);
-  copy_bytes(bytes_of(call.out), verdict.data, static_cast<std::int64_t>(call.out.nbytes()));
+  copy_bytes(bytes_of(call.out), verdict.data, num_bytes(call.out));
 }
 
 // ---- collectives ----
 
 void MessageTransport::write_small_result(const CommCall& call, const Handshakes& handshakes,
                                           std::int64_t member, std::byte* out) const {
-  const auto out_bytes = static_cast<std::int64_t>(call.out.nbytes()),
-             in_bytes = static_cast<std::int64_t>(call.in.nbytes());
+  const auto out_bytes = num_bytes(call.out), in_bytes = num_bytes(call.in);
   const bool reduces = call.operation == CommOperation::all_reduce ||
                        call.operation == CommOperation::reduce_scatter;
   const std::int64_t offset =
@@ -293,21 +289,15 @@ void MessageTransport::all_gather(const CommCall& call) {
 }
 
 void MessageTransport::reduce_scatter(const CommCall& call) {
-  const Parts parts(call.in, call.rows.in, group_info_.size());
+  const auto bytes = num_bytes(call.out);
   const std::int64_t step = std::max<std::int64_t>(kChunkBytes / group_info_.size() / 64 * 64, 64);
-  for (std::int64_t begin = 0; begin < parts.largest(); begin += step) {
-    const auto count_of = [&](std::int64_t member) {
-      return std::clamp<std::int64_t>(parts.bytes(member) - begin, 0, step);
+  for (std::int64_t begin = 0; begin < bytes; begin += step) {
+    const std::int64_t count = std::min(bytes - begin, step);
+    const auto part = [&](std::int64_t member) {
+      return part_of(bytes_of(call.in), member * bytes + begin, count);
     };
-    const std::int64_t count = count_of(group_info_.rank);
-    exchange(
-        call,
-        [&](std::int64_t member) {
-          return part_of(bytes_of(call.in), parts.begin(member) + begin, count_of(member));
-        },
-        received_parts(count));
-    reduce_received(call, bytes_of(call.out) + begin,
-                    bytes_of(call.in) + parts.begin(group_info_.rank) + begin, count);
+    exchange(call, part, received_parts(count));
+    reduce_received(call, bytes_of(call.out) + begin, part(group_info_.rank).data(), count);
   }
 }
 
@@ -346,7 +336,7 @@ void MessageTransport::all_to_all(const CommCall& call) {
 /// The root sends each rank one part and all ranks gather the parts, so that the root sends the
 /// tensor twice and not once per rank.
 void MessageTransport::broadcast(const CommCall& call) {
-  const auto bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const auto bytes = num_bytes(call.out);
   const std::int64_t share = (bytes + group_info_.size() - 1) / group_info_.size();
   const auto part = [&](std::int64_t member) {
     const std::int64_t begin = std::min(member * share, bytes);
@@ -367,8 +357,7 @@ void MessageTransport::broadcast(const CommCall& call) {
 void MessageTransport::send(const CommCall& call) {
   const std::int64_t to = members_[static_cast<std::size_t>(call.peer)];
   Handshake handshake{.header = make_header(call)};
-  if (fits(call.in))
-    copy_bytes(handshake.input, bytes_of(call.in), static_cast<std::int64_t>(call.in.nbytes()));
+  if (fits(call.in)) copy_bytes(handshake.input, bytes_of(call.in), num_bytes(call.in));
   const auto first = channel_->start_send(to, kMessageTag, &handshake, sizeof(handshake));
   const auto rest =
       fits(call.in) ? nullptr
@@ -385,9 +374,7 @@ void MessageTransport::receive(const CommCall& call) {
   const CallHeader mine = make_header(call);
   if (!is_matching_message(mine, handshake.header))
     throw CommError(mismatch_text(call, group_info_, mine, call.peer, handshake.header));
-  if (fits(call.out))
-    return copy_bytes(bytes_of(call.out), handshake.input,
-                      static_cast<std::int64_t>(call.out.nbytes()));
+  if (fits(call.out)) return copy_bytes(bytes_of(call.out), handshake.input, num_bytes(call.out));
   wait(call, *channel_->start_receive(from, kMessageTag, call.out.data_ptr(), call.out.nbytes()),
        call.peer);
 }

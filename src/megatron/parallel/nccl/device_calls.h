@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "megatron/base/suspend_aware_timer.h"
-#include "megatron/parallel/failure/device_call.h"
+#include "megatron/parallel/failure/call_history.h"
 #include "megatron/parallel/failure/host_status.h"
 
 namespace megatron {

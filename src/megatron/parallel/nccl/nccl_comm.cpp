@@ -6,7 +6,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "megatron/parallel/transport/exposed_time.h"
+#include "megatron/parallel/transport/queued_comm.h"
 
 namespace megatron {
 namespace {
@@ -19,8 +19,6 @@ c10d::ReduceOp reduce_of(ReduceOp op) {
       return c10d::ReduceOp::AVG;
     case ReduceOp::max:
       return c10d::ReduceOp::MAX;
-    case ReduceOp::min:
-      return c10d::ReduceOp::MIN;
   }
   return c10d::ReduceOp::SUM;
 }
@@ -116,13 +114,9 @@ c10::intrusive_ptr<c10d::Work> NcclComm::enqueue(const CommCall& call) {
       std::vector<std::vector<at::Tensor>> parts{out.split_with_sizes(call.rows.out)};
       return backend->allgather(parts, ins, {.timeout = timeout_});
     }
-    case CommOperation::reduce_scatter: {
-      const c10d::ReduceScatterOptions options{.reduceOp = reduce_of(call.reduce),
-                                               .timeout = timeout_};
-      if (!call.is_uneven()) return backend->_reduce_scatter_base(out, in, options);
-      std::vector<std::vector<at::Tensor>> parts{in.split_with_sizes(call.rows.in)};
-      return backend->reduce_scatter(outs, parts, options);
-    }
+    case CommOperation::reduce_scatter:
+      return backend->_reduce_scatter_base(
+          out, in, {.reduceOp = reduce_of(call.reduce), .timeout = timeout_});
     case CommOperation::all_to_all:
       return backend->alltoall_base(out, in, out_rows, in_rows, {.timeout = timeout_});
     case CommOperation::broadcast:

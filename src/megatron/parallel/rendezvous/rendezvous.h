@@ -1,5 +1,6 @@
-// The rendezvous of all ranks over the store. It reports missing ranks, compares settings, and
-// finds out which ranks share a host.
+// Opens a rank's connection to the store of its run, which is hosted by rank 0 or by the agent of a
+// launcher, and the rendezvous of all ranks over it: it reports missing ranks, compares settings,
+// and finds out which ranks share a host.
 #pragma once
 
 #include <chrono>
@@ -13,9 +14,20 @@
 #include "megatron/control/run_status.h"
 #include "megatron/control/run_store.h"
 #include "megatron/parallel/rendezvous/host_table.h"
-#include "megatron/parallel/rendezvous/rank_record.h"
 
 namespace megatron {
+
+struct ConnectionOptions {
+  std::chrono::milliseconds timeout{600'000};
+  std::function<void(const std::string& line)> progress;
+};
+
+/// Returns whether this rank's process hosts the store.
+bool hosts_store(const LaunchEnvironment& environment);
+
+/// Opens the store with only the keys of this start of the run visible. A UserError names the
+/// address or the port.
+RunStore open_store(const LaunchEnvironment& environment, const ConnectionOptions& options);
 
 struct RendezvousOptions {
   std::chrono::milliseconds timeout{600'000};  ///< --distributed-timeout-minutes

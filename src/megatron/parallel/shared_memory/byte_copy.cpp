@@ -33,6 +33,4 @@ void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes, CopyMo
   copy_cached(to + head + lines, from + head + lines, bytes - head - lines);
 }
 
-void store_fence() { non_temporal_fence(); }
-
 }  // namespace megatron

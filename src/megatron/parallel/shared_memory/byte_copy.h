@@ -9,7 +9,7 @@ namespace megatron {
 enum class CopyMode : std::uint8_t {
   cached,
   /// Writes to memory without reading or caching the target. Other threads see the data after
-  /// store_fence().
+  /// non_temporal_fence().
   non_temporal,
 };
 
@@ -17,9 +17,5 @@ enum class CopyMode : std::uint8_t {
 /// overlap.
 void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes,
                 CopyMode mode = CopyMode::cached);
-
-/// Orders non-temporal copies before later stores. Call it before publishing the data to another
-/// thread, because a release store does not order non-temporal stores.
-void store_fence();
 
 }  // namespace megatron

@@ -6,16 +6,11 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/machine.h"
+#include "megatron/parallel/rank_list.h"
 #include "megatron/parallel/rendezvous/wait_for_ranks.h"
 
 namespace megatron {
 namespace {
-
-std::vector<std::int64_t> all_ranks(std::int64_t world_size) {
-  std::vector<std::int64_t> ranks;
-  for (std::int64_t rank = 0; rank < world_size; ++rank) ranks.push_back(rank);
-  return ranks;
-}
 
 /// Returns this rank's host identity. Ranks with equal identities try to share memory.
 std::string host_identity_key(const ProcessOptions& options) {

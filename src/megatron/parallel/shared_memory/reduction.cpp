@@ -30,7 +30,6 @@ using Accumulator =
 template <ReduceOp kOp, class A>
 [[gnu::always_inline]] inline A combine(A total, A next) {
   if constexpr (kOp == ReduceOp::max) return total > next || total != total ? total : next;
-  if constexpr (kOp == ReduceOp::min) return total < next || total != total ? total : next;
   return static_cast<A>(total + next);
 }
 
@@ -80,8 +79,6 @@ template <class T>
       return reduce_all<T, ReduceOp::sum>(task);
     case ReduceOp::max:
       return reduce_all<T, ReduceOp::max>(task);
-    case ReduceOp::min:
-      return reduce_all<T, ReduceOp::min>(task);
     case ReduceOp::average:
       return reduce_all<T, ReduceOp::average>(task);
   }

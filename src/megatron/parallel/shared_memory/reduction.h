@@ -18,8 +18,8 @@ struct ReductionCopy {
 };
 
 /// Computes out[i] = inputs[0][i] ∘ inputs[1][i] ∘ … for two or more inputs. 16-bit floats are
-/// combined in float32 and rounded once. `out` may be one of the inputs. NaN propagates through max
-/// and min. The result is also written to `copy.to` unless that is null. Types: float64, float32,
+/// combined in float32 and rounded once. `out` may be one of the inputs. NaN propagates through
+/// max. The result is also written to `copy.to` unless that is null. Types: float64, float32,
 /// bfloat16, float16, int64, int32, uint8; integers have no average.
 void reduce_inputs(void* out, const std::vector<const void*>& inputs, std::int64_t elements,
                    c10::ScalarType type, ReduceOp op, const ReductionCopy& copy = {});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "megatron/base/cpu_instructions.h"
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/parallel/shared_memory/reduction.h"
@@ -17,14 +18,9 @@ constexpr std::int64_t kProbedBytes = 32 << 10;
 /// From this size on, the caches do not hold a result until it is used.
 constexpr std::int64_t kNonTemporalBytes = 16 << 20;
 
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
 /// Returns the size of the larger tensor.
-std::int64_t bytes_of(const CommCall& call) {
-  const auto bytes = [](const at::Tensor& tensor) {
-    return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-  };
-  return std::max(bytes(call.out), bytes(call.in));
+std::int64_t largest_bytes(const CommCall& call) {
+  return std::max(num_bytes(call.out), num_bytes(call.in));
 }
 
 /// Returns at least 1, because an empty call still synchronizes.
@@ -89,7 +85,7 @@ void SharedMemoryTransport::compare_headers(const CommCall& call) {
 /// from memory than from this rank's cache. One distant pair is enough, since a slot has many
 /// readers. Each rank decides for its own slots. A measurement may come from an earlier call.
 void SharedMemoryTransport::choose_copy_mode(const CommCall& call) {
-  probes_distance_ = bytes_of(call) >= kProbedBytes;
+  probes_distance_ = largest_bytes(call) >= kProbedBytes;
   slot_copy_mode_ = CopyMode::cached;
   if (!probes_distance_) return;
   for (std::int64_t member = 0; member < size_; ++member) {
@@ -126,7 +122,7 @@ std::vector<std::int64_t> SharedMemoryTransport::missing(std::uint64_t round) co
 /// sequentially consistent, so the last rank to announce sees the round complete and wakes the
 /// sleeping ranks.
 void SharedMemoryTransport::announce(std::uint64_t round) {
-  store_fence();
+  non_temporal_fence();
   area_.control(rank_).announced.store(round + 1);
   if (is_complete(round)) area_.event().notify_all();
 }
@@ -154,7 +150,7 @@ void SharedMemoryTransport::run_rounds(const CommCall& call, std::int64_t count,
     }
     read(round);
   }
-  store_fence();
+  non_temporal_fence();
   round_ += static_cast<std::uint64_t>(count);
 }
 
@@ -170,7 +166,7 @@ void SharedMemoryTransport::barrier(const CommCall& call) {
 }
 
 void SharedMemoryTransport::all_reduce(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t bytes = num_bytes(call.out);
   if (bytes <= kOneShotBytes) return all_reduce_one_shot(call);
   const std::int64_t num_chunks = chunks_of(bytes, size_ * largest_share());
   const std::int64_t share =
@@ -179,7 +175,7 @@ void SharedMemoryTransport::all_reduce(const CommCall& call) {
 }
 
 void SharedMemoryTransport::all_reduce_one_shot(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t bytes = num_bytes(call.out);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
   run_rounds(
       call, 1, [&](std::int64_t, std::byte* slot) { copy_bytes(slot, bytes_of(call.out), bytes); },
@@ -197,7 +193,7 @@ void SharedMemoryTransport::all_reduce_one_shot(const CommCall& call) {
 void SharedMemoryTransport::all_reduce_chunks(const CommCall& call, std::int64_t num_chunks,
                                               std::int64_t share) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
-                     bytes = static_cast<std::int64_t>(call.out.nbytes());
+                     bytes = num_bytes(call.out);
   const CopyMode result_mode = result_copy_mode(bytes);
   std::byte* data = bytes_of(call.out);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
@@ -267,9 +263,9 @@ void SharedMemoryTransport::write_parts(std::byte* slot, const at::Tensor& in, c
 
 void SharedMemoryTransport::reduce_scatter(const CommCall& call) {
   const std::int64_t item = static_cast<std::int64_t>(call.out.element_size()),
-                     bytes = static_cast<std::int64_t>(call.out.nbytes());
+                     bytes = num_bytes(call.out);
   const std::int64_t step = largest_share();
-  const Parts parts(call.in, call.rows.in, size_);
+  const Parts parts(call.in, {}, size_);
   const std::byte* own = bytes_of(call.in) + parts.begin(rank_);
   std::vector<const void*> inputs(static_cast<std::size_t>(size_));
   run_rounds(
@@ -326,7 +322,7 @@ std::int64_t SharedMemoryTransport::exchange_row_counts(const CommCall& call) {
 }
 
 void SharedMemoryTransport::broadcast(const CommCall& call) {
-  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes());
+  const std::int64_t bytes = num_bytes(call.out);
   std::byte* data = bytes_of(call.out);
   run_rounds(
       call, chunks_of(bytes, kSlotBytes),
@@ -347,8 +343,7 @@ void SharedMemoryTransport::broadcast(const CommCall& call) {
 void SharedMemoryTransport::send(const CommCall& call) {
   MessageRing& ring = area_.ring(rank_, call.peer);
   const CallHeader header = make_header(call);
-  const std::int64_t bytes = static_cast<std::int64_t>(call.in.nbytes()),
-                     num_pieces = chunks_of(bytes, area_.piece_bytes());
+  const std::int64_t bytes = num_bytes(call.in), num_pieces = chunks_of(bytes, area_.piece_bytes());
   for (std::int64_t number = 0; number < num_pieces; ++number) {
     const Range piece = range_of(number, area_.piece_bytes(), bytes);
     const std::uint64_t index = ring.written.load();
@@ -365,7 +360,7 @@ void SharedMemoryTransport::send(const CommCall& call) {
 void SharedMemoryTransport::receive(const CommCall& call) {
   MessageRing& ring = area_.ring(call.peer, rank_);
   const CallHeader header = make_header(call);
-  const std::int64_t bytes = static_cast<std::int64_t>(call.out.nbytes()),
+  const std::int64_t bytes = num_bytes(call.out),
                      num_pieces = chunks_of(bytes, area_.piece_bytes());
   for (std::int64_t number = 0; number < num_pieces; ++number) {
     const Range piece = range_of(number, area_.piece_bytes(), bytes);

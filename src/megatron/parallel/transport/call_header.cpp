@@ -9,16 +9,6 @@
 #include "megatron/parallel/transport/parts.h"
 
 namespace megatron {
-namespace {
-
-/// Returns the row counts that all ranks share: none of an all-to-all.
-const std::vector<std::int64_t>& shared_rows(const CommCall& call) {
-  static const std::vector<std::int64_t> none;
-  if (call.operation == CommOperation::all_to_all) return none;
-  return call.operation == CommOperation::all_gather ? call.rows.out : call.rows.in;
-}
-
-}  // namespace
 
 CallHeader make_header(const CommCall& call) {
   CallHeader header;
@@ -31,8 +21,8 @@ CallHeader make_header(const CommCall& call) {
     header.is_uneven = call.is_uneven();
     header.scalar_type = static_cast<std::uint8_t>(tensor.scalar_type());
   }
-  if (const auto& rows = shared_rows(call); !rows.empty())
-    header.rows = checksum(std::as_bytes(std::span(rows)));
+  if (call.operation == CommOperation::all_gather && call.is_uneven())
+    header.rows = checksum(std::as_bytes(std::span(call.rows.out)));
   if (call.operation == CommOperation::broadcast)
     header.peer = static_cast<std::int32_t>(call.peer);
   std::strncpy(header.what, call.what, sizeof(header.what) - 1);

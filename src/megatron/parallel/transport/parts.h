@@ -30,6 +30,14 @@ class Parts {
   std::vector<std::int64_t> begins_;  ///< one more than parts
 };
 
+/// Returns the memory of a tensor.
+inline std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+/// Returns the size of a tensor, or 0 if it is undefined.
+inline std::int64_t num_bytes(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
 /// Returns the elements and the bytes of one row of a tensor.
 std::int64_t row_elements(const at::Tensor& tensor);
 std::int64_t row_bytes(const at::Tensor& tensor);

@@ -1,9 +1,9 @@
 #include "megatron/parallel/transport/queued_comm.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "megatron/base/error.h"
-#include "megatron/parallel/transport/exposed_time.h"
 
 namespace megatron {
 namespace {
@@ -24,7 +24,13 @@ class BlockedScope {
   std::int64_t rank_;
 };
 
-struct OwnCall {
+/// A call that was posted.
+struct PostedCall {
+  std::shared_ptr<TaskQueue> queue;
+  std::shared_ptr<TaskQueue::Task> task;
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<CommCounters> counters;
+  CommCountKey counted;
   std::shared_ptr<HostStatus> host_status;
   std::int64_t rank;     ///< World rank.
   std::uint64_t number;  ///< In the rank's history of calls.
@@ -32,19 +38,10 @@ struct OwnCall {
 
 class QueuedWork final : public Work {
  public:
-  QueuedWork(std::shared_ptr<TaskQueue> queue, std::shared_ptr<TaskQueue::Task> task,
-             std::shared_ptr<Transport> transport, std::shared_ptr<CommCounters> counters,
-             CommCountKey call, OwnCall own)
-      : queue_(std::move(queue)),
-        task_(std::move(task)),
-        transport_(std::move(transport)),
-        counters_(std::move(counters)),
-        call_(std::move(call)),
-        own_(std::move(own)) {}
-
+  explicit QueuedWork(PostedCall call) : call_(std::move(call)) {}
   ~QueuedWork() override {
     if (waited_) return;
-    if (std::uncaught_exceptions() > exceptions_) transport_->cancel();
+    if (std::uncaught_exceptions() > exceptions_) call_.transport->cancel();
     try {
       wait_for_task();
     } catch (const std::exception&) {
@@ -55,28 +52,40 @@ class QueuedWork final : public Work {
   void wait() override {
     if (waited_) return;
     waited_ = true;
-    const ScopedExposedTime exposed_time(*counters_, call_);
+    const ScopedExposedTime exposed_time(*call_.counters, call_.counted);
     wait_for_task();
   }
 
  private:
   void wait_for_task() {
-    const BlockedScope blocked(*own_.host_status, own_.rank);
-    own_.host_status->history().await(own_.rank, own_.number);
-    queue_->wait(task_);
+    const BlockedScope blocked(*call_.host_status, call_.rank);
+    call_.host_status->history().await(call_.rank, call_.number);
+    call_.queue->wait(call_.task);
   }
 
-  std::shared_ptr<TaskQueue> queue_;
-  std::shared_ptr<TaskQueue::Task> task_;
-  std::shared_ptr<Transport> transport_;
-  std::shared_ptr<CommCounters> counters_;
-  CommCountKey call_;
-  OwnCall own_;
+  PostedCall call_;
   int exceptions_ = std::uncaught_exceptions();
   bool waited_ = false;
 };
 
 }  // namespace
+
+CommCountKey record_call(CommCounters& counters, const CommCall& call) {
+  const std::size_t in = call.in.defined() ? call.in.nbytes() : 0,
+                    out = call.out.defined() ? call.out.nbytes() : 0;
+  counters.add_call(call.axis, name_of(call.operation), call.what,
+                    static_cast<std::int64_t>(std::max(in, out)));
+  return {.axis = call.axis, .operation = call.operation, .what = call.what, .peer = call.peer};
+}
+
+ScopedExposedTime::~ScopedExposedTime() {
+  const double end_s = monotonic_seconds();
+  const char* const operation = name_of(call_.operation);
+  counters_.add_exposed(call_.axis, operation, call_.what, (end_s - begin_s_) * 1e3);
+  if (counters_.activities().is_on())
+    counters_.activities().add(
+        CommWait{call_.axis, operation, call_.what, call_.peer, begin_s_, end_s});
+}
 
 QueuedComm::QueuedComm(GroupInfo group_info, std::shared_ptr<Transport> transport,
                        std::shared_ptr<CommCounters> counters,
@@ -118,9 +127,9 @@ PendingWork QueuedComm::start(CommCall call) {
     transport->run(call);
     host_status->history().leave(rank, number);
   });
-  return std::make_unique<QueuedWork>(std::move(queue), std::move(task), transport_, counters_,
-                                      std::move(counted),
-                                      OwnCall{host_status_, own_rank(), number});
+  return std::make_unique<QueuedWork>(PostedCall{std::move(queue), std::move(task), transport_,
+                                                 counters_, std::move(counted), host_status_,
+                                                 own_rank(), number});
 }
 
 void QueuedComm::run(CommCall call) {

@@ -2,6 +2,8 @@
 // and counters on top.
 #pragma once
 
+#include <iterator>
+
 #include "megatron/parallel/comm.h"
 
 namespace megatron {
@@ -21,7 +23,15 @@ class Transport {
 class OperationTransport : public Transport {
  protected:
   /// Calls the function of `call.operation`.
-  void dispatch(const CommCall& call);
+  void dispatch(const CommCall& call) {
+    using T = OperationTransport;
+    // In the order of CommOperation.
+    constexpr void (T::*kFunctions[])(const CommCall&) = {
+        &T::barrier,    &T::all_reduce, &T::all_gather, &T::reduce_scatter,
+        &T::all_to_all, &T::broadcast,  &T::send,       &T::receive};
+    static_assert(std::size(kFunctions) == static_cast<std::size_t>(CommOperation::recv) + 1);
+    (this->*kFunctions[static_cast<std::size_t>(call.operation)])(call);
+  }
   virtual void barrier(const CommCall& call) = 0;
   virtual void all_reduce(const CommCall& call) = 0;
   virtual void all_gather(const CommCall& call) = 0;

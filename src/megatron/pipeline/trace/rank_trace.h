@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/parallel/activity_log.h"
+#include "megatron/parallel/comm_counters.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/pipeline/trace/clock_offset.h"
 #include "megatron/schedules/step_times.h"

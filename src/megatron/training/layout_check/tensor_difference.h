@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/params/tensor_slice.h"
+#include "megatron/params/sharding.h"
 
 namespace megatron {
 

@@ -12,7 +12,7 @@
 
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/config/fault_tolerance_config.h"
-#include "megatron/parallel/failure/deadline.h"
+#include "megatron/parallel/communicators.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/training/resilience/section_limits.h"
 

@@ -10,7 +10,6 @@
 #include "megatron/datasets/builder.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/communicators.h"
-#include "megatron/parallel/failure/deadline.h"
 #include "megatron/training/run/open_device.h"
 
 namespace megatron {

@@ -13,7 +13,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/checkpoint/non_finite.h"
+#include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/optimizer_config.h"

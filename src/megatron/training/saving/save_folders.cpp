@@ -2,7 +2,7 @@
 
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
-#include "megatron/checkpoint/local/folder_owners.h"
+#include "megatron/checkpoint/local/local_inventory.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/launch_environment.h"

@@ -70,7 +70,7 @@ void exchange_experts(const at::Tensor& flat, const ParameterPiece& piece,
   });
   for_each_with(moves.from,
                 [&](std::size_t rank, const Part& part) { counts.out[rank] += part.count; });
-  const at::Tensor received = all_to_all(ep, at::cat(sent), counts, "expert placement");
+  const at::Tensor received = all_to_all(ep, at::cat(sent), "expert placement", counts);
   std::int64_t next = 0;
   for_each_with(moves.from, [&](std::size_t, const Part& part) {
     flat.narrow(0, part.begin, part.count).copy_(received.narrow(0, next, part.count));

@@ -1,4 +1,4 @@
-#include "megatron/base/storage/local_range_reader.h"
+#include "megatron/base/storage/range_reader.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
