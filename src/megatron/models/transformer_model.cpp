@@ -9,7 +9,6 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/model_part.h"
 #include "megatron/models/model_spec.h"
-#include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
@@ -82,20 +81,6 @@ class TransformerModel : public Model {
       for (Module* unit : stack.block->units()) units.push_back(unit);
     }
     return units;
-  }
-
-  std::vector<Module*> layers() override {
-    std::vector<Module*> layers;
-    for (const Stack& stack : stacks_)
-      for (Module* layer : stack.block->layers()) layers.push_back(layer);
-    return layers;
-  }
-
-  std::vector<MoeLayer*> moe_layers() override {
-    std::vector<MoeLayer*> layers;
-    for (const Stack& stack : stacks_)
-      for (MoeLayer* layer : stack.block->moe_layers()) layers.push_back(layer);
-    return layers;
   }
 
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
@@ -203,9 +188,10 @@ class TransformerModel : public Model {
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
-    std::tie(context.rotary_cos, context.rotary_sin) =
-        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1}))
-                     : std::pair<at::Tensor, at::Tensor>();
+    const RotaryTables rotary =
+        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1})) : RotaryTables();
+    context.rotary_cos = rotary.cos;
+    context.rotary_sin = rotary.sin;
     if (part.has_input)
       hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
         return stack.input->forward(pass.microbatch, positions, context);
@@ -267,11 +253,10 @@ class TransformerModel : public Model {
   }
 
   /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
-  std::pair<at::Tensor, at::Tensor> tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
+  RotaryTables tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
     if (rotary.inverse.device() != positions.device())
       rotary.inverse = rotary.inverse.to(positions.device());
-    const RotaryTables result = rotary_tables(rotary, positions, compute_type(params_dtype()));
-    return {result.cos, result.sin};
+    return rotary_tables(rotary, positions, compute_type(params_dtype()));
   }
 
   /// Returns the dtype of the model's weights.
