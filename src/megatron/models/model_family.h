@@ -11,15 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/models/make_model_options.h"
 #include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/models/model_spec.h"
 
 namespace megatron {
 
 struct Rank;
-struct TransformerConfig;
-struct ModelSpec;
 enum class SampleKind;
 
 struct ModelFamily {

@@ -41,11 +41,8 @@ ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
     const StageLayers& stage = layout.of(pipeline_rank, chunk);
     const std::int64_t place = stage_of(layout.order, layout.num_ranks, pipeline_rank, chunk);
     part.chunks.push_back({.stage = stage,
-                           .begin = static_cast<std::int64_t>(part.layers.size()),
                            .receives_hidden = is_inside(layout, place),
                            .sends_hidden = is_inside(layout, place + 1)});
-    for (std::int64_t i = 0; i < stage.num_layers; ++i)
-      part.layers.push_back(stage.first_layer + i);
     part.has_embedding = part.has_embedding || stage.has_embedding;
     part.has_output = part.has_output || stage.has_output;
   }

@@ -14,7 +14,6 @@ namespace megatron {
 /// One pipeline stage of a rank.
 struct ModelChunk {
   StageLayers stage;
-  std::int64_t begin = 0;        ///< index of its first layer among this rank's layers
   bool receives_hidden = false;  ///< hidden rows come from the previous stage
   bool sends_hidden = false;     ///< hidden rows go to the next stage
   /// Returns true for a stage before the embedding or after the output, which has no work.
@@ -24,7 +23,6 @@ struct ModelChunk {
 /// All pipeline stages of a rank, in order.
 struct ModelPart {
   std::vector<ModelChunk> chunks;
-  std::vector<std::int64_t> layers;  ///< 0-based layers of all chunks
   bool has_embedding = false, has_output = false;
   StageHolders ends;  ///< the ranks with the embedding and with the output
 };
