@@ -48,7 +48,7 @@ const ModelFamily& find_model_family(std::string_view name, const ModelFamilies&
 const ModelFamily& family_of_model_type(std::string_view model_type,
                                         const ModelFamilies& families) {
   if (model_type.empty()) return families.all().front();
-  if (const HfFamily* family = find_hf_family(hf_families(), model_type))
+  if (const HfFamily* family = find_hf_family(model_type))
     return find_model_family(family->network, families);
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
                    "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type)});
