@@ -10,7 +10,7 @@
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/model_part.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/optimizer/optimizer.h"
 #include "pipeline/staged_gpt.h"
 #include "support/bare_module.h"

@@ -59,7 +59,6 @@ const ModelFamily& find_model_family(std::string_view name,
 
 /// Returns the family of weights with this Hugging Face model_type. Weights that were never in a
 /// Hugging Face folder have the type "" and are of the first family. UserError for an unknown type.
-const ModelFamily& family_of_model_type(std::string_view model_type,
-                                        const ModelFamilies& families = library_families());
+const ModelFamily& family_of_model_type(std::string_view model_type);
 
 }  // namespace megatron

@@ -71,4 +71,9 @@ struct ModelSpec {
 std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
                                   const MakeModelOptions& options);
 
+/// Returns who holds a weight that each stage declares for which `declares` returns true, as the
+/// rank with index `pipeline_rank` on the pipeline axis sees it.
+StageHolders stage_holders(const PipelineLayout& layout, std::int64_t pipeline_rank,
+                           const std::function<bool(const StageLayers&)>& declares);
+
 }  // namespace megatron

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/model_part.h"
 #include "megatron/models/model_spec.h"
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/kernel_type.h"
@@ -16,6 +16,49 @@
 
 namespace megatron {
 namespace {
+
+/// One pipeline stage of a rank.
+struct ModelChunk {
+  StageLayers stage;
+  bool receives_hidden = false;  ///< hidden rows come from the previous stage
+  bool sends_hidden = false;     ///< hidden rows go to the next stage
+  /// Returns true for a stage before the embedding or after the output, which has no work.
+  bool is_empty() const { return !receives_hidden && !sends_hidden && !stage.has_output; }
+};
+
+/// All pipeline stages of a rank, in order.
+struct ModelPart {
+  std::vector<ModelChunk> chunks;
+  bool has_embedding = false, has_output = false;
+  StageHolders ends;  ///< the ranks with the embedding and with the output
+};
+
+/// Returns whether rows pass between stage `place` - 1 and stage `place`.
+bool is_inside(const PipelineLayout& layout, std::int64_t place) {
+  const auto end = layout.stages.begin() + place;
+  return std::any_of(layout.stages.begin(), end,
+                     [](const StageLayers& stage) { return stage.has_embedding; }) &&
+         std::none_of(layout.stages.begin(), end,
+                      [](const StageLayers& stage) { return stage.has_output; });
+}
+
+/// Returns the part of the rank with index `pipeline_rank` on the pipeline axis.
+ModelPart model_part(const PipelineLayout& layout, std::int64_t pipeline_rank) {
+  ModelPart part;
+  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+    const StageLayers& stage = layout.of(pipeline_rank, chunk);
+    const std::int64_t place = stage_of(layout.order, layout.num_ranks, pipeline_rank, chunk);
+    part.chunks.push_back({.stage = stage,
+                           .receives_hidden = is_inside(layout, place),
+                           .sends_hidden = is_inside(layout, place + 1)});
+    part.has_embedding = part.has_embedding || stage.has_embedding;
+    part.has_output = part.has_output || stage.has_output;
+  }
+  part.ends = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
+    return stage.has_embedding || stage.has_output;
+  });
+  return part;
+}
 
 /// What a pipeline stage computes of a stack.
 struct StackPart {
@@ -313,6 +356,19 @@ class TransformerModel : public Model {
 };
 
 }  // namespace
+
+StageHolders stage_holders(const PipelineLayout& layout, std::int64_t pipeline_rank,
+                           const std::function<bool(const StageLayers&)>& declares) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t stage = 0; stage < std::ssize(layout.stages); ++stage) {
+    if (declares(layout.stages[static_cast<std::size_t>(stage)]))
+      ranks.push_back(rank_of(layout.order, layout.num_ranks, stage));
+  }
+  const bool is_owner = ranks.empty() || ranks.front() == pipeline_rank;
+  std::ranges::sort(ranks);
+  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  return {.ranks = std::move(ranks), .is_owner = is_owner};
+}
 
 std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
                                   const MakeModelOptions& options) {

@@ -149,29 +149,26 @@ void write_rope(const T& model, Json& json) {
   json.erase("partial_rotary_factor");
 }
 
-Layers listed_windows(const ConfigReader& config, const Json& types, std::int64_t num_layers) {
-  if (!types.is_array() || std::ssize(types) != num_layers)
-    config.unsupported("layer_types", "it must be a list with one entry per layer");
-  Layers layers;
-  for (const Json& type : types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      config.unsupported("layer_types", "full_attention and sliding_attention are");
-    layers.push_back(type == "sliding_attention" ? 1 : 0);
-  }
-  return layers;
-}
-
 Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
                        bool enabled) {
   const Json* types = config.find("layer_types");
+  const bool follows_rule = types == nullptr && windows.includes != nullptr;
   if (types != nullptr && windows.includes == nullptr)
     config.unsupported("layer_types", "leave it out");
-  if (types != nullptr) return listed_windows(config, *types, num_layers);
-  Layers layers(static_cast<std::size_t>(num_layers), enabled ? 1 : 0);
-  if (windows.includes == nullptr) return layers;
-  const std::int64_t limit = config.integer("max_window_layers", 28);
-  for (std::int64_t layer = 0; layer < num_layers; ++layer)
-    if (!windows.includes(layer, limit)) layers[static_cast<std::size_t>(layer)] = 0;
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
+    config.unsupported("layer_types", "it must be a list with one entry per layer");
+  const std::int64_t limit = follows_rule ? config.integer("max_window_layers", 28) : 0;
+  Layers layers;
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) {
+    bool has_window = enabled && (!follows_rule || windows.includes(layer, limit));
+    if (types != nullptr) {
+      const Json& type = types->at(static_cast<std::size_t>(layer));
+      has_window = type == "sliding_attention";
+      if (!has_window && type != "full_attention")
+        config.unsupported("layer_types", "full_attention and sliding_attention are");
+    }
+    layers.push_back(has_window ? 1 : 0);
+  }
   return layers;
 }
 

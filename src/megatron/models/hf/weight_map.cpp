@@ -12,49 +12,38 @@
 namespace megatron {
 namespace {
 
-/// What the marks of a pattern stand for.
-using Marks = std::map<char, std::string>;
-
-/// Returns the length of the text at the begin of `name` that a mark can stand for; 0: none.
-std::size_t marked_length(char mark, std::string_view name) {
-  if (mark == 'w') return name.starts_with("weight") ? 6 : name.starts_with("bias") ? 4 : 0;
-  return std::min(name.find_first_not_of("0123456789"), name.size());
-}
-
-/// Returns nothing when the name does not match.
-std::optional<Marks> match(std::string_view pattern, std::string_view name) {
-  Marks marks;
-  while (!pattern.empty()) {
-    const bool is_mark = pattern[0] == '{';
-    const std::size_t length = is_mark ? marked_length(pattern[1], name) : 1;
-    if (length == 0 || name.empty() || (!is_mark && name[0] != pattern[0])) return std::nullopt;
-    if (is_mark) marks[pattern[1]] = name.substr(0, length);
-    pattern.remove_prefix(is_mark ? 3 : 1);
-    name.remove_prefix(length);
-  }
-  return name.empty() ? std::optional(marks) : std::nullopt;
-}
-
-std::string with_marks(std::string pattern, const Marks& marks) {
-  for (const auto& [mark, text] : marks) {
-    const auto place = pattern.find(std::string{'{', mark, '}'});
-    if (place != std::string::npos) pattern.replace(place, 3, text);
-  }
+/// Returns the pattern with a text in place of a mark.
+std::string filled(std::string pattern, std::string_view mark, std::string_view text) {
+  const auto place = pattern.find(mark);
+  if (place != std::string::npos) pattern.replace(place, mark.size(), text);
   return pattern;
+}
+
+/// Returns the number in the name of a layer's parameter; "" for any other name.
+std::string layer_in(const std::string& name) {
+  constexpr std::string_view kLayers = ".layers.";
+  const auto place = name.find(kLayers);
+  if (place == std::string::npos) return {};
+  const auto begin = place + kLayers.size();
+  return name.substr(begin, name.find('.', begin) - begin);
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
 void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping& mapping) {
-  std::vector<std::pair<const TensorRow*, Marks>> matches;
+  const std::string layer = layer_in(mapping.ours),
+                    ending = mapping.ours.ends_with("bias") ? "bias" : "weight";
+  const auto in_layer = [&](const std::string& pattern) {
+    return filled(filled(pattern, "{i}", layer), "{w}", ending);
+  };
+  std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (auto marks = match(row.ours, mapping.ours)) matches.emplace_back(&row, *marks);
+    if (in_layer(row.ours) == mapping.ours) rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
-    for (auto& [row, marks] : matches) {
+    for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
       if (!is_by_expert && expert > 0) continue;
-      marks['e'] = std::to_string(expert);
       (row->is_alternative ? mapping.alternatives : mapping.theirs)
-          .push_back({.name = with_marks(row->theirs, marks),
+          .push_back({.name = filled(in_layer(row->theirs), "{e}", std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt}});
