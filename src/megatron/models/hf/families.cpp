@@ -122,7 +122,6 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope) {
 }
 
 void read_gpt2_heads(const ConfigReader& config, HfConfig& result) {
-  result.model.num_query_groups = result.model.num_attention_heads;
   result.model.kv_channels = even_head_dim(config, config.has("n_embd") ? "n_embd" : "hidden_size",
                                            config.has("n_head") ? "n_head" : "num_attention_heads");
 }
@@ -162,6 +161,7 @@ HfFamily gpt2() {
                            {"scale_attn_weights", read_gpt2_scale, write_gpt2_scale}},
                   .prefix = "transformer.",
                   .buffers = {".attn.bias", ".attn.masked_bias"}};
+  family.defaults.num_query_groups = 0;
   family.defaults.activation = Activation::gelu_tanh;
   family.add_keys(common_keys());
   family.add_keys(dropout_keys("attn_pdrop", "resid_pdrop", "embd_pdrop"));

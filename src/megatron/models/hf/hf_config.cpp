@@ -76,6 +76,9 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   }
   HfConfig result{.model = family->defaults, .model_type = model_type};
   read_keys(family->keys, config, result);
+  TransformerConfig& model = result.model;
+  if (model.num_query_groups == 0) model.num_query_groups = model.num_attention_heads;
+  model.group_query_attention = model.num_query_groups != model.num_attention_heads;
   result.given_training_fields.emplace("hidden_dropout", kFamilyHasNone);
   check_sizes(result.model, source);
   return result;

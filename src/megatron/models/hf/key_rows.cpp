@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/base/words.h"
+#include "megatron/config/setting.h"
 
 namespace megatron {
 namespace {
@@ -30,17 +31,23 @@ constexpr std::array<std::pair<std::string_view, Activation>, 12> kActivations{
 /// Reads a key into its member, which holds the default.
 struct MemberReader {
   const ConfigReader& config;
-  const MoeConfig& moe;
+  const TransformerConfig& model;
   const std::string& key;
   const KeyMeaning& meaning;
 
   void operator()(std::int64_t& size) const {
     const std::string alias(meaning.alias);
     const bool has_alias = !alias.empty() && config.has(alias);
-    const std::int64_t most = meaning.most_in != nullptr ? moe.*meaning.most_in : meaning.most;
+    const std::int64_t most =
+        meaning.most_in != nullptr ? model.moe.*meaning.most_in : meaning.most;
+    if (meaning.divides != nullptr && (size == 0 || config.is_null(key)))
+      size = model.*meaning.divides;
     size = config.size(has_alias && !config.has(key) ? alias : key, most, size);
     if (has_alias && config.integer(alias, size) != size)
       config.unsupported(alias, key + " says " + std::to_string(size));
+    if (meaning.divides != nullptr && model.*meaning.divides % size != 0)
+      config.unsupported(key, Setting(meaning.divides).name() + " must be a multiple of it, here " +
+                                  std::to_string(size));
   }
   void operator()(double& number) const {
     number = config.number(key, meaning.is_required ? std::nullopt : std::optional(number));
@@ -158,8 +165,7 @@ void read_keys(const KeyRows& rows, const ConfigReader& config, HfConfig& result
     if (row.read) {
       row.read(config, result);
     } else if (row.member) {
-      apply_to(*row.member, result.model,
-               MemberReader{config, result.model.moe, row.key, row.meaning});
+      apply_to(*row.member, result.model, MemberReader{config, result.model, row.key, row.meaning});
     }
     if (const Field* field = training_member(row))
       result.given_training_fields[field->name] =

@@ -101,6 +101,8 @@ struct KeyMeaning {
   std::int64_t most = kWidest;                 ///< of a size
   std::int64_t MoeConfig::*most_in = nullptr;  ///< the member with the most
   std::string_view alias = {};                 ///< another spelling of a size, which must agree
+  /// A size that this one must divide, and which it is where the key is null or has no default.
+  std::int64_t TransformerConfig::*divides = nullptr;
 };
 
 /// One key of config.json. It sets a member, whose value in HfFamily::defaults an absent key
@@ -132,9 +134,9 @@ void write_keys(const KeyRows& rows, const TransformerConfig& model, Json& json)
 // Rows that need code (special_keys.cpp): their defaults depend on other keys, or several keys make
 // one setting.
 
-/// The heads, with rotary positions: num_key_value_heads (a default of 0 means as many as heads),
-/// head_dim (0: hidden_size / num_attention_heads; a configuration class without the key writes it
-/// only where the size differs), rope_parameters or rope_theta and rope_scaling.
+/// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
+/// hidden_size / num_attention_heads; a configuration class without the key writes it only where
+/// the size differs), rope_parameters or rope_theta and rope_scaling.
 KeyRows attention_keys(bool writes_head_dim);
 
 /// Which layers have a sliding window.

@@ -11,19 +11,6 @@ namespace {
 using T = TransformerConfig;
 using Layers = std::vector<std::int64_t>;  // 1 or 0 for each layer
 
-void read_key_value_heads(const ConfigReader& config, HfConfig& result) {
-  T& model = result.model;
-  const std::string key = "num_key_value_heads";
-  const std::int64_t heads = model.num_attention_heads;
-  if (config.is_null(key) || model.num_query_groups == 0) model.num_query_groups = heads;
-  model.num_query_groups = config.size(key, kWidest, model.num_query_groups);
-  if (heads % model.num_query_groups != 0) {
-    config.unsupported(key, "num_attention_heads must be a multiple of it, here " +
-                                std::to_string(model.num_query_groups));
-  }
-  model.group_query_attention = model.num_query_groups != heads;
-}
-
 void read_head_dim(const ConfigReader& config, HfConfig& result) {
   T& model = result.model;
   const bool is_given = config.has("head_dim");
@@ -253,7 +240,7 @@ KeyRows attention_keys(bool writes_head_dim) {
       json["head_dim"] = model.kv_channels;
   };
   return {{"num_attention_heads", &T::num_attention_heads},
-          {"num_key_value_heads", &T::num_query_groups, read_key_value_heads},
+          {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
           {"head_dim", read_head_dim, write_head_dim},
           {"rope_parameters", read_rope, write_rope}};
 }
