@@ -58,6 +58,11 @@ std::vector<std::string> stored_values(const Field& field, const Config& config)
   return values;
 }
 
+/// Returns whether a member belongs to the mixture of experts.
+bool is_moe_member(const std::string& name) {
+  return name == "num_experts" || name.starts_with("moe_");
+}
+
 Json member_to_json(const Field& field, const Config& config) {
   const std::vector<std::string> values = stored_values(field, config);
   if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty())) {
@@ -219,10 +224,6 @@ const FieldTable<TransformerConfig>& forward_members() {
 const FieldTable<TransformerConfig>& training_members() {
   static const Table table = settings_of(ArchitectureRole::training);
   return table;
-}
-
-bool is_moe_member(std::string_view name) {
-  return name == "num_experts" || name.starts_with("moe_");
 }
 
 Json architecture_to_json(const TransformerConfig& config) {

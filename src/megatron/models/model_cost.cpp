@@ -185,27 +185,23 @@ std::string theoretical_memory_report(const ModelDimensions& d, const MemoryLayo
   const ParameterCount count = count_parameters(d, layout);
   const TheoreticalMemory memory = theoretical_memory(d, layout);
   std::string text;
+  const auto add = [&](const char* part, double number, int digits, const char* margin = "") {
+    text += format("Number of parameters in %s in billions: %s%.*f\n", part, margin, digits,
+                   number / kBillion);
+  };
   if (verbose) {
-    text += format("Number of parameters in transformer block in billions: % .2f\n",
-                   count.transformer_block / kBillion);
-    if (d.num_mtp_layers > 0)
-      text += format("Number of parameters in mtp block in billions: % .2f\n",
-                     count.mtp_block / kBillion);
-    text += format("Number of parameters in embedding layers in billions: %.2f\n",
-                   count.embedding_layers / kBillion);
+    add("transformer block", count.transformer_block, 2, " ");
+    if (d.num_mtp_layers > 0) add("mtp block", count.mtp_block, 2, " ");
+    add("embedding layers", count.embedding_layers, 2);
     text += format("Total number of parameters in billions: %.2f\n", count.total() / kBillion);
-    text += format("Number of parameters in most loaded shard in billions: %.4f\n",
-                   count.most_loaded_shard / kBillion);
-    if (layout.pipeline_parallel > 1)
-      text += format("Number of parameters in other shards in billions: %.4f\n",
-                     count.other_shards / kBillion);
+    add("most loaded shard", count.most_loaded_shard, 4);
+    if (layout.pipeline_parallel > 1) add("other shards", count.other_shards, 4);
     text += format("Activation memory footprint per transformer layer: %.1f MB\n",
                    memory.activation_per_layer_bytes / kMegabyte);
     if (layout.virtual_pipeline_chunks > 0)
       text += format("Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
-    if (layout.pipeline_parallel > 1 || layout.virtual_pipeline_chunks > 0) {
+    if (layout.pipeline_parallel > 1 || layout.virtual_pipeline_chunks > 0)
       text += format("Number of in-flight microbatches: %.0f\n", memory.in_flight_microbatches);
-    }
   }
   text += format(
       "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, "
