@@ -26,26 +26,46 @@ Weights operator*(double n, const Weights& w) {
   return {n * w.sharded, n * w.replicated, n * w.expert};
 }
 
+// Weights without biases: of Q, K, V and the output projection of one layer, of an MLP, of routed
+// experts with `width` hidden features in total, and of the projections around them (LatentMoE).
+double attention_weights(const ModelDimensions& d) {
+  return 2.0 * d.hidden_size * d.kv_channels * (d.num_attention_heads + d.query_groups);
+}
+double mlp_weights(const ModelDimensions& d, std::int64_t width) {
+  return (d.gated_linear_unit ? 3.0 : 2.0) * d.hidden_size * width;
+}
+double expert_weights(const ModelDimensions& d, std::int64_t width) {
+  const double input = d.moe_latent_size > 0 ? d.moe_latent_size : d.hidden_size;
+  return mlp_weights(d, width) * (input / d.hidden_size);
+}
+double latent_projection_weights(const ModelDimensions& d) {
+  return 2.0 * d.hidden_size * d.moe_latent_size;
+}
+
+std::int64_t num_dense_layers(const ModelDimensions& d) {
+  return d.num_layers - d.num_moe_layers - d.num_layers_without_feed_forward;
+}
+
 double norm_weights(const ModelDimensions& d) { return (d.rms_norm ? 1.0 : 2.0) * d.hidden_size; }
 
 Weights attention_block(const ModelDimensions& d) {
-  return {.sharded = d.attention_weights(), .replicated = norm_weights(d)};
+  return {.sharded = attention_weights(d), .replicated = norm_weights(d)};
 }
 
 Weights mlp_block(const ModelDimensions& d) {
-  return {.sharded = d.mlp_weights(d.ffn_hidden_size), .replicated = norm_weights(d)};
+  return {.sharded = mlp_weights(d, d.ffn_hidden_size), .replicated = norm_weights(d)};
 }
 
 Weights expert_block(const ModelDimensions& d) {
   const double router = (d.hidden_size + (d.moe_router_bias ? 1 : 0)) * d.num_experts;
-  return {.sharded = d.mlp_weights(d.moe_shared_expert_ffn_hidden_size),
-          .replicated = norm_weights(d) + router + d.latent_projection_weights(),
-          .expert = d.expert_weights(d.moe_ffn_hidden_size * d.num_experts)};
+  return {.sharded = mlp_weights(d, d.moe_shared_expert_ffn_hidden_size),
+          .replicated = norm_weights(d) + router + latent_projection_weights(d),
+          .expert = expert_weights(d, d.moe_ffn_hidden_size * d.num_experts)};
 }
 
 double active_moe_weights(const ModelDimensions& d) {
-  return d.expert_weights(d.moe_ffn_hidden_size * d.moe_topk) +
-         d.mlp_weights(d.moe_shared_expert_ffn_hidden_size) + d.latent_projection_weights();
+  return expert_weights(d, d.moe_ffn_hidden_size * d.moe_topk) +
+         mlp_weights(d, d.moe_shared_expert_ffn_hidden_size) + latent_projection_weights(d);
 }
 
 double in_flight_share(const MemoryLayout& layout) {
@@ -57,23 +77,6 @@ double in_flight_share(const MemoryLayout& layout) {
 }
 
 }  // namespace
-
-double ModelDimensions::attention_weights() const {
-  return 2.0 * hidden_size * kv_channels * (num_attention_heads + query_groups);
-}
-
-double ModelDimensions::mlp_weights(std::int64_t width) const {
-  return (gated_linear_unit ? 3.0 : 2.0) * hidden_size * width;
-}
-
-double ModelDimensions::expert_weights(std::int64_t width) const {
-  const double input = moe_latent_size > 0 ? moe_latent_size : hidden_size;
-  return mlp_weights(width) * (input / hidden_size);
-}
-
-double ModelDimensions::latent_projection_weights() const {
-  return 2.0 * hidden_size * moe_latent_size;
-}
 
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size) {
   ModelDimensions dimensions{.num_layers = config.num_layers,
@@ -110,13 +113,13 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
   const double hidden = d.hidden_size, mtp = d.num_mtp_layers;
   const double layers = d.num_layers - d.num_layers_without_mixer + mtp;
   const double moe_layers = d.num_moe_layers + (d.mtp_layers_are_moe ? mtp : 0);
-  const double dense_layers = d.num_dense_layers() + (d.mtp_layers_are_moe ? 0 : mtp);
+  const double dense_layers = num_dense_layers(d) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
-      d.mlp_weights(d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
+      mlp_weights(d, d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
   const double projection = d.kv_channels * d.num_attention_heads;
   const double logits = hidden * d.padded_vocab_size * (mtp + 1);
-  const double linear = mlp + d.attention_weights() * layers + mtp_projection + logits;
+  const double linear = mlp + attention_weights(d) * layers + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;
 }
 
@@ -130,7 +133,7 @@ ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& la
   const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
   const double experts = layout.expert_tensor_parallel * layout.expert_parallel;
   const Weights block = (d.num_layers - d.num_layers_without_mixer) * attention_block(d) +
-                        d.num_dense_layers() * mlp_block(d) + d.num_moe_layers * expert_block(d) +
+                        num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
                         Weights{.replicated = norm_weights(d)};
   const Weights mtp = d.num_mtp_layers * (attention_block(d) +
                                           (d.mtp_layers_are_moe ? expert_block(d) : mlp_block(d)));
