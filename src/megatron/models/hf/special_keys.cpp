@@ -94,14 +94,6 @@ const std::vector<RopeType>& rope_types() {
   return types;
 }
 
-const RopeType& read_rope_type(const ConfigReader& rope) {
-  const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
-  const auto found = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
-  if (found == rope_types().end())
-    rope.unsupported(key, "supported: default, linear, llama3, yarn");
-  return *found;
-}
-
 void read_rope(const ConfigReader& config, HfConfig& result) {
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
@@ -115,11 +107,13 @@ void read_rope(const ConfigReader& config, HfConfig& result) {
   const ConfigReader& partial = rope.with("partial_rotary_factor");
   if (partial.number("partial_rotary_factor", 1) != 1)
     partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
-  const RopeType& type = read_rope_type(rope);
-  result.model.rope_scaling_type = type.scaling;
-  read_keys(type.keys, rope, result);
+  const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
+  const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
+  if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
+  result.model.rope_scaling_type = type->scaling;
+  read_keys(type->keys, rope, result);
   if (const std::string unknown = rope.unread(); !unknown.empty()) {
-    result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type.name) +
+    result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type->name) +
                            "' does not have are ignored: " + unknown);
   }
 }

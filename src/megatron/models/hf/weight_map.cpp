@@ -19,31 +19,28 @@ std::string filled(std::string pattern, std::string_view mark, std::string_view 
   return pattern;
 }
 
-/// Returns the number in the name of a layer's parameter; "" for any other name.
-std::string layer_in(const std::string& name) {
-  constexpr std::string_view kLayers = ".layers.";
-  const auto place = name.find(kLayers);
-  if (place == std::string::npos) return {};
-  const auto begin = place + kLayers.size();
-  return name.substr(begin, name.find('.', begin) - begin);
+/// Returns the pattern with what one of our names has in place of {i} and {w}.
+std::string filled_from(std::string_view our_name, const std::string& pattern) {
+  constexpr std::string_view kLayers = "layers.";
+  const auto place = our_name.find(kLayers);
+  std::string_view layer = place == our_name.npos ? "" : our_name.substr(place + kLayers.size());
+  layer = layer.substr(0, layer.find('.'));
+  return filled(filled(pattern, "{i}", layer), "{w}",
+                our_name.ends_with("bias") ? "bias" : "weight");
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
 void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping& mapping) {
-  const std::string layer = layer_in(mapping.ours),
-                    ending = mapping.ours.ends_with("bias") ? "bias" : "weight";
-  const auto in_layer = [&](const std::string& pattern) {
-    return filled(filled(pattern, "{i}", layer), "{w}", ending);
-  };
   std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (in_layer(row.ours) == mapping.ours) rows.push_back(&row);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours) rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
     for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
       if (!is_by_expert && expert > 0) continue;
       (row->is_alternative ? mapping.alternatives : mapping.theirs)
-          .push_back({.name = filled(in_layer(row->theirs), "{e}", std::to_string(expert)),
+          .push_back({.name = filled(filled_from(mapping.ours, row->theirs), "{e}",
+                                     std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt}});
