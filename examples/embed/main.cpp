@@ -37,8 +37,8 @@ double mean_loss(const megatron::Tokenizer& tokenizer, const std::string& text) 
   const at::Tensor tokens = at::tensor(at::ArrayRef<std::int32_t>(ids)).to(at::kLong).view({1, -1});
   const std::int64_t length = tokens.size(1) - 1;
 
-  const auto model = megatron::make_gpt_model(small_gpt(tokenizer), megatron::Rank{},
-                                              megatron::MakeModelOptions{});
+  const megatron::TransformerConfig config = small_gpt(tokenizer);
+  const auto model = megatron::make_model(megatron::gpt_spec(config), config, megatron::Rank{}, {});
   megatron::ParamStore weights(megatron::declared_parameters(*model), {.with_gradients = false});
   weights.initialize(/*seed=*/1);
 

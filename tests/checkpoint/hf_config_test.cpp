@@ -122,23 +122,6 @@ TEST(HfConfig, ReadsStarcoder2) {
   EXPECT_FALSE(fresh.contains("head_dim"));
 }
 
-// A family of a program outside the tree: llama's rows, and a key and a default of its own.
-TEST(HfConfig, ReadsFamiliesThatAreGiven) {
-  HfFamilies families = hf_families();
-  HfFamily own = *find_hf_family(families, "llama");
-  own.model_type = "own";
-  own.defaults.norm_epsilon = 0.5;
-  own.keys.emplace_back("clip", &TransformerConfig::clip_qkv);
-  families.push_back(own);
-  Json json = llama({{"model_type", "own"}, {"clip", 3.0}});
-  json.erase("rms_norm_eps");
-  const TransformerConfig model = parse_hf_config(json, "c", families).model;
-  EXPECT_EQ(model.norm_epsilon, 0.5);
-  EXPECT_EQ(model.clip_qkv, 3.0);
-  EXPECT_EQ(make_hf_config(model, "own", "float32", nullptr, families).at("clip"), 3.0);
-  expect_user_error([&] { model_of(json); }, {"model_type", "own"});
-}
-
 TEST(HfConfig, ReadsGpt2) {
   const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2},
                                                 {"embd_pdrop", 0.2},

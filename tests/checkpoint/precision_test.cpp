@@ -16,6 +16,7 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {

@@ -20,6 +20,7 @@
 #include "megatron/parallel/rank.h"
 #include "support/data_parallel_ranks.h"
 #include "support/global_tensor.h"
+#include "support/gpt_model.h"
 
 namespace megatron {
 

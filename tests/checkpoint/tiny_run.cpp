@@ -7,6 +7,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 
 namespace megatron {
 

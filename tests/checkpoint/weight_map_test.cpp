@@ -15,7 +15,7 @@ using Names = std::vector<std::string>;
 
 std::vector<WeightMapping> map_weights_of(std::string_view model_type, const Names& names,
                                           std::int64_t num_experts) {
-  return map_weights(*find_hf_family(hf_families(), model_type), names, num_experts);
+  return map_weights(*find_hf_family(model_type), names, num_experts);
 }
 
 Names names_of(const std::vector<HfTensor>& tensors) {
@@ -90,8 +90,7 @@ TEST(WeightMap, OlmoeHasNormsOfQueriesAndKeysAndNoDenseMlp) {
 }
 
 TEST(WeightMap, CompletesNamesOfBaseModels) {
-  const HfFamily &gpt2 = *find_hf_family(hf_families(), "gpt2"),
-                 &llama = *find_hf_family(hf_families(), "llama");
+  const HfFamily &gpt2 = *find_hf_family("gpt2"), &llama = *find_hf_family("llama");
   EXPECT_EQ(full_hf_name(gpt2, "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");
   EXPECT_EQ(full_hf_name(llama, "model.norm.weight"), "model.norm.weight");
   EXPECT_EQ(full_hf_name(llama, "lm_head.weight"), "lm_head.weight");

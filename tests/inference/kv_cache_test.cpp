@@ -15,10 +15,10 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/ops/gemm_backend.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/inference_passes.h"
 
 namespace megatron {

@@ -15,8 +15,8 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

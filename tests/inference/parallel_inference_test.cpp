@@ -16,10 +16,10 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/load_model.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
+#include "support/gpt_model.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

@@ -9,10 +9,10 @@
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/models/model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/message_of.h"
 #include "support/tiny_gpt.h"
 

@@ -13,9 +13,9 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/gradient_check.h"
 #include "support/tiny_gpt.h"
 

@@ -12,9 +12,9 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 

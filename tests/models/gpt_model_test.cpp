@@ -17,6 +17,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 

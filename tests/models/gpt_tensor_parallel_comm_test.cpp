@@ -10,6 +10,7 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/tensor_parallel.h"
 #include "support/tiny_gpt.h"
 

@@ -9,6 +9,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/gradient_check.h"
 #include "support/inference_passes.h"
 #include "support/tensor_parallel.h"

@@ -15,11 +15,11 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
 #include "support/inference_passes.h"
 #include "support/tiny_gpt.h"
 

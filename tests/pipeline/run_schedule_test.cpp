@@ -13,6 +13,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "pipeline/staged_gpt.h"
+#include "support/gpt_model.h"
 #include "support/gradient_check.h"
 
 namespace megatron {

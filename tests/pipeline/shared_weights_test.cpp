@@ -10,7 +10,7 @@
 
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/model_part.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/optimizer/optimizer.h"
 #include "pipeline/staged_gpt.h"
 #include "support/bare_module.h"
@@ -34,9 +34,13 @@ class SharingModel : public Model {
           const auto first = sharing.lower_bound(stage.first_layer);
           return first != sharing.end() && *first < stage.first_layer + stage.num_layers;
         });
-    for (const std::int64_t layer : model_part(layout, pipeline_rank).layers) {
-      weights_[layer].push_back(&add("layer" + std::to_string(layer), {}));
-      if (sharing.contains(layer)) weights_[layer].push_back(&add("shared", holders));
+    for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk) {
+      const StageLayers& stage = layout.of(pipeline_rank, chunk);
+      for (std::int64_t i = 0; i < stage.num_layers; ++i) {
+        const std::int64_t layer = stage.first_layer + i;
+        weights_[layer].push_back(&add("layer" + std::to_string(layer), {}));
+        if (sharing.contains(layer)) weights_[layer].push_back(&add("shared", holders));
+      }
     }
   }
   const TransformerConfig& config() const override { return config_; }

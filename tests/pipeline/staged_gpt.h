@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "megatron/config/pipeline_layout.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/pipeline/overlapped_comm.h"
@@ -27,6 +26,7 @@
 #include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate.h"
 #include "support/global_tensor.h"
+#include "support/gpt_model.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {

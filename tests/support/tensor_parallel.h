@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "support/global_tensor.h"
+#include "support/gpt_model.h"
 #include "support/tensor_ranks.h"
 
 namespace megatron {

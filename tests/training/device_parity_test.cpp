@@ -14,12 +14,12 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/test_device.h"
 #include "training/small_run.h"
 

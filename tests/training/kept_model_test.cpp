@@ -74,7 +74,7 @@ TEST(KeptModel, HasItsExpertsAtTheirFirstPlaces) {
   const Flags flags{"--num-experts", "4", "--moe-router-topk", "2", "--moe-token-dispatcher-type",
                     "alltoall"};
   KeptModel kept = kept_after(flags, [](Trainer& trainer) {
-    for (MoeLayer* layer : trainer.state.model->moe_layers()) layer->place_experts({3, 1, 0, 2});
+    for (MoeLayer* layer : moe_layers(*trainer.state.model)) layer->place_experts({3, 1, 0, 2});
   });
   std::ostringstream out;
   Trainer trainer = set_up(read_run(small_run::flags(flags)), out, {.kept = &kept});

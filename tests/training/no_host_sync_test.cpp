@@ -16,10 +16,10 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/step/train_step.h"
+#include "support/gpt_model.h"
 #include "support/tiny_gpt.h"
 #include "support/train_step.h"
 

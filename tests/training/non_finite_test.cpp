@@ -9,8 +9,8 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/train_step.h"
 #include "training/fake_model.h"
 

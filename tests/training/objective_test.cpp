@@ -10,8 +10,8 @@
 
 #include <cmath>
 
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_model.h"
 #include "support/gradient_check.h"
 #include "support/tiny_gpt.h"
 #include "support/train_step.h"

@@ -13,11 +13,11 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/non_finite.h"
+#include "support/gpt_model.h"
 #include "support/train_step.h"
 #include "training/fake_model.h"
 

@@ -15,9 +15,9 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
+#include "support/gpt_model.h"
 
 namespace megatron {
 namespace {

@@ -13,7 +13,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/gpt_model.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
@@ -21,6 +20,7 @@
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/reruns/guarded_step.h"
 #include "megatron/training/run/training_plan.h"
+#include "support/gpt_model.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
 #include "training/small_run.h"

@@ -81,11 +81,10 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
   return files;
 }
 
-HfDirectory::HfDirectory(const std::filesystem::path& folder, const HfFamilies& families)
-    : folder_(folder) {
+HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) {
   const fs::path config = folder / "config.json";
-  config_ = parse_hf_config(read_json(config), config.string(), families);
-  family_ = find_hf_family(families, config_.model_type);
+  config_ = parse_hf_config(read_json(config), config.string());
+  family_ = find_hf_family(config_.model_type);
   if (fs::exists(folder / kSingleFile)) {
     if (fs::exists(folder / kIndexFile) && safetensors_in(folder).size() > 1) {
       config_.notes.push_back((folder / kSingleFile).string() +

@@ -22,10 +22,8 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder);
 
 class HfDirectory {
  public:
-  /// Reads config.json and the headers of the weights. UserErrors name file and field. The families
-  /// must outlive the object.
-  explicit HfDirectory(const std::filesystem::path& folder,
-                       const HfFamilies& families = hf_families());
+  /// Reads config.json and the headers of the weights. UserErrors name file and field.
+  explicit HfDirectory(const std::filesystem::path& folder);
 
   struct Entry {
     const SafetensorsFile* file;

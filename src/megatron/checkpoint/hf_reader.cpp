@@ -36,8 +36,8 @@ std::map<std::string, Sharding> declared_shardings(const ModelFamily& family,
   return shardings;
 }
 
-HfReader::HfReader(const std::filesystem::path& folder, const HfFamilies& families)
-    : directory_(folder, families), model_(resolved(directory_.config().model)) {
+HfReader::HfReader(const std::filesystem::path& folder)
+    : directory_(folder), model_(resolved(directory_.config().model)) {
   link();
 }
 

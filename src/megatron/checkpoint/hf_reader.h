@@ -18,9 +18,7 @@ namespace megatron {
 
 class HfReader : public WeightReader {
  public:
-  /// The families must outlive the reader.
-  explicit HfReader(const std::filesystem::path& folder,
-                    const HfFamilies& families = hf_families());
+  explicit HfReader(const std::filesystem::path& folder);
 
   const HfConfig& config() const { return directory_.config(); }
   const std::vector<WeightInfo>& weights() const override { return weights_; }

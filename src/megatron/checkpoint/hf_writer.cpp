@@ -63,7 +63,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   std::vector<std::string> names;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
   std::vector<const HfFamily*> families;
-  for (const HfFamily& family : *request.families)
+  for (const HfFamily& family : hf_families())
     if (family.network == request.network->name &&
         (request.model_type.empty() || family.model_type == request.model_type))
       families.push_back(&family);
@@ -75,9 +75,8 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   for (const HfFamily* family : families) {
     try {
       plan.links = map_weights(*family, names, request.model.moe.num_experts);
-      plan.config =
-          make_hf_config(request.model, family->model_type, dtype_name(plan.type),
-                         original_json.is_object() ? &original_json : nullptr, *request.families);
+      plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),
+                                   original_json.is_object() ? &original_json : nullptr);
       plan.family = family;
       write_token_ids(original_json, request.ids, plan.config);
       return;

@@ -23,7 +23,6 @@ struct HfExport {
   AuxiliaryFiles auxiliary_files = {};       ///< its config.json provides keys that we do not write
   TokenIds ids = {};  ///< the tokenizer's ids, used where the source's config.json has no field
   std::uint64_t max_shard_bytes = 5'000'000'000;  ///< per file
-  const HfFamilies* families = &hf_families();
 };
 
 /// Writes `folder` atomically. The folder must be empty or not exist.

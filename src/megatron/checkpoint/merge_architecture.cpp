@@ -6,10 +6,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
@@ -20,7 +18,6 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/models/architecture.h"
-#include "megatron/models/name_table.h"
 
 namespace megatron {
 namespace {
@@ -152,12 +149,6 @@ void refuse_contradictions(const CheckpointSource& source, const TransformerConf
   problems.throw_if_any();
 }
 
-std::vector<LayerKind> kinds_of(const TransformerConfig& model) {
-  std::vector<LayerKind> kinds;
-  for (std::int64_t i = 0; i < model.num_layers; ++i) kinds.push_back(model.kind(i));
-  return kinds;
-}
-
 }  // namespace
 
 TransformerConfig merge_architecture(const CheckpointSource& source, const TransformerConfig& flags,
@@ -210,35 +201,6 @@ std::string rotary_differences(const TransformerConfig& checkpoint,
               " there and " + difference.right + " now";
   }
   return text;
-}
-
-CheckpointSource in_family(CheckpointSource source, const std::string& family) {
-  const std::string place =
-      source.folder.string() + ": holds a model of the family " + source.family + ", not " + family;
-  if (!source.manifest)
-    throw UserError({place, "", "convert it first: `megatron convert --format megatron`"});
-  TransformerConfig model = source.model;
-  if (family == "hybrid")
-    split_blocks(model);
-  else if (!pair_blocks(model) && !model.hybrid_layer_pattern.empty())
-    throw UserError({place, "its layers are not pairs of attention and a feed-forward block",
-                     "train hybrid from it"});
-  const NameTable table = name_table(kinds_of(source.model), kinds_of(model));
-  Manifest manifest = *source.manifest;
-  manifest.optimizer.reset();
-  manifest.tensors.clear();
-  const std::string main = kMainParameterPrefix;
-  for (const auto& [name, tensor] : source.manifest->tensors) {
-    if (name.starts_with(main))
-      manifest.tensors[main + translate_name(table, name.substr(main.size()))] = tensor;
-    else if (tensor.kind != TensorKind::optimizer)
-      manifest.tensors[translate_name(table, name)] = tensor;
-  }
-  source.manifest = std::make_shared<const Manifest>(std::move(manifest));
-  source.model = std::move(model);
-  source.family = family;
-  source.model_type.clear();
-  return source;
 }
 
 }  // namespace megatron

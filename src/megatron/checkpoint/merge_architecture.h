@@ -42,9 +42,4 @@ std::string training_origins(const CheckpointSource& source, const TransformerCo
 std::string rotary_differences(const TransformerConfig& checkpoint,
                                const TransformerConfig& merged);
 
-/// Returns `source` as a checkpoint of the family `family`: its layers are spelled as that family
-/// has them, its weights have other names, and the optimizer's state is left out. Throws a
-/// UserError when the family does not have such blocks, and for a Hugging Face directory.
-CheckpointSource in_family(CheckpointSource source, const std::string& family);
-
 }  // namespace megatron

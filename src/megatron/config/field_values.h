@@ -48,6 +48,22 @@ const std::string& single_value(std::span<const std::string> values);
 /// Splits a list of numbers or names at commas and spaces, after removing one pair of [ ] or ( ).
 std::vector<std::string> split_numbers(std::span<const std::string> values);
 
+/// Returns one value of a field as a JSON value of its kind.
+template <class Value>
+Value typed_value(const Field& field, const std::string& text) {
+  switch (field.kind) {
+    case ValueKind::boolean:
+      return boolean_value(text);
+    case ValueKind::integer:
+      return integer_value(text);
+    case ValueKind::number:
+      return number_value(text);
+    case ValueKind::text:
+      break;
+  }
+  return text;
+}
+
 /// Parses one value of type V.
 template <class V>
 V scalar_value(const std::string& text) {

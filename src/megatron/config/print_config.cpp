@@ -51,25 +51,11 @@ std::vector<ShownSetting> shown_settings(const RunConfig& run) {
   return lines;
 }
 
-JsonText typed(const Field& field, const std::string& value) {
-  switch (field.kind) {
-    case ValueKind::boolean:
-      return boolean_value(value);
-    case ValueKind::integer:
-      return integer_value(value);
-    case ValueKind::number:
-      return number_value(value);
-    case ValueKind::text:
-      return value;
-  }
-  return nullptr;
-}
-
 JsonText json_value(const Field& field, const std::vector<std::string>& values) {
-  if (!field.is_list) return values.empty() ? JsonText() : typed(field, values[0]);
+  if (!field.is_list) return values.empty() ? JsonText() : typed_value<JsonText>(field, values[0]);
   if (field.is_optional && values.empty()) return nullptr;
   JsonText list = JsonText::array();
-  for (const std::string& value : values) list.push_back(typed(field, value));
+  for (const std::string& value : values) list.push_back(typed_value<JsonText>(field, value));
   return list;
 }
 

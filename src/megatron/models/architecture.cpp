@@ -51,20 +51,6 @@ Field layer_list(const char* name, std::vector<std::int64_t> (*get)(const Config
   return field;
 }
 
-Json scalar_to_json(const Field& field, const std::string& text) {
-  switch (field.kind) {
-    case ValueKind::boolean:
-      return boolean_value(text);
-    case ValueKind::integer:
-      return integer_value(text);
-    case ValueKind::number:
-      return number_value(text);
-    case ValueKind::text:
-      break;
-  }
-  return text;
-}
-
 /// Returns the values of a member as checkpoints store them; empty if unset.
 std::vector<std::string> stored_values(const Field& field, const Config& config) {
   std::vector<std::string> values = field.get(&config);
@@ -72,14 +58,19 @@ std::vector<std::string> stored_values(const Field& field, const Config& config)
   return values;
 }
 
+/// Returns whether a member belongs to the mixture of experts.
+bool is_moe_member(const std::string& name) {
+  return name == "num_experts" || name.starts_with("moe_");
+}
+
 Json member_to_json(const Field& field, const Config& config) {
   const std::vector<std::string> values = stored_values(field, config);
   if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty())) {
     Json list = Json::array();
-    for (const std::string& value : values) list.push_back(scalar_to_json(field, value));
+    for (const std::string& value : values) list.push_back(typed_value<Json>(field, value));
     return list;
   }
-  return values.empty() ? Json(nullptr) : scalar_to_json(field, values.front());
+  return values.empty() ? Json(nullptr) : typed_value<Json>(field, values.front());
 }
 
 std::string scalar_from_json(const Json& value) {
@@ -114,14 +105,10 @@ void check_between(std::int64_t value, std::int64_t least, std::int64_t most,
 }
 
 template <class T>
-void check_between(const T& config, std::int64_t T::*member, std::int64_t least, std::int64_t most,
-                   const std::string& source) {
-  check_between(config.*member, least, most, Setting(member).name(), source);
-}
-
-void check_size(const Config& config, std::int64_t Config::*member, std::int64_t most,
-                const std::string& source) {
-  check_between(config, member, 1, most, source);
+void check_between(const T& config, std::initializer_list<std::int64_t T::*> members,
+                   std::int64_t least, std::int64_t most, const std::string& source) {
+  for (const auto member : members)
+    check_between(config.*member, least, most, Setting(member).name(), source);
 }
 
 void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_layers,
@@ -135,43 +122,23 @@ void check_layer_list(const std::vector<std::int64_t>& list, std::int64_t num_la
 /// Checks the sizes of the experts as they were given.
 void check_experts(const Config& c, const std::string& source) {
   const MoeConfig& moe = c.moe;
-  check_between(moe, &MoeConfig::num_experts, 0, kMostExperts, source);
+  check_between(moe, {&MoeConfig::num_experts}, 0, kMostExperts, source);
   if (moe.num_experts == 0) return;
-  for (const auto member : {&MoeConfig::ffn_hidden_size,
-                            &MoeConfig::shared_expert_intermediate_size, &MoeConfig::latent_size})
-    check_between(moe, member, 0, kWidest, source);
-  check_between(moe, &MoeConfig::router_topk, 1, moe.num_experts, source);
+  check_between(moe,
+                {&MoeConfig::ffn_hidden_size, &MoeConfig::shared_expert_intermediate_size,
+                 &MoeConfig::latent_size},
+                0, kWidest, source);
+  check_between(moe, {&MoeConfig::router_topk}, 1, moe.num_experts, source);
   check_layer_list(expert_layers(c), c.num_layers, "moe_layers", source);
   for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
     check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
 }
 
-void clear_rope_scaling(Config& c) {
-  const Config d;
-  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
-             yarn = c.rope_scaling_type == RopeScaling::yarn;
-  if (c.rope_scaling_type == RopeScaling::none) c.rope_scaling_factor = d.rope_scaling_factor;
-  if (!llama3) {
-    c.rope_low_freq_factor = d.rope_low_freq_factor;
-    c.rope_high_freq_factor = d.rope_high_freq_factor;
-  }
-  if (!llama3 && !yarn)
-    c.rope_original_max_position_embeddings = d.rope_original_max_position_embeddings;
-  if (yarn) return;
-  c.yarn_beta_fast = d.yarn_beta_fast;
-  c.yarn_beta_slow = d.yarn_beta_slow;
-  c.yarn_mscale = d.yarn_mscale;
-  c.yarn_mscale_all_dim = d.yarn_mscale_all_dim;
-  c.yarn_correction_range_round_to_int = d.yarn_correction_range_round_to_int;
-  c.yarn_attention_factor = d.yarn_attention_factor;
-}
-
-void clear_rotary(Config& c) {
-  const Config d;
-  c.rotary_base = d.rotary_base;
-  c.rotary_percent = d.rotary_percent;
-  c.rotary_interleaved = d.rotary_interleaved;
-  c.rope_scaling_type = d.rope_scaling_type;
+/// Gives members their defaults.
+template <class T, class... V>
+void reset(T& object, V T::*... members) {
+  const T initial;
+  ((object.*members = initial.*members), ...);
 }
 
 void canonicalize_positions(Config& c) {
@@ -179,10 +146,20 @@ void canonicalize_positions(Config& c) {
     c.position_embedding_type = PositionEmbedding::rope;
     c.rope_scaling_type = RopeScaling::yarn;
   }
-  if (c.position_embedding_type != PositionEmbedding::rope) clear_rotary(c);
-  clear_rope_scaling(c);
+  if (c.position_embedding_type != PositionEmbedding::rope)
+    reset(c, &Config::rotary_base, &Config::rotary_percent, &Config::rotary_interleaved,
+          &Config::rope_scaling_type);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
-    c.max_position_embeddings = 0;
+    reset(c, &Config::max_position_embeddings);
+  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
+             yarn = c.rope_scaling_type == RopeScaling::yarn;
+  if (c.rope_scaling_type == RopeScaling::none) reset(c, &Config::rope_scaling_factor);
+  if (!llama3) reset(c, &Config::rope_low_freq_factor, &Config::rope_high_freq_factor);
+  if (!llama3 && !yarn) reset(c, &Config::rope_original_max_position_embeddings);
+  if (!yarn)
+    reset(c, &Config::yarn_beta_fast, &Config::yarn_beta_slow, &Config::yarn_mscale,
+          &Config::yarn_mscale_all_dim, &Config::yarn_correction_range_round_to_int,
+          &Config::yarn_attention_factor);
 }
 
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
@@ -249,10 +226,6 @@ const FieldTable<TransformerConfig>& training_members() {
   return table;
 }
 
-bool is_moe_member(std::string_view name) {
-  return name == "num_experts" || name.starts_with("moe_");
-}
-
 Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
@@ -290,17 +263,15 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 }
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
-  check_size(c, &Config::num_layers, kMostLayers, source);
-  check_size(c, &Config::hidden_size, kWidest, source);
-  check_size(c, &Config::num_attention_heads, kWidest, source);
+  check_between(c, {&Config::num_layers}, 1, kMostLayers, source);
+  check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
-  check_size(full, &Config::ffn_hidden_size, kWidest, source);
-  check_size(full, &Config::kv_channels, kWidest, source);
-  check_size(full, &Config::num_query_groups, kWidest, source);
+  check_between(full, {&Config::ffn_hidden_size, &Config::kv_channels, &Config::num_query_groups},
+                1, kWidest, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
-    check_size(c, &Config::max_position_embeddings, kLong, source);
+    check_between(c, {&Config::max_position_embeddings}, 1, kLong, source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
                      std::to_string(full.num_attention_heads) + " heads, " +

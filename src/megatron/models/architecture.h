@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "megatron/base/json_fwd.h"
@@ -18,11 +17,9 @@ struct TransformerConfig;
 /// transformer_table(), and members that no flag of its name sets, such as vocab_size.
 const FieldTable<TransformerConfig>& forward_members();
 /// Returns the members that only training uses or that only choose a numeric precision: dropout,
-/// initialisation, fp32 switches, balancing of experts.
+/// initialisation, fp32 switches, balancing of experts. Members of MoeConfig that only say how a
+/// run dispatches and logs tokens are in neither table.
 const FieldTable<TransformerConfig>& training_members();
-/// Returns whether a member belongs to the mixture of experts. Members of MoeConfig that only say
-/// how a run dispatches and logs tokens are in neither table.
-bool is_moe_member(std::string_view name);
 
 /// Converts every member to a JSON object, and back. A model without experts has no members of
 /// experts; where they are missing, they have their defaults. Throws UserError naming `source` and

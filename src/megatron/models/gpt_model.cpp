@@ -80,14 +80,4 @@ ModelSpec hybrid_spec(const TransformerConfig& config) {
   return spec;
 }
 
-std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                      const MakeModelOptions& options) {
-  return make_model(gpt_spec(config), config, rank, options);
-}
-
-std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                      std::int64_t vocab_pad_multiple) {
-  return make_gpt_model(config, rank, MakeModelOptions{.vocab_pad_multiple = vocab_pad_multiple});
-}
-
 }  // namespace megatron

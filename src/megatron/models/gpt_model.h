@@ -20,10 +20,4 @@ ModelSpec gpt_spec(const TransformerConfig& config);
 /// megatron-core's HybridStack.
 ModelSpec hybrid_spec(const TransformerConfig& config);
 
-/// Declares a GPT as make_model() does.
-std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                      const MakeModelOptions& options);
-std::unique_ptr<Model> make_gpt_model(const TransformerConfig& config, const Rank& rank,
-                                      std::int64_t vocab_pad_multiple = 128);
-
 }  // namespace megatron

@@ -6,6 +6,13 @@
 #include <set>
 
 #include "megatron/base/error.h"
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/memory_config.h"
+#include "megatron/config/pipeline_layout.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/zero_stage.h"
+#include "megatron/nn/moe/moe_layer.h"
+#include "megatron/parallel/rank.h"
 
 namespace megatron {
 
@@ -24,6 +31,14 @@ at::Tensor Model::infer(const Pass& pass) {
   return result;
 }
 
+std::vector<MoeLayer*> moe_layers(Model& model) {
+  std::vector<MoeLayer*> layers;
+  model.visit([&](Module& module) {
+    if (auto* layer = dynamic_cast<MoeLayer*>(&module)) layers.push_back(layer);
+  });
+  return layers;
+}
+
 std::unordered_set<const Parameter*> unit_starts(Model& model) {
   std::unordered_set<const Parameter*> inside, starts;
   for (Module* unit : model.units()) {
@@ -38,6 +53,27 @@ std::unordered_set<const Parameter*> unit_starts(Model& model) {
     was_inside = is_inside;
   }
   return starts;
+}
+
+UnitParameters unit_parameters(Model& model, const Settings& settings, const Rank& rank,
+                               const PipelineLayout& layout) {
+  UnitParameters units;
+  const OffloadConfig& offload = settings.memory->offload;
+  if (zero_stage(*settings.parallel) > 1 || offload.cpu_offloading_weights)
+    units.starts = unit_starts(model);
+  if (!offload.cpu_offloading_weights) return units;
+  std::vector<Module*> layers = model.units();
+  std::erase_if(layers, [](const Module* unit) { return !unit->layer_index(); });
+  const std::vector<bool> is_offloaded =
+      layers_with_offloaded_weights(offload, layout, rank.pp.rank);
+  MEGATRON_CHECK(layers.size() == is_offloaded.size(), "a model of ", layers.size(),
+                 " layers has an offload plan for ", is_offloaded.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!is_offloaded[i]) continue;
+    const std::vector<Parameter*> parameters = declared_parameters(*layers[i]);
+    units.offloaded.insert(parameters.begin(), parameters.end());
+  }
+  return units;
 }
 
 std::string ModelUnit::title() const {

@@ -20,6 +20,9 @@
 
 namespace megatron {
 
+struct PipelineLayout;
+struct Rank;
+struct Settings;
 struct TransformerConfig;
 class MoeLayer;
 
@@ -33,10 +36,6 @@ class Model : public Module {
   /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
   /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
   virtual std::vector<Module*> units() { return {}; }
-  /// Returns this rank's transformer layers, in the order of its chunks.
-  virtual std::vector<Module*> layers() { return {}; }
-  /// Returns this rank's layers with experts, in the order of the layers.
-  virtual std::vector<MoeLayer*> moe_layers() { return {}; }
   /// Returns the specs of the activations that a chunk receives; empty on the first stage.
   virtual std::vector<ActivationSpec> input_specs(std::int64_t /*chunk*/,
                                                   const Pass& /*pass*/) const {
@@ -70,8 +69,22 @@ class Model : public Module {
   Objective objective_;
 };
 
+/// Returns this rank's layers with experts, in the order of the layers.
+std::vector<MoeLayer*> moe_layers(Model& model);
+
 /// Returns the first parameters of the units of `model`, for ParamStore::Options::unit_starts.
 std::unordered_set<const Parameter*> unit_starts(Model& model);
+
+/// What ParamStore::Options must know of the units: where they begin, for weights and gradients
+/// that are in memory only while their unit is used, and which weights are offloaded.
+struct UnitParameters {
+  std::unordered_set<const Parameter*> starts = {};     ///< unit_starts()
+  std::unordered_set<const Parameter*> offloaded = {};  ///< --cpu-offloading-weights
+};
+
+/// Returns empty sets when a run shards and offloads neither weights nor gradients.
+UnitParameters unit_parameters(Model& model, const Settings& settings, const Rank& rank,
+                               const PipelineLayout& layout);
 
 /// A unit that UnitHooks see, or a module with weights outside of them (an output layer).
 struct ModelUnit {

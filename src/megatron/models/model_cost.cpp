@@ -1,5 +1,9 @@
 #include "megatron/models/model_cost.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/base/format.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -7,37 +11,72 @@
 namespace megatron {
 namespace {
 
-double projection_size(const ModelDimensions& d) {
-  return static_cast<double>(d.kv_channels) * static_cast<double>(d.num_attention_heads);
+constexpr double kBillion = 1e9, kMegabyte = 1024.0 * 1024.0;
+
+/// Weights by their sharding: over tp, replicated, over etp and ep.
+struct Weights {
+  double sharded = 0, replicated = 0, expert = 0;
+  double total() const { return sharded + replicated + expert; }
+};
+
+Weights operator+(const Weights& a, const Weights& b) {
+  return {a.sharded + b.sharded, a.replicated + b.replicated, a.expert + b.expert};
+}
+Weights operator*(double n, const Weights& w) {
+  return {n * w.sharded, n * w.replicated, n * w.expert};
+}
+
+// Weights without biases: of Q, K, V and the output projection of one layer, of an MLP, of routed
+// experts with `width` hidden features in total, and of the projections around them (LatentMoE).
+double attention_weights(const ModelDimensions& d) {
+  return 2.0 * d.hidden_size * d.kv_channels * (d.num_attention_heads + d.query_groups);
+}
+double mlp_weights(const ModelDimensions& d, std::int64_t width) {
+  return (d.gated_linear_unit ? 3.0 : 2.0) * d.hidden_size * width;
+}
+double expert_weights(const ModelDimensions& d, std::int64_t width) {
+  const double input = d.moe_latent_size > 0 ? d.moe_latent_size : d.hidden_size;
+  return mlp_weights(d, width) * (input / d.hidden_size);
+}
+double latent_projection_weights(const ModelDimensions& d) {
+  return 2.0 * d.hidden_size * d.moe_latent_size;
+}
+
+std::int64_t num_dense_layers(const ModelDimensions& d) {
+  return d.num_layers - d.num_moe_layers - d.num_layers_without_feed_forward;
+}
+
+double norm_weights(const ModelDimensions& d) { return (d.rms_norm ? 1.0 : 2.0) * d.hidden_size; }
+
+Weights attention_block(const ModelDimensions& d) {
+  return {.sharded = attention_weights(d), .replicated = norm_weights(d)};
+}
+
+Weights mlp_block(const ModelDimensions& d) {
+  return {.sharded = mlp_weights(d, d.ffn_hidden_size), .replicated = norm_weights(d)};
+}
+
+Weights expert_block(const ModelDimensions& d) {
+  const double router = (d.hidden_size + (d.moe_router_bias ? 1 : 0)) * d.num_experts;
+  return {.sharded = mlp_weights(d, d.moe_shared_expert_ffn_hidden_size),
+          .replicated = norm_weights(d) + router + latent_projection_weights(d),
+          .expert = expert_weights(d, d.moe_ffn_hidden_size * d.num_experts)};
 }
 
 double active_moe_weights(const ModelDimensions& d) {
-  return d.expert_weights(d.moe_ffn_hidden_size * d.moe_topk) +
-         d.mlp_weights(d.moe_shared_expert_ffn_hidden_size) + d.latent_projection_weights();
+  return expert_weights(d, d.moe_ffn_hidden_size * d.moe_topk) +
+         mlp_weights(d, d.moe_shared_expert_ffn_hidden_size) + latent_projection_weights(d);
+}
+
+double in_flight_share(const MemoryLayout& layout) {
+  const double stages = layout.pipeline_parallel;
+  if (layout.virtual_pipeline_chunks > 0)
+    return 1 + (stages - 1) / (stages * layout.virtual_pipeline_chunks);
+  if (layout.pipeline_parallel == 1 || layout.num_microbatches == 0) return 1;
+  return std::min(1.0, layout.num_microbatches / stages);
 }
 
 }  // namespace
-
-double ModelDimensions::attention_weights() const {
-  return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(kv_channels) *
-         static_cast<double>(num_attention_heads + query_groups);
-}
-
-double ModelDimensions::mlp_weights(std::int64_t width) const {
-  return (gated_linear_unit ? 3.0 : 2.0) * static_cast<double>(hidden_size) *
-         static_cast<double>(width);
-}
-
-double ModelDimensions::expert_weights(std::int64_t width) const {
-  const double narrowing =
-      moe_latent_size > 0 ? static_cast<double>(moe_latent_size) / static_cast<double>(hidden_size)
-                          : 1;
-  return mlp_weights(width) * narrowing;
-}
-
-double ModelDimensions::latent_projection_weights() const {
-  return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(moe_latent_size);
-}
 
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size) {
   ModelDimensions dimensions{.num_layers = config.num_layers,
@@ -71,26 +110,108 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
 
 double num_floating_point_operations(const ModelDimensions& d, double num_tokens,
                                      double num_squared_tokens) {
-  const double hidden = static_cast<double>(d.hidden_size),
-               mtp = static_cast<double>(d.num_mtp_layers);
-  const double layers = static_cast<double>(d.num_layers - d.num_layers_without_mixer) + mtp;
-  const double moe_layers =
-      static_cast<double>(d.num_moe_layers) + (d.mtp_layers_are_moe ? mtp : 0);
-  const double dense_layers =
-      static_cast<double>(d.num_dense_layers()) + (d.mtp_layers_are_moe ? 0 : mtp);
+  const double hidden = d.hidden_size, mtp = d.num_mtp_layers;
+  const double layers = d.num_layers - d.num_layers_without_mixer + mtp;
+  const double moe_layers = d.num_moe_layers + (d.mtp_layers_are_moe ? mtp : 0);
+  const double dense_layers = num_dense_layers(d) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
-      d.mlp_weights(d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
+      mlp_weights(d, d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
-  const double logits = hidden * static_cast<double>(d.padded_vocab_size) * (mtp + 1);
-  const double linear = mlp + d.attention_weights() * layers + mtp_projection + logits;
-  return 6 * num_tokens * linear + 6 * num_squared_tokens * projection_size(d) * layers;
+  const double projection = d.kv_channels * d.num_attention_heads;
+  const double logits = hidden * d.padded_vocab_size * (mtp + 1);
+  const double linear = mlp + attention_weights(d) * layers + mtp_projection + logits;
+  return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;
 }
 
 double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size,
                                      std::int64_t sequence_length) {
-  const double tokens = static_cast<double>(batch_size) * static_cast<double>(sequence_length);
-  return num_floating_point_operations(dimensions, tokens,
-                                       tokens * static_cast<double>(sequence_length));
+  const double tokens = batch_size * sequence_length;
+  return num_floating_point_operations(dimensions, tokens, tokens * sequence_length);
+}
+
+ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& layout) {
+  const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
+  const double experts = layout.expert_tensor_parallel * layout.expert_parallel;
+  const Weights block = (d.num_layers - d.num_layers_without_mixer) * attention_block(d) +
+                        num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
+                        Weights{.replicated = norm_weights(d)};
+  const Weights mtp = d.num_mtp_layers * (attention_block(d) +
+                                          (d.mtp_layers_are_moe ? expert_block(d) : mlp_block(d)));
+  const double embedding = d.hidden_size * d.padded_vocab_size;
+  const double embeddings_here =
+      d.untied_output && layout.pipeline_parallel == 1 ? 2 * embedding : embedding;
+  const Weights stage = 1 / stages * block;
+  const auto on_rank = [&](const Weights& w) {
+    return w.sharded / tensor + w.replicated + w.expert / experts;
+  };
+
+  ParameterCount count;
+  count.transformer_block = block.total();
+  count.mtp_block = mtp.total();
+  count.embedding_layers = d.untied_output ? 2 * embedding : embedding;
+  count.expert_most_loaded = (stage.expert + mtp.expert) / experts;
+  count.most_loaded_shard = on_rank(stage) + on_rank(mtp) + embeddings_here / tensor;
+  count.dense_most_loaded = count.most_loaded_shard - count.expert_most_loaded;
+  count.other_shards = layout.pipeline_parallel > 1 ? on_rank(stage) : 0;
+  return count;
+}
+
+TheoreticalMemory theoretical_memory(const ModelDimensions& d, const MemoryLayout& layout) {
+  const ParameterCount count = count_parameters(d, layout);
+  const auto bytes_per_parameter = [&](std::int64_t replicas) {
+    return layout.use_distributed_optimizer ? 6.0 + 12.0 / replicas : 18.0;
+  };
+  const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
+  const double tokens = layout.sequence_length * layout.micro_batch_size;
+  const double hidden = d.hidden_size, vocabulary = d.padded_vocab_size;
+  const bool is_split = layout.sequence_parallel_with_selective_recompute;
+  const double per_layer = is_split ? tokens * (18 * hidden + 4 * d.ffn_hidden_size)
+                                    : tokens * hidden * (10 + 24 / tensor);
+  double activations = per_layer * d.num_layers + 8 * tokens * stages + tokens * hidden * stages;
+  activations *= in_flight_share(layout);
+  if (layout.pipeline_parallel == 1)
+    activations +=
+        is_split ? 4 * tokens * (hidden + vocabulary) : 2 * tokens * (vocabulary / tensor + hidden);
+
+  TheoreticalMemory memory;
+  memory.weight_and_optimizer_bytes =
+      count.dense_most_loaded * bytes_per_parameter(layout.data_parallel) +
+      count.expert_most_loaded * bytes_per_parameter(layout.expert_data_parallel);
+  memory.activation_bytes = is_split ? activations / tensor : activations * 1.05;
+  memory.activation_per_layer_bytes = is_split ? per_layer / tensor : per_layer;
+  memory.in_flight_microbatches = std::ceil(in_flight_share(layout) * stages);
+  return memory;
+}
+
+std::string theoretical_memory_report(const ModelDimensions& d, const MemoryLayout& layout,
+                                      bool verbose) {
+  const ParameterCount count = count_parameters(d, layout);
+  const TheoreticalMemory memory = theoretical_memory(d, layout);
+  std::string text;
+  const auto add = [&](const char* part, double number, int digits, const char* margin = "") {
+    text += format("Number of parameters in %s in billions: %s%.*f\n", part, margin, digits,
+                   number / kBillion);
+  };
+  if (verbose) {
+    add("transformer block", count.transformer_block, 2, " ");
+    if (d.num_mtp_layers > 0) add("mtp block", count.mtp_block, 2, " ");
+    add("embedding layers", count.embedding_layers, 2);
+    text += format("Total number of parameters in billions: %.2f\n", count.total() / kBillion);
+    add("most loaded shard", count.most_loaded_shard, 4);
+    if (layout.pipeline_parallel > 1) add("other shards", count.other_shards, 4);
+    text += format("Activation memory footprint per transformer layer: %.1f MB\n",
+                   memory.activation_per_layer_bytes / kMegabyte);
+    if (layout.virtual_pipeline_chunks > 0)
+      text += format("Memory penalty from interleaved schedule: %.2f\n", in_flight_share(layout));
+    if (layout.pipeline_parallel > 1 || layout.virtual_pipeline_chunks > 0)
+      text += format("Number of in-flight microbatches: %.0f\n", memory.in_flight_microbatches);
+  }
+  text += format(
+      "Theoretical memory footprints: weight and optimizer=%.2f MB, activation=%.2f MB, "
+      "total=%.2f MB\n\n",
+      memory.weight_and_optimizer_bytes / kMegabyte, memory.activation_bytes / kMegabyte,
+      (memory.weight_and_optimizer_bytes + memory.activation_bytes) / kMegabyte);
+  return text;
 }
 
 }  // namespace megatron

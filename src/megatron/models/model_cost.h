@@ -30,19 +30,6 @@ struct ModelDimensions {
   bool moe_router_bias = false;
   std::int64_t num_mtp_layers = 0;  ///< multi-token prediction depth, in addition to num_layers
   bool mtp_layers_are_moe = false;
-
-  /// Returns the layers with a dense MLP.
-  std::int64_t num_dense_layers() const {
-    return num_layers - num_moe_layers - num_layers_without_feed_forward;
-  }
-  /// Returns the weights of Q, K, V and the output projection of one layer, without biases.
-  double attention_weights() const;
-  /// Returns the weights of an MLP with `width` hidden features, without biases.
-  double mlp_weights(std::int64_t width) const;
-  /// Returns the weights of routed experts with `width` hidden features in total, without biases.
-  double expert_weights(std::int64_t width) const;
-  /// Returns the weights of the projections to and from the latent size of one MoE layer.
-  double latent_projection_weights() const;
 };
 
 /// Returns the dimensions of a resolved configuration.

@@ -45,11 +45,10 @@ const ModelFamily& find_model_family(std::string_view name, const ModelFamilies&
                   std::string(name) + "'");
 }
 
-const ModelFamily& family_of_model_type(std::string_view model_type,
-                                        const ModelFamilies& families) {
-  if (model_type.empty()) return families.all().front();
-  if (const HfFamily* family = find_hf_family(hf_families(), model_type))
-    return find_model_family(family->network, families);
+const ModelFamily& family_of_model_type(std::string_view model_type) {
+  if (model_type.empty()) return library_families().all().front();
+  if (const HfFamily* family = find_hf_family(model_type))
+    return find_model_family(family->network);
   throw UserError({"model_type '" + std::string(model_type) + "' is not supported", "",
                    "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type)});
 }

@@ -11,15 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/models/make_model_options.h"
 #include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/models/model_spec.h"
 
 namespace megatron {
 
 struct Rank;
-struct TransformerConfig;
-struct ModelSpec;
 enum class SampleKind;
 
 struct ModelFamily {
@@ -61,7 +59,6 @@ const ModelFamily& find_model_family(std::string_view name,
 
 /// Returns the family of weights with this Hugging Face model_type. Weights that were never in a
 /// Hugging Face folder have the type "" and are of the first family. UserError for an unknown type.
-const ModelFamily& family_of_model_type(std::string_view model_type,
-                                        const ModelFamilies& families = library_families());
+const ModelFamily& family_of_model_type(std::string_view model_type);
 
 }  // namespace megatron

@@ -2,7 +2,7 @@
 // the rows of the last. A family of models is a function from a configuration to this.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <functional>
@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/activation_plan.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/models/make_model_options.h"
 #include "megatron/models/model.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/input.h"
@@ -20,7 +21,20 @@
 
 namespace megatron {
 
+class OffloadStore;
 struct Rank;
+
+/// Options that every family takes when it builds a model.
+struct MakeModelOptions {
+  std::int64_t vocab_pad_multiple = 128;
+  /// Dtype of the weights (see ParamStore). A stage without weights needs it for its activations.
+  c10::ScalarType dtype = c10::kFloat;
+  /// Assigns layers to pipeline stages; rank.pp selects this rank's. Null means the whole model.
+  const PipelineLayout* layout = nullptr;
+  const ActivationPlan* activations = nullptr;  ///< null: layers keep their activations
+  /// Receives what is offloaded of them; null: nothing is. Must outlive the model.
+  OffloadStore* offload_store = nullptr;
+};
 
 /// What an input or a head is constructed with. `config` and `rank` must outlive the model.
 struct PartArguments {
@@ -56,5 +70,10 @@ struct ModelSpec {
 /// describes the model as a whole.
 std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
                                   const MakeModelOptions& options);
+
+/// Returns who holds a weight that each stage declares for which `declares` returns true, as the
+/// rank with index `pipeline_rank` on the pipeline axis sees it.
+StageHolders stage_holders(const PipelineLayout& layout, std::int64_t pipeline_rank,
+                           const std::function<bool(const StageLayers&)>& declares);
 
 }  // namespace megatron

@@ -6,10 +6,9 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/models/model_part.h"
 #include "megatron/models/model_spec.h"
-#include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
@@ -33,6 +32,24 @@ struct Border {
   bool is_fp32 = false;  ///< --fp32-residual-connection
 };
 
+/// A pipeline stage of this rank.
+struct Chunk {
+  StageLayers stage;
+  bool receives_hidden = false;  ///< hidden rows come from the previous stage
+  bool sends_hidden = false;     ///< hidden rows go to the next stage
+  std::vector<StackPart> parts = {};
+  Border received = {}, sent = {};
+  /// Returns true for a stage before the embedding or after the output, which has no work.
+  bool is_empty() const { return !receives_hidden && !sends_hidden && !stage.has_output; }
+};
+
+/// Returns whether rows pass between stage `place` - 1 and stage `place`.
+bool is_inside(const PipelineLayout& layout, std::int64_t place) {
+  const auto begin = layout.stages.begin(), end = begin + place;
+  return std::ranges::any_of(begin, end, &StageLayers::has_embedding) &&
+         std::ranges::none_of(begin, end, &StageLayers::has_output);
+}
+
 /// The modules of a stack on this rank.
 struct Stack {
   std::unique_ptr<Input> input;
@@ -48,23 +65,31 @@ class TransformerModel : public Model {
         config_(config),
         rank_(rank),
         spec_(std::move(spec)),
-        part_(model_part(
-            options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers),
-            options.layout != nullptr ? rank.pp.rank : 0)),
         dtype_(options.dtype),
         offload_store_(options.offload_store),
         smallest_offloaded_(
             options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
     set_objective(spec_.objective);
+    const PipelineLayout layout =
+        options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
+    const std::int64_t pipeline_rank = options.layout != nullptr ? rank.pp.rank : 0;
     std::vector<std::vector<std::int64_t>> layers(spec_.stacks.size());
-    for (const ModelChunk& chunk : part_.chunks) {
-      chunks_.push_back(parts_of(chunk, layers));
-      received_.push_back(border_at(chunk.stage.first_layer));
-      sent_.push_back(border_at(chunk.stage.first_layer + chunk.stage.num_layers));
+    for (std::int64_t i = 0; i < layout.num_chunks; ++i) {
+      const StageLayers& stage = layout.of(pipeline_rank, i);
+      const std::int64_t place = stage_of(layout.order, layout.num_ranks, pipeline_rank, i);
+      chunks_.push_back({.stage = stage,
+                         .receives_hidden = is_inside(layout, place),
+                         .sends_hidden = is_inside(layout, place + 1),
+                         .parts = parts_of(stage, layers),
+                         .received = border_at(stage.first_layer),
+                         .sent = border_at(stage.first_layer + stage.num_layers)});
     }
+    ends_ = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
+      return stage.has_embedding || stage.has_output;
+    });
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
       stacks_.push_back(make_stack(i, layers[i], options));
-    if (part_.has_output) {
+    if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage.has_output; })) {
       for (const auto& make_head : spec_.heads)
         heads_.push_back(make_head(arguments(config_, options)));
     }
@@ -84,32 +109,18 @@ class TransformerModel : public Model {
     return units;
   }
 
-  std::vector<Module*> layers() override {
-    std::vector<Module*> layers;
-    for (const Stack& stack : stacks_)
-      for (Module* layer : stack.block->layers()) layers.push_back(layer);
-    return layers;
-  }
-
-  std::vector<MoeLayer*> moe_layers() override {
-    std::vector<MoeLayer*> layers;
-    for (const Stack& stack : stacks_)
-      for (MoeLayer* layer : stack.block->moe_layers()) layers.push_back(layer);
-    return layers;
-  }
-
   std::vector<ActivationSpec> input_specs(std::int64_t chunk, const Pass& pass) const override {
-    if (!this->chunk(chunk).receives_hidden) return {};
-    return specs_of(received_[static_cast<std::size_t>(chunk)], pass);
+    const Chunk& own = this->chunk(chunk);
+    return own.receives_hidden ? specs_of(own.received, pass) : std::vector<ActivationSpec>();
   }
 
   std::vector<ActivationSpec> output_specs(std::int64_t chunk, const Pass& pass) const override {
-    if (!this->chunk(chunk).sends_hidden) return {};
-    return specs_of(sent_[static_cast<std::size_t>(chunk)], pass);
+    const Chunk& own = this->chunk(chunk);
+    return own.sends_hidden ? specs_of(own.sent, pass) : std::vector<ActivationSpec>();
   }
 
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
-    const ModelChunk& own = this->chunk(chunk);
+    const Chunk& own = this->chunk(chunk);
     if (own.is_empty()) return {};
     const std::vector<ActivationSpec> received = input_specs(chunk, pass);
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
@@ -120,7 +131,7 @@ class TransformerModel : public Model {
     for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
-    for (const StackPart& part : chunks_[static_cast<std::size_t>(chunk)])
+    for (const StackPart& part : own.parts)
       hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
     if (!own.stage.has_output) {
       Activations out{hidden_sbh};
@@ -137,27 +148,24 @@ class TransformerModel : public Model {
   }
 
  private:
-  const ModelChunk& chunk(std::int64_t index) const {
-    return part_.chunks[static_cast<std::size_t>(index)];
-  }
+  const Chunk& chunk(std::int64_t index) const { return chunks_[static_cast<std::size_t>(index)]; }
 
-  /// Returns what a chunk has of each stack, and appends its layers, by their index in the stack,
+  /// Returns what a stage has of each stack, and appends its layers, by their index in the stack,
   /// to those of this rank.
-  std::vector<StackPart> parts_of(const ModelChunk& chunk,
+  std::vector<StackPart> parts_of(const StageLayers& stage,
                                   std::vector<std::vector<std::int64_t>>& layers) const {
     std::vector<StackPart> parts;
-    const std::int64_t first = chunk.stage.first_layer, last = first + chunk.stage.num_layers;
+    const std::int64_t first = stage.first_layer, last = first + stage.num_layers;
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i) {
       const std::int64_t end = begin + spec_.stacks[i].config.num_layers;
       const std::int64_t from = std::max(first, begin), to = std::max(from, std::min(last, end));
       const bool is_first = i == 0, is_last = i + 1 == spec_.stacks.size();
-      const StackPart part{
-          .stack = i,
-          .has_input = is_first ? chunk.stage.has_embedding : from == begin && to > from,
-          .begin = std::ssize(layers[i]),
-          .num_layers = to - from,
-          .has_end = is_last ? chunk.stage.has_output : to == end && to > from};
+      const StackPart part{.stack = i,
+                           .has_input = is_first ? stage.has_embedding : from == begin && to > from,
+                           .begin = std::ssize(layers[i]),
+                           .num_layers = to - from,
+                           .has_end = is_last ? stage.has_output : to == end && to > from};
       for (std::int64_t layer = from; layer < to; ++layer) layers[i].push_back(layer - begin);
       if (part.has_input || part.num_layers > 0 || part.has_end) parts.push_back(part);
       begin = end;
@@ -170,16 +178,17 @@ class TransformerModel : public Model {
             .config = config,
             .rank = rank_,
             .vocab_pad_multiple = options.vocab_pad_multiple,
-            .ends = part_.ends};
+            .ends = ends_};
   }
 
   Stack make_stack(std::size_t index, const std::vector<std::int64_t>& layers,
                    const MakeModelOptions& options) {
     const StackSpec& spec = spec_.stacks[index];
     const auto has = [&](bool StackPart::*member) {
-      return std::ranges::any_of(chunks_, [&](const std::vector<StackPart>& parts) {
-        return std::ranges::any_of(
-            parts, [&](const StackPart& part) { return part.stack == index && part.*member; });
+      return std::ranges::any_of(chunks_, [&](const Chunk& chunk) {
+        return std::ranges::any_of(chunk.parts, [&](const StackPart& part) {
+          return part.stack == index && part.*member;
+        });
       });
     };
     ActivationPlan plan;  // of the layers of the stack
@@ -203,9 +212,10 @@ class TransformerModel : public Model {
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
-    std::tie(context.rotary_cos, context.rotary_sin) =
-        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1}))
-                     : std::pair<at::Tensor, at::Tensor>();
+    const RotaryTables rotary =
+        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1})) : RotaryTables();
+    context.rotary_cos = rotary.cos;
+    context.rotary_sin = rotary.sin;
     if (part.has_input)
       hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
         return stack.input->forward(pass.microbatch, positions, context);
@@ -263,15 +273,14 @@ class TransformerModel : public Model {
     if (!microbatch.has("loss_gradient")) return {};
     return {.value = microbatch.at("loss_gradient"),
             .accumulates_in_forward =
-                part_.chunks.size() == 1 && part_.has_embedding && part_.has_output};
+                chunks_.size() == 1 && chunk(0).stage.has_embedding && chunk(0).stage.has_output};
   }
 
   /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
-  std::pair<at::Tensor, at::Tensor> tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
+  RotaryTables tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
     if (rotary.inverse.device() != positions.device())
       rotary.inverse = rotary.inverse.to(positions.device());
-    const RotaryTables result = rotary_tables(rotary, positions, compute_type(params_dtype()));
-    return {result.cos, result.sin};
+    return rotary_tables(rotary, positions, compute_type(params_dtype()));
   }
 
   /// Returns the dtype of the model's weights.
@@ -316,9 +325,8 @@ class TransformerModel : public Model {
   const TransformerConfig config_;
   const Rank rank_;
   const ModelSpec spec_;
-  const ModelPart part_;
-  std::vector<std::vector<StackPart>> chunks_;
-  std::vector<Border> received_, sent_;  ///< of each chunk
+  std::vector<Chunk> chunks_;
+  StageHolders ends_;  ///< the ranks with the embedding and with the output
   std::vector<Stack> stacks_;
   std::vector<std::unique_ptr<Head>> heads_;
   const c10::ScalarType dtype_;
@@ -328,6 +336,19 @@ class TransformerModel : public Model {
 };
 
 }  // namespace
+
+StageHolders stage_holders(const PipelineLayout& layout, std::int64_t pipeline_rank,
+                           const std::function<bool(const StageLayers&)>& declares) {
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t stage = 0; stage < std::ssize(layout.stages); ++stage) {
+    if (declares(layout.stages[static_cast<std::size_t>(stage)]))
+      ranks.push_back(rank_of(layout.order, layout.num_ranks, stage));
+  }
+  const bool is_owner = ranks.empty() || ranks.front() == pipeline_rank;
+  std::ranges::sort(ranks);
+  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
+  return {.ranks = std::move(ranks), .is_owner = is_owner};
+}
 
 std::unique_ptr<Model> make_model(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
                                   const MakeModelOptions& options) {

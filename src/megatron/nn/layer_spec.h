@@ -20,7 +20,6 @@ namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
-class MoeLayer;
 
 /// The constructor arguments of a block. `config` and `rank` must outlive the model.
 struct LayerArguments {
@@ -52,8 +51,6 @@ class Sublayer : public Module {
   /// forward() takes the residual stream itself.
   virtual NormWeights input_norm() const = 0;
   virtual at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) = 0;
-  /// Returns the block itself if it has experts, else null.
-  virtual MoeLayer* moe_layer() { return nullptr; }
 
  private:
   Nodes nodes_;

@@ -41,12 +41,6 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
   }
 }
 
-MoeLayer* TransformerLayer::moe_layer() {
-  for (const Block& block : blocks_)
-    if (MoeLayer* moe = block.sublayer->moe_layer()) return moe;
-  return nullptr;
-}
-
 at::Tensor TransformerLayer::forward(const at::Tensor& hidden_sbh, const ForwardContext& context) {
   if (context.replay != nullptr || !policy_.has_parts()) return run_blocks(hidden_sbh, context);
   RecomputedOutputs norms;
@@ -119,24 +113,11 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
         std::make_unique<Norm>(this, spec.final_norm, config, config.hidden_size, arguments.rank);
 }
 
-std::vector<Module*> TransformerBlock::layers() const {
-  std::vector<Module*> layers;
-  for (const auto& layer : layers_) layers.push_back(layer.get());
-  return layers;
-}
-
 std::vector<Module*> TransformerBlock::units() const {
-  std::vector<Module*> units = layers();
+  std::vector<Module*> units;
+  for (const auto& layer : layers_) units.push_back(layer.get());
   if (final_norm_) units.push_back(final_norm_.get());
   return units;
-}
-
-std::vector<MoeLayer*> TransformerBlock::moe_layers() const {
-  std::vector<MoeLayer*> found;
-  for (const auto& layer : layers_) {
-    if (MoeLayer* moe = layer->moe_layer()) found.push_back(moe);
-  }
-  return found;
 }
 
 std::int64_t TransformerBlock::end_of_group(std::int64_t begin, std::int64_t end,

@@ -26,8 +26,6 @@ class TransformerLayer : public Module {
   const LayerPolicy& policy() const { return policy_; }
   const std::vector<std::string>& reads() const { return reads_; }  ///< BlockSpec
   const std::vector<std::string>& publishes() const { return publishes_; }
-  /// Returns the block of experts of a layer, or null.
-  MoeLayer* moe_layer();
 
  private:
   struct Block {
@@ -63,11 +61,8 @@ class TransformerBlock : public Module {
                      std::int64_t count);
   /// Applies the final norm; returns the input with post-norm.
   at::Tensor finish(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
-  std::vector<Module*> layers() const;
   /// Returns the modules that UnitHooks see: the layers and the final norm.
   std::vector<Module*> units() const;
-  /// Returns the blocks of experts, in the order of the layers.
-  std::vector<MoeLayer*> moe_layers() const;
   std::int64_t num_layers() const { return static_cast<std::int64_t>(layers_.size()); }
 
  private:

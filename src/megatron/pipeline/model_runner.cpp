@@ -3,7 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
-#include "megatron/models/model_part.h"
+#include <algorithm>
+
 #include "megatron/parallel/collectives.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -15,8 +16,9 @@ ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayou
       weights_(&weights),
       pp_(std::move(pp)),
       schedule_(PipelinePlan(layout, {.schedule = "auto"}).evaluation_schedule(1)),
-      last_rank_(
-          rank_of(layout.order, layout.num_ranks, stage_with(layout, &StageLayers::has_output))) {}
+      last_rank_(rank_of(layout.order, layout.num_ranks,
+                         std::ranges::find(layout.stages, true, &StageLayers::has_output) -
+                             layout.stages.begin())) {}
 
 at::Tensor ModelRunner::infer(const Pass& pass) const {
   if (pp_.size == 1) return model_.infer(pass);

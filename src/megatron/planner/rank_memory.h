@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/models/model.h"
 #include "megatron/models/model_family.h"
-#include "megatron/models/unit_parameters.h"
 #include "megatron/params/parameter.h"
 #include "megatron/planner/step_buffers.h"
 

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/config/size_limits.h"
-#include "megatron/models/hf/config_reader.h"
-#include "megatron/models/hf/special_keys.h"
+#include "megatron/models/hf/hf_family.h"
 
 namespace megatron {
 namespace {
@@ -15,22 +14,25 @@ using M = MoeConfig;
 
 constexpr Blocks kQuery{0, 1}, kKey{1, 1}, kValue{2, 1}, kQueryKeyValue{0, 3};
 constexpr Blocks kGate{0, 1}, kUp{1, 1};
-constexpr KeyMeaning kPositive{.range = KeyMeaning::Range::above_zero};
+constexpr KeyMeaning kPositive{.range = kAboveZero};
 constexpr KeyMeaning kNegated{.is_negated = true};
 constexpr KeyMeaning kLayers{.most = kMostLayers, .alias = "num_hidden_layers"};
 constexpr KeyMeaning kPositions{.most = kMaxSize, .alias = "max_position_embeddings"};
+constexpr Windows kFromLayer{
+    .has_switch = true,
+    .includes = [](std::int64_t layer, std::int64_t most) { return layer >= most; }};
 
 KeyRows common_keys() {
   return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
           {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
-          {"initializer_range", &T::init_method_std, {.trains = "init_method_std"}}};
+          {"initializer_range", &T::init_method_std}};
 }
 
 TensorRows mlp_tensors() {
-  return in_layers({{"mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"},
-                    {"mlp.linear_fc1.{w}", "mlp.gate_proj.{w}", kGate},
-                    {"mlp.linear_fc1.{w}", "mlp.up_proj.{w}", kUp},
-                    {"mlp.linear_fc2.{w}", "mlp.down_proj.{w}"}});
+  return {{"mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"},
+          {"mlp.linear_fc1.{w}", "mlp.gate_proj.{w}", kGate},
+          {"mlp.linear_fc1.{w}", "mlp.up_proj.{w}", kUp},
+          {"mlp.linear_fc2.{w}", "mlp.down_proj.{w}"}};
 }
 
 /// What transformers 5 has in place of the tensors of each expert.
@@ -38,17 +40,19 @@ TensorRow stacked(const std::string& ours, const std::string& theirs) {
   return {.ours = ours, .theirs = theirs, .is_alternative = true};
 }
 
+/// The names are below the layer; those of an expert have {e}.
 TensorRows expert_tensors(const std::string& gate = "mlp.experts.{e}.gate_proj.weight",
                           const std::string& up = "mlp.experts.{e}.up_proj.weight",
                           const std::string& down = "mlp.experts.{e}.down_proj.weight",
                           const std::string& router = "mlp.gate.weight") {
-  return in_layers({{"pre_mlp_layernorm.weight", "post_attention_layernorm.weight"},
-                    {"mlp.router.weight", router},
-                    {"mlp.experts.linear_fc1.weight", gate, kGate},
-                    {"mlp.experts.linear_fc1.weight", up, kUp},
-                    {"mlp.experts.linear_fc2.weight", down},
-                    stacked("mlp.experts.linear_fc1.weight", "mlp.experts.gate_up_proj"),
-                    stacked("mlp.experts.linear_fc2.weight", "mlp.experts.down_proj")});
+  const std::string fc1 = "mlp.experts.linear_fc1.weight", fc2 = "mlp.experts.linear_fc2.weight";
+  return {{"pre_mlp_layernorm.weight", "post_attention_layernorm.weight"},
+          {"mlp.router.weight", router},
+          {fc1, gate, kGate},
+          {fc1, up, kUp},
+          {fc2, down},
+          stacked(fc1, "mlp.experts.gate_up_proj"),
+          stacked(fc2, "mlp.experts.down_proj")};
 }
 
 /// A decoder with rotary positions and without dropout.
@@ -64,12 +68,12 @@ HfFamily decoder(const std::string& model_type, const std::string& architecture,
                    {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
                    {"hidden_act", &T::activation}});
   family.add_keys(attention_keys(writes_head_dim));
-  family.tensors =
-      in_layers({{"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
-                 {"self_attention.linear_qkv.{w}", "self_attn.q_proj.{w}", kQuery},
-                 {"self_attention.linear_qkv.{w}", "self_attn.k_proj.{w}", kKey},
-                 {"self_attention.linear_qkv.{w}", "self_attn.v_proj.{w}", kValue},
-                 {"self_attention.linear_proj.{w}", "self_attn.o_proj.{w}"}});
+  family.add_layer_tensors(
+      {{"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
+       {"self_attention.linear_qkv.{w}", "self_attn.q_proj.{w}", kQuery},
+       {"self_attention.linear_qkv.{w}", "self_attn.k_proj.{w}", kKey},
+       {"self_attention.linear_qkv.{w}", "self_attn.v_proj.{w}", kValue},
+       {"self_attention.linear_proj.{w}", "self_attn.o_proj.{w}"}});
   family.add_tensors({{"embedding.word_embeddings.weight", "model.embed_tokens.weight"},
                       {"decoder.final_layernorm.weight", "model.norm.weight"},
                       {"output_layer.weight", "lm_head.weight"}});
@@ -87,15 +91,8 @@ HfFamily llama_like(const std::string& model_type, const std::string& architectu
   family.defaults.add_bias_linear = false;
   family.defaults.untie_embeddings_and_output_weights = true;
   family.add_keys({{"rms_norm_eps", &T::norm_epsilon, kPositive},
-                   {"attention_dropout",
-                    &T::attention_dropout,
-                    {.range = KeyMeaning::Range::fraction, .trains = "attention_dropout"}}});
+                   {"attention_dropout", &T::attention_dropout, {.range = kFraction}}});
   return family;
-}
-
-void add_window(HfFamily& family, Windows layers, std::int64_t width = 4096) {
-  if (width > 0) family.defaults.window_size = {width - 1, 0};
-  family.keys.push_back(sliding_window(layers));
 }
 
 /// Adds the keys of experts: their number, which may have another spelling, and the width of one.
@@ -120,40 +117,31 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(always_false("attention_bias"));
-  family.add_tensors(in_layers({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                                {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}}));
+  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
 }
 
-KeyRows gpt2_keys() {
-  const auto read_head_dim = [](const ConfigReader& config, HfConfig& result) {
-    result.model.num_query_groups = result.model.num_attention_heads;
-    result.model.kv_channels =
-        even_head_dim(config, config.has("n_embd") ? "n_embd" : "hidden_size",
-                      config.has("n_head") ? "n_head" : "num_attention_heads");
-  };
-  const auto read_inner = [](const ConfigReader& config, HfConfig& result) {
-    if (config.has("n_inner")) result.model.ffn_hidden_size = config.size("n_inner");
-  };
-  const auto write_inner = [](const T& model, Json& json) {
-    const bool is_default = model.ffn_hidden_size == 4 * model.hidden_size;
-    json["n_inner"] = is_default ? Json() : Json(model.ffn_hidden_size);
-    if (json.contains("n_ctx")) json["n_ctx"] = model.max_position_embeddings;
-  };
-  const auto read_scale = [](const ConfigReader& config, HfConfig& result) {
-    if (!config.boolean("scale_attn_weights", true)) result.model.softmax_scale = 1.0;
-  };
-  const auto write_scale = [](const T& model, Json& json) {
-    json["scale_attn_weights"] = !model.softmax_scale.has_value();
-  };
-  return {{"n_layer", &T::num_layers, kLayers},
-          {"n_embd", &T::hidden_size, {.alias = "hidden_size"}},
-          {"n_head", &T::num_attention_heads, {.alias = "num_attention_heads"}},
-          {"", read_head_dim},
-          {"n_inner", read_inner, write_inner},
-          {"n_positions", &T::max_position_embeddings, kPositions},
-          {"layer_norm_epsilon", &T::norm_epsilon, kPositive},
-          {"activation_function", &T::activation},
-          {"scale_attn_weights", read_scale, write_scale}};
+void read_gpt2_heads(const ConfigReader& config, HfConfig& result) {
+  result.model.kv_channels = even_head_dim(config, config.has("n_embd") ? "n_embd" : "hidden_size",
+                                           config.has("n_head") ? "n_head" : "num_attention_heads");
+}
+
+void read_gpt2_inner(const ConfigReader& config, HfConfig& result) {
+  if (config.has("n_inner")) result.model.ffn_hidden_size = config.size("n_inner");
+}
+
+void write_gpt2_inner(const T& model, Json& json) {
+  const bool is_default = model.ffn_hidden_size == 4 * model.hidden_size;
+  json["n_inner"] = is_default ? Json() : Json(model.ffn_hidden_size);
+  if (json.contains("n_ctx")) json["n_ctx"] = model.max_position_embeddings;
+}
+
+void read_gpt2_scale(const ConfigReader& config, HfConfig& result) {
+  if (!config.boolean("scale_attn_weights", true)) result.model.softmax_scale = 1.0;
+}
+
+void write_gpt2_scale(const T& model, Json& json) {
+  json["scale_attn_weights"] = !model.softmax_scale.has_value();
 }
 
 HfFamily gpt2() {
@@ -162,20 +150,29 @@ HfFamily gpt2() {
   };
   HfFamily family{.model_type = "gpt2",
                   .architecture = "GPT2LMHeadModel",
-                  .keys = gpt2_keys(),
+                  .keys = {{"n_layer", &T::num_layers, kLayers},
+                           {"n_embd", &T::hidden_size, {.alias = "hidden_size"}},
+                           {"n_head", &T::num_attention_heads, {.alias = "num_attention_heads"}},
+                           {"", read_gpt2_heads},
+                           {"n_inner", read_gpt2_inner, write_gpt2_inner},
+                           {"n_positions", &T::max_position_embeddings, kPositions},
+                           {"layer_norm_epsilon", &T::norm_epsilon, kPositive},
+                           {"activation_function", &T::activation},
+                           {"scale_attn_weights", read_gpt2_scale, write_gpt2_scale}},
                   .prefix = "transformer.",
                   .buffers = {".attn.bias", ".attn.masked_bias"}};
+  family.defaults.num_query_groups = 0;
   family.defaults.activation = Activation::gelu_tanh;
   family.add_keys(common_keys());
   family.add_keys(dropout_keys("attn_pdrop", "resid_pdrop", "embd_pdrop"));
-  family.tensors =
-      in_layers({{"self_attention.linear_qkv.layer_norm_{w}", "ln_1.{w}"},
-                 conv1d("self_attention.linear_qkv.{w}", "attn.c_attn.{w}", kQueryKeyValue),
-                 conv1d("self_attention.linear_proj.{w}", "attn.c_proj.{w}"),
-                 {"mlp.linear_fc1.layer_norm_{w}", "ln_2.{w}"},
-                 conv1d("mlp.linear_fc1.{w}", "mlp.c_fc.{w}"),
-                 conv1d("mlp.linear_fc2.{w}", "mlp.c_proj.{w}")},
-                "transformer.h.{i}.");
+  family.add_layer_tensors(
+      {{"self_attention.linear_qkv.layer_norm_{w}", "ln_1.{w}"},
+       conv1d("self_attention.linear_qkv.{w}", "attn.c_attn.{w}", kQueryKeyValue),
+       conv1d("self_attention.linear_proj.{w}", "attn.c_proj.{w}"),
+       {"mlp.linear_fc1.layer_norm_{w}", "ln_2.{w}"},
+       conv1d("mlp.linear_fc1.{w}", "mlp.c_fc.{w}"),
+       conv1d("mlp.linear_fc2.{w}", "mlp.c_proj.{w}")},
+      "transformer.h.{i}.");
   family.add_tensors({{"embedding.word_embeddings.weight", "transformer.wte.weight"},
                       {"embedding.position_embeddings.weight", "transformer.wpe.weight"},
                       {"decoder.final_layernorm.{w}", "transformer.ln_f.{w}"},
@@ -196,15 +193,15 @@ HfFamily llama() {
   family.keys.emplace_back("attention_bias", read_biases, [](const T& model, Json& json) {
     json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
   });
-  family.add_tensors(mlp_tensors());
+  family.add_layer_tensors(mlp_tensors());
   return family;
 }
 
 HfFamily qwen2() {
   HfFamily family = llama_like("qwen2", "Qwen2ForCausalLM", 32, /*writes_head_dim=*/false);
   family.defaults.add_qkv_bias = true;
-  add_window(family, Windows::from_layer);
-  family.add_tensors(mlp_tensors());
+  family.keys.push_back(sliding_window(kFromLayer));
+  family.add_layer_tensors(mlp_tensors());
   return family;
 }
 
@@ -212,15 +209,15 @@ HfFamily qwen3() {
   HfFamily family = llama_like("qwen3", "Qwen3ForCausalLM", 32, /*writes_head_dim=*/true);
   family.defaults.kv_channels = 128;
   add_query_key_norms(family, QkNormScope::head);
-  add_window(family, Windows::from_layer);
-  family.add_tensors(mlp_tensors());
+  family.keys.push_back(sliding_window(kFromLayer));
+  family.add_layer_tensors(mlp_tensors());
   return family;
 }
 
 HfFamily mistral() {
   HfFamily family = llama_like("mistral", "MistralForCausalLM", 8, /*writes_head_dim=*/true);
-  add_window(family, Windows::every_layer);
-  family.add_tensors(mlp_tensors());
+  family.keys.push_back(sliding_window({}));
+  family.add_layer_tensors(mlp_tensors());
   return family;
 }
 
@@ -228,16 +225,14 @@ HfFamily mixtral() {
   HfFamily family = llama_like("mixtral", "MixtralForCausalLM", 8, /*writes_head_dim=*/true);
   family.defaults.norm_epsilon = 1e-5;
   family.defaults.rotary_base = 1e6;
-  add_window(family, Windows::every_layer, 0);
+  family.keys.push_back(sliding_window({.width = 0}));
   add_experts(family, "num_local_experts", "num_experts", "intermediate_size", 8, 2);
-  family.keys.emplace_back("router_jitter_noise", &M::input_jitter_eps,
-                           KeyMeaning{.range = KeyMeaning::Range::fraction,
-                                      .zero_is_none = true,
-                                      .trains = "moe_input_jitter_eps"});
+  family.add_keys(
+      {{"router_jitter_noise", &M::input_jitter_eps, {.range = kFraction, .zero_is_none = true}}});
   const std::string moe = "block_sparse_moe.", expert = moe + "experts.{e}.";
-  family.add_tensors(expert_tensors(expert + "w1.weight", expert + "w3.weight",
-                                    expert + "w2.weight", moe + "gate.weight"));
-  family.add_tensors(in_layers({stacked("mlp.router.weight", "mlp.gate.weight")}));
+  family.add_layer_tensors(expert_tensors(expert + "w1.weight", expert + "w3.weight",
+                                          expert + "w2.weight", moe + "gate.weight"));
+  family.add_layer_tensors({stacked("mlp.router.weight", "mlp.gate.weight")});
   return family;
 }
 
@@ -245,7 +240,10 @@ HfFamily qwen2_moe() {
   HfFamily family = llama_like("qwen2_moe", "Qwen2MoeForCausalLM", 16, /*writes_head_dim=*/false);
   family.defaults.add_qkv_bias = true;
   family.keys.emplace_back("qkv_bias", &T::add_qkv_bias);
-  add_window(family, Windows::alternating);
+  family.keys.push_back(
+      sliding_window({.has_switch = true, .includes = [](std::int64_t layer, std::int64_t limit) {
+                        return layer < limit && layer % 2 == 0;
+                      }}));
   add_experts(family, "num_experts", "", "moe_intermediate_size", 60, 4);
   add_optional_normalization(family);
   M& moe = family.defaults.moe;
@@ -254,26 +252,26 @@ HfFamily qwen2_moe() {
   moe.shared_expert_gate = true;
   family.add_keys(
       {{"shared_expert_intermediate_size", &M::shared_expert_intermediate_size}, expert_layers()});
-  family.add_tensors(mlp_tensors());
-  family.add_tensors(expert_tensors());
+  family.add_layer_tensors(mlp_tensors());
+  family.add_layer_tensors(expert_tensors());
   const std::string ours = "mlp.shared_experts.", theirs = "mlp.shared_expert";
-  family.add_tensors(in_layers({{ours + "linear_fc1.weight", theirs + ".gate_proj.weight", kGate},
-                                {ours + "linear_fc1.weight", theirs + ".up_proj.weight", kUp},
-                                {ours + "linear_fc2.weight", theirs + ".down_proj.weight"},
-                                {ours + "gate_weight", theirs + "_gate.weight"}}));
+  family.add_layer_tensors({{ours + "linear_fc1.weight", theirs + ".gate_proj.weight", kGate},
+                            {ours + "linear_fc1.weight", theirs + ".up_proj.weight", kUp},
+                            {ours + "linear_fc2.weight", theirs + ".down_proj.weight"},
+                            {ours + "gate_weight", theirs + "_gate.weight"}});
   return family;
 }
 
 HfFamily qwen3_moe() {
   HfFamily family = llama_like("qwen3_moe", "Qwen3MoeForCausalLM", 4, /*writes_head_dim=*/true);
   add_query_key_norms(family, QkNormScope::head);
-  add_window(family, Windows::if_used);
+  family.keys.push_back(sliding_window({.has_switch = true}));
   add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", 128, 8);
   add_optional_normalization(family);
   family.defaults.moe.ffn_hidden_size = 768;
   family.keys.push_back(expert_layers());
-  family.add_tensors(mlp_tensors());
-  family.add_tensors(expert_tensors());
+  family.add_layer_tensors(mlp_tensors());
+  family.add_layer_tensors(expert_tensors());
   return family;
 }
 
@@ -285,7 +283,7 @@ HfFamily olmoe() {
   add_experts(family, "num_experts", "num_local_experts", "intermediate_size", 64, 8);
   add_optional_normalization(family);
   family.defaults.moe.aux_loss_coeff = {0.01};
-  family.add_tensors(expert_tensors());
+  family.add_layer_tensors(expert_tensors());
   return family;
 }
 
@@ -296,35 +294,35 @@ HfFamily starcoder2() {
   family.add_keys(
       {{"norm_epsilon", &T::norm_epsilon, kPositive}, {"use_bias", &T::add_bias_linear}});
   family.add_keys(dropout_keys("attention_dropout", "residual_dropout", "embedding_dropout"));
-  add_window(family, Windows::every_layer, 0);
+  family.keys.push_back(sliding_window({.width = 0}));
   family.tensors.push_back({"decoder.final_layernorm.bias", "model.norm.bias"});
-  family.add_tensors(
-      in_layers({{"self_attention.linear_qkv.layer_norm_bias", "input_layernorm.bias"},
-                 {"mlp.linear_fc1.layer_norm_{w}", "post_attention_layernorm.{w}"},
-                 {"mlp.linear_fc1.{w}", "mlp.c_fc.{w}"},
-                 {"mlp.linear_fc2.{w}", "mlp.c_proj.{w}"}}));
+  family.add_layer_tensors({{"self_attention.linear_qkv.layer_norm_bias", "input_layernorm.bias"},
+                            {"mlp.linear_fc1.layer_norm_{w}", "post_attention_layernorm.{w}"},
+                            {"mlp.linear_fc1.{w}", "mlp.c_fc.{w}"},
+                            {"mlp.linear_fc2.{w}", "mlp.c_proj.{w}"}});
   return family;
 }
 
 }  // namespace
 
-const HfFamilies& hf_families() {
-  static const HfFamilies families{gpt2(),    llama(),     qwen2(),     qwen3(), mistral(),
-                                   mixtral(), qwen2_moe(), qwen3_moe(), olmoe(), starcoder2()};
+const std::vector<HfFamily>& hf_families() {
+  static const std::vector<HfFamily> families{gpt2(),    llama(),     qwen2(),     qwen3(),
+                                              mistral(), mixtral(),   qwen2_moe(), qwen3_moe(),
+                                              olmoe(),   starcoder2()};
   return families;
 }
 
-const HfFamily* find_hf_family(const HfFamilies& families, std::string_view model_type) {
-  const auto found = std::ranges::find(families, model_type, &HfFamily::model_type);
-  return found == families.end() ? nullptr : &*found;
+const HfFamily* find_hf_family(std::string_view model_type) {
+  const auto found = std::ranges::find(hf_families(), model_type, &HfFamily::model_type);
+  return found == hf_families().end() ? nullptr : &*found;
 }
 
-TensorRows in_layers(TensorRows rows, const std::string& prefix) {
+void HfFamily::add_layer_tensors(TensorRows rows, const std::string& layer) {
   for (TensorRow& row : rows) {
     row.ours = "decoder.layers.{i}." + row.ours;
-    row.theirs = prefix + row.theirs;
+    row.theirs = layer + row.theirs;
   }
-  return rows;
+  add_tensors(rows);
 }
 
 }  // namespace megatron

@@ -1,10 +1,9 @@
-#include "megatron/models/hf/special_keys.h"
-
+// Rows for the keys of config.json that need code.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
-#include "megatron/models/hf/config_reader.h"
+#include "megatron/models/hf/key_rows.h"
 
 namespace megatron {
 namespace {
@@ -12,25 +11,11 @@ namespace {
 using T = TransformerConfig;
 using Layers = std::vector<std::int64_t>;  // 1 or 0 for each layer
 
-void read_key_value_heads(const ConfigReader& config, HfConfig& result) {
-  T& model = result.model;
-  const std::string key = "num_key_value_heads";
-  const std::int64_t heads = model.num_attention_heads;
-  const bool is_null = config.contains_key(key) && !config.has(key);
-  if (is_null || model.num_query_groups == 0) model.num_query_groups = heads;
-  model.num_query_groups = config.size(key, kWidest, model.num_query_groups);
-  if (heads % model.num_query_groups != 0) {
-    config.unsupported(key, "num_attention_heads must be a multiple of it, here " +
-                                std::to_string(model.num_query_groups));
-  }
-  model.group_query_attention = model.num_query_groups != heads;
-}
-
 void read_head_dim(const ConfigReader& config, HfConfig& result) {
   T& model = result.model;
   const bool is_given = config.has("head_dim");
   if (is_given) model.kv_channels = config.size("head_dim");
-  const bool is_default = !is_given && (model.kv_channels == 0 || config.contains_key("head_dim"));
+  const bool is_default = !is_given && (model.kv_channels == 0 || config.is_null("head_dim"));
   if (is_default || model.kv_channels == model.hidden_size / model.num_attention_heads)
     model.kv_channels = even_head_dim(config, "hidden_size", "num_attention_heads");
   if (model.kv_channels % 2 != 0) {
@@ -41,16 +26,12 @@ void read_head_dim(const ConfigReader& config, HfConfig& result) {
 }
 
 /// The length may stand beside the rotary parameters instead of among them.
-void read_original_length(const ConfigReader& config, const ConfigReader& rope, T& model) {
+void read_original_length(const ConfigReader& rope, HfConfig& result) {
   const char* key = "original_max_position_embeddings";
-  const std::int64_t inside = rope.integer(key, model.max_position_embeddings);
-  model.rope_original_max_position_embeddings = config.integer(key, inside);
-  if (model.rope_original_max_position_embeddings < 1)
-    rope.unsupported(key, "it must be at least 1");
-}
-
-void write_original_length(const T& model, Json& rope) {
-  rope["original_max_position_embeddings"] = model.rope_original_max_position_embeddings;
+  std::int64_t& length = result.model.rope_original_max_position_embeddings;
+  length = rope.integer(key, result.model.max_position_embeddings);
+  length = rope.outer().integer(key, length);
+  if (length < 1) rope.unsupported(key, "it must be at least 1");
 }
 
 void check_high_factor(const ConfigReader& rope, HfConfig& result) {
@@ -87,23 +68,24 @@ struct RopeType {
 };
 
 const std::vector<RopeType>& rope_types() {
-  constexpr KeyMeaning kFactor{.range = KeyMeaning::Range::above_zero, .is_required = true};
-  const KeyRow original("", {}, write_original_length);
+  constexpr KeyMeaning kRequired{.range = kAboveZero, .is_required = true};
+  const KeyRow original("original_max_position_embeddings",
+                        &T::rope_original_max_position_embeddings, read_original_length);
   static const std::vector<RopeType> types{
       {"default", RopeScaling::none, {}},
-      {"linear", RopeScaling::linear, {{"factor", &T::rope_scaling_factor, kFactor}}},
+      {"linear", RopeScaling::linear, {{"factor", &T::rope_scaling_factor, kRequired}}},
       {"llama3",
        RopeScaling::llama3,
        {original,
-        {"factor", &T::rope_scaling_factor, kFactor},
-        {"low_freq_factor", &T::rope_low_freq_factor, kFactor},
-        {"high_freq_factor", &T::rope_high_freq_factor, kFactor},
+        {"factor", &T::rope_scaling_factor, kRequired},
+        {"low_freq_factor", &T::rope_low_freq_factor, kRequired},
+        {"high_freq_factor", &T::rope_high_freq_factor, kRequired},
         {"", check_high_factor}}},
       {"yarn",
        RopeScaling::yarn,
        {original,
         {"", extend_without_factor},
-        {"factor", &T::rope_scaling_factor, {.range = KeyMeaning::Range::above_zero}},
+        {"factor", &T::rope_scaling_factor, {.range = kAboveZero}},
         {"beta_fast", &T::yarn_beta_fast},
         {"beta_slow", &T::yarn_beta_slow},
         {"truncate", &T::yarn_correction_range_round_to_int},
@@ -112,16 +94,7 @@ const std::vector<RopeType>& rope_types() {
   return types;
 }
 
-const RopeType& read_rope_type(const ConfigReader& rope) {
-  const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
-  const auto found = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
-  if (found == rope_types().end())
-    rope.unsupported(key, "supported: default, linear, llama3, yarn");
-  return *found;
-}
-
 void read_rope(const ConfigReader& config, HfConfig& result) {
-  T& model = result.model;
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
@@ -129,18 +102,18 @@ void read_rope(const ConfigReader& config, HfConfig& result) {
     if (rope.has(layers))
       rope.unsupported(layers, "one set of rotary parameters for all layers is");
   }
-  read_keys({{"rope_theta", &T::rotary_base, {.range = KeyMeaning::Range::above_zero}}},
-            rope.has("rope_theta") ? rope : config, result);
-  const ConfigReader& partial = rope.has("partial_rotary_factor") ? rope : config;
+  read_keys({{"rope_theta", &T::rotary_base, {.range = kAboveZero}}}, rope.with("rope_theta"),
+            result);
+  const ConfigReader& partial = rope.with("partial_rotary_factor");
   if (partial.number("partial_rotary_factor", 1) != 1)
     partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
-  const RopeType& type = read_rope_type(rope);
-  model.rope_scaling_type = type.scaling;
-  if (type.scaling == RopeScaling::llama3 || type.scaling == RopeScaling::yarn)
-    read_original_length(config, rope, model);
-  read_keys(type.keys, rope, result);
+  const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
+  const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
+  if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
+  result.model.rope_scaling_type = type->scaling;
+  read_keys(type->keys, rope, result);
   if (const std::string unknown = rope.unread(); !unknown.empty()) {
-    result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type.name) +
+    result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type->name) +
                            "' does not have are ignored: " + unknown);
   }
 }
@@ -157,59 +130,49 @@ void write_rope(const T& model, Json& json) {
   json.erase("partial_rotary_factor");
 }
 
-Layers listed_windows(const ConfigReader& config, const Json& types, std::int64_t num_layers) {
-  if (!types.is_array() || static_cast<std::int64_t>(types.size()) != num_layers)
-    config.unsupported("layer_types", "it must be a list with one entry per layer");
-  Layers layers;
-  for (const Json& type : types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      config.unsupported("layer_types", "full_attention and sliding_attention are");
-    layers.push_back(type == "sliding_attention" ? 1 : 0);
-  }
-  return layers;
-}
-
-Layers windowed_layers(const ConfigReader& config, Windows kind, std::int64_t num_layers,
+Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
                        bool enabled) {
   const Json* types = config.find("layer_types");
-  if (kind == Windows::every_layer || kind == Windows::if_used) {
-    if (types != nullptr) config.unsupported("layer_types", "leave it out");
-    return Layers(static_cast<std::size_t>(num_layers), enabled ? 1 : 0);
-  }
-  if (types != nullptr) return listed_windows(config, *types, num_layers);
+  const bool follows_rule = types == nullptr && windows.includes != nullptr;
+  if (types != nullptr && windows.includes == nullptr)
+    config.unsupported("layer_types", "leave it out");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
+    config.unsupported("layer_types", "it must be a list with one entry per layer");
+  const std::int64_t limit = follows_rule ? config.integer("max_window_layers", 28) : 0;
   Layers layers;
-  const std::int64_t limit = config.integer("max_window_layers", 28);
-  const bool alternates = kind == Windows::alternating;
   for (std::int64_t layer = 0; layer < num_layers; ++layer) {
-    const bool chosen = alternates ? layer < limit && layer % 2 == 0 : layer >= limit;
-    layers.push_back(enabled && chosen ? 1 : 0);
+    bool has_window = enabled && (!follows_rule || windows.includes(layer, limit));
+    if (types != nullptr) {
+      const Json& type = types->at(static_cast<std::size_t>(layer));
+      has_window = type == "sliding_attention";
+      if (!has_window && type != "full_attention")
+        config.unsupported("layer_types", "full_attention and sliding_attention are");
+    }
+    layers.push_back(has_window ? 1 : 0);
   }
   return layers;
 }
 
-void read_windows(const ConfigReader& config, Windows kind, T& model) {
-  const std::int64_t otherwise = model.window_size ? (*model.window_size)[0] + 1 : 0;
-  const bool has_width =
-      config.has("sliding_window") || (otherwise > 0 && !config.contains_key("sliding_window"));
+void read_windows(const ConfigReader& config, const Windows& windows, T& model) {
+  const char* key = "sliding_window";
+  const bool has_width = config.has(key) || (windows.width > 0 && !config.is_null(key));
   const bool enabled =
-      has_width && (kind == Windows::every_layer || config.boolean("use_sliding_window", false));
-  model.window_size.reset();
-  const Layers layers = windowed_layers(config, kind, model.num_layers, enabled);
+      has_width && (!windows.has_switch || config.boolean("use_sliding_window", false));
+  const Layers layers = windowed_layers(config, windows, model.num_layers, enabled);
   if (!std::ranges::count(layers, 1)) return;
   if (!enabled)
     config.unsupported("layer_types",
                        "sliding_attention needs use_sliding_window and sliding_window");
-  const std::int64_t width = config.integer("sliding_window", otherwise);
-  if (width < 1) config.unsupported("sliding_window", "it must be at least 1, or null");
+  const std::int64_t width = config.integer(key, windows.width);
+  if (width < 1) config.unsupported(key, "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
   if (std::ranges::count(layers, 0) > 0) set_windows(model, layers);
 }
 
-void write_windows(const T& model, Windows kind, Json& json) {
+void write_windows(const T& model, const Windows& windows, Json& json) {
   json["sliding_window"] = model.window_size ? Json((*model.window_size)[0] + 1) : Json(nullptr);
-  if (kind == Windows::every_layer) return;
-  json["use_sliding_window"] = model.window_size.has_value();
-  if (kind == Windows::if_used) return;
+  if (windows.has_switch) json["use_sliding_window"] = model.window_size.has_value();
+  if (windows.includes == nullptr) return;
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
@@ -223,16 +186,15 @@ void read_expert_layers(const ConfigReader& config, HfConfig& result) {
   Layers layers;
   for (std::int64_t layer = 0; layer < result.model.num_layers; ++layer)
     layers.push_back((layer + 1) % step == 0 ? 1 : 0);
-  const Json* dense = config.find("mlp_only_layers");
-  if (dense != nullptr && !dense->is_array())
-    config.unsupported("mlp_only_layers", "it must be a list of layers");
-  for (const Json& layer : dense != nullptr ? *dense : Json::array()) {
-    if (!layer.is_number_integer())
-      config.unsupported("mlp_only_layers", "it must be a list of layers");
+  const Json none = Json::array(), *dense = config.find("mlp_only_layers");
+  if (dense == nullptr) dense = &none;
+  const bool is_list = dense->is_array() && std::ranges::all_of(*dense, [](const Json& layer) {
+                         return layer.is_number_integer();
+                       });
+  if (!is_list) config.unsupported("mlp_only_layers", "it must be a list of layers");
+  for (const auto layer : dense->get<Layers>())
     // As in transformers, a number that is no layer has no effect.
-    const auto index = layer.get<std::int64_t>();
-    if (index >= 0 && index < std::ssize(layers)) layers[static_cast<std::size_t>(index)] = 0;
-  }
+    if (layer >= 0 && layer < std::ssize(layers)) layers[static_cast<std::size_t>(layer)] = 0;
   if (!std::ranges::count(layers, 1)) {
     config.unsupported(config.has("mlp_only_layers") ? "mlp_only_layers" : "decoder_sparse_step",
                        "at least one layer must have experts");
@@ -249,7 +211,7 @@ void write_expert_layers(const T& model, Json& json) {
 
 void write_aux_loss(const T& model, Json& json) {
   json["router_aux_loss_coef"] = model.moe.coefficient(LoadBalancing::aux_loss);
-  if (!json.contains("output_router_logits")) json["output_router_logits"] = false;
+  json.emplace("output_router_logits", false);
 }
 
 }  // namespace
@@ -266,26 +228,23 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
 }
 
 KeyRows attention_keys(bool writes_head_dim) {
-  const auto write_groups = [](const T& model, Json& json) {
-    json["num_key_value_heads"] = model.num_query_groups;
-  };
   const auto write_head_dim = [=](const T& model, Json& json) {
     if (writes_head_dim || json.contains("head_dim") ||
         model.kv_channels * model.num_attention_heads != model.hidden_size)
       json["head_dim"] = model.kv_channels;
   };
   return {{"num_attention_heads", &T::num_attention_heads},
-          {"num_key_value_heads", read_key_value_heads, write_groups},
+          {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
           {"head_dim", read_head_dim, write_head_dim},
           {"rope_parameters", read_rope, write_rope}};
 }
 
-KeyRow sliding_window(Windows layers) {
+KeyRow sliding_window(const Windows& windows) {
   return {"sliding_window",
           [=](const ConfigReader& config, HfConfig& result) {
-            read_windows(config, layers, result.model);
+            read_windows(config, windows, result.model);
           },
-          [=](const T& model, Json& json) { write_windows(model, layers, json); }};
+          [=](const T& model, Json& json) { write_windows(model, windows, json); }};
 }
 
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
@@ -297,11 +256,9 @@ KeyRows dropout_keys(const std::string& attention, const std::string& residual,
                            " differ; training uses " + residual +
                            " for both unless --hidden-dropout is given");
   };
-  const auto write = [=](const T& model, Json& json) { json[embedding] = model.hidden_dropout; };
-  constexpr auto kFraction = KeyMeaning::Range::fraction;
-  return {{embedding, read, write},
-          {residual, &T::hidden_dropout, {.range = kFraction, .trains = "hidden_dropout"}},
-          {attention, &T::attention_dropout, {.range = kFraction, .trains = "attention_dropout"}}};
+  return {{embedding, &T::hidden_dropout, read},
+          {residual, &T::hidden_dropout, {.range = kFraction}},
+          {attention, &T::attention_dropout, {.range = kFraction}}};
 }
 
 KeyRow always_false(const std::string& key) {
@@ -314,10 +271,8 @@ KeyRow always_false(const std::string& key) {
 KeyRow expert_layers() { return {"decoder_sparse_step", read_expert_layers, write_expert_layers}; }
 
 KeyRow aux_loss() {
-  return {"router_aux_loss_coef",
-          &MoeConfig::aux_loss_coeff,
-          {.range = KeyMeaning::Range::at_least_zero, .trains = "moe_aux_loss_coeff"},
-          write_aux_loss};
+  return {
+      "router_aux_loss_coef", &MoeConfig::aux_loss_coeff, {.range = kAtLeastZero}, write_aux_loss};
 }
 
 }  // namespace megatron

@@ -1,8 +1,9 @@
 #include "megatron/models/hf/weight_map.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -11,49 +12,35 @@
 namespace megatron {
 namespace {
 
-/// What the marks of a pattern stand for.
-using Marks = std::map<char, std::string>;
-
-/// Returns the length of the text at the begin of `name` that a mark can stand for; 0: none.
-std::size_t marked_length(char mark, std::string_view name) {
-  if (mark == 'w') return name.starts_with("weight") ? 6 : name.starts_with("bias") ? 4 : 0;
-  return std::min(name.find_first_not_of("0123456789"), name.size());
-}
-
-/// Returns nothing when the name does not match.
-std::optional<Marks> match(std::string_view pattern, std::string_view name) {
-  Marks marks;
-  while (!pattern.empty()) {
-    const bool is_mark = pattern[0] == '{';
-    const std::size_t length = is_mark ? marked_length(pattern[1], name) : 1;
-    if (length == 0 || name.empty() || (!is_mark && name[0] != pattern[0])) return std::nullopt;
-    if (is_mark) marks[pattern[1]] = name.substr(0, length);
-    pattern.remove_prefix(is_mark ? 3 : 1);
-    name.remove_prefix(length);
-  }
-  return name.empty() ? std::optional(marks) : std::nullopt;
-}
-
-std::string with_marks(std::string pattern, const Marks& marks) {
-  for (const auto& [mark, text] : marks) {
-    const auto place = pattern.find(std::string{'{', mark, '}'});
-    if (place != std::string::npos) pattern.replace(place, 3, text);
-  }
+/// Returns the pattern with a text in place of a mark.
+std::string filled(std::string pattern, std::string_view mark, std::string_view text) {
+  const auto place = pattern.find(mark);
+  if (place != std::string::npos) pattern.replace(place, mark.size(), text);
   return pattern;
+}
+
+/// Returns the pattern with what one of our names has in place of {i} and {w}.
+std::string filled_from(std::string_view our_name, const std::string& pattern) {
+  constexpr std::string_view kLayers = "layers.";
+  const auto place = our_name.find(kLayers);
+  std::string_view layer = place == our_name.npos ? "" : our_name.substr(place + kLayers.size());
+  layer = layer.substr(0, layer.find('.'));
+  return filled(filled(pattern, "{i}", layer), "{w}",
+                our_name.ends_with("bias") ? "bias" : "weight");
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
 void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping& mapping) {
-  std::vector<std::pair<const TensorRow*, Marks>> matches;
+  std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (auto marks = match(row.ours, mapping.ours)) matches.emplace_back(&row, *marks);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours) rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
-    for (auto& [row, marks] : matches) {
+    for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
       if (!is_by_expert && expert > 0) continue;
-      marks['e'] = std::to_string(expert);
       (row->is_alternative ? mapping.alternatives : mapping.theirs)
-          .push_back({.name = with_marks(row->theirs, marks),
+          .push_back({.name = filled(filled_from(mapping.ours, row->theirs), "{e}",
+                                     std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt}});
@@ -78,7 +65,73 @@ void require_distinct_tensors(const std::string& model_type,
                    doubled, "a layer has either experts or a dense MLP");
 }
 
+/// Returns the extents of the tensor that holds the slices.
+Shape extents(const std::vector<TensorSlice>& slices) {
+  Shape shape = slices.back().local_offset;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) shape[dim] += slices.back().shape[dim];
+  return shape;
+}
+
+at::Tensor narrowed(at::Tensor tensor, const Shape& offset, const Shape& shape) {
+  for (std::size_t dim = 0; dim < shape.size(); ++dim)
+    tensor = tensor.narrow(static_cast<std::int64_t>(dim), offset[dim], shape[dim]);
+  return tensor;
+}
+
 }  // namespace
+
+std::vector<TensorSlice> TensorPart::slices(const Sharding& ours) const {
+  const Shape zeros(ours.global_shape.size(), 0);
+  TensorSlice slice{.global_offset = zeros, .local_offset = zeros, .shape = ours.global_shape};
+  if (expert) {
+    slice.global_offset[0] = *expert;
+    slice.shape[0] = 1;
+  }
+  if (blocks.count == 0) return {slice};
+  const auto split =
+      std::ranges::find_if(ours.splits, [](const AxisSplit& s) { return !s.blocks.empty(); });
+  const std::size_t end = blocks.first + blocks.count;
+  MEGATRON_CHECK(split != ours.splits.end() && end <= split->blocks.size(),
+                 "a parameter without block ", end - 1);
+  const auto dim = static_cast<std::size_t>(split->dim);
+  const std::int64_t run = ours.global_shape[dim] / split->repeats;
+  std::vector<TensorSlice> slices;
+  for (std::size_t block = 0; block < end; ++block) {
+    slice.shape[dim] = split->blocks[block].size;
+    for (std::int64_t repeat = 0; block >= blocks.first && repeat < split->repeats; ++repeat) {
+      slices.push_back(slice);
+      slices.back().global_offset[dim] += repeat * run;
+      slice.local_offset[dim] += slice.shape[dim];
+    }
+    slice.global_offset[dim] += slice.shape[dim];
+  }
+  return slices;
+}
+
+Shape TensorPart::shape(const Sharding& ours) const {
+  Shape shape = extents(slices(ours));
+  if (expert) shape.erase(shape.begin());
+  if (is_transposed) std::ranges::reverse(shape);
+  return shape;
+}
+
+at::Tensor TensorPart::oriented(at::Tensor theirs) const {
+  if (is_transposed && theirs.dim() == 2) theirs = theirs.t();
+  return expert ? theirs.unsqueeze(0) : theirs;
+}
+
+at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const {
+  const std::vector<TensorSlice> parts = slices(ours);
+  at::Tensor part = narrowed(value, parts[0].global_offset, parts[0].shape);
+  if (parts.size() > 1) {
+    part = at::empty(extents(parts), value.options());
+    for (const TensorSlice& slice : parts)
+      narrowed(part, slice.local_offset, slice.shape)
+          .copy_(narrowed(value, slice.global_offset, slice.shape));
+  }
+  if (expert) part = part.squeeze(0);
+  return is_transposed && part.dim() == 2 ? part.t() : part;
+}
 
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,

@@ -1,16 +1,38 @@
-// Maps our parameters to the tensors of a Hugging Face family, by its rows. A name without a
-// counterpart is an error in both directions.
+// Maps our parameters to the tensors of a Hugging Face family, by its rows: each tensor is block i,
+// expert e, transposed, of a parameter. A name without a counterpart is an error in both
+// directions.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "megatron/models/hf/hf_family.h"
+#include "megatron/params/sharding.h"
 
 namespace megatron {
+
+/// The part of a parameter that one foreign tensor holds, by the blocks and repeats of the
+/// parameter's Sharding (params/sharding.h).
+struct TensorPart {
+  Blocks blocks = {};
+  bool is_transposed = false;               ///< of a matrix; vectors are as they are
+  std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
+
+  /// Returns the slices of the parameter, each with its place in oriented().
+  std::vector<TensorSlice> slices(const Sharding& ours) const;
+  /// Returns the shape of the foreign tensor.
+  Shape shape(const Sharding& ours) const;
+  /// Returns a view of the foreign tensor with the dimensions of the parameter.
+  at::Tensor oriented(at::Tensor theirs) const;
+  /// Returns the foreign tensor that a parameter with this value gives.
+  at::Tensor cut(const at::Tensor& value, const Sharding& ours) const;
+};
 
 struct HfTensor {
   std::string name = {};

@@ -26,7 +26,6 @@ class MoeLayer : public Sublayer {
   NormWeights input_norm() const override;
   /// Collective over tp, tp-cp and etp-ep, and over dp with global_aux_loss.
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
-  MoeLayer* moe_layer() override { return this; }
   /// Says in which order the ranks of ep hold the experts. The caller moves the weights.
   void place_experts(const ExpertOrder& order);
 

@@ -24,7 +24,7 @@ std::string identity_of(const TrainingPlan& plan) {
 /// Undoes what a run changes in the layers besides their parameters. What a step changes, the next
 /// step overwrites (forward_backward()).
 void reset(Model& model) {
-  for (MoeLayer* layer : model.moe_layers())
+  for (MoeLayer* layer : moe_layers(model))
     layer->place_experts(ascending_order(model.config().moe.num_experts));
 }
 

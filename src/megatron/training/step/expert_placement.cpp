@@ -120,7 +120,7 @@ void ExpertPlacement::observe(const std::vector<LayerRouting>& routing) {
 
 void ExpertPlacement::apply(const std::map<std::int64_t, ExpertMoves>& moves) {
   std::map<const Parameter*, const ExpertMoves*> by_parameter;
-  for (MoeLayer* layer : state_.model->moe_layers()) {
+  for (MoeLayer* layer : moe_layers(*state_.model)) {
     const auto found = moves.find(layer->index());
     if (found == moves.end()) continue;
     for (const Parameter* parameter : declared_parameters(layer->experts()))

@@ -65,7 +65,7 @@ void attach_aux_loss_gradients(const TrainStepContext& context, const TrainStepO
 }
 
 void begin_router_step(Model& model) {
-  for (MoeLayer* layer : model.moe_layers()) layer->router().begin_step();
+  for (MoeLayer* layer : moe_layers(model)) layer->router().begin_step();
 }
 
 std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
@@ -75,13 +75,13 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const std::int64_t width = config.moe.num_experts + RoutingStatistics::kNumSums;
   at::Tensor sums = at::zeros({config.num_layers, width},
                               context.optimizer.loss_scale().options().dtype(at::kDouble));
-  for (MoeLayer* layer : context.model.moe_layers()) {
+  for (MoeLayer* layer : moe_layers(context.model)) {
     const RoutingStatistics& statistics = layer->router().statistics();
     if (statistics.sums.defined()) sums[statistics.layer].copy_(statistics.sums);
   }
   for (const Axis* axis : {&context.rank.tp, &context.rank.dp_cp, &context.rank.pp})
     all_reduce_(*axis, sums, "router statistics of the step");
-  for (MoeLayer* layer : context.model.moe_layers()) {
+  for (MoeLayer* layer : moe_layers(context.model)) {
     if (applied)
       layer->router().update_expert_bias(sums[layer->index()].narrow(0, 0, config.moe.num_experts));
   }

@@ -1,4 +1,4 @@
-#include "megatron/models/name_table.h"
+#include "megatron/checkpoint/other_family.h"
 
 #include <gtest/gtest.h>
 
