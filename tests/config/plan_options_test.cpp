@@ -54,6 +54,13 @@ TEST(LayoutPlan, NeedsAModelAndItsSamples) {
               HasSubstr("--cp-comm-type a2a+p2p: needs two --hierarchical-context-parallel-sizes"));
 }
 
+TEST(LayoutPlan, TakesTheFamiliesOfItsProgram) {
+  const Args words = model({"bert", "--world-size", "8"});
+  EXPECT_THAT(layout_mistake(words), HasSubstr("bert"));
+  EXPECT_EQ(read_layout_plan(words, {"gpt", "bert"}).model, "bert");
+  EXPECT_EQ(read_memory_plan(words, {"gpt", "bert"}).model, "bert");
+}
+
 TEST(MemoryPlan, NeedsRanksThatFit) {
   EXPECT_EQ(memory_mistake(model({"--memory"})), "no error");
   EXPECT_THAT(memory_mistake({"--memory", "--num-layers", "2"}),

@@ -44,9 +44,12 @@ const FieldTable<MemoryPlanOptions>& memory_plan_table() {
 }
 
 template <class Options>
-Options read_plan(const FieldTable<Options>& table, std::span<const std::string> args) {
+Options read_plan(const FieldTable<Options>& table, std::span<const std::string> args,
+                  const std::vector<std::string>& families) {
   Options options;
-  options.parsed = parse_command_line(table, args, options, "plan");
+  const FieldSet& own = table.set();
+  options.parsed = parse_command_line(families.empty() ? own : with_families(own, families), args,
+                                      &options, "plan");
   return options;
 }
 
@@ -79,8 +82,9 @@ void check_planned_run(Settings& run, ParseResult& parsed) {
 
 }  // namespace
 
-LayoutPlanOptions read_layout_plan(std::span<const std::string> args) {
-  return read_plan(layout_plan_table(), args);
+LayoutPlanOptions read_layout_plan(std::span<const std::string> args,
+                                   const std::vector<std::string>& families) {
+  return read_plan(layout_plan_table(), args, families);
 }
 
 void check_layout_plan(LayoutPlanOptions& options) {
@@ -93,8 +97,9 @@ std::int64_t MemoryPlanOptions::num_ranks() const {
   return world_size.value_or(std::max(dense, experts) * sizes.pp);
 }
 
-MemoryPlanOptions read_memory_plan(std::span<const std::string> args) {
-  return read_plan(memory_plan_table(), args);
+MemoryPlanOptions read_memory_plan(std::span<const std::string> args,
+                                   const std::vector<std::string>& families) {
+  return read_plan(memory_plan_table(), args, families);
 }
 
 void check_memory_plan(MemoryPlanOptions& options) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "megatron/config/command_line.h"
 #include "megatron/config/layout_plan_fields.h"
@@ -24,7 +25,9 @@ struct LayoutPlanOptions {
 };
 
 /// Reads the flags of `plan --world-size`. Call check_layout_plan(), then print `parsed.notes`.
-LayoutPlanOptions read_layout_plan(std::span<const std::string> args);
+/// `families` names the model families; empty: those of the library.
+LayoutPlanOptions read_layout_plan(std::span<const std::string> args,
+                                   const std::vector<std::string>& families = {});
 
 /// Sets what older flags such as --swiglu stand for. Then checks what a run checks on one rank, as
 /// far as layouts depend on it, and adds the notes. Throws one UserError with all problems.
@@ -43,7 +46,8 @@ struct MemoryPlanOptions {
 };
 
 /// Reads the flags of `plan --memory`. Call check_memory_plan(), then print `parsed.notes`.
-MemoryPlanOptions read_memory_plan(std::span<const std::string> args);
+MemoryPlanOptions read_memory_plan(std::span<const std::string> args,
+                                   const std::vector<std::string>& families = {});
 
 /// Does the same as check_layout_plan(), and checks that the ranks fit the sizes of parallelism.
 void check_memory_plan(MemoryPlanOptions& options);

@@ -142,7 +142,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 }  // namespace
 
 int run_plan_layouts(std::span<const std::string> args, const ModelFamilies& families) {
-  LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
+  LayoutPlanOptions options = read_layout_plan(args, families.names());
   check_layout_plan(options);
   resolve(*options.run.model);
   const LayoutRequest request = layout_request(options);
