@@ -132,6 +132,7 @@ class Builder {
     if (request_.kind == SampleKind::gpt)
       return build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
                           matrix, sizes);
+    add_mock_tokens(options_.masked.tokens);
     return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
