@@ -65,8 +65,7 @@ struct PreprocessDataOptions {
 
 const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
   using Options = PreprocessDataOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
         "as Megatron-LM. A run that was killed continues when the same command is given again.");
@@ -95,15 +94,14 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
     t.field("on_error", &Options::on_error,
             "what to do with a document that is malformed or cannot be tokenized: stop with an "
             "error, or skip it; skipped documents are counted and the first ones are named");
-    t.field("workers", &Options::workers, "number of tokenizer threads").at_least(1).at_most(1024);
+    t.field("workers", &Options::workers, "number of tokenizer threads").between(1, 1024);
     t.field("log_interval", &Options::log_interval, "number of documents between progress lines")
         .at_least(1);
     t.field("partitions", &Options::partitions,
             "order documents as Megatron-LM does with so many partitions: every N-th document from "
             "the first one on, then every N-th from the second one on, ...; threads are the same "
             "for any number")
-        .at_least(1)
-        .at_most(1024);
+        .between(1, 1024);
     t.field("keep_sequential_samples", &Options::keep_sequential_samples,
             "with --partitions, keep the order of the input");
     t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported")
@@ -130,9 +128,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"});
     t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::tokenizer, tokenizer_table());
-    return t;
-  }();
-  return table;
+  });
 }
 
 void refuse_unsupported(const PreprocessDataOptions& options) {

@@ -29,8 +29,7 @@ struct TokenizeOptions {
 };
 
 const FieldTable<TokenizeOptions>& tokenize_table() {
-  static const FieldTable<TokenizeOptions> table = [] {
-    FieldTable<TokenizeOptions> t;
+  return field_table<TokenizeOptions>([](auto& t) {
     t.about(
         "Reads lines from stdin and prints the ids of each as a JSON array. With --decode, reads "
         "arrays and prints text. With --chat, each line is a conversation: a JSON list of "
@@ -44,8 +43,7 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
             "with --decode: print special tokens too");
     t.field("workers", &TokenizeOptions::workers,
             "number of threads that convert lines; the output is the same for any")
-        .at_least(1)
-        .at_most(1024);
+        .between(1, 1024);
     t.group("Conversations");
     t.field(
         "chat", &TokenizeOptions::chat,
@@ -58,9 +56,7 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
         .value_name("FILE");
     t.field("add_generation_prompt", &TokenizeOptions::add_generation_prompt,
             "end the text with the beginning of the assistant's answer");
-    return t;
-  }();
-  return table;
+  });
 }
 
 void append_json(std::string& out, std::span<const std::int32_t> ids) {

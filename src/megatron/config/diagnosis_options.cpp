@@ -5,8 +5,7 @@
 namespace megatron {
 
 const FieldTable<ReplayOptions>& replay_table() {
-  static const FieldTable<ReplayOptions> table = [] {
-    FieldTable<ReplayOptions> t;
+  return field_table<ReplayOptions>([](auto& t) {
     t.about(
         "Runs the microbatch of FILE again, forward and backward, with the dropout of the run. "
         "Prints the norms of every op and the first op whose result is not finite. `megatron "
@@ -22,9 +21,7 @@ const FieldTable<ReplayOptions>& replay_table() {
             "iteration to load from --load; none: the latest")
         .at_least(0);
     t.field("json", &ReplayOptions::json, "print one JSON object instead of a table");
-    return t;
-  }();
-  return table;
+  });
 }
 
 ReplayOptions read_replay_options(std::span<const std::string> args) {
@@ -34,8 +31,7 @@ ReplayOptions read_replay_options(std::span<const std::string> args) {
 }
 
 const FieldTable<HangReportFlags>& hang_report_table() {
-  static const FieldTable<HangReportFlags> table = [] {
-    FieldTable<HangReportFlags> t;
+  return field_table<HangReportFlags>([](auto& t) {
     t.about(
         "Merges what the ranks of a run wrote when it hung or failed, or on SIGUSR2, and says "
         "which rank blocks which others, in which call of which layer, where ranks made different "
@@ -46,9 +42,7 @@ const FieldTable<HangReportFlags>& hang_report_table() {
         .positional()
         .required();
     t.field("json", &HangReportFlags::json, "print one JSON object instead of tables");
-    return t;
-  }();
-  return table;
+  });
 }
 
 HangReportFlags read_hang_report_flags(std::span<const std::string> args) {

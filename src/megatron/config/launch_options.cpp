@@ -10,8 +10,7 @@ constexpr double kLongestSeconds = 1e9;
 
 const FieldTable<LaunchOptions>& launch_table() {
   using Options = LaunchOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Runs a command on several ranks: megatron launch --nproc-per-node 8 -- pretrain gpt …  "
         "Values without a flag are taken from torchrun's PET_* variables, or from Slurm, MPI or "
@@ -114,9 +113,7 @@ const FieldTable<LaunchOptions>& launch_table() {
             "every rank (torchrun's flag)")
         .alias("local_ranks_filter")
         .value_name("K,K");
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

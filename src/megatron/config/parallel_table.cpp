@@ -223,8 +223,7 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
 
 const FieldTable<ParallelConfig>& parallel_table() {
   using Config = ParallelConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size,
             "number of ranks that each layer is sharded over")
@@ -268,9 +267,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
     add_optimizer_fields(t);
     add_sharding_fields(t);
     add_transport_fields(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -32,19 +32,16 @@ void add_pipeline_fields(FieldTable<Options>& t) {
   t.group("Pipeline");
   t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size,
           "number of pipeline ranks")
-      .at_least(1)
-      .at_most(4096);
+      .between(1, 4096);
   t.field("pipeline_schedule", &Options::pipeline_schedule,
           "schedule to draw; default: 1f1b, or interleaved with several chunks")
       .choices(schedule_choices());
   t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank,
           "number of model chunks per rank")
-      .at_least(1)
-      .at_most(64);
+      .between(1, 64);
   t.field("num_layers", &Options::num_layers,
           "number of layers, for --num-layers-per-virtual-pipeline-stage")
-      .at_least(1)
-      .at_most(kMaxLayers);
+      .between(1, kMaxLayers);
   t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
           "number of layers per chunk, instead of the number of chunks per rank")
       .at_least(1);
@@ -58,8 +55,7 @@ void add_pipeline_fields(FieldTable<Options>& t) {
       .at_least(1);
   t.field("num_microbatches", &Options::num_microbatches,
           "number of microbatches per step; default: twice the number of ranks")
-      .at_least(1)
-      .at_most(1e6);
+      .between(1, 1e6);
   t.field("global_batch_size", &Options::global_batch_size,
           "number of samples per step, instead of --num-microbatches")
       .at_least(1);
@@ -95,8 +91,7 @@ void add_world_size(FieldTable<Options>& t) {
        "world_size", &Options::world_size,
        "number of ranks: print the layouts of a model over them, the best first, with the memory "
        "of a rank by part; sizes of parallelism that are given stay")
-      .at_least(1)
-      .at_most(1'000'000);
+      .between(1, 1'000'000);
 }
 
 void add_layout_fields(FieldTable<Options>& t) {
@@ -200,9 +195,8 @@ void check_planned_run(Settings& run, ParseResult& parsed) {
 }  // namespace
 
 const FieldTable<PlanOptions>& plan_table() {
-  static const FieldTable<Options> table = [] {
+  return field_table<Options>([](auto& t) {
     constexpr const char* kUnused = "without effect on a schedule";
-    FieldTable<Options> t;
     t.about(
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
@@ -219,9 +213,7 @@ const FieldTable<PlanOptions>& plan_table() {
     add_memory_field(t);
     add_time_fields(t);
     add_run(t, {.architecture = kUnused, .others = kUnused});
-    return t;
-  }();
-  return table;
+  });
 }
 
 PlanOptions read_plan(PlanMode mode, std::span<const std::string> args,
