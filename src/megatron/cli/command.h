@@ -81,8 +81,10 @@ const FieldSet& tokenizer_fields();
 int run_preprocess_data(std::span<const std::string> args);
 const FieldSet& preprocess_data_fields();
 
-/// Runs `megatron dataset show|info|merge`.
+/// Runs `megatron dataset show|info|merge`, or `dataset plan`: what a run, whose flags it takes,
+/// will take of its data.
 int run_dataset(std::span<const std::string> args);
+int run_dataset_plan(std::span<const std::string> args);
 const FieldSet& dataset_fields();
 
 /// Runs `megatron report DIR...`, which writes the charts of runs as an HTML page.

@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/cli/command.h"
-#include "megatron/cli/dataset_plan.h"
 #include "megatron/cli/dataset_show.h"
 #include "megatron/config/action_flags.h"
 #include "megatron/config/field_table.h"
