@@ -203,7 +203,7 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory", "--svg", "--trace"});
     return run_plan_context(args);
   }
   if (is_given(args, "--memory") && !wants_help) {

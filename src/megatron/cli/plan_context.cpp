@@ -6,7 +6,6 @@
 #include <array>
 #include <iostream>
 
-#include "megatron/base/files.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
 #include "megatron/base/terminal.h"
@@ -116,34 +115,6 @@ std::string drawing(const std::vector<PlannedContextLayers>& all, const PlanOpti
                     "%g us (--link-latency-us)\n",
                     static_cast<long long>(all.front().layers.attention.samples),
                     options.attention_tflops, options.link_gbytes_per_s, options.link_latency_us);
-}
-
-std::string svg_of(const std::vector<PlannedContextLayers>& all) {
-  std::vector<TitledPass> passes;
-  for (const PlannedContextLayers& planned : all) {
-    for (const ContextPass& pass : planned.passes) passes.push_back({title_of(planned), &pass});
-  }
-  return draw_context_svg(passes);
-}
-
-/// Returns the passes of all kinds of layers, one after another.
-std::string trace_of(const std::vector<PlannedContextLayers>& all) {
-  std::vector<TraceTrack> tracks;
-  double begin_s = 0;
-  for (const PlannedContextLayers& planned : all) {
-    for (const ContextPass& pass : planned.passes) {
-      const auto more = context_tracks(pass, title_of(planned), begin_s);
-      if (tracks.empty()) {
-        tracks = more;
-      } else {
-        for (std::size_t rank = 0; rank < tracks.size(); ++rank)
-          tracks[rank].spans.insert(tracks[rank].spans.end(), more[rank].spans.begin(),
-                                    more[rank].spans.end());
-      }
-      begin_s += pass.run.makespan_s();
-    }
-  }
-  return trace_json(tracks);
 }
 
 /// First position and the one after the last.
@@ -257,8 +228,6 @@ int run_plan_context(std::span<const std::string> args) {
     auto passes = context_passes(group.attention, speed_of(options));
     all.push_back({std::move(group), std::move(passes)});
   }
-  if (!options.svg.empty()) write_file_atomically(options.svg, svg_of(all));
-  if (!options.trace.empty()) write_file_atomically(options.trace, trace_of(all));
   std::cout << (options.json ? context_json(all)
                              : drawing(all, options, terminal_width(STDOUT_FILENO)));
   return 0;

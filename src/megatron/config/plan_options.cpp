@@ -157,10 +157,7 @@ FieldTable<Options> table_of(PlanMode mode) {
     add_memory_field(t);
     add_world_size(t);
   }
-  if (mode == PlanMode::context) {
-    add_context_fields(t);
-    add_files(t);
-  }
+  if (mode == PlanMode::context) add_context_fields(t);
   add_run(t, {});
   return t;
 }

@@ -25,7 +25,7 @@ enum class PlanMode {
 struct PlanOptions {
   bool show_schedule = false, show_context = false, memory = false;
   bool compare = false, json = false;
-  std::string svg, trace;  ///< files for the drawing and for a trace
+  std::string svg, trace;  ///< files for the drawing of a schedule and for a trace
   // Of schedules.
   std::int64_t pipeline_model_parallel_size = 4;
   std::string pipeline_schedule;
