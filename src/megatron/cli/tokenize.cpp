@@ -21,7 +21,6 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/datasets/conversation_text.h"
-#include "megatron/tokenizers/chat/chat_encoder.h"
 #include "megatron/tokenizers/chat/chat_files.h"
 #include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/tokenizer.h"

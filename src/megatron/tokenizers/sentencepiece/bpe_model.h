@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "megatron/base/huge_pages.h"
-#include "megatron/tokenizers/sentencepiece/character_table.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
 #include "megatron/tokenizers/thread_caches.h"
 
