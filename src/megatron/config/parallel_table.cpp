@@ -1,11 +1,11 @@
 // Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
 // gradients and weights, and the device.
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/pipeline_rules.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {
