@@ -23,8 +23,7 @@ struct Options {
 };
 
 const FieldTable<Options>& options_table() {
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Interpolated Kneser–Ney models of 3, 4 and 5 bytes, counted on the training split and "
         "measured on the validation split.");
@@ -36,9 +35,7 @@ const FieldTable<Options>& options_table() {
     t.field("split", &Options::split, "weights of training, validation and test, as for pretrain");
     t.group("Output");
     t.field("json", &Options::json, "print one JSON object");
-    return t;
-  }();
-  return table;
+  });
 }
 
 std::vector<std::int64_t> split_tokens(const IndexedDataset& dataset, const std::string& split,

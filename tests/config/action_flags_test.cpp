@@ -17,17 +17,14 @@ struct Options {
 };
 
 const FieldTable<Options>& options_table() {
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.field("word", &Options::word, "action").positional();
     t.group("Showing");
     t.field("count", &Options::count, "number").alias("number");
     t.field("deep", &Options::deep, "switch");
     t.group("Runs");
     t.field("workers", &Options::workers, "threads");
-    return t;
-  }();
-  return table;
+  });
 }
 
 const std::vector<FlagActions> kUses = {

@@ -45,7 +45,7 @@ const FieldTable<Options>& options_table() {
     inner.group("Inner").field("rate", &Inner::rate, "a rate").above(0).below(1);
     FieldTable<Options> t;
     t.about("Does a thing.").group("Main");
-    t.field("count", &Options::count, "how many").at_least(1).at_most(10).alias("old-count");
+    t.field("count", &Options::count, "how many").between(1, 10).alias("old-count");
     t.field("input_file", &Options::input, "what to read").required().value_name("FILE");
     t.field("verbose", &Options::verbose, "say more");
     t.field("fast", &Options::fast, "be slow").alias("quick");

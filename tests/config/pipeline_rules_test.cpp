@@ -1,11 +1,10 @@
 // Tests the rules between the pipeline flags, the layers and the batches.
-#include "megatron/config/pipeline_rules.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {

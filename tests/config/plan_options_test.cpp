@@ -25,14 +25,14 @@ Args model(const Args& more) {
 
 std::string layout_mistake(const Args& words) {
   return message_of([&] {
-    LayoutPlanOptions options = read_layout_plan(words);
+    PlanOptions options = read_plan(PlanMode::layouts, words);
     check_layout_plan(options);
   });
 }
 
 std::string memory_mistake(const Args& words) {
   return message_of([&] {
-    MemoryPlanOptions options = read_memory_plan(words);
+    PlanOptions options = read_plan(PlanMode::memory, words);
     check_memory_plan(options);
   });
 }
@@ -54,6 +54,13 @@ TEST(LayoutPlan, NeedsAModelAndItsSamples) {
               HasSubstr("--cp-comm-type a2a+p2p: needs two --hierarchical-context-parallel-sizes"));
 }
 
+TEST(LayoutPlan, TakesTheFamiliesOfItsProgram) {
+  const Args words = model({"bert", "--world-size", "8"});
+  EXPECT_THAT(layout_mistake(words), HasSubstr("bert"));
+  EXPECT_EQ(read_plan(PlanMode::layouts, words, {"gpt", "bert"}).model, "bert");
+  EXPECT_EQ(read_plan(PlanMode::memory, words, {"gpt", "bert"}).model, "bert");
+}
+
 TEST(MemoryPlan, NeedsRanksThatFit) {
   EXPECT_EQ(memory_mistake(model({"--memory"})), "no error");
   EXPECT_THAT(memory_mistake({"--memory", "--num-layers", "2"}),
@@ -66,13 +73,14 @@ TEST(MemoryPlan, NeedsRanksThatFit) {
 }
 
 TEST(MemoryPlan, IsOfTheFewestRanks) {
-  EXPECT_EQ(read_memory_plan(model({})).num_ranks(), 1);
+  EXPECT_EQ(read_plan(PlanMode::memory, model({})).num_ranks(), 1);
   const Args sizes{"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"};
-  EXPECT_EQ(read_memory_plan(model(sizes)).num_ranks(), 4);
+  EXPECT_EQ(read_plan(PlanMode::memory, model(sizes)).num_ranks(), 4);
   Args given = sizes;
   given.insert(given.end(), {"--world-size", "8"});
-  EXPECT_EQ(read_memory_plan(model(given)).num_ranks(), 8);
-  EXPECT_EQ(read_memory_plan(model({"--num-experts", "8", "--expert-model-parallel-size", "4"}))
+  EXPECT_EQ(read_plan(PlanMode::memory, model(given)).num_ranks(), 8);
+  EXPECT_EQ(read_plan(PlanMode::memory,
+                      model({"--num-experts", "8", "--expert-model-parallel-size", "4"}))
                 .num_ranks(),
             4);
 }
@@ -82,10 +90,10 @@ TEST(PlanNotes, NameFlagsWithoutEffect) {
   const std::string note =
       "accepted without effect:\n"
       "  --moe-shared-expert-overlap: there is no --moe-shared-expert-intermediate-size\n";
-  LayoutPlanOptions layouts = read_layout_plan(flags);
+  PlanOptions layouts = read_plan(PlanMode::layouts, flags);
   check_layout_plan(layouts);
   EXPECT_EQ(notes_text(layouts.parsed.notes), note);
-  MemoryPlanOptions memory = read_memory_plan(flags);
+  PlanOptions memory = read_plan(PlanMode::memory, flags);
   check_memory_plan(memory);
   EXPECT_EQ(notes_text(memory.parsed.notes), note);
   Args run = flags;

@@ -157,6 +157,16 @@ TEST_F(MaskedDatasets, MockDataHaveSentences) {
   }
 }
 
+TEST_F(MaskedDatasets, MockDataNeedNoSpecialTokens) {
+  DataConfig config;
+  config.mock_data = true;
+  DatasetRequest request = this->request(SampleKind::bert);
+  MaskingTokens& tokens = request.masked.tokens;
+  tokens.cls = tokens.sep = tokens.mask = tokens.pad = -1;
+  const Sample sample = build_datasets(config, request).train()->sample(0);
+  EXPECT_EQ(sample.get("tokens").front(), tokens.vocab_size - 2);
+}
+
 TEST_F(MaskedDatasets, NameWhatIsMissing) {
   DatasetRequest few = request(SampleKind::t5);
   few.masked.tokens.sentinels.resize(1);

@@ -99,7 +99,7 @@ class UpcycledReader : public WeightReader {
       : dense_(open_weights(source)),
         config_(upcycled_architecture(source, request)),
         request_(request),
-        model_(find_model_family(source.family).make(config_, Rank{}, {})) {
+        model_(find_model_family(source.family, *request.families).make(config_, Rank{}, {})) {
     std::set<std::string> used;
     for (const Parameter* parameter : declared_parameters(*model_)) {
       add(*parameter, source.weight_type);

@@ -11,6 +11,7 @@
 
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 
@@ -25,6 +26,7 @@ struct UpcycleRequest {
   std::uint64_t seed = 1234;
   Axis world{"world"};  ///< the ranks that write together
   c10::Device device{c10::kCPU};
+  const ModelFamilies* families = &library_families();
 };
 
 /// Returns the architecture of the dense model `source` with experts. Throws UserError when it has

@@ -11,8 +11,7 @@ namespace megatron {
 namespace {
 
 const FieldTable<DocumentRules>& rules_table() {
-  static const FieldTable<DocumentRules> table = [] {
-    FieldTable<DocumentRules> t;
+  return field_table<DocumentRules>([](auto& t) {
     t.group("Cleaning");
     for (const DocumentRule& rule : document_rules()) {
       std::string help = rule.help;
@@ -28,9 +27,7 @@ const FieldTable<DocumentRules>& rules_table() {
             "remove documents whose letters are mostly of other Unicode scripts than these, for "
             "example Latin Cyrillic")
         .value_name("SCRIPT");
-    return t;
-  }();
-  return table;
+  });
 }
 
 void add_duplicate_fields(FieldTable<CleaningFlags>& t) {
@@ -44,22 +41,18 @@ void add_duplicate_fields(FieldTable<CleaningFlags>& t) {
           "with one (locality-sensitive hashing)");
   t.field("minhash_ngrams", &Flags::minhash_ngrams,
           "words in a shingle" + or_default(defaults.ngram))
-      .at_least(1)
-      .at_most(1000);
+      .between(1, 1000);
   t.field("minhash_bands", &Flags::minhash_bands,
           "number of bands B; texts of Jaccard similarity s share one with the probability "
           "1 - (1 - s^R)^B" +
               or_default(defaults.bands))
-      .at_least(1)
-      .at_most(10000);
+      .between(1, 10000);
   t.field("minhash_rows", &Flags::minhash_rows,
           "permutations in a band, R" + or_default(defaults.rows))
-      .at_least(1)
-      .at_most(10000);
+      .between(1, 10000);
   t.field("minhash_seed", &Flags::minhash_seed,
           "seed of the permutations" + or_default(defaults.seed))
-      .at_least(0)
-      .at_most(4294967295.0);
+      .between(0, 4294967295.0);
   t.field("minhash_threshold", &Flags::minhash_threshold,
           "of the documents that share a band, remove those whose Jaccard similarity is estimated "
           "to be at least this; default: all of them")
@@ -82,8 +75,7 @@ void require(bool needed, const char* flag,
 
 const FieldTable<CleaningFlags>& cleaning_table() {
   using Flags = CleaningFlags;
-  static const FieldTable<Flags> table = [] {
-    FieldTable<Flags> t;
+  return field_table<Flags>([](auto& t) {
     t.group("Cleaning");
     t.field("gopher_rules", &Flags::gopher_rules,
             "apply Gopher's rules of quality and repetition, with those bounds that are not given "
@@ -91,15 +83,12 @@ const FieldTable<CleaningFlags>& cleaning_table() {
     t.include(&Flags::rules, rules_table());
     t.field("min_script_ratio", &Flags::min_script_ratio,
             "least share of the letters that are of --scripts; default: 0.8")
-        .at_least(0)
-        .at_most(1);
+        .between(0, 1);
     add_duplicate_fields(t);
     t.field("removed_file", &Flags::removed_file,
             "write the removed documents to this file as JSON lines with source, rule and text")
         .value_name("FILE");
-    return t;
-  }();
-  return table;
+  });
 }
 
 CleaningOptions cleaning_options(const CleaningFlags& flags) {

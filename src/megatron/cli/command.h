@@ -1,5 +1,5 @@
 // The commands of `megatron`. To add one, write `int run_x(std::span<const std::string> args)` and
-// add a line in commands.cpp.
+// add a line in commands.cpp, which has the front ends of those that the engine runs.
 #pragma once
 
 #include <cstdint>
@@ -55,44 +55,19 @@ const FieldSet& help_fields();
 int run_completion(std::span<const std::string> args);
 const FieldSet& completion_fields();
 
-/// Runs `megatron pretrain`: parses the flags, then calls the engine.
-int run_pretrain_frontend(std::span<const std::string> args);
-const FieldSet& pretrain_fields();
-void check_pretrain(std::span<const std::string> args, std::int64_t world_size);
-
 /// Runs `megatron launch … -- <command>`, which runs the command on several ranks.
 int run_launch(std::span<const std::string> args);
 const FieldSet& launch_fields();
 
-/// Runs `megatron hang-report`: parses the flags, then calls the engine.
-int run_hang_report_frontend(std::span<const std::string> args);
-const FieldSet& hang_report_fields();
-
 /// Runs `megatron chaos … -- launch … -- pretrain …`, which breaks ranks on purpose.
 int run_chaos(std::span<const std::string> args);
 const FieldSet& chaos_fields();
-
-/// Runs `megatron check`: parses the flags, then calls the engine.
-int run_check_frontend(std::span<const std::string> args);
-const FieldSet& check_fields();
 
 /// Runs `megatron plan`: searches layouts in the engine, or with --show-schedule draws and compares
 /// pipeline schedules in this process, or with --show-context draws context parallelism.
 int run_plan(std::span<const std::string> args);
 int run_plan_context(std::span<const std::string> args);
 const FieldSet& plan_fields();
-
-/// Runs `megatron replay`: parses the flags, then calls the engine.
-int run_replay_frontend(std::span<const std::string> args);
-const FieldSet& replay_fields();
-
-/// Run `megatron generate` and `megatron score`: parse the flags, then call the engine.
-int run_generate_frontend(std::span<const std::string> args);
-const FieldSet& generate_fields();
-void check_generate(std::span<const std::string> args, std::int64_t world_size);
-int run_score_frontend(std::span<const std::string> args);
-const FieldSet& score_fields();
-void check_score(std::span<const std::string> args, std::int64_t world_size);
 
 /// Runs `megatron tokenize`, which converts lines on stdin to JSON arrays of ids, and back.
 int run_tokenize(std::span<const std::string> args);
@@ -106,19 +81,15 @@ const FieldSet& tokenizer_fields();
 int run_preprocess_data(std::span<const std::string> args);
 const FieldSet& preprocess_data_fields();
 
-/// Runs `megatron dataset show|info|merge`.
+/// Runs `megatron dataset show|info|merge`, or `dataset plan`: what a run, whose flags it takes,
+/// will take of its data.
 int run_dataset(std::span<const std::string> args);
+int run_dataset_plan(std::span<const std::string> args);
 const FieldSet& dataset_fields();
 
 /// Runs `megatron report DIR...`, which writes the charts of runs as an HTML page.
 int run_report(std::span<const std::string> args);
 const FieldSet& report_fields();
-
-/// Run `megatron convert` and `megatron checkpoint`: parse the flags, then call the engine.
-int run_convert_frontend(std::span<const std::string> args);
-const FieldSet& convert_fields();
-int run_checkpoint_frontend(std::span<const std::string> args);
-const FieldSet& checkpoint_fields();
 
 /// Loads libmegatron_engine.so. Processes that are forked afterwards inherit it. Throws a UserError
 /// if it cannot be loaded.

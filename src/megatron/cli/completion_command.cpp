@@ -15,8 +15,7 @@ struct CompletionOptions {
 };
 
 const FieldTable<CompletionOptions>& completion_table() {
-  static const FieldTable<CompletionOptions> table = [] {
-    FieldTable<CompletionOptions> t;
+  return field_table<CompletionOptions>([](auto& t) {
     t.about(
         "Prints a completion script. bash: eval \"$(megatron completion bash)\"; zsh: eval "
         "\"$(megatron completion zsh)\"; "
@@ -25,9 +24,7 @@ const FieldTable<CompletionOptions>& completion_table() {
         .positional()
         .required()
         .choices({"bash", "zsh", "fish"});
-    return t;
-  }();
-  return table;
+  });
 }
 
 std::vector<std::string> visible_flags(const Command& command) {

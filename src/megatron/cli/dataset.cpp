@@ -7,7 +7,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/cli/command.h"
-#include "megatron/cli/dataset_plan.h"
 #include "megatron/cli/dataset_show.h"
 #include "megatron/config/action_flags.h"
 #include "megatron/config/field_table.h"
@@ -36,8 +35,7 @@ namespace {
 
 /// The flags that name a tokenizer. --vocab-size is declared by the command itself.
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
-  static const FieldTable<TokenizerConfig> table = [] {
-    FieldTable<TokenizerConfig> t;
+  return field_table<TokenizerConfig>([](auto& t) {
     using Config = TokenizerConfig;
     for (const Setting& setting : std::initializer_list<Setting>{
              &Config::tokenizer_type, &Config::tokenizer_model, &Config::vocab_file,
@@ -46,14 +44,11 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
              &Config::tokenizer_hf_no_include_special_tokens, &Config::image_tag_type,
              &Config::force_system_message})
       t.add_field(*tokenizer_table().set().find_name(setting.name()));
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<MaskedFlags>& masked_table() {
-  static const FieldTable<MaskedFlags> table = [] {
-    FieldTable<MaskedFlags> t;
+  return field_table<MaskedFlags>([](auto& t) {
     t.field("mask_prob", &MaskedFlags::mask_prob, "share of the tokens that are masked")
         .above(0)
         .below(1);
@@ -68,15 +63,12 @@ const FieldTable<MaskedFlags>& masked_table() {
         .between(0, 100000);
     t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
             "give BERT single texts instead of pairs");
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<DatasetCommandOptions>& dataset_table() {
   using Options = DatasetCommandOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "show prints samples in training order, one JSON line each: "
         "{\"index\":0,\"tokens\":[...]}, "
@@ -133,9 +125,7 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("multimodal", &Options::multimodal,
             "merge or describe multimodal datasets, whose indices contain a mode per sequence");
     t.include(&Options::data, data_table());
-    return t;
-  }();
-  return table;
+  });
 }
 
 constexpr std::string_view kShow = "show", kInfo = "info", kMerge = "merge";

@@ -1,5 +1,5 @@
-#include "megatron/cli/dataset_plan.h"
-
+// Implements `megatron dataset plan`: builds the datasets of a run and prints for each source and
+// split how many documents and tokens it has, and how many samples and epochs the run takes.
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
 #include "megatron/base/words.h"
+#include "megatron/cli/command.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/parallel_config.h"

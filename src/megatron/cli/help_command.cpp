@@ -16,8 +16,7 @@ struct HelpOptions {
 };
 
 const FieldTable<HelpOptions>& help_table() {
-  static const FieldTable<HelpOptions> table = [] {
-    FieldTable<HelpOptions> t;
+  return field_table<HelpOptions>([](auto& t) {
     t.about(
         "Prints the commands, the flags of one command, or every flag that mentions a word: "
         "megatron help learning, megatron help --lr.");
@@ -26,9 +25,7 @@ const FieldTable<HelpOptions>& help_table() {
         .value_name("COMMAND|WORD");
     t.field("markdown", &HelpOptions::markdown, "print the contents of docs/config.md");
     t.field("man", &HelpOptions::man, "print the manual page megatron(1)");
-    return t;
-  }();
-  return table;
+  });
 }
 
 void print_overview() {

@@ -12,20 +12,10 @@
 #include "megatron/base/files.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
-#include "megatron/cli/context_plan_fields.h"
-#include "megatron/cli/plan_costs.h"
-#include "megatron/cli/plan_output.h"
-#include "megatron/config/field_table.h"
-#include "megatron/config/layout_plan_fields.h"
-#include "megatron/config/memory_plan_fields.h"
-#include "megatron/config/mesh_sizes.h"
-#include "megatron/config/model_families.h"
+#include "megatron/cli/plan_parts.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/plan_options.h"
-#include "megatron/config/run_flags.h"
-#include "megatron/config/settings.h"
-#include "megatron/config/size_limits.h"
 #include "megatron/schedules/draw.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"
@@ -35,126 +25,6 @@ namespace megatron {
 namespace {
 
 constexpr std::int64_t kMaxTableCells = 4'000'000;
-constexpr const char* kUnused = "without effect on a schedule";
-
-struct PlanOptions {
-  bool show_schedule = false, compare = false, json = false;
-  std::string svg, trace;
-  std::int64_t pipeline_model_parallel_size = 4;
-  std::string pipeline_schedule;
-  std::int64_t num_layers = 0;
-  std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;
-  std::string pipeline_model_parallel_layout;
-  std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank,
-      microbatch_group_size_per_virtual_pipeline_stage;
-  std::optional<std::int64_t> num_microbatches, global_batch_size, micro_batch_size,
-      data_parallel_size;
-  std::vector<std::string> stage_times{"1,1,1"};
-  double message_time = 0, joined_time_share = 1;
-  std::int64_t world_size = 0, gpus_per_host = kGpusPerHost, max_layouts = 20;
-  bool show_context = false, memory = false;
-  double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
-         link_latency_us = kLinkLatencyUs;
-  double memory_limit_gib = kMemoryLimitGib;
-  std::optional<double> pipeline_activation_limit;
-  std::string model = "gpt";
-  Settings run;  ///< flags of a training run, which are accepted so that its script can be reused
-};
-
-std::vector<std::string> schedule_choices() {
-  std::vector<std::string> names = schedule_names();
-  names.push_back("auto");
-  return names;
-}
-
-void add_pipeline_fields(FieldTable<PlanOptions>& t) {
-  using Options = PlanOptions;
-  t.group("Pipeline");
-  t.field("pipeline_model_parallel_size", &Options::pipeline_model_parallel_size,
-          "number of pipeline ranks")
-      .at_least(1)
-      .at_most(4096);
-  t.field("pipeline_schedule", &Options::pipeline_schedule,
-          "schedule to draw; default: 1f1b, or interleaved with several chunks")
-      .choices(schedule_choices());
-  t.field("num_virtual_stages_per_pipeline_rank", &Options::num_virtual_stages_per_pipeline_rank,
-          "number of model chunks per rank")
-      .at_least(1)
-      .at_most(64);
-  t.field("num_layers", &Options::num_layers,
-          "number of layers, for --num-layers-per-virtual-pipeline-stage")
-      .at_least(1)
-      .at_most(kMaxLayers);
-  t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
-          "number of layers per chunk, instead of the number of chunks per rank")
-      .at_least(1);
-  t.field("pipeline_model_parallel_layout", &Options::pipeline_model_parallel_layout,
-          "layers of each stage; the number of stages determines the chunks per rank")
-      .value_name("LAYOUT");
-  t.field("microbatch_group_size_per_virtual_pipeline_stage",
-          &Options::microbatch_group_size_per_virtual_pipeline_stage,
-          "interleaved: number of consecutive microbatches that a chunk processes before the next "
-          "chunk; default: the number of ranks")
-      .at_least(1);
-  t.field("num_microbatches", &Options::num_microbatches,
-          "number of microbatches per step; default: twice the number of ranks")
-      .at_least(1)
-      .at_most(1e6);
-  t.field("global_batch_size", &Options::global_batch_size,
-          "number of samples per step, instead of --num-microbatches")
-      .at_least(1);
-  t.field("micro_batch_size", &Options::micro_batch_size,
-          "number of samples per microbatch; without --global-batch-size a step has one microbatch")
-      .at_least(1);
-  t.field("data_parallel_size", &Options::data_parallel_size,
-          "number of pipelines that share the samples of a step; default: 1")
-      .at_least(1);
-  t.field("pipeline_activation_limit", &Options::pipeline_activation_limit,
-          "largest number of microbatches whose activations a rank may keep")
-      .above(0);
-}
-
-const FieldTable<PlanOptions>& plan_table() {
-  using Options = PlanOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
-    t.about(
-        "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
-        "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
-        "activations that the ranks keep, or compares all schedules. With --show-context draws "
-        "the attention of a run over the ranks of context parallelism, and with --memory prints "
-        "where the memory of a run goes.");
-    t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
-    t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
-    t.field("json", &Options::json,
-            "print the layouts, or every step of the schedule or of context parallelism with its "
-            "times, as JSON");
-    t.field("svg", &Options::svg, "write the drawing to this SVG file too").value_name("FILE");
-    t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too")
-        .value_name("FILE");
-    add_layout_plan_fields(t);
-    add_pipeline_fields(t);
-    add_context_plan_fields(t);
-    add_memory_plan_fields(t);
-    t.group("Times, in any unit");
-    t.field("stage_times", &Options::stage_times,
-            "times of the forward pass, the input gradients and the weight gradients of a rank's "
-            "layers; or one entry for each part of the model, in order; or a file with such lines; "
-            "an optional fourth number is the activation memory of a microbatch")
-        .value_name("F,B,W");
-    t.field("message_time", &Options::message_time, "time of a message between ranks").at_least(0);
-    t.field(
-         "joined_time_share", &Options::joined_time_share,
-         "combined-1f1b: time of an overlapped forward and backward pass, as a fraction of the sum "
-         "of both")
-        .above(0)
-        .at_most(1);
-    add_model_family(t, "type of the model, as for pretrain").hidden();
-    include_run_flags(t, &Options::run, {.architecture = kUnused, .others = kUnused});
-    return t;
-  }();
-  return table;
-}
 
 std::int64_t num_microbatches(const PlanOptions& options) {
   if (!options.global_batch_size) {
@@ -316,17 +186,12 @@ void refuse_beside(std::span<const std::string> args, const std::string& flag,
 }
 
 /// Reports mistakes in the flags before the engine is loaded.
-int run_plan_memory_frontend(std::span<const std::string> args) {
-  MemoryPlanOptions options = read_memory_plan(args);
-  check_memory_plan(options);
+int run_checked(const char* command, PlanMode mode, std::span<const std::string> args,
+                void (*check)(PlanOptions&)) {
+  PlanOptions options = read_plan(mode, args);
+  check(options);
   std::cerr << notes_text(options.parsed.notes);
-  return run_in_engine("plan --memory", args);
-}
-int run_plan_layouts_frontend(std::span<const std::string> args) {
-  LayoutPlanOptions options = read_layout_plan(args);
-  check_layout_plan(options);
-  std::cerr << notes_text(options.parsed.notes);
-  return run_in_engine("plan", args);
+  return run_in_engine(command, args);
 }
 
 }  // namespace
@@ -337,18 +202,19 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory", "--svg", "--trace"});
     return run_plan_context(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
     refuse_beside(
         args, "--memory",
         {"--show-schedule", "--compare", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"});
-    return run_plan_memory_frontend(args);
+    return run_checked("plan --memory", PlanMode::memory, args, check_memory_plan);
   }
-  if (wants_layouts && !wants_schedule && !wants_help) return run_plan_layouts_frontend(args);
-  PlanOptions options;
-  std::cerr << notes_text(parse_command_line(plan_table(), args, options, "plan").notes);
+  if (wants_layouts && !wants_schedule && !wants_help)
+    return run_checked("plan", PlanMode::layouts, args, check_layout_plan);
+  PlanOptions options = read_plan(PlanMode::schedule, args);
+  std::cerr << notes_text(options.parsed.notes);
   if (!wants_schedule)
     throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
                      "add --world-size N for the layouts of a model over N ranks, "

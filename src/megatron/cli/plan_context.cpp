@@ -3,56 +3,39 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <iostream>
 
-#include "megatron/base/files.h"
 #include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
 #include "megatron/base/terminal.h"
 #include "megatron/cli/command.h"
-#include "megatron/cli/context_plan_fields.h"
-#include "megatron/cli/plan_context_json.h"
-#include "megatron/config/field_table.h"
+#include "megatron/config/context_layers.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/plan_run_fields.h"
+#include "megatron/config/plan_options.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/training_config.h"
+#include "megatron/schedules/draw_context.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::int64_t kMaxRanks = 128;
 
-struct ContextPlanOptions {
-  bool show_context = false, json = false;
-  std::string svg, trace;
-  double attention_tflops = kAttentionTflops, link_gbytes_per_s = kLinkGbytesPerS,
-         link_latency_us = kLinkLatencyUs;
-  std::string model = "gpt";
-  Settings run;
-
-  ContextSpeed speed() const {
-    return {.flops_per_s = attention_tflops * 1e12,
-            .bytes_per_s = link_gbytes_per_s * 1e9,
-            .latency_s = link_latency_us * 1e-6};
-  }
+/// Layers with the same attention, and their simulated passes.
+struct PlannedContextLayers {
+  ContextLayers layers;
+  std::array<ContextPass, 2> passes;
 };
 
-const FieldTable<ContextPlanOptions>& context_plan_table() {
-  using Options = ContextPlanOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
-    add_context_plan_fields(t);
-    t.field("json", &Options::json, "print every step with its times as JSON");
-    t.field("svg", &Options::svg, "write the drawing to this SVG file too");
-    t.field("trace", &Options::trace, "write a trace for ui.perfetto.dev to this file too");
-    add_plan_run_fields(t);
-    return t;
-  }();
-  return table;
+ContextSpeed speed_of(const PlanOptions& options) {
+  return {.flops_per_s = options.attention_tflops * 1e12,
+          .bytes_per_s = options.link_gbytes_per_s * 1e9,
+          .latency_s = options.link_latency_us * 1e-6};
 }
 
 /// Checks what a run checks, as far as its attention depends on it, and adds the notes.
@@ -117,7 +100,7 @@ std::string ring_text(const ContextExchange& exchange) {
   return text + "\n";
 }
 
-std::string drawing(const std::vector<PlannedContextLayers>& all, const ContextPlanOptions& options,
+std::string drawing(const std::vector<PlannedContextLayers>& all, const PlanOptions& options,
                     int width) {
   std::string text = draw_placement(all.front().layers.attention, width);
   for (const PlannedContextLayers& planned : all) {
@@ -134,39 +117,104 @@ std::string drawing(const std::vector<PlannedContextLayers>& all, const ContextP
                     options.attention_tflops, options.link_gbytes_per_s, options.link_latency_us);
 }
 
-std::string svg_of(const std::vector<PlannedContextLayers>& all) {
-  std::vector<TitledPass> passes;
-  for (const PlannedContextLayers& planned : all) {
-    for (const ContextPass& pass : planned.passes) passes.push_back({title_of(planned), &pass});
+/// First position and the one after the last.
+JsonText run_json(const PositionRun& run) { return JsonText::array({run.first, run.end()}); }
+
+const char* name_of(ContextStepKind kind) {
+  switch (kind) {
+    case ContextStepKind::attention:
+      return "attention";
+    case ContextStepKind::send:
+      return "send";
+    case ContextStepKind::receive:
+      return "receive";
+    case ContextStepKind::wait_send:
+      return "wait_send";
+    case ContextStepKind::wait_receive:
+      return "wait_receive";
+    case ContextStepKind::collective:
+      return "collective";
   }
-  return draw_context_svg(passes);
+  return "";
 }
 
-/// Returns the passes of all kinds of layers, one after another.
-std::string trace_of(const std::vector<PlannedContextLayers>& all) {
-  std::vector<TraceTrack> tracks;
-  double begin_s = 0;
-  for (const PlannedContextLayers& planned : all) {
-    for (const ContextPass& pass : planned.passes) {
-      const auto more = context_tracks(pass, title_of(planned), begin_s);
-      if (tracks.empty()) {
-        tracks = more;
-      } else {
-        for (std::size_t rank = 0; rank < tracks.size(); ++rank)
-          tracks[rank].spans.insert(tracks[rank].spans.end(), more[rank].spans.begin(),
-                                    more[rank].spans.end());
-      }
-      begin_s += pass.run.makespan_s();
-    }
+JsonText block_json(const AttentionBlock& block) {
+  return {{"queries", run_json(block.queries)},
+          {"keys", run_json(block.keys)},
+          {"pairs", block.pairs},
+          {"kind", block.pairs == 0  ? "skipped"
+                   : block.is_full() ? "full"
+                                     : "masked in part"}};
+}
+
+JsonText step_json(const ContextStep& step, const StepSpan& span) {
+  JsonText json{{"kind", name_of(step.kind)}, {"ring_step", step.ring_step}};
+  if (step.kind == ContextStepKind::attention) {
+    json["keys_of"] = step.source;
+    json["flops"] = step.flops;
+    json["blocks"] = JsonText::array();
+    for (const AttentionBlock& block : step.blocks) json["blocks"].push_back(block_json(block));
+  } else {
+    json["what"] = step.what;
+    if (step.kind != ContextStepKind::collective) json["peer"] = step.peer;
+    json["bytes"] = step.bytes;
   }
-  return trace_json(tracks);
+  json["begin_s"] = span.begin_s;
+  json["end_s"] = span.end_s;
+  return json;
+}
+
+JsonText pass_json(const ContextPass& pass) {
+  JsonText ranks = JsonText::array();
+  for (std::size_t rank = 0; rank < pass.steps.size(); ++rank) {
+    JsonText steps = JsonText::array();
+    for (std::size_t i = 0; i < pass.steps[rank].size(); ++i)
+      steps.push_back(step_json(pass.steps[rank][i], pass.run.spans[rank][i]));
+    ranks.push_back({{"rank", rank},
+                     {"flops", pass.flops(rank)},
+                     {"sent_bytes", pass.sent_bytes(rank)},
+                     {"attention_s", pass.run.busy_s[rank]},
+                     {"exposed_s", pass.run.exposed_s[rank]},
+                     {"end_s", pass.run.end_s[rank]},
+                     {"steps", std::move(steps)}});
+  }
+  return {{"imbalance", pass.imbalance()}, {"ranks", std::move(ranks)}};
+}
+
+/// Returns the positions of each rank, and for each kind of layer every step of both passes.
+std::string context_json(const std::vector<PlannedContextLayers>& all) {
+  const ContextAttention& first = all.front().layers.attention;
+  JsonText ranks = JsonText::array(), layers = JsonText::array();
+  std::int64_t rank = 0;
+  for (const auto& runs : zigzag_runs(first.length, first.exchange.ranks)) {
+    JsonText positions = JsonText::array();
+    for (const PositionRun& run : runs) positions.push_back(run_json(run));
+    ranks.push_back({{"rank", rank++}, {"positions", std::move(positions)}});
+  }
+  for (const PlannedContextLayers& planned : all) {
+    const ContextAttention& attention = planned.layers.attention;
+    JsonText group{
+        {"layers", planned.layers.layers},
+        {"cp_comm_type", scalar_text(planned.layers.comm_type)},
+        {"causal", attention.mask.causal},
+        {"window", JsonText::array({attention.mask.window[0], attention.mask.window[1]})}};
+    for (const ContextPass& pass : planned.passes) group[pass.name] = pass_json(pass);
+    layers.push_back(std::move(group));
+  }
+  return JsonText{{"context_parallel_size", first.exchange.ranks},
+                  {"seq_length", first.length},
+                  {"micro_batch_size", first.samples},
+                  {"ranks", std::move(ranks)},
+                  {"layers", std::move(layers)}}
+             .dump() +
+         "\n";
 }
 
 }  // namespace
 
 int run_plan_context(std::span<const std::string> args) {
-  ContextPlanOptions options;
-  ParseResult parsed = parse_command_line(context_plan_table(), args, options, "plan");
+  PlanOptions options = read_plan(PlanMode::context, args);
+  ParseResult& parsed = options.parsed;
   Settings& settings = options.run;
   Problems problems;
   translate_legacy_flags(settings, parsed, problems);
@@ -177,11 +225,9 @@ int run_plan_context(std::span<const std::string> args) {
   std::cerr << notes_text(parsed.notes);
   std::vector<PlannedContextLayers> all;
   for (ContextLayers& group : context_layers(settings)) {
-    auto passes = context_passes(group.attention, options.speed());
+    auto passes = context_passes(group.attention, speed_of(options));
     all.push_back({std::move(group), std::move(passes)});
   }
-  if (!options.svg.empty()) write_file_atomically(options.svg, svg_of(all));
-  if (!options.trace.empty()) write_file_atomically(options.trace, trace_of(all));
   std::cout << (options.json ? context_json(all)
                              : drawing(all, options, terminal_width(STDOUT_FILENO)));
   return 0;

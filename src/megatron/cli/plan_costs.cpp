@@ -1,10 +1,9 @@
-#include "megatron/cli/plan_costs.h"
-
 #include <charconv>
 #include <sstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/cli/plan_parts.h"
 
 namespace megatron {
 namespace {

@@ -1,9 +1,8 @@
-#include "megatron/cli/plan_output.h"
-
 #include <algorithm>
 
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
+#include "megatron/cli/plan_parts.h"
 #include "megatron/schedules/improve_schedule.h"
 
 namespace megatron {

@@ -3,8 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -13,7 +18,6 @@
 #include "megatron/base/terminal.h"
 #include "megatron/cli/cleaning_flags.h"
 #include "megatron/cli/command.h"
-#include "megatron/cli/sentence_splitting.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
@@ -21,6 +25,8 @@
 #include "megatron/datasets/encoder_identity.h"
 #include "megatron/datasets/indexed_dataset.h"
 #include "megatron/datasets/preprocess.h"
+#include "megatron/datasets/punkt_parameters.h"
+#include "megatron/datasets/punkt_splitter.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -36,26 +42,15 @@ struct EnumNames<DocumentKind> {
 
 namespace {
 
-enum class OnError { stop, skip };
-
-}  // namespace
-
-template <>
-struct EnumNames<OnError> {
-  static constexpr std::array<std::pair<std::string_view, OnError>, 2> value{
-      {{"stop", OnError::stop}, {"skip", OnError::skip}}};
-};
-
-namespace {
-
 struct PreprocessDataOptions {
   std::vector<std::string> input, json_keys = {"text"};
   std::string output_prefix;
   DocumentKind text_documents = DocumentKind::paragraph;
-  OnError on_error = OnError::stop;
+  std::string on_error = "stop";
   bool append_eod = false, split_sentences = false, keep_newlines = false,
        keep_sequential_samples = false, find_optimal_num_workers = false, json = false, sft = false;
-  std::string lang = SentenceOptions{}.lang, punkt_model;
+  std::string lang = "english";
+  std::string punkt_model;  ///< folder of parameters; "": nltk's data folders
   std::string sft_tokenizer_prompt_format = DataConfig{}.sft_tokenizer_prompt_format;
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::int64_t partitions = 1, log_interval = 1000;
@@ -65,8 +60,7 @@ struct PreprocessDataOptions {
 
 const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
   using Options = PreprocessDataOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Tokenizes JSON lines or text into PREFIX_text_document.bin and .idx, with the same bytes "
         "as Megatron-LM. A run that was killed continues when the same command is given again.");
@@ -94,16 +88,16 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
             "append the end-of-document token to every document");
     t.field("on_error", &Options::on_error,
             "what to do with a document that is malformed or cannot be tokenized: stop with an "
-            "error, or skip it; skipped documents are counted and the first ones are named");
-    t.field("workers", &Options::workers, "number of tokenizer threads").at_least(1).at_most(1024);
+            "error, or skip it; skipped documents are counted and the first ones are named")
+        .choices({"stop", "skip"});
+    t.field("workers", &Options::workers, "number of tokenizer threads").between(1, 1024);
     t.field("log_interval", &Options::log_interval, "number of documents between progress lines")
         .at_least(1);
     t.field("partitions", &Options::partitions,
             "order documents as Megatron-LM does with so many partitions: every N-th document from "
             "the first one on, then every N-th from the second one on, ...; threads are the same "
             "for any number")
-        .at_least(1)
-        .at_most(1024);
+        .between(1, 1024);
     t.field("keep_sequential_samples", &Options::keep_sequential_samples,
             "with --partitions, keep the order of the input");
     t.field("find_optimal_num_workers", &Options::find_optimal_num_workers, "not supported")
@@ -130,9 +124,7 @@ const FieldTable<PreprocessDataOptions>& preprocess_data_table() {
         .choices({"nemotron-h-aligned", "nemotron-nano-v2", "identity", "default"});
     t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::tokenizer, tokenizer_table());
-    return t;
-  }();
-  return table;
+  });
 }
 
 void refuse_unsupported(const PreprocessDataOptions& options) {
@@ -151,17 +143,62 @@ void refuse_unsupported(const PreprocessDataOptions& options) {
                      "leave it and --workers out to use every core"});
 }
 
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+/// Returns the folder of the language below --punkt-model, or that folder itself.
+fs::path given_folder(const PreprocessDataOptions& options) {
+  fs::path folder = options.punkt_model, of_language = folder / options.lang;
+  if (is_folder(of_language)) return of_language;
+  std::error_code ignored;
+  if (fs::exists(folder / "abbrev_types.txt", ignored)) return folder;
+  throw UserError({"--punkt-model " + options.punkt_model + " has neither a folder " +
+                       options.lang + " nor abbrev_types.txt",
+                   "", "give nltk's folder punkt_tab, or the folder of one language in it"});
+}
+
+/// Returns the folder of the language in the places where nltk looks for its data.
+fs::path installed_folder(const std::string& lang) {
+  std::vector<fs::path> places;
+  const auto add_variable = [&](const char* name, const char* below) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) return;
+    std::string_view rest = value;
+    while (!rest.empty()) {
+      const std::string_view place = rest.substr(0, rest.find(':'));
+      rest.remove_prefix(std::min(place.size() + 1, rest.size()));
+      if (!place.empty()) places.push_back(fs::path(place) / below);
+    }
+  };
+  add_variable("NLTK_DATA", "");
+  add_variable("HOME", "nltk_data");
+  for (const char* place : {"/usr/share/nltk_data", "/usr/local/share/nltk_data",
+                            "/usr/lib/nltk_data", "/usr/local/lib/nltk_data"})
+    places.emplace_back(place);
+  const fs::path name = fs::path("tokenizers") / "punkt_tab" / lang;
+  std::string searched;
+  for (const fs::path& place : places) {
+    if (is_folder(place / name)) return place / name;
+    searched += (searched.empty() ? "" : ", ") + place.string();
+  }
+  throw UserError({"--split-sentences needs nltk's " + name.string(), "it is not in " + searched,
+                   "run `python3 -m nltk.downloader punkt_tab`, or give --punkt-model FOLDER with "
+                   "nltk's punkt_tab"});
+}
+
 /// Makes sentences the sequences of documents.
 void split_sentences(const PreprocessDataOptions& options, PreprocessOptions& preprocessing) {
-  const SentenceSplitting splitting = sentence_splitting({.lang = options.lang,
-                                                          .punkt_model = options.punkt_model,
-                                                          .keep_newlines = options.keep_newlines});
-  preprocessing.sentences = splitting.splitter;
-  std::cerr << "note: sentences end as in " << splitting.source << "\n";
-  preprocessing.encoder_identity += "sentences " + splitting.source;
+  const fs::path folder =
+      options.punkt_model.empty() ? installed_folder(options.lang) : given_folder(options);
+  preprocessing.sentences =
+      std::make_shared<const PunktSplitter>(load_punkt(folder), options.keep_newlines);
+  std::cerr << "note: sentences end as in " << folder.string() << "\n";
+  preprocessing.encoder_identity += "sentences " + folder.string();
   preprocessing.encoder_identity += options.keep_newlines ? " and newlines\n" : "\n";
   std::vector<fs::path> files;
-  for (const auto& file : fs::directory_iterator(splitting.source)) files.push_back(file.path());
+  for (const auto& file : fs::directory_iterator(folder)) files.push_back(file.path());
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) preprocessing.encoder_identity += file_identity(file);
 }
@@ -232,7 +269,7 @@ int run_preprocess_data(std::span<const std::string> args) {
       .workers = options.workers,
       .log_interval = options.log_interval,
       .accepts_invalid_utf8 = tokenizer->accepts_invalid_utf8(),
-      .skip_malformed = options.on_error == OnError::skip,
+      .skip_malformed = options.on_error == "skip",
       .partitions = options.keep_sequential_samples ? 1 : options.partitions,
       .cleaning = cleaning_options(options.cleaning),
       .encoder_files = tokenizer_paths(options.tokenizer),

@@ -19,8 +19,7 @@ struct ReportOptions {
 
 const FieldTable<ReportOptions>& report_table() {
   using Options = ReportOptions;
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Writes charts of one or several runs (loss, learning rate, gradient norm, throughput, "
         "memory, step times) as one HTML page that needs no network.");
@@ -30,9 +29,7 @@ const FieldTable<ReportOptions>& report_table() {
         .value_name("DIR");
     t.field("output", &Options::output, "file to write; default: report.html in the first DIR")
         .value_name("FILE");
-    return t;
-  }();
-  return table;
+  });
 }
 
 fs::path default_output(const fs::path& run) {

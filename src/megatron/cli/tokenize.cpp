@@ -1,20 +1,30 @@
 // Implements `megatron tokenize`: converts lines on stdin to JSON arrays of ids, and back.
 #include <charconv>
+#include <cstdint>
 #include <exception>
 #include <iostream>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/ordered_pool.h"
 #include "megatron/cli/command.h"
 #include "megatron/cli/line_reader.h"
-#include "megatron/cli/tokenize_chat.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/datasets/conversation_text.h"
+#include "megatron/tokenizers/chat/chat_files.h"
+#include "megatron/tokenizers/chat/json_values.h"
 #include "megatron/tokenizers/tokenizer.h"
+#include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
 namespace {
@@ -28,9 +38,119 @@ struct TokenizeOptions {
   std::string tools;
 };
 
+/// Renders JSON conversations as texts and ids, with the model's chat template or with the format
+/// of MultimodalTokenizer.
+class ConversationRenderer {
+ public:
+  explicit ConversationRenderer(const TokenizeOptions& options);
+
+  /// Returns the text of a JSON list of messages, or of an object with "messages", whose other
+  /// members are variables of the template. Throws a UserError.
+  std::string render(std::string_view json) const;
+  std::vector<std::int32_t> encode(std::string_view text) const { return encoder_->encode(text); }
+
+ private:
+  const ChatTemplate& chat_template(bool has_tools) const;
+
+  const TokenizeOptions& options_;
+  ChatFiles files_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<ChatEncoder> encoder_;
+  std::unique_ptr<const ConversationText> format_;  ///< that of --tokenizer-prompt-format
+  ChatInput defaults_;
+  mutable std::map<bool, ChatTemplate> templates_;  ///< without and with tools
+};
+
+void require_list(const chat::Value& value, const std::string& what) {
+  if (!value.is(chat::Kind::list))
+    throw UserError({what + " must be a list", chat::type_name(value), ""});
+}
+
+/// Sets what an object of a line gives instead of the defaults.
+void read_members(const chat::Value& object, ChatInput& input) {
+  for (const auto& [key, value] : object.as_dict().entries()) {
+    const std::string& name = key.as_text();
+    if (name == "messages") {
+      input.messages = value;
+    } else if (name == "tools") {
+      input.tools = value;
+    } else if (name == "documents") {
+      input.documents = value;
+    } else {
+      input.variables.emplace_back(name, value);
+    }
+  }
+  if (!input.tools.is_none()) require_list(input.tools, "\"tools\"");
+}
+
+std::string text_member(const chat::Value& message, const char* key) {
+  const chat::Value* value = message.is(chat::Kind::dict) ? message.as_dict().find(key) : nullptr;
+  if (value == nullptr || !value->is(chat::Kind::text))
+    throw UserError({std::string("each message must be an object with the text \"") + key + "\"",
+                     "", "--tokenizer-prompt-format knows no other contents"});
+  return value->as_text();
+}
+
+Conversation conversation_of(const ChatInput& input) {
+  if (!input.tools.is_none() || !input.documents.is_none() || !input.variables.empty())
+    throw UserError({"--tokenizer-prompt-format reads only the messages of a line", "",
+                     "leave its other members out"});
+  Conversation conversation;
+  for (const chat::Value& message : input.messages.items())
+    conversation.push_back({text_member(message, "role"), text_member(message, "content")});
+  return conversation;
+}
+
+ConversationRenderer::ConversationRenderer(const TokenizeOptions& options)
+    : options_(options), files_(chat_files(options_.tokenizer)) {
+  const bool has_format = !options_.tokenizer.tokenizer_prompt_format.empty();
+  if (options_.chat || has_format) {
+    tokenizer_ = make_tokenizer(options_.tokenizer);
+    encoder_ = std::make_unique<ChatEncoder>(*tokenizer_);
+  }
+  if (has_format) {
+    if (!options_.tokenizer.chat_template.empty() || !options_.tools.empty())
+      throw UserError({"--chat-template and --tools do not go with --tokenizer-prompt-format", "",
+                       "leave them out"});
+    format_ = std::make_unique<const ConversationText>(/*sft_format=*/"", *tokenizer_, files_);
+    return;
+  }
+  if (!options_.tools.empty()) {
+    defaults_.tools = chat::read_json_value(read_file(options_.tools), options_.tools);
+    require_list(defaults_.tools, options_.tools);
+  }
+  defaults_.add_generation_prompt = options_.add_generation_prompt;
+  defaults_.variables = special_token_variables(files_.folder, tokenizer_.get());
+  chat_template(!defaults_.tools.is_none());
+}
+
+const ChatTemplate& ConversationRenderer::chat_template(bool has_tools) const {
+  auto found = templates_.find(has_tools);
+  if (found == templates_.end())
+    found = templates_.emplace(has_tools, open_chat_template(files_, has_tools)).first;
+  return found->second;
+}
+
+std::string ConversationRenderer::render(std::string_view json) const {
+  const auto replaced = replace_invalid_utf8(json);
+  const chat::Value line = chat::read_json_value(replaced ? *replaced : json, "the conversation");
+  ChatInput input = defaults_;
+  if (line.is(chat::Kind::dict)) {
+    read_members(line, input);
+  } else {
+    input.messages = line;
+  }
+  require_list(input.messages, "the messages of a conversation");
+  if (input.messages.items().empty())
+    throw UserError({"a conversation has no messages", "", "give at least one message"});
+  if (format_)
+    return format_->text(format_->prepare(conversation_of(input)), "the conversation",
+                         options_.add_generation_prompt);
+  return chat_template(!input.tools.is_none()).render(input);
+}
+
 const FieldTable<TokenizeOptions>& tokenize_table() {
-  static const FieldTable<TokenizeOptions> table = [] {
-    FieldTable<TokenizeOptions> t;
+  return field_table<TokenizeOptions>([](auto& t) {
     t.about(
         "Reads lines from stdin and prints the ids of each as a JSON array. With --decode, reads "
         "arrays and prints text. With --chat, each line is a conversation: a JSON list of "
@@ -44,8 +164,7 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
             "with --decode: print special tokens too");
     t.field("workers", &TokenizeOptions::workers,
             "number of threads that convert lines; the output is the same for any")
-        .at_least(1)
-        .at_most(1024);
+        .between(1, 1024);
     t.group("Conversations");
     t.field(
         "chat", &TokenizeOptions::chat,
@@ -58,9 +177,7 @@ const FieldTable<TokenizeOptions>& tokenize_table() {
         .value_name("FILE");
     t.field("add_generation_prompt", &TokenizeOptions::add_generation_prompt,
             "end the text with the beginning of the assistant's answer");
-    return t;
-  }();
-  return table;
+  });
 }
 
 void append_json(std::string& out, std::span<const std::int32_t> ids) {
@@ -192,10 +309,7 @@ void answer_lines(std::int64_t workers, const Answer& answer) {
 }
 
 void answer_conversations(const TokenizeOptions& options) {
-  const ConversationRenderer renderer({.tokenizer = options.tokenizer,
-                                       .tools = options.tools,
-                                       .add_generation_prompt = options.add_generation_prompt,
-                                       .needs_ids = options.chat});
+  const ConversationRenderer renderer(options);
   answer_lines(1, [&](std::string_view line, std::size_t number, std::string& out) {
     const std::string text = at_line(number, [&] { return renderer.render(line); });
     if (options.chat) {

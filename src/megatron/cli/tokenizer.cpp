@@ -49,14 +49,12 @@ using Options = TokenizerCommandOptions;
 using Trainer = TokenizerTrainerOptions;
 
 const FieldTable<Trainer>& trainer_table() {
-  static const FieldTable<Trainer> table = [] {
-    FieldTable<Trainer> t;
+  return field_table<Trainer>([](auto& t) {
     t.group("Training");
     t.field("model", &Trainer::model, "model to train");
     t.field("vocab_size", &Trainer::vocab_size,
             "number of tokens; by default 8000 for unigram, 30000 for the others")
-        .at_least(1)
-        .at_most(1 << 24);
+        .between(1, 1 << 24);
     t.field("min_frequency", &Trainer::min_frequency,
             "byte-bpe, wordpiece: least number of times that a merged pair occurs")
         .at_least(0);
@@ -84,11 +82,9 @@ const FieldTable<Trainer>& trainer_table() {
         .at_least(1);
     t.field("max_piece_length", &Trainer::max_piece_length,
             "unigram: largest number of characters of a piece")
-        .at_least(1)
-        .at_most(255);
+        .between(1, 255);
     t.field("seed_size", &Trainer::seed_size, "unigram: number of pieces to begin with")
-        .at_least(1)
-        .at_most(1 << 24);
+        .between(1, 1 << 24);
     t.field("normalizer", &Trainer::normalizer,
             "none, nfc, nfkc, lowercase, bert, bert-cased or sentencepiece; by default none for "
             "byte-bpe, bert for wordpiece, sentencepiece for unigram")
@@ -99,29 +95,23 @@ const FieldTable<Trainer>& trainer_table() {
             "whitespace, whitespace-split, metaspace or none; by default gpt2 for byte-bpe, bert "
             "for wordpiece, metaspace for unigram")
         .value_name("NAME|PATTERN");
-    return t;
-  }();
-  return table;
+  });
 }
 
 /// The flags that say how a tokenizer's file is read.
 const FieldTable<TokenizerConfig>& tokenizer_name_table() {
-  static const FieldTable<TokenizerConfig> table = [] {
-    FieldTable<TokenizerConfig> t;
+  return field_table<TokenizerConfig>([](auto& t) {
     for (const char* name : {"tokenizer_type", "tiktoken_pattern"}) {
       const Field* field = tokenizer_table().set().find_name(name);
       MEGATRON_CHECK(field != nullptr, "no setting of the tokenizer is called ", name);
       t.add_field(*field);
       t.group("Description and comparison");
     }
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<Options>& tokenizer_command_table() {
-  static const FieldTable<Options> table = [] {
-    FieldTable<Options> t;
+  return field_table<Options>([](auto& t) {
     t.about(
         "train FILE... trains a tokenizer as the `tokenizers` package does and writes "
         "tokenizer.json and tokenizer_config.json. info FILE describes a tokenizer, and with "
@@ -165,11 +155,8 @@ const FieldTable<Options>& tokenizer_command_table() {
             "what to do with a document that is malformed or no valid UTF-8")
         .choices({"stop", "skip"});
     t.field("workers", &Options::workers, "number of threads; the result is the same for any")
-        .at_least(1)
-        .at_most(1024);
-    return t;
-  }();
-  return table;
+        .between(1, 1024);
+  });
 }
 
 DocumentKind kind_of(TrainingDocuments documents) {

@@ -9,8 +9,7 @@
 namespace megatron {
 
 const FieldTable<ChaosOptions>& chaos_table() {
-  static const FieldTable<ChaosOptions> table = [] {
-    FieldTable<ChaosOptions> t;
+  return field_table<ChaosOptions>([](auto& t) {
     t.about(
         "Breaks a run on purpose and says whether it survives: megatron chaos --seed 7 -- launch "
         "--nproc-per-node 4 -- pretrain gpt …  Runs the command once as it is and once with faults "
@@ -42,9 +41,7 @@ const FieldTable<ChaosOptions>& chaos_table() {
          "one end")
         .above(0);
     t.field("json", &ChaosOptions::json, "print one JSON object instead of a table");
-    return t;
-  }();
-  return table;
+  });
 }
 
 ChaosOptions read_chaos_options(std::span<const std::string> args,

@@ -44,8 +44,7 @@ void require_architecture(const RunOptions& run, std::int64_t world_size, Notes&
 }  // namespace
 
 const FieldTable<CheckOptions>& check_table() {
-  static const FieldTable<CheckOptions> table = [] {
-    FieldTable<CheckOptions> t;
+  return field_table<CheckOptions>([](auto& t) {
     t.about(
         "Checks that a layout computes what one rank computes, before a cluster is rented: runs "
         "one step of a run with every rank a thread of this process, shapes scaled down with all "
@@ -60,9 +59,7 @@ const FieldTable<CheckOptions>& check_table() {
             "run fewer data-parallel ranks if there are more ranks than this")
         .at_least(1);
     t.field("json", &CheckOptions::json, "print one JSON object instead of a table");
-    return t;
-  }();
-  return table;
+  });
 }
 
 CheckedRun read_check(std::span<const std::string> args, const std::vector<std::string>& families) {

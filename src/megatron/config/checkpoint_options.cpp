@@ -29,8 +29,7 @@ void require_folders(const CheckpointOptions& options) {
 }  // namespace
 
 const FieldTable<ConvertOptions>& convert_table() {
-  static const FieldTable<ConvertOptions> table = [] {
-    FieldTable<ConvertOptions> t;
+  return field_table<ConvertOptions>([](auto& t) {
     t.about(
         "Converts the weights of a checkpoint or of a Hugging Face directory. The format of the "
         "input is detected. The tokenizer is converted too: that of the flags or, without "
@@ -65,14 +64,11 @@ const FieldTable<ConvertOptions>& convert_table() {
             "convert weights even if some are NaN or infinite, instead of refusing them");
     t.include(&ConvertOptions::tokenizer, tokenizer_table());
     for (Field& field : known_flag_fields(kConvertFlags)) t.add_field(std::move(field));
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<CheckpointOptions>& checkpoint_command_table() {
-  static const FieldTable<CheckpointOptions> table = [] {
-    FieldTable<CheckpointOptions> t;
+  return field_table<CheckpointOptions>([](auto& t) {
     t.about(
         "inspect DIR prints the contents of a checkpoint. verify DIR checks every checksum, and "
         "that every number is finite. diff A B prints the largest difference of each weight.");
@@ -87,9 +83,7 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
     t.field("json", &CheckpointOptions::json, "inspect: print JSON");
     t.field("all", &CheckpointOptions::all,
             "verify: check every iteration instead of only the latest");
-    return t;
-  }();
-  return table;
+  });
 }
 
 ConvertOptions read_convert_options(std::span<const std::string> args) {

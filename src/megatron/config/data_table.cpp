@@ -15,8 +15,7 @@ constexpr std::string_view kMask = "attention sees different tokens";
 
 const FieldTable<FimConfig>& fim_table() {
   using Config = FimConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Fill in the middle").following().left_out_of_check().breaks_phase(kSamples);
     t.field("fim_data", &Config::fim_data,
             "train to fill in the middle: cut pieces of text into prefix, middle and suffix, and "
@@ -47,17 +46,14 @@ const FieldTable<FimConfig>& fim_table() {
         .value_name("TOKEN");
     t.field("fim_eod_token", &Config::fim_eod_token, "token between the documents of a sample")
         .value_name("TOKEN");
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace
 
 const FieldTable<DataConfig>& data_table() {
   using Config = DataConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Data").following().left_out_of_check();
     t.field("data_path", &Config::data_path,
             "path prefix of the .bin and .idx files, several prefixes, or a blend written as "
@@ -173,29 +169,23 @@ const FieldTable<DataConfig>& data_table() {
             "longer ones are divided")
         .choices({"line", "bfd", "bfd_split"})
         .breaks_phase(kSamples);
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<TokenizerConfig>& chat_template_table() {
-  static const FieldTable<TokenizerConfig> table = [] {
-    FieldTable<TokenizerConfig> t;
+  return field_table<TokenizerConfig>([](auto& t) {
     t.group("Conversations");
     t.field("chat_template", &TokenizerConfig::chat_template,
             "the chat template, where the model has none or several: a Jinja file, a JSON file "
             "with the field chat_template, or the name of one of the model's")
         .value_name("FILE|NAME")
         .breaks_phase(kSamples);
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<TokenizerConfig>& tokenizer_table() {
   using Config = TokenizerConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     constexpr const char* kType = "tokenizer_type";
     t.group("Tokenizer").following().breaks_resume(kTokens);
     t.field("tokenizer_type", &Config::tokenizer_type, "type of the tokenizer")
@@ -281,15 +271,12 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by,
             "pad the vocabulary to a multiple of this")
         .between(1, kMaxSize);
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<CheckpointConfig>& checkpoint_table() {
   using Config = CheckpointConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Checkpoints").following().left_out_of_check();
     t.field("save", &Config::save, "folder to save checkpoints to")
         .value_name("DIR")
@@ -359,9 +346,7 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
             "accepted for compatibility with Megatron-LM's scripts; there is only one format here")
         .choices({"torch", "torch_dist", "torch_dcp", "fsdp_dtensor"})
         .note("without effect: there is only one checkpoint format here");
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

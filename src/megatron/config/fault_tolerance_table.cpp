@@ -6,8 +6,7 @@ namespace megatron {
 
 const FieldTable<FaultToleranceConfig>& fault_tolerance_table() {
   using Config = FaultToleranceConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Section timeouts").following().left_out_of_check();
     t.field("enable_ft_package", &Config::enable_ft_package,
             "end the run when a rank is longer in a section of it than the section's timeout, so "
@@ -29,9 +28,7 @@ const FieldTable<FaultToleranceConfig>& fault_tolerance_table() {
     t.field("ft_safety_factor", &Config::ft_safety_factor,
             "calculated timeout as a multiple of the longest section; it is at least 5 s")
         .at_least(1);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -1,18 +1,14 @@
 // A table of settings. Each field is declared once; flags, YAML and TOML keys, environment
-// variables,
-// --help, documentation and dumps are derived from it.
+// variables, --help, documentation and dumps are derived from it.
 //
 //   struct Options { std::string input; std::int64_t workers = 1; bool append_eod = false; };
 //   const FieldTable<Options>& options_table() {
-//     static const FieldTable<Options> table = [] {
-//       FieldTable<Options> t;
+//     return field_table<Options>([](auto& t) {
 //       t.group("Input");
 //       t.field("input", &Options::input, "jsonl or text file").required().value_name("FILE");
 //       t.field("workers", &Options::workers, "number of threads").at_least(1);
 //       t.field("append_eod", &Options::append_eod, "append the end-of-document token");
-//       return t;
-//     }();
-//     return table;
+//     });
 //   }
 //   int run_example(std::span<const std::string> args) {
 //     Options options;
@@ -224,6 +220,19 @@ class FieldTable {
   FieldSet set_;
   Field next_;  ///< what the following fields have in common
 };
+
+/// Returns the table that declare(t) fills, which happens once. `declare` is a lambda without
+/// captures, so each one has a table of its own.
+template <class T, class Declare>
+const FieldTable<T>& field_table(const Declare& declare) {
+  static_assert(std::is_empty_v<Declare>, "the table would keep the captures of the first call");
+  static const FieldTable<T> table = [&] {
+    FieldTable<T> t;
+    declare(t);
+    return t;
+  }();
+  return table;
+}
 
 /// Fills `object` from the words after the command's name. Throws one UserError with all mistakes,
 /// or HelpRequested on --help.

@@ -17,8 +17,7 @@ namespace {
 /// Returns the parallel flags that have an effect without training.
 const FieldTable<ParallelConfig>& parallel_fields() {
   using Config = ParallelConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     for (const Setting& setting : std::initializer_list<Setting>{
              &Config::tensor_model_parallel_size, &Config::pipeline_model_parallel_size,
              &Config::use_tp_pp_dp_mapping, &Config::num_virtual_stages_per_pipeline_rank,
@@ -27,9 +26,7 @@ const FieldTable<ParallelConfig>& parallel_fields() {
              &Config::expert_tensor_parallel_size, &Config::device, &Config::cpu_transport,
              &Config::distributed_timeout_minutes})
       t.add_field(*parallel_table().set().find_name(setting.name()));
-    return t;
-  }();
-  return table;
+  });
 }
 
 template <class Options>
@@ -126,9 +123,8 @@ void check_model_options(ModelOptions& options, std::int64_t world_size) {
 }  // namespace
 
 const FieldTable<GenerateOptions>& generate_table() {
-  static const FieldTable<GenerateOptions> table = [] {
-    using Options = GenerateOptions;
-    FieldTable<Options> t;
+  using Options = GenerateOptions;
+  return field_table<Options>([](auto& t) {
     t.about(
         "Continues each prompt until the end of the document or --max-new-tokens. Without "
         "tokenizer flags, it uses the tokenizer of the checkpoint. Under `megatron launch` the "
@@ -175,14 +171,11 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
     declare_run_flags(t, "generate");
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<ScoreOptions>& score_table() {
-  static const FieldTable<ScoreOptions> table = [] {
-    FieldTable<ScoreOptions> t;
+  return field_table<ScoreOptions>([](auto& t) {
     t.about(
         "Reads {\"ids\": [...]} from each line and prints {\"logprobs\": [...], \"loss\": x}: the "
         "log-probability of each id given the ids before it, and their negative mean. For a single "
@@ -195,9 +188,7 @@ const FieldTable<ScoreOptions>& score_table() {
         .value_name("FILE");
     declare_parallel(t);
     declare_run_flags(t, "score");
-    return t;
-  }();
-  return table;
+  });
 }
 
 GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size) {

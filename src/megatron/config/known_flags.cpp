@@ -3,20 +3,11 @@
 #include <algorithm>
 #include <memory>
 
+#include "megatron/base/words.h"
 #include "megatron/config/field_values.h"
 
 namespace megatron {
 namespace {
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (!text.empty()) {
-    const auto end = std::min(text.find(separator), text.size());
-    if (end > 0) parts.emplace_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return parts;
-}
 
 /// Returns whether two texts denote the same value: "1e-3" and ".001", "None" and "-".
 bool same_value(const std::string& a, const std::string& b) {
@@ -49,11 +40,11 @@ std::vector<std::string> describe_value(Field& field, const std::string& word) {
   const std::string right = word.substr(equals + 1);
   if (right == "*") return {};
   if (right.front() == '{') {
-    field.choices = split(std::string_view(right).substr(1, right.size() - 2), ',');
+    field.choices = split_at(right.substr(1, right.size() - 2), ',');
     field.is_optional = true;
     return {};
   }
-  return split(right, ';');
+  return split_at(right, ';');
 }
 
 Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& word) {
@@ -96,7 +87,7 @@ std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inferenc
   const bool is_accepted =
       flags.treatment == accepted || (flags.treatment == inference && runs_inference);
   std::vector<Field> fields;
-  for (const std::string& word : split(flags.words, ' '))
+  for (const std::string& word : split_words(std::string(flags.words)))
     fields.push_back(make_field(flags, is_accepted, word));
   return fields;
 }

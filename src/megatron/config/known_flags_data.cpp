@@ -234,7 +234,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
-    {refused, "is not in this version: every layer is attention and MLP", "leave it out",
+    {refused, "is not in this version: layers consist of attention, MLPs and experts",
+     "give their order with --hybrid-layer-pattern, or leave it out",
      "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
      "heterogeneous-layers-config-encoded-json=- mamba-training-ssm-states-dtype=-;fp32 "

@@ -371,14 +371,11 @@ class Translation {
 }  // namespace
 
 const FieldTable<Settings>& legacy_table() {
-  static const FieldTable<Settings> table = [] {
-    FieldTable<Settings> t;
+  return field_table<Settings>([](auto& t) {
     add_activations(t);
     add_positions(t);
     add_shorthands(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) {

@@ -41,4 +41,9 @@ struct LoggerConfig {
   std::string trace;  ///< folder for the timeline of the pipeline
 };
 
+/// Returns whether --profile-step-start and --profile-step-end limit the recording: always with
+/// --profile, and for --trace if one of them differs from its default. Defined in
+/// profile_rules.cpp.
+bool has_profile_window(const LoggerConfig& logger);
+
 }  // namespace megatron

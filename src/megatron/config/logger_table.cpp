@@ -124,8 +124,7 @@ void add_profile_fields(FieldTable<Config>& t) {
 }  // namespace
 
 const FieldTable<LoggerConfig>& logger_table() {
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.following().left_out_of_check();
     add_log_fields(t);
     add_straggler_fields(t);
@@ -133,9 +132,7 @@ const FieldTable<LoggerConfig>& logger_table() {
     add_tensorboard_fields(t);
     add_prometheus_fields(t);
     add_profile_fields(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -29,8 +29,7 @@ std::vector<std::string> recomputed_modules() {
 
 const FieldTable<RecomputeConfig>& recompute_table() {
   using Config = RecomputeConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Recomputation");
     t.field("recompute_granularity", &Config::recompute_granularity,
             "compute activations again in backward instead of keeping them; full: whole layers; "
@@ -76,15 +75,12 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "keep a slice of the inputs of recomputed layers on each tensor-parallel rank, and "
             "gather them in backward")
         .alias("distribute-checkpointed-activations");
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<OffloadConfig>& offload_table() {
   using Config = OffloadConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Offload").following().left_out_of_check();
     t.field("offload_folder", &Config::offload_folder,
             "folder on a local disk for what is offloaded; each rank keeps a file without a name "
@@ -130,16 +126,13 @@ const FieldTable<OffloadConfig>& offload_table() {
             "share of the layers of a pipeline stage that offload, with "
             "--fine-grained-activation-offloading")
         .between(0, 1);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace
 
 const FieldTable<MemoryConfig>& memory_table() {
-  static const FieldTable<MemoryConfig> table = [] {
-    FieldTable<MemoryConfig> t;
+  return field_table<MemoryConfig>([](auto& t) {
     t.group("Memory budget");
     t.field("memory_budget", &MemoryConfig::memory_budget,
             "memory that each rank may use, such as 20GB, or auto for what is free: choose what "
@@ -160,9 +153,7 @@ const FieldTable<MemoryConfig>& memory_table() {
         .differs_silently();
     t.include(&MemoryConfig::recompute, recompute_table());
     t.include(&MemoryConfig::offload, offload_table());
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -14,8 +14,7 @@ constexpr std::string_view kNotStored = "applies from now on: checkpoints do not
 
 const FieldTable<OptimizerConfig>& optimizer_table() {
   using Config = OptimizerConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Optimizer");
     t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
         .choices({"adam", "sgd", "adafactor"})
@@ -79,15 +78,12 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
             "smallest learning rate of the word embedding and the output layer; none: --min-lr")
         .at_least(0);
     add_precision_fields(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 const FieldTable<SchedulerConfig>& scheduler_table() {
   using Config = SchedulerConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Learning rate").following().left_out_of_check().defines_schedule();
     t.field("lr", &Config::lr, "peak learning rate").at_least(0);
     t.field("min_lr", &Config::min_lr, "smallest learning rate of the decay").at_least(0);
@@ -135,9 +131,7 @@ const FieldTable<SchedulerConfig>& scheduler_table() {
     t.field("use_checkpoint_opt_param_scheduler", &Config::use_checkpoint_opt_param_scheduler,
             "on resume, use the schedule that the checkpoint contains")
         .alias("use-checkpoint-opt_param-scheduler");
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

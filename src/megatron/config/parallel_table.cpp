@@ -1,11 +1,11 @@
 // Declares the flags of parallelism: the degree of each axis, the pipeline, the communication of
 // gradients and weights, and the device.
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/pipeline_rules.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {
@@ -223,8 +223,7 @@ void add_transport_fields(FieldTable<ParallelConfig>& t) {
 
 const FieldTable<ParallelConfig>& parallel_table() {
   using Config = ParallelConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Parallel layout");
     t.field("tensor_model_parallel_size", &Config::tensor_model_parallel_size,
             "number of ranks that each layer is sharded over")
@@ -268,9 +267,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
     add_optimizer_fields(t);
     add_sharding_fields(t);
     add_transport_fields(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -1,6 +1,4 @@
 // Rules between the pipeline flags, and between them and the layers and the batches.
-#include "megatron/config/pipeline_rules.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>

@@ -14,8 +14,7 @@ constexpr double kLargestLossScale = 3e38;  ///< the scale is a float32
 
 const FieldTable<LossScaleConfig>& loss_scale_table() {
   using Config = LossScaleConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.following().left_out_of_check();
     t.field("loss_scale", &Config::loss_scale,
             "constant loss scale; none: dynamic with --fp16, else 1")
@@ -32,9 +31,7 @@ const FieldTable<LossScaleConfig>& loss_scale_table() {
     t.field("hysteresis", &Config::hysteresis,
             "number of steps with non-finite gradients after which the loss scale halves")
         .between(1, kMaxSize);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace

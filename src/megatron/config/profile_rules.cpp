@@ -1,6 +1,4 @@
 // Rules on what a run records: the window and the folder of a profile, and stragglers.
-#include "megatron/config/profile_rules.h"
-
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/rule.h"

@@ -7,8 +7,7 @@ namespace megatron {
 
 const FieldTable<RerunConfig>& rerun_table() {
   using Config = RerunConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Result validation").following().left_out_of_check();
     t.field("rerun_mode", &Config::rerun_mode,
             "what to do about a suspicious result; validate_results: run the step again to tell a "
@@ -31,9 +30,7 @@ const FieldTable<RerunConfig>& rerun_table() {
             "file that records rejected results; iterations that were rejected twice in the same "
             "way are skipped")
         .value_name("FILE");
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -106,8 +106,7 @@ Problems check_family(const std::string& family, const TransformerConfig& model)
 }
 
 const FieldTable<RunOptions>& run_table() {
-  static const FieldTable<RunOptions> table = [] {
-    FieldTable<RunOptions> t;
+  return field_table<RunOptions>([](auto& t) {
     t.about(
         "Trains a model with Megatron-LM's flags. Flags have precedence over the environment "
         "(MEGATRON_NUM_LAYERS=12), and the environment over --config files.");
@@ -123,9 +122,7 @@ const FieldTable<RunOptions>& run_table() {
     t.field("json", &RunOptions::json, "print the settings of --print-config as JSON");
     t.include(&RunOptions::settings, settings_table());
     for (Field& field : known_flag_fields()) t.add_field(std::move(field));
-    return t;
-  }();
-  return table;
+  });
 }
 
 RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,

@@ -14,8 +14,7 @@ constexpr ConditionalNote kOnlyEvaluates{[](const Settings& s) { return s.traini
                                          "without effect: --skip-train writes nothing"};
 
 const FieldTable<Settings>& settings_table() {
-  static const FieldTable<Settings> table = [] {
-    FieldTable<Settings> t;
+  return field_table<Settings>([](auto& t) {
     t.include(&Settings::model, transformer_table());
     for (const Field& field : legacy_table().set().fields) t.add_field(field);
     t.include(&Settings::training, training_table());
@@ -30,9 +29,7 @@ const FieldTable<Settings>& settings_table() {
     t.include(&Settings::logger, logger_table());
     t.include(&Settings::parallel, parallel_table());
     t.include(&Settings::memory, memory_table());
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

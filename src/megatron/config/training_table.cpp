@@ -85,8 +85,7 @@ void add_exit_fields(FieldTable<TrainingConfig>& t) {
 
 const FieldTable<TrainingConfig>& training_table() {
   using Config = TrainingConfig;
-  static const FieldTable<Config> table = [] {
-    FieldTable<Config> t;
+  return field_table<Config>([](auto& t) {
     t.group("Training");
     t.field("micro_batch_size", &Config::micro_batch_size,
             "number of samples per forward pass on each rank")
@@ -142,9 +141,7 @@ const FieldTable<TrainingConfig>& training_table() {
     add_precision_fields(t);
     add_batch_size_fields(t);
     add_evaluation_fields(t);
-    return t;
-  }();
-  return table;
+  });
 }
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 // its values and a fix.
 #pragma once
 
+#include <cstdint>
 #include <set>
 #include <string>
 
@@ -23,6 +24,14 @@ Problems validate_run(const Settings& settings, const FieldNames& skip = {});
 /// Call it after resolve(). With `noted`, it has only the notes on these settings.
 Problems validate_model(const Settings& settings, const FieldNames& skip = {},
                         const FieldNames* noted = nullptr);
+
+/// Checks the schedule against the number of microbatches of the first step. Returns no problems if
+/// the layers are unknown, or if other pipeline flags are wrong, which validate_run() and
+/// validate_model() report.
+Problems check_pipeline_batches(const Settings& settings, std::int64_t num_microbatches);
+
+/// Returns whether the schedule uses --microbatch-group-size-per-virtual-pipeline-stage.
+bool has_microbatch_groups(const Settings& settings);
 
 /// Checks the rules on an architecture alone, without the sequence length of a run.
 Problems validate_model(const TransformerConfig& model);

@@ -6,7 +6,6 @@
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/pipeline_rules.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"

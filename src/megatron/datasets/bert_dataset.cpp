@@ -1,8 +1,10 @@
-#include "megatron/datasets/bert_dataset.h"
-
+// Samples for BERT, as megatron-core's BERTMaskedWordPieceDataset: two parts of a document, in
+// order or not, with masked words (Devlin et al., 2018).
 #include <numeric>
 #include <span>
 #include <utility>
+
+#include "megatron/datasets/masked_dataset.h"
 
 namespace megatron {
 namespace {
@@ -20,7 +22,23 @@ std::vector<SampleField> bert_fields(std::int64_t length) {
           {.name = "position_ids", .shape = {length}}};
 }
 
-}  // namespace
+class BertDataset : public MaskedDataset {
+ public:
+  BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
+              std::vector<std::string>& warnings);
+
+  /// Returns megatron-core's types, labels (0 where nothing is predicted), is_random (the parts are
+  /// in the wrong order), padding_mask, loss_mask and truncated. The tokens are its text.
+  Sample sample(std::int64_t index) const override;
+
+ private:
+  struct Pair {
+    std::vector<std::int64_t> first, second;
+    bool is_random = false, truncated = false;
+  };
+  Pair draw_pair(Draw& draw) const;
+  static void truncate(Pair& pair, std::int64_t length, RandomState& random);
+};
 
 BertDataset::BertDataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
                          std::vector<std::string>& warnings)
@@ -107,6 +125,15 @@ Sample BertDataset::sample(std::int64_t index) const {
            Ids{pair.truncated ? 1 : 0}, std::move(positions)},
           {0},
           std::move(padding)};
+}
+
+}  // namespace
+
+std::shared_ptr<const SourceDataset> make_bert_dataset(const SentenceSource& source,
+                                                       const SourcePart& part,
+                                                       const GptDatasetOptions& options,
+                                                       std::vector<std::string>& warnings) {
+  return std::make_shared<const BertDataset>(source, part, options, warnings);
 }
 
 }  // namespace megatron

@@ -8,7 +8,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/data_config.h"
-#include "megatron/datasets/bert_dataset.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
@@ -17,7 +16,6 @@
 #include "megatron/datasets/packed_gpt_dataset.h"
 #include "megatron/datasets/parallel_for.h"
 #include "megatron/datasets/sft_dataset.h"
-#include "megatron/datasets/t5_dataset.h"
 
 namespace megatron {
 namespace {
@@ -132,6 +130,7 @@ class Builder {
     if (request_.kind == SampleKind::gpt)
       return build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
                           matrix, sizes);
+    add_mock_tokens(options_.masked.tokens);
     return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
@@ -275,13 +274,11 @@ class Builder {
   /// Builds the splits of BERT or T5, which divide documents.
   SplitDatasets build_sentences(const SentenceSource& source, const SourcePart& whole,
                                 const SplitMatrix& matrix, const Sizes& sizes) {
-    return divide(
-        source.num_documents(), whole, matrix, sizes,
-        [&](const SourcePart& part, auto& warnings) -> std::shared_ptr<const SourceDataset> {
-          if (request_.kind == SampleKind::bert)
-            return std::make_shared<const BertDataset>(source, part, options_, warnings);
-          return std::make_shared<const T5Dataset>(source, part, options_, warnings);
-        });
+    const auto make = request_.kind == SampleKind::bert ? make_bert_dataset : make_t5_dataset;
+    return divide(source.num_documents(), whole, matrix, sizes,
+                  [&](const SourcePart& part, auto& warnings) {
+                    return make(source, part, options_, warnings);
+                  });
   }
 
   void add_warnings(const std::vector<std::string>& warnings) {

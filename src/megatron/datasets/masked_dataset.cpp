@@ -1,15 +1,127 @@
 #include "megatron/datasets/masked_dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <random>
 #include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
-#include "megatron/datasets/sentence_index.h"
 
 namespace megatron {
+namespace {
+
+struct SentenceIndexInput {
+  UnalignedView<std::int32_t> lengths;          ///< tokens of every sentence of the source
+  UnalignedView<std::int64_t> document_begins;  ///< first sentence of every document, then the
+                                                ///< number of sentences
+  std::int64_t begin = 0, end = 0;              ///< range of this split's documents
+  std::optional<std::int64_t> num_samples;      ///< lower bound; nullopt: one epoch
+  std::int64_t sequence_length = 0;             ///< without the tokens that samples add
+  double short_sequence_probability = 0;        ///< probability of a shorter target length
+  std::int32_t seed = 0;
+  std::int64_t min_sentences = 1;  ///< per sample; documents with fewer are left out
+};
+
+constexpr std::int32_t kLongestSentence = 512;
+
+struct Row {
+  std::int64_t begin, end, target_length;
+};
+
+/// Cuts documents into samples of consecutive sentences, as megatron-core's BERT and T5 datasets
+/// do: the same seed gives the same samples in the same order.
+class SentenceIndexBuilder {
+ public:
+  explicit SentenceIndexBuilder(const SentenceIndexInput& input)
+      : input_(input), random_(seed(input)) {
+    if (input.short_sequence_probability > 0)
+      short_ratio_ = std::llround(1.0 / input.short_sequence_probability);
+  }
+
+  std::vector<Row> build() {
+    std::int64_t missing = input_.num_samples.value_or(1);
+    while (missing > 0) {
+      const std::size_t before = rows_.size();
+      for (std::int64_t document = input_.begin; document < input_.end; ++document)
+        add_document(document_begin(document), document_begin(document + 1));
+      if (rows_.size() == before) break;
+      missing = input_.num_samples.value_or(0) - std::ssize(rows_);
+    }
+    std::mt19937_64 shuffle(static_cast<std::uint64_t>(std::int64_t{input_.seed} + 1));
+    for (std::size_t i = rows_.size(); i-- > 1;) std::swap(rows_[i], rows_[shuffle() % (i + 1)]);
+    return std::move(rows_);
+  }
+
+ private:
+  static std::uint32_t seed(const SentenceIndexInput& input) {
+    return static_cast<std::uint32_t>(input.seed);
+  }
+  std::int64_t document_begin(std::int64_t document) const {
+    return input_.document_begins[static_cast<std::size_t>(document)];
+  }
+  std::int32_t length(std::int64_t sentence) const {
+    return input_.lengths[static_cast<std::size_t>(sentence)];
+  }
+
+  bool is_kept(std::int64_t begin, std::int64_t end) const {
+    if (end - begin < input_.min_sentences) return false;
+    for (std::int64_t sentence = begin; end - begin > 1 && sentence < end; ++sentence)
+      if (length(sentence) > kLongestSentence) return false;
+    return true;
+  }
+
+  std::int64_t draw_target_length() {
+    if (short_ratio_ == 0) return input_.sequence_length;
+    const auto drawn = static_cast<std::int64_t>(random_());
+    return drawn % short_ratio_ == 0 ? 2 + drawn % (input_.sequence_length - 1)
+                                     : input_.sequence_length;
+  }
+
+  void add_document(std::int64_t begin, std::int64_t end) {
+    if (!is_kept(begin, end)) return;
+    std::int64_t target = draw_target_length(), tokens = 0, first = begin;
+    for (std::int64_t next = begin + 1; next <= end; ++next) {
+      tokens += length(next - 1);
+      const bool is_full =
+          tokens >= target && end - next > 1 && next - first >= input_.min_sentences;
+      if (!is_full && next < end) continue;
+      rows_.push_back({first, next, target});
+      first = next;
+      target = draw_target_length();
+      tokens = 0;
+    }
+  }
+
+  const SentenceIndexInput& input_;
+  std::mt19937 random_;
+  std::int64_t short_ratio_ = 0;
+  std::vector<Row> rows_;
+};
+
+template <class T>
+NpyArray array_of(const std::vector<Row>& rows) {
+  std::vector<T> values;
+  values.reserve(3 * rows.size());
+  for (const Row& row : rows)
+    for (const std::int64_t value : {row.begin, row.end, row.target_length})
+      values.push_back(static_cast<T>(value));
+  return NpyArray(std::move(values), 3);
+}
+
+/// Returns an array [samples, 3], shuffled: the first sentence of each sample, the sentence behind
+/// its last one, and its target length. Documents of several sentences, one of which has more than
+/// 512 tokens, are left out. Without documents that are kept, there are no samples.
+NpyArray build_sentence_index(const SentenceIndexInput& input) {
+  const std::vector<Row> rows = SentenceIndexBuilder(input).build();
+  return input.lengths.size() > std::numeric_limits<std::uint32_t>::max()
+             ? array_of<std::int64_t>(rows)
+             : array_of<std::uint32_t>(rows);
+}
+
+}  // namespace
 
 MaskedDataset::MaskedDataset(SentenceSource source, SourcePart part,
                              const GptDatasetOptions& options, Kind kind,

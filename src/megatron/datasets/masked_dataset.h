@@ -69,6 +69,18 @@ class MaskedDataset : public SourceDataset {
   NpyArray sample_index_;
 };
 
+/// Makes the samples of BERT, two parts of a document, in order or not, with masked words, or of
+/// T5, in which sentinels stand for runs of words that the decoder predicts. Their fields have
+/// megatron-core's names.
+std::shared_ptr<const SourceDataset> make_bert_dataset(const SentenceSource& source,
+                                                       const SourcePart& part,
+                                                       const GptDatasetOptions& options,
+                                                       std::vector<std::string>& warnings);
+std::shared_ptr<const SourceDataset> make_t5_dataset(const SentenceSource& source,
+                                                     const SourcePart& part,
+                                                     const GptDatasetOptions& options,
+                                                     std::vector<std::string>& warnings);
+
 /// Throws a UserError unless the tokenizer has the token, whose id is ≥ 0 then.
 void require_token(std::int64_t id, const std::string& token, const std::string& dataset);
 

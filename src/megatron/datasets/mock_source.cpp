@@ -38,4 +38,10 @@ SentenceSource mock_sentences(std::int64_t vocab_size, std::int64_t eod) {
           {reinterpret_cast<const std::byte*>(mock->begins.data()), mock->begins.size()}};
 }
 
+void add_mock_tokens(MaskingTokens& tokens) {
+  std::int64_t last = tokens.vocab_size - 1;
+  for (std::int64_t* id : {&tokens.cls, &tokens.sep, &tokens.mask, &tokens.pad, &tokens.bos})
+    if (*id < 0) *id = --last;
+}
+
 }  // namespace megatron

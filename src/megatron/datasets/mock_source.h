@@ -29,4 +29,8 @@ class MockTokenSource : public TokenSource {
 /// which megatron-core has no mock data.
 SentenceSource mock_sentences(std::int64_t vocab_size, std::int64_t eod);
 
+/// Gives the tokens that the tokenizer of mock sentences lacks, as NullTokenizer does, the last ids
+/// of its vocabulary before the very last one, which ends documents.
+void add_mock_tokens(MaskingTokens& tokens);
+
 }  // namespace megatron

@@ -1,9 +1,10 @@
-#include "megatron/datasets/t5_dataset.h"
-
+// Samples for T5, as megatron-core's T5MaskedWordPieceDataset: runs of words are replaced by
+// sentinels in the encoder's text, and the decoder predicts them (Raffel et al., 2020).
 #include <algorithm>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/datasets/masked_dataset.h"
 
 namespace megatron {
 namespace {
@@ -32,7 +33,16 @@ void append(Ids& out, const Ids& ids, std::size_t begin, std::size_t end) {
              ids.begin() + static_cast<std::ptrdiff_t>(end));
 }
 
-}  // namespace
+class T5Dataset : public MaskedDataset {
+ public:
+  T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
+            std::vector<std::string>& warnings);
+
+  /// Returns megatron-core's text_enc, text_dec, labels (0 where nothing is predicted), loss_mask,
+  /// truncated, enc_mask and dec_mask. Throws a UserError for a sample with more runs than there
+  /// are sentinels, or that does not fit the decoder.
+  Sample sample(std::int64_t index) const override;
+};
 
 T5Dataset::T5Dataset(SentenceSource source, SourcePart part, const GptDatasetOptions& options,
                      std::vector<std::string>& warnings)
@@ -99,6 +109,15 @@ Sample T5Dataset::sample(std::int64_t index) const {
   return {{fields(), std::move(encoder), std::move(decoder), std::move(labels),
            mask_of<float>(decoder_tokens, decoder_length), Ids{truncated ? 1 : 0},
            mask_of(encoder_tokens, encoder_length), mask_of(decoder_tokens, decoder_length)}};
+}
+
+}  // namespace
+
+std::shared_ptr<const SourceDataset> make_t5_dataset(const SentenceSource& source,
+                                                     const SourcePart& part,
+                                                     const GptDatasetOptions& options,
+                                                     std::vector<std::string>& warnings) {
+  return std::make_shared<const T5Dataset>(source, part, options, warnings);
 }
 
 }  // namespace megatron

@@ -8,26 +8,36 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/name_list.h"
+#include "megatron/base/pattern.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/problems.h"
 #include "megatron/models/model.h"
-#include "megatron/tokenizers/regex.h"
 
 namespace megatron {
 namespace {
 
 using Expressions = std::vector<std::string>;
 
+/// Calls `use`. Throws a UserError when it throws why an expression cannot be used.
+template <class Use>
+auto with_expression(const std::string& text, const Use& use) {
+  try {
+    return use();
+  } catch (const std::string& reason) {
+    throw UserError({"--freeze or --train-only: the regular expression is not usable",
+                     reason + " in \"" + text + "\"", "check the pattern"});
+  }
+}
+
 /// Returns a function that finds one of the expressions in a name.
 std::function<bool(const std::string& name)> matcher(const Expressions& expressions) {
-  const auto regexes = std::make_shared<std::vector<Regex>>();
+  const auto patterns = std::make_shared<std::map<std::string, Pattern>>();
   for (const std::string& text : expressions)
-    regexes->emplace_back(text, "--freeze or --train-only", RegexDialect::rust);
-  return [regexes](const std::string& name) {
-    return std::ranges::any_of(*regexes, [&](const Regex& regex) {
-      std::vector<Span> found;
-      Regex::Finder(regex).find_all(name, 0, found);
-      return !found.empty();
+    with_expression(text, [&] { patterns->try_emplace(text, text, Pattern::Anchors::text); });
+  return [patterns](const std::string& name) {
+    return std::ranges::any_of(*patterns, [&](const auto& one) {
+      return with_expression(one.first,
+                             [&] { return Pattern::Finder(one.second).find(name).has_value(); });
     });
   };
 }

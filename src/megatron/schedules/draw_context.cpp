@@ -1,7 +1,6 @@
 #include "megatron/schedules/draw_context.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "megatron/base/format.h"
 
@@ -10,6 +9,14 @@ namespace {
 
 constexpr double kMs = 1e3, kGiga = 1e9;
 constexpr int kCell = 5, kRankCell = 11;
+
+/// Returns "1.05 MB", in powers of 1000.
+std::string bytes_text(double bytes) {
+  constexpr std::array kUnits{"B", "kB", "MB", "GB", "TB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1000 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
+  return format("%.4g %s", bytes, kUnits[unit]);
+}
 
 long long wide(std::int64_t number) { return static_cast<long long>(number); }
 
@@ -219,49 +226,6 @@ std::string draw_pass(const ContextAttention& attention, const ContextPass& pass
   text += "\n" + collectives_of(pass);
   if (is_ring) text += ring_table(attention, pass, width);
   return text + totals_of(pass, 16);
-}
-
-std::vector<TraceTrack> context_tracks(const ContextPass& pass, const std::string& layers,
-                                       double begin_s) {
-  const auto nanoseconds = [](double seconds) { return std::llround(seconds * 1e9); };
-  std::vector<TraceTrack> tracks;
-  for (std::size_t rank = 0; rank < pass.steps.size(); ++rank) {
-    TraceTrack& track =
-        tracks.emplace_back(TraceTrack{.process = static_cast<std::int64_t>(rank),
-                                       .process_name = "cp rank " + std::to_string(rank),
-                                       .thread_name = "attention",
-                                       .spans = {}});
-    for (std::size_t i = 0; i < pass.steps[rank].size(); ++i) {
-      const ContextStep& step = pass.steps[rank][i];
-      const StepSpan& span = pass.run.spans[rank][i];
-      const std::int64_t begin_ns = nanoseconds(begin_s + span.begin_s),
-                         end_ns = nanoseconds(begin_s + span.end_s);
-      if (end_ns <= begin_ns) continue;
-      TraceSpan drawn{.name = {},
-                      .category = pass.name,
-                      .begin_ns = begin_ns,
-                      .duration_ns = end_ns - begin_ns};
-      if (step.kind == ContextStepKind::attention) {
-        drawn.name = "step " + std::to_string(step.ring_step);
-        drawn.args = {{"keys of", step.source}, {"GFLOP", step.flops / kGiga}};
-      } else {
-        const bool is_collective = step.kind == ContextStepKind::collective;
-        drawn.name = (is_collective ? "" : "wait for ") + step.what;
-        drawn.args = {{"bytes", step.bytes}};
-        if (!is_collective) drawn.args.emplace_back("partner", step.peer);
-      }
-      drawn.args.emplace_back("layers", layers);
-      track.spans.push_back(std::move(drawn));
-    }
-  }
-  return tracks;
-}
-
-std::string bytes_text(double bytes) {
-  constexpr std::array kUnits{"B", "kB", "MB", "GB", "TB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1000 && unit + 1 < kUnits.size(); ++unit) bytes /= 1000;
-  return format("%.4g %s", bytes, kUnits[unit]);
 }
 
 }  // namespace megatron

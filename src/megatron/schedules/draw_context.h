@@ -4,9 +4,7 @@
 
 #include <array>
 #include <string>
-#include <vector>
 
-#include "megatron/base/trace.h"
 #include "megatron/schedules/context_exchange.h"
 
 namespace megatron {
@@ -38,21 +36,5 @@ std::string draw_blocks(const ContextAttention& attention, int width);
 /// Formats the steps of a pass: the work of each rank, and the messages. Then what each rank
 /// computes, sends and waits for.
 std::string draw_pass(const ContextAttention& attention, const ContextPass& pass, int width);
-
-/// Returns one trace process per rank: its attention and waits from `begin_s` on. `layers` names
-/// the spans.
-std::vector<TraceTrack> context_tracks(const ContextPass& pass, const std::string& layers,
-                                       double begin_s);
-
-struct TitledPass {
-  std::string title;  ///< of the layers
-  const ContextPass* pass = nullptr;
-};
-
-/// Draws a standalone SVG: for each pass the bars of attention and of exposed communication.
-std::string draw_context_svg(const std::vector<TitledPass>& passes);
-
-/// Returns "1.05 MB", in powers of 1000.
-std::string bytes_text(double bytes);
 
 }  // namespace megatron

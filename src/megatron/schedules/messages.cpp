@@ -4,9 +4,59 @@
 #include <algorithm>
 
 #include "megatron/base/error.h"
-#include "megatron/schedules/message_routes.h"
 
 namespace megatron {
+namespace {
+
+bool is_send(StepKind kind) {
+  return kind == StepKind::send_forward || kind == StepKind::send_backward;
+}
+bool is_forward_message(StepKind kind) {
+  return kind == StepKind::send_forward || kind == StepKind::recv_forward;
+}
+
+StepKind opposite(StepKind kind) {
+  if (is_forward_message(kind))
+    return is_send(kind) ? StepKind::recv_forward : StepKind::send_forward;
+  return is_send(kind) ? StepKind::recv_backward : StepKind::send_backward;
+}
+
+/// Returns the message of a computing step; nothing for other steps.
+std::optional<ScheduleStep> message_of(const ScheduleStep& step, StepKind of_forward,
+                                       StepKind of_backward) {
+  switch (step.kind) {
+    case StepKind::forward:
+      return ScheduleStep{of_forward, step.microbatch, step.chunk};
+    case StepKind::backward:
+    case StepKind::backward_input:
+      return ScheduleStep{of_backward, step.microbatch, step.chunk};
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::optional<MessageEndpoint> matching_end(const Schedule& schedule, std::int64_t rank,
+                                            const ScheduleStep& message) {
+  const bool towards_last = is_send(message.kind) == is_forward_message(message.kind);
+  const std::int64_t stage = schedule.stage_of(rank, message.chunk) + (towards_last ? 1 : -1);
+  if (stage < 0 || stage >= schedule.num_stages()) return std::nullopt;
+  const std::int64_t other = schedule.rank_of(stage);
+  if (other == rank) return std::nullopt;
+  return MessageEndpoint{other,
+                         {opposite(message.kind), message.microbatch,
+                          static_cast<std::int32_t>(schedule.chunk_of(stage))}};
+}
+
+std::optional<ScheduleStep> send_of(const ScheduleStep& step) {
+  return message_of(step, StepKind::send_forward, StepKind::send_backward);
+}
+
+std::optional<ScheduleStep> receive_of(const ScheduleStep& step) {
+  return message_of(step, StepKind::recv_forward, StepKind::recv_backward);
+}
+
 namespace {
 
 /// A computing step, or a joined forward and backward.

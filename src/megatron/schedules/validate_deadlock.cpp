@@ -1,7 +1,7 @@
 // Checks that a schedule completes, by running it without times.
 #include <vector>
 
-#include "megatron/schedules/message_routes.h"
+#include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate_passes.h"
 
 namespace megatron {

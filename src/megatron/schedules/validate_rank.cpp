@@ -3,7 +3,7 @@
 #include <array>
 #include <vector>
 
-#include "megatron/schedules/message_routes.h"
+#include "megatron/schedules/messages.h"
 #include "megatron/schedules/validate_passes.h"
 
 namespace megatron {

@@ -1,7 +1,11 @@
-// Selects the tokenizer to open, by --tokenizer-type or from the files.
+// Selects the tokenizer to open, by --tokenizer-type or from the files, and has those of bytes and
+// of bare ids.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -9,11 +13,9 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/bert_tokenizer.h"
-#include "megatron/tokenizers/byte_tokenizer.h"
 #include "megatron/tokenizers/gpt2_bpe_tokenizer.h"
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/multimodal_tokenizer.h"
-#include "megatron/tokenizers/null_tokenizer.h"
 #include "megatron/tokenizers/recognize_file.h"
 #include "megatron/tokenizers/sentencepiece/sentencepiece_tokenizer.h"
 #include "megatron/tokenizers/tiktoken/tiktoken_tokenizer.h"
@@ -25,6 +27,102 @@ namespace megatron {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// A tokenizer with one token per byte, which needs no files and reproduces any content exactly.
+/// Ids 0 to 255 are the bytes; 256 is eod.
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  /// Returns the bytes, which may be invalid UTF-8.
+  std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
+  std::int64_t vocab_size() const override { return 257; }
+  std::int32_t eod() const override { return 256; }
+  std::string token(std::int32_t id) const override;
+  bool accepts_invalid_utf8() const override { return true; }
+  std::string_view name() const override { return "ByteTokenizer"; }
+};
+
+std::vector<std::int32_t> ByteTokenizer::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) ids[i] = static_cast<unsigned char>(text[i]);
+  return ids;
+}
+
+std::string ByteTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens) const {
+  std::string text;
+  for (const std::int32_t id : ids)
+    if (id >= 0 && id < 256) text.push_back(static_cast<char>(id));
+  return text;
+}
+
+std::string ByteTokenizer::token(std::int32_t id) const {
+  if (id == eod()) return kByteTokenizerEod;
+  return id >= 0 && id < 256 ? std::string(1, static_cast<char>(id)) : "";
+}
+
+/// A tokenizer for benchmarks and tests. Its text is the decimal ids, 0 to N−1, separated by
+/// spaces; N is `vocab_size`.
+class NullTokenizer : public Tokenizer {
+ public:
+  struct Ids {
+    std::optional<std::int64_t> eod = {};  ///< none: N−1
+    std::int64_t pad = -1;                 ///< −1: there is none
+  };
+  /// Throws a UserError when `vocab_size` is less than 1 or an id is not less than it.
+  NullTokenizer(std::int64_t vocab_size, const Ids& ids);
+  /// Throws a UserError for a word that is not an id.
+  std::vector<std::int32_t> encode(std::string_view text) const override;
+  std::string decode(std::span<const std::int32_t> ids, SpecialTokens special) const override;
+  std::int64_t vocab_size() const override { return vocab_size_; }
+  std::int32_t eod() const override { return eod_; }
+  std::int32_t pad() const override { return pad_; }
+  std::string token(std::int32_t id) const override { return std::to_string(id); }
+  std::string_view name() const override { return "NullTokenizer"; }
+
+ private:
+  std::int64_t vocab_size_;
+  std::int32_t eod_, pad_;
+};
+
+NullTokenizer::NullTokenizer(std::int64_t vocab_size, const Ids& ids) : vocab_size_(vocab_size) {
+  if (vocab_size < 1 || vocab_size > std::numeric_limits<std::int32_t>::max())
+    throw UserError({"--vocab-size of NullTokenizer must be from 1 to 2147483647",
+                     std::to_string(vocab_size), ""});
+  const auto checked = [&](const char* flag, std::int64_t id) {
+    if (id < -1 || id >= vocab_size)
+      throw UserError({std::string(flag) + " must be less than --vocab-size", std::to_string(id),
+                       "--vocab-size " + std::to_string(vocab_size) + " has the ids 0 to " +
+                           std::to_string(vocab_size - 1)});
+    return static_cast<std::int32_t>(id);
+  };
+  eod_ = checked("--null-tokenizer-eod-id", ids.eod.value_or(vocab_size - 1));
+  pad_ = checked("--null-tokenizer-pad-id", ids.pad);
+}
+
+std::vector<std::int32_t> NullTokenizer::encode(std::string_view text) const {
+  constexpr std::string_view kSpaces = " \t\r\n\f\v";
+  std::vector<std::int32_t> ids;
+  for (std::size_t at = text.find_first_not_of(kSpaces); at != std::string_view::npos;
+       at = text.find_first_not_of(kSpaces, at)) {
+    const std::size_t end = std::min(text.find_first_of(kSpaces, at), text.size());
+    std::int32_t id = -1;
+    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, id);
+    if (error != std::errc() || stop != text.data() + end || id < 0 || id >= vocab_size_) {
+      throw UserError(
+          {"NullTokenizer reads ids from 0 to " + std::to_string(vocab_size_ - 1) +
+               " separated by spaces",
+           "\"" + std::string(text.substr(at, std::min<std::size_t>(end - at, 40))) + "\"",
+           "use another --tokenizer-type for text, or a larger --vocab-size"});
+    }
+    ids.push_back(id);
+    at = end;
+  }
+  return ids;
+}
+
+std::string NullTokenizer::decode(std::span<const std::int32_t> ids, SpecialTokens) const {
+  return joined_text(ids, " ");
+}
 
 std::unique_ptr<Tokenizer> open_null(const TokenizerConfig& config, std::string_view type) {
   if (!config.vocab_size)

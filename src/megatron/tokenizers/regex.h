@@ -1,19 +1,14 @@
-// Regular expressions over UTF-8 with PCRE2 (JIT) and Unicode 16 classes.
+// Regular expressions of tokenizers over UTF-8, with Unicode 16 classes.
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace megatron {
+#include "megatron/base/pattern.h"
 
-/// A half-open range of bytes.
-struct Span {
-  std::size_t begin = 0;
-  std::size_t end = 0;
-};
+namespace megatron {
 
 /// The program whose regular expressions a pattern follows.
 enum class RegexDialect {
@@ -28,31 +23,25 @@ class Regex {
   /// names file and field.
   Regex(std::string pattern, const std::string& source,
         RegexDialect dialect = RegexDialect::oniguruma);
-  ~Regex();
-  Regex(Regex&&) noexcept;
-  Regex& operator=(Regex&&) noexcept;
 
   /// Finds the matches in a text. It owns scratch memory, so each thread needs its own; it can be
   /// reused for many texts.
   class Finder {
    public:
-    explicit Finder(const Regex& regex);
-    ~Finder();
+    explicit Finder(const Regex& regex) : regex_(regex), finder_(regex.compiled_) {}
     /// Appends the matches in `text` from left to right, offset by `base`. `text` is valid UTF-8
     /// that replace_unassigned_characters() has processed.
     void find_all(std::string_view text, std::size_t base, std::vector<Span>& matches);
 
    private:
-    bool search(std::string_view text, std::size_t start, Span& match);
+    std::optional<Span> search(std::string_view text, std::size_t start);
     const Regex& regex_;
-    struct Scratch;
-    std::unique_ptr<Scratch> scratch_;
+    Pattern::Finder finder_;
   };
 
  private:
   std::string pattern_;
-  struct Compiled;
-  std::unique_ptr<Compiled> compiled_;
+  Pattern compiled_;
 };
 
 /// Returns the Oniguruma pattern that matches `text` literally.

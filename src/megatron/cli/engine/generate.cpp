@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
@@ -46,7 +47,7 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return {begin};
 }
 
-/// Generates for one prompt after the other, as one of several ranks, and prints the result.
+/// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
   TextWriter(const GenerateOptions& options, InferenceRank& rank)
@@ -67,44 +68,68 @@ class TextWriter {
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
 
-  /// Collective over the ranks of a replica.
-  void write(const std::string& prompt, std::uint64_t index, std::ostream& out) {
-    const std::vector<std::int64_t> ids = prompt_ids(*stored_.tokenizer, prompt);
-    Generation generation;
-    if (is_json_) {
-      generation = generator_.generate(ids, index);
-      write_json(prompt, ids, generation, out);
-    } else {
-      if (index > 0) out << "\n";
-      generation = stream_text(prompt, ids, index, out);
-    }
-    rank_.note_length(std::ssize(ids) + std::ssize(generation.ids),
-                      "prompt " + std::to_string(index + 1) + " with its continuation");
+  /// Continues prompts, of which the first has this number, all in the same passes. Collective over
+  /// the ranks of a replica.
+  void write(std::span<const std::string> prompts, std::uint64_t first, std::ostream& out) {
+    std::vector<std::vector<std::int64_t>> ids;
+    for (const std::string& prompt : prompts) ids.push_back(prompt_ids(*stored_.tokenizer, prompt));
+    std::vector<Prompt> batch;
+    for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
+    if (is_json_)
+      write_json(prompts, batch, out);
+    else
+      write_text(prompts, batch, out);
   }
 
  private:
-  void write_json(const std::string& prompt, const std::vector<std::int64_t>& ids,
-                  const Generation& generation, std::ostream& out) const {
-    const JsonText object = {{"prompt", prompt},
-                             {"prompt_ids", ids},
-                             {"text", decode(generation.ids)},
-                             {"ids", generation.ids},
-                             {"finish_reason", finish_reason_name(generation.finish_reason)}};
-    out << object.dump() << std::endl;
+  void write_json(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
+                  std::ostream& out) {
+    const std::vector<Generation> generations = generator_.generate(batch);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const JsonText object = {
+          {"prompt", prompts[i]},
+          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())},
+          {"text", decode(generations[i].ids)},
+          {"ids", generations[i].ids},
+          {"finish_reason", finish_reason_name(generations[i].finish_reason)}};
+      out << object.dump() << std::endl;
+      note_length(batch[i], generations[i]);
+    }
   }
 
-  /// Prints the prompt, and the continuation while it is generated.
-  Generation stream_text(const std::string& prompt, const std::vector<std::int64_t>& ids,
-                         std::uint64_t index, std::ostream& out) {
-    DecodeStream stream(*stored_.tokenizer, std::vector<std::int32_t>(ids.begin(), ids.end()));
-    out << prompt << std::flush;
-    const Generation generation = generator_.generate(ids, index, [&](std::int64_t id) {
-      out << stream.add(static_cast<std::int32_t>(id)) << std::flush;
-    });
-    out << stream.finish() << std::endl;
-    if (rank_.is_replica_leader() && generation.finish_reason == FinishReason::max_positions)
-      std::cerr << "(the model has no position for another token)\n";
-    return generation;
+  /// Prints the prompts with their continuations: the first one while it is generated, the others
+  /// when all are there.
+  void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
+                  std::ostream& out) {
+    std::vector<DecodeStream> streams;
+    for (const Prompt& prompt : batch)
+      streams.emplace_back(*stored_.tokenizer,
+                           std::vector<std::int32_t>(prompt.ids.begin(), prompt.ids.end()));
+    std::vector<std::string> texts(batch.size());
+    const auto begin = [&](std::size_t i) {
+      out << (batch[i].index > 0 ? "\n" : "") << prompts[i] << texts[i] << std::flush;
+    };
+    begin(0);
+    const std::vector<Generation> generations =
+        generator_.generate(batch, [&](std::size_t i, std::int64_t id) {
+          const std::string text = streams[i].add(static_cast<std::int32_t>(id));
+          if (i == 0)
+            out << text << std::flush;
+          else
+            texts[i] += text;
+        });
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (i > 0) begin(i);
+      out << streams[i].finish() << std::endl;
+      if (rank_.is_replica_leader() && generations[i].finish_reason == FinishReason::max_positions)
+        std::cerr << "(the model has no position for another token)\n";
+      note_length(batch[i], generations[i]);
+    }
+  }
+
+  void note_length(const Prompt& prompt, const Generation& generation) {
+    rank_.note_length(std::ssize(prompt.ids) + std::ssize(generation.ids),
+                      "prompt " + std::to_string(prompt.index + 1) + " with its continuation");
   }
 
   std::string decode(std::span<const std::int64_t> ids) const {
@@ -117,6 +142,15 @@ class TextWriter {
   Generator generator_;
 };
 
+/// Returns how many prompts a replica continues in the same passes. The tokens of a pass share the
+/// capacity of experts, so then each prompt has passes of its own.
+std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
+                       std::size_t replicas) {
+  constexpr std::size_t kMost = 16;
+  if (model.moe.num_experts > 0 && model.moe.expert_capacity_factor) return 1;
+  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, kMost);
+}
+
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const GenerateOptions options = read_generate_options(args, environment.world_size);
@@ -126,18 +160,21 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
   std::ostream silence(nullptr);
-  if (rank.num_replicas() == 1) {
-    for (std::size_t i = 0; i < prompts.size(); ++i)
-      writer.write(prompts[i], i, rank.is_main_rank() ? std::cout : silence);
-    return 0;
-  }
-  for (std::size_t first = 0; first < prompts.size();
-       first += static_cast<std::size_t>(rank.num_replicas())) {
-    const std::size_t mine = first + static_cast<std::size_t>(rank.replica());
+  std::ostream& out = rank.is_main_rank() ? std::cout : silence;
+  const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
+             size = batch_size(rank.model().config(), prompts.size(), replicas);
+  for (std::size_t first = 0; first < prompts.size(); first += replicas * size) {
+    const std::size_t mine =
+        std::min(prompts.size(), first + static_cast<std::size_t>(rank.replica()) * size);
+    const std::span batch =
+        std::span(prompts).subspan(mine).first(std::min(size, prompts.size() - mine));
+    if (replicas == 1) {
+      writer.write(batch, mine, out);
+      continue;
+    }
     std::ostringstream text;
-    if (mine < prompts.size()) writer.write(prompts[mine], mine, text);
-    for (const std::string& one : rank.gather(text.str()))
-      (rank.is_main_rank() ? std::cout : silence) << one << std::flush;
+    if (!batch.empty()) writer.write(batch, mine, text);
+    for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
   }
   return 0;
 }

@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "megatron/cli/engine/engine.h"
-#include "megatron/config/hang_report_options.h"
+#include "megatron/config/diagnosis_options.h"
 #include "megatron/parallel/failure/dump_analysis.h"
 
 namespace megatron {

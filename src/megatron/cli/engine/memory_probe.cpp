@@ -16,6 +16,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/settings.h"
@@ -77,40 +78,15 @@ std::vector<std::string> probe_command(const Settings& settings, std::int64_t nu
   const char* count = num_ranks > 1 ? "2" : "1";
   const std::string length = probe_length(settings);
   if (num_ranks > 1) words.insert(words.end(), {"launch", "--nproc-per-node", count, "--"});
-  words.insert(words.end(), {"pretrain",
-                             "gpt",
-                             "--num-layers",
-                             "1",
-                             "--hidden-size",
-                             "64",
-                             "--num-attention-heads",
-                             "2",
-                             "--seq-length",
-                             length,
-                             "--max-position-embeddings",
-                             length,
-                             "--micro-batch-size",
-                             "1",
-                             "--global-batch-size",
-                             "2",
-                             "--vocab-size",
-                             "64",
-                             "--tokenizer-type",
-                             "NullTokenizer",
-                             "--mock-data",
-                             "--lr",
-                             "1e-3",
-                             "--train-iters",
-                             "2",
-                             "--eval-iters",
-                             "0",
-                             "--log-memory",
-                             "--device",
-                             "cpu",
-                             "--tensorboard-dir",
-                             folder.string(),
-                             "--num-workers",
-                             std::to_string(settings.data->num_workers)});
+  for (const std::string& word : split_words(
+           "pretrain gpt --num-layers 1 --hidden-size 64 --num-attention-heads 2 "
+           "--micro-batch-size 1 --global-batch-size 2 --vocab-size 64 --tokenizer-type "
+           "NullTokenizer --mock-data --lr 1e-3 --train-iters 2 --eval-iters 0 --log-memory "
+           "--device cpu"))
+    words.push_back(word);
+  words.insert(words.end(),
+               {"--seq-length", length, "--max-position-embeddings", length, "--tensorboard-dir",
+                folder.string(), "--num-workers", std::to_string(settings.data->num_workers)});
   if (num_ranks > 1) add_exchange(words, *settings.parallel);
   if (settings.training->bf16) words.emplace_back("--bf16");
   if (settings.training->fp16) words.emplace_back("--fp16");

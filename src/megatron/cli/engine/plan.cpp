@@ -21,14 +21,14 @@ namespace {
 
 constexpr double kGibibyte = 1 << 30;
 
-LayoutRequest layout_request(const LayoutPlanOptions& options) {
+LayoutRequest layout_request(const PlanOptions& options) {
   LayoutRequest request{.world_size = options.world_size, .gpus_per_host = options.gpus_per_host};
   for (const auto& [name, origin] : options.parsed.origins) request.fixed.insert(name);
   return request;
 }
 
 /// Returns a note on the powers of two that cannot be sizes of expert parallelism; "" if none.
-std::string indivisible_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
+std::string indivisible_note(const PlanOptions& options, const LayoutRequest& request) {
   const std::int64_t experts = options.run.model->moe.num_experts;
   if (experts == 0 ||
       request.fixed.contains(Setting(&ParallelConfig::expert_model_parallel_size).name()))
@@ -44,7 +44,7 @@ std::string indivisible_note(const LayoutPlanOptions& options, const LayoutReque
 }
 
 /// Returns the note that no layout fits, with what can help.
-std::string misfit_note(const LayoutPlanOptions& options, const LayoutRequest& request) {
+std::string misfit_note(const PlanOptions& options, const LayoutRequest& request) {
   const bool recomputes = options.run.memory->recompute.recompute_granularity == "full",
              are_given =
                  request.fixed.contains(
@@ -75,8 +75,7 @@ std::string row(const LayoutCandidate& layout, bool has_experts) {
   return text + format(" %8.1f  %s\n", 100 * layout.bubble, layout.why.c_str());
 }
 
-std::string table_text(const std::vector<LayoutCandidate>& layouts,
-                       const LayoutPlanOptions& options) {
+std::string table_text(const std::vector<LayoutCandidate>& layouts, const PlanOptions& options) {
   const bool has_experts = options.run.model->moe.num_experts > 0;
   std::string text = "  tp   cp   pp   dp";
   if (has_experts) text += "   ep  etp  edp";
@@ -127,7 +126,7 @@ JsonText layout_json(const LayoutCandidate& layout, bool has_experts) {
 }
 
 std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_t num_fitting,
-                         const LayoutPlanOptions& options) {
+                         const PlanOptions& options) {
   JsonText list = JsonText::array();
   for (const LayoutCandidate& layout : layouts)
     list.push_back(layout_json(layout, options.run.model->moe.num_experts > 0));
@@ -142,7 +141,7 @@ std::string layouts_json(const std::vector<LayoutCandidate>& layouts, std::size_
 }  // namespace
 
 int run_plan_layouts(std::span<const std::string> args, const ModelFamilies& families) {
-  LayoutPlanOptions options = read_layout_plan(args);  // the front end has printed its notes
+  PlanOptions options = read_plan(PlanMode::layouts, args, families.names());
   check_layout_plan(options);
   resolve(*options.run.model);
   const LayoutRequest request = layout_request(options);

@@ -67,7 +67,7 @@ std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 }  // namespace
 
 int run_plan_memory(std::span<const std::string> args, const ModelFamilies& families) {
-  MemoryPlanOptions options = read_memory_plan(args);  // the front end has printed its notes
+  PlanOptions options = read_plan(PlanMode::memory, args, families.names());
   check_memory_plan(options);
   const std::int64_t world_size = options.num_ranks();
   const Settings settings =

@@ -10,10 +10,21 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/datasets/cleaning/script_set.h"
 #include "megatron/datasets/cleaning/text_measures.h"
 
 namespace megatron {
+
+/// A set of Unicode scripts. Immutable; threads may share it.
+class ScriptSet {
+ public:
+  /// Takes names of Unicode scripts, as "Latin" or "Cyrillic". Throws a UserError for others.
+  explicit ScriptSet(const std::vector<std::string>& names);
+  /// Returns the share of letters that are of these scripts; 1 for a text without letters.
+  double letter_ratio(std::string_view text) const;
+
+ private:
+  std::vector<bool> contains_;  ///< by code point
+};
 
 /// Bounds of the rules; those without a value are not applied.
 struct DocumentRules {

@@ -1,13 +1,16 @@
-// Finds the chat template of a model, and the special tokens that it prints.
+// Finds the chat template of a model, and the special tokens that it prints, and encodes its texts.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "megatron/tokenizers/chat/chat_template.h"
+#include "megatron/tokenizers/hugging_face/token_trie.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -39,5 +42,18 @@ ChatTemplate open_chat_template(const ChatFiles& files, bool has_tools);
 /// the tokenizer, which may be null.
 std::vector<std::pair<std::string, chat::Value>> special_token_variables(
     const std::filesystem::path& folder, const Tokenizer* tokenizer);
+
+/// Encodes a text in which special tokens stand by their names: each name becomes its id, and no
+/// others are added. For a tokenizer.json, the ids are those of transformers'
+/// apply_chat_template(). Thread-safe. The tokenizer must outlive the object.
+class ChatEncoder {
+ public:
+  explicit ChatEncoder(const Tokenizer& tokenizer);
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+ private:
+  const Tokenizer& tokenizer_;
+  hugging_face::TokenTrie names_;  ///< empty when the tokenizer finds the names itself
+};
 
 }  // namespace megatron

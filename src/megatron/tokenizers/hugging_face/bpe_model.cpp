@@ -1,11 +1,11 @@
-#include "megatron/tokenizers/hugging_face/bpe_model.h"
-
+// The BPE model of tokenizer.json.
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/bpe.h"
 #include "megatron/tokenizers/hugging_face/component.h"
+#include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 
 namespace megatron::hugging_face {

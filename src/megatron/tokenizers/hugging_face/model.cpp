@@ -3,10 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/json.h"
-#include "megatron/tokenizers/hugging_face/bpe_model.h"
 #include "megatron/tokenizers/hugging_face/component.h"
-#include "megatron/tokenizers/hugging_face/unigram_model.h"
-#include "megatron/tokenizers/hugging_face/word_models.h"
 
 namespace megatron::hugging_face {
 namespace {
@@ -26,9 +23,9 @@ std::string type_of(const JsonCursor& model) {
 std::unique_ptr<Model> make_model(const JsonCursor& model, ModelLists* lists) {
   const std::string type = lists != nullptr && !model->contains("type") ? "BPE" : type_of(model);
   if (type == "BPE") return make_bpe_model(model, lists);
-  if (type == "WordPiece") return std::make_unique<WordPiece>(model, lists);
-  if (type == "Unigram") return std::make_unique<Unigram>(model, lists);
-  if (type == "WordLevel") return std::make_unique<WordLevel>(model, lists);
+  if (type == "WordPiece") return make_word_piece(model, lists);
+  if (type == "Unigram") return make_unigram(model, lists);
+  if (type == "WordLevel") return make_word_level(model, lists);
   unsupported_component(type, model.place());
 }
 

@@ -32,8 +32,13 @@ class Model {
 struct ModelLists;
 
 /// Reads a BPE, WordPiece, Unigram or WordLevel model. Throws UserErrors for other types, missing
-/// fields and fields of wrong types. `lists` holds the lists of a BPE model that are not in
-/// `model`; null: they are.
+/// fields and fields of wrong types. `lists` holds the lists that are not in `model`; null: they
+/// are.
 std::unique_ptr<Model> make_model(const JsonCursor& model, ModelLists* lists);
+/// Read a model of one type.
+std::unique_ptr<Model> make_bpe_model(const JsonCursor& model, ModelLists* lists);
+std::unique_ptr<Model> make_word_piece(const JsonCursor& model, ModelLists* lists);
+std::unique_ptr<Model> make_word_level(const JsonCursor& model, ModelLists* lists);
+std::unique_ptr<Model> make_unigram(const JsonCursor& model, ModelLists* lists);
 
 }  // namespace megatron::hugging_face

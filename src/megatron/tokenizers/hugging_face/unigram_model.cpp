@@ -1,5 +1,5 @@
-#include "megatron/tokenizers/hugging_face/unigram_model.h"
-
+// The Unigram model (Kudo, 2018) of tokenizer.json: the segmentation of highest total score, by
+// Viterbi's algorithm in float64.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,8 +8,10 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/tokenizers/best_segmentation.h"
+#include "megatron/tokenizers/character_trie.h"
 #include "megatron/tokenizers/hugging_face/component.h"
 #include "megatron/tokenizers/hugging_face/json_number.h"
+#include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
 #include "megatron/tokenizers/regex.h"
 
@@ -24,7 +26,26 @@ std::string byte_token(unsigned byte) {
   return name;
 }
 
-}  // namespace
+class Unigram : public Model {
+ public:
+  /// `lists` holds pieces and scores if it is not null; else `model` does.
+  Unigram(const JsonCursor& model, ModelLists* lists);
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  void read_pieces(const JsonCursor& model);
+  void append(std::string_view piece, std::vector<std::int32_t>& ids) const;
+  std::int32_t unk_or_throw(std::string_view text) const;
+
+  Vocabulary vocabulary_;
+  CharacterTrie trie_;
+  std::vector<double> scores_;  ///< by id
+  double unk_score_;
+  std::int32_t unk_id_ = -1;
+  bool byte_fallback_;
+  std::vector<std::int32_t> id_of_byte_;  ///< ids of <0x00>…<0xFF>
+};
 
 void Unigram::read_pieces(const JsonCursor& model) {
   std::vector<std::string_view> tokens;  // of `model`
@@ -110,6 +131,12 @@ void Unigram::encode(std::string_view word, std::vector<std::int32_t>& ids) cons
         last = part;
       });
   append_last();
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_unigram(const JsonCursor& model, ModelLists* lists) {
+  return std::make_unique<Unigram>(model, lists);
 }
 
 }  // namespace megatron::hugging_face

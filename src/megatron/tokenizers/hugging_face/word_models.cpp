@@ -1,10 +1,12 @@
-#include "megatron/tokenizers/hugging_face/word_models.h"
-
+// The models of tokenizer.json that look whole words or their beginnings up: WordPiece and
+// WordLevel.
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/tokenizers/hugging_face/model.h"
 #include "megatron/tokenizers/hugging_face/tokenizer_json.h"
+#include "megatron/tokenizers/piece_trie.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron::hugging_face {
@@ -24,7 +26,36 @@ std::int32_t find_unk(const Vocabulary& vocabulary, const JsonCursor& model) {
   return id;
 }
 
-}  // namespace
+/// WordPiece (Schuster and Nakajima, 2012), as in BERT: takes the longest token that the rest of
+/// the word begins with. A word with an unknown part is one unk_token.
+class WordPiece : public Model {
+ public:
+  /// `lists` holds the vocabulary if it is not null; else `model` does.
+  WordPiece(const JsonCursor& model, ModelLists* lists);
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  /// Appends the ids of `word`. Returns false after the first part that is unknown.
+  bool segment(std::string_view word, std::vector<std::int32_t>& ids) const;
+
+  Vocabulary vocabulary_;
+  PieceTrie first_, following_;  ///< tokens of a word's beginning, and those after the prefix
+  std::int32_t unk_id_;
+  std::size_t max_characters_;
+};
+
+/// Encodes a word as one token.
+class WordLevel : public Model {
+ public:
+  WordLevel(const JsonCursor& model, ModelLists* lists);
+  void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
+  const Vocabulary& vocabulary() const override { return vocabulary_; }
+
+ private:
+  Vocabulary vocabulary_;
+  std::int32_t unk_id_;
+};
 
 WordPiece::WordPiece(const JsonCursor& model, ModelLists* lists)
     : vocabulary_(vocabulary_of(model, lists)), unk_id_(find_unk(vocabulary_, model)) {
@@ -81,6 +112,15 @@ void WordLevel::encode(std::string_view word, std::vector<std::int32_t>& ids) co
   if (word.empty()) return;
   const std::int32_t id = vocabulary_.find(word);
   ids.push_back(id >= 0 ? id : unk_id_);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_word_piece(const JsonCursor& model, ModelLists* lists) {
+  return std::make_unique<WordPiece>(model, lists);
+}
+std::unique_ptr<Model> make_word_level(const JsonCursor& model, ModelLists* lists) {
+  return std::make_unique<WordLevel>(model, lists);
 }
 
 }  // namespace megatron::hugging_face

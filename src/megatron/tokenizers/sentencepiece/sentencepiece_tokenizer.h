@@ -8,7 +8,6 @@
 
 #include "megatron/tokenizers/lazy_parts.h"
 #include "megatron/tokenizers/sentencepiece/bpe_model.h"
-#include "megatron/tokenizers/sentencepiece/character_table.h"
 #include "megatron/tokenizers/sentencepiece/normalizer.h"
 #include "megatron/tokenizers/sentencepiece/pieces.h"
 #include "megatron/tokenizers/sentencepiece/unigram_model.h"

@@ -258,7 +258,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
   const bool upcycles = settings.model->moe.use_upcycling;
   std::optional<CheckpointSource> source = choose_checkpoint(
       *settings.checkpoint, rank, warnings, out, upcycles ? "--moe-use-upcycling" : "");
-  const std::optional<UpcycleRequest> upcycling = upcycle_request(settings, rank, warnings, out);
+  const std::optional<UpcycleRequest> upcycling =
+      upcycle_request(settings, rank, *world.families, warnings, out);
   std::optional<CheckpointSource> dense;
   if (upcycling) {
     dense = source;

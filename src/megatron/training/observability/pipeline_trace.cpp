@@ -7,7 +7,6 @@
 #include "megatron/base/files.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/profile_rules.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/object_collectives.h"

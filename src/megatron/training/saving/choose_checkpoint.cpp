@@ -12,8 +12,8 @@
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/checkpoint_config.h"
-#include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/problems.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/saving/check_save_folders.h"
 

@@ -13,6 +13,7 @@
 namespace megatron {
 
 std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Rank& rank,
+                                              const ModelFamilies& families,
                                               StartupWarnings& warnings, std::ostream& out) {
   const MoeConfig& moe = settings.model->moe;
   const std::string& save = settings.checkpoint->save;
@@ -38,7 +39,8 @@ std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Ra
                         .init_method_std = settings.model->init_method_std,
                         .seed = rank.seed,
                         .world = rank.world,
-                        .device = rank.device};
+                        .device = rank.device,
+                        .families = &families};
 }
 
 CheckpointSource upcycle(const CheckpointSource& source, const UpcycleRequest& request,

@@ -15,9 +15,11 @@ struct CheckpointSource;
 struct Rank;
 struct Settings;
 
-/// Returns what --moe-use-upcycling requests; nothing without it. Throws UserError when --save
+/// Returns what --moe-use-upcycling requests of a program with these model families; nothing
+/// without it. Throws UserError when --save
 /// holds a checkpoint already. Collective over the world.
 std::optional<UpcycleRequest> upcycle_request(const Settings& settings, const Rank& rank,
+                                              const ModelFamilies& families,
                                               StartupWarnings& warnings, std::ostream& out);
 
 /// Writes the dense model `source` with experts to --save and returns that checkpoint. Collective

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "megatron/base/json_text.h"
-#include "megatron/config/replay_options.h"
+#include "megatron/config/diagnosis_options.h"
 #include "megatron/models/model_family.h"
 #include "megatron/training/resilience/diagnosis/op_trace.h"
 #include "megatron/training/resilience/diagnosis/saved_batch.h"

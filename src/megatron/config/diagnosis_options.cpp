@@ -1,12 +1,11 @@
-#include "megatron/config/replay_options.h"
+#include "megatron/config/diagnosis_options.h"
 
 #include "megatron/config/command_line.h"
 
 namespace megatron {
 
 const FieldTable<ReplayOptions>& replay_table() {
-  static const FieldTable<ReplayOptions> table = [] {
-    FieldTable<ReplayOptions> t;
+  return field_table<ReplayOptions>([](auto& t) {
     t.about(
         "Runs the microbatch of FILE again, forward and backward, with the dropout of the run. "
         "Prints the norms of every op and the first op whose result is not finite. `megatron "
@@ -22,15 +21,34 @@ const FieldTable<ReplayOptions>& replay_table() {
             "iteration to load from --load; none: the latest")
         .at_least(0);
     t.field("json", &ReplayOptions::json, "print one JSON object instead of a table");
-    return t;
-  }();
-  return table;
+  });
 }
 
 ReplayOptions read_replay_options(std::span<const std::string> args) {
   ReplayOptions options;
   parse_command_line(replay_table(), args, options, "replay");
   return options;
+}
+
+const FieldTable<HangReportFlags>& hang_report_table() {
+  return field_table<HangReportFlags>([](auto& t) {
+    t.about(
+        "Merges what the ranks of a run wrote when it hung or failed, or on SIGUSR2, and says "
+        "which rank blocks which others, in which call of which layer, where ranks made different "
+        "calls, and where the rank at fault is. `megatron pretrain` writes such folders to "
+        "--hang-report-dir, or to hang-reports in --tensorboard-dir or --save.");
+    t.group("Hang report");
+    t.field("folder", &HangReportFlags::folder, "folder with a file rank-<rank>.json of each rank")
+        .positional()
+        .required();
+    t.field("json", &HangReportFlags::json, "print one JSON object instead of tables");
+  });
+}
+
+HangReportFlags read_hang_report_flags(std::span<const std::string> args) {
+  HangReportFlags flags;
+  parse_command_line(hang_report_table(), args, flags, "hang-report");
+  return flags;
 }
 
 }  // namespace megatron
