@@ -66,7 +66,7 @@ class RunningSumModel : public SuccessorModel {
     at::Tensor sums = pass.microbatch.at("tokens").cumsum(1);
     if (pass.caches != nullptr) {
       SequenceCache& cache = *pass.caches->front();
-      Sum& before = cache.of_layer<Sum>(0);
+      Sum& before = cache.of_layer<Sum>("sums");
       if (before.num_tokens != cache.length) throw std::logic_error("a cache of other tokens");
       sums = sums.add(before.value);
       before.value = sums[0][-1].item<std::int64_t>();

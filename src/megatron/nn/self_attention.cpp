@@ -130,7 +130,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
   const AttentionOptions options = attention_options(context, inputs.q.device());
   if (context.caches != nullptr)
-    return cached_attention(inputs, options, *context.placement, *context.caches, layer_index_);
+    return cached_attention(inputs, options, *context.placement, *context.caches, path());
   if (context.placement == nullptr)
     return core_attention(inputs.q, inputs.k, inputs.v, options).out;
   return context_parallel_attention(inputs, options,
