@@ -36,7 +36,7 @@ class SuccessorModel : public Model {
     at::Tensor rows = predictions(pass).t();
     if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass.microbatch);
     const at::Tensor logits = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat);
-    return {.result = logits.mul(sharpness_).reshape(result_shape(pass, config_))};
+    return {.result = logits.mul(sharpness_).reshape(result_shape(pass))};
   }
   struct Call {
     std::int64_t start, length;
