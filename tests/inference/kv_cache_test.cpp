@@ -16,7 +16,7 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/models/gpt_model.h"
-#include "megatron/ops/gemm_backend.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/inference_passes.h"

@@ -7,9 +7,8 @@
 
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
-#include "megatron/ops/grouped_matmul.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/row_groups.h"
+#include "megatron/ops/matmul.h"
 
 namespace megatron {
 namespace {
