@@ -19,19 +19,14 @@ at::Tensor activation_backward(const at::Tensor& dy, const at::Tensor& x,
 }
 
 at::Tensor activate(const at::Tensor& input, const BiasActivation& activation) {
-  const auto forward = [&] {
-    const at::Tensor x = input.contiguous();
-    Recorded recorded{.outputs = {bias_activation(x, activation.bias_value(), activation.form)},
-                      .saved = {x},
-                      .backward = {}};
-    recorded.backward = [activation](BackwardPass& pass) -> Tensors {
-      return {activation_backward(pass.gradients[0], pass.saved[0], activation)};
-    };
-    return recorded;
-  };
-  const DifferentiableOp op{.name = "ActivationBackward",
-                            .trains_parameters = any_trained({activation.bias})};
-  return differentiable(op, {input}, forward).front();
+  Recording recording(
+      {.name = "ActivationBackward", .trains_parameters = any_trained({activation.bias})}, {input});
+  const at::Tensor x = input.contiguous();
+  return recording.finish(
+      bias_activation(x, activation.bias_value(), activation.form), {x},
+      [activation](BackwardPass& pass) -> Tensors {
+        return {activation_backward(pass.gradients[0], pass.saved[0], activation)};
+      });
 }
 
 }  // namespace megatron

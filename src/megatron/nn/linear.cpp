@@ -93,20 +93,15 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
 }
 
 at::Tensor differentiable_linear(const at::Tensor& input, const LinearCall& call) {
-  const auto record = [&] {
-    const at::Tensor x = call.activation ? input.contiguous() : input;
-    Recorded recorded{.outputs = {}, .saved = {x}, .backward = {}};
-    recorded.compute = [&call, x]() -> Tensors { return {forward(call, x)}; };
-    recorded.backward = [call](BackwardPass& pass) -> Tensors {
-      return {backward(call, pass.saved[0], pass.gradients[0], pass.needs_input[0])};
-    };
-    return recorded;
-  };
   const Parameter* activation_bias = call.activation ? call.activation->bias : nullptr;
-  const DifferentiableOp op{
-      .name = "LinearBackward",
-      .trains_parameters = any_trained({call.weight, call.bias, activation_bias})};
-  return differentiable(op, {input}, record).front();
+  Recording recording({.name = "LinearBackward",
+                       .trains_parameters = any_trained({call.weight, call.bias, activation_bias})},
+                      {input});
+  const at::Tensor x = call.activation ? input.contiguous() : input;
+  recording.save({x});
+  return recording.finish(forward(call, x), {}, [call](BackwardPass& pass) -> Tensors {
+    return {backward(call, pass.saved[0], pass.gradients[0], pass.needs_input[0])};
+  });
 }
 
 void check_features(std::int64_t features, const Parameter& weight) {

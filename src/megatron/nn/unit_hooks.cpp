@@ -21,16 +21,11 @@ class SilentHooks final : public UnitHooks {
 
 /// Returns x, such that `call` receives its gradient before x passes it on.
 at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&)> call) {
-  return differentiable({.name = "UnitHooksBackward"}, {x},
-                        [&] {
-                          return Recorded{.outputs = {x.alias()},
-                                          .saved = {},
-                                          .backward = [call](BackwardPass& pass) -> Tensors {
-                                            call(pass.gradients[0]);
-                                            return {pass.gradients[0]};
-                                          }};
-                        })
-      .front();
+  Recording recording({.name = "UnitHooksBackward"}, {x});
+  return recording.finish(x.alias(), {}, [call](BackwardPass& pass) -> Tensors {
+    call(pass.gradients[0]);
+    return {pass.gradients[0]};
+  });
 }
 
 }  // namespace

@@ -135,18 +135,14 @@ at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::
 at::Tensor differentiable_dropout(const at::Tensor& x, const at::Tensor& residual,
                                   const DropoutSite& site) {
   const bool has_residual = residual.defined();
-  const auto forward = [&] {
-    const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
-    Recorded recorded{
-        .outputs = {dropout_add_op(x, residual, type, site)}, .saved = {}, .backward = {}};
-    recorded.backward = [site, has_residual,
-                         type = x.scalar_type()](BackwardPass& pass) -> Tensors {
-      const at::Tensor& dy = pass.gradients[0];
-      return {dropout_as(dy, type, site), has_residual ? dy : at::Tensor()};
-    };
-    return recorded;
-  };
-  return differentiable({.name = "DropoutAddBackward"}, {x, residual}, forward).front();
+  Recording recording({.name = "DropoutAddBackward"}, {x, residual});
+  const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
+  return recording.finish(
+      dropout_add_op(x, residual, type, site), {},
+      [site, has_residual, type = x.scalar_type()](BackwardPass& pass) -> Tensors {
+        const at::Tensor& dy = pass.gradients[0];
+        return {dropout_as(dy, type, site), has_residual ? dy : at::Tensor()};
+      });
 }
 
 }  // namespace

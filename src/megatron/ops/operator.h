@@ -119,7 +119,7 @@ void register_kernel(torch::Library& library, const char* name, c10::DispatchKey
 }
 
 /// Defines an operator in the namespace `megatron` by the kernel of the CPU. `schema` is a name,
-/// with arguments and results if these alias each other. differentiable() records gradients around
+/// with arguments and results if these alias each other. a Recording records gradients around
 /// the call, so the dispatcher's autograd key falls through.
 template <auto on_cpu>
 void define_operator(torch::Library& library, const char* schema) {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/saved_tensors.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/comm.h"
 
 namespace megatron {

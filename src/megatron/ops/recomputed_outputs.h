@@ -6,7 +6,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "megatron/ops/saved_tensors.h"
+#include "megatron/ops/differentiable.h"
 
 namespace megatron {
 
