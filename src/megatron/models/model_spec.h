@@ -13,8 +13,8 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/make_model_options.h"
 #include "megatron/models/model.h"
+#include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
-#include "megatron/nn/input.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/params/parameter.h"
 

@@ -10,7 +10,6 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kv_cache.h"

@@ -13,8 +13,6 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/moe/load_balancing.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/coordinate_uniforms.h"
 #include "megatron/ops/differentiable.h"
