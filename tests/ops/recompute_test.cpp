@@ -18,7 +18,6 @@
 #include "megatron/base/offload_file.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/offloaded_activations.h"
-#include "megatron/ops/recomputed_outputs.h"
 
 namespace megatron {
 namespace {

@@ -16,7 +16,6 @@
 #include "megatron/nn/head.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
-#include "megatron/nn/unit_hooks.h"
 
 namespace megatron {
 

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-#include "megatron/ops/random_site.h"
+#include "megatron/ops/dropout.h"
 #include "megatron/ops/routing.h"
 #include "megatron/ops/sequence_placement.h"
 
