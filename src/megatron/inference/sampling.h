@@ -1,7 +1,7 @@
 // Samples the next token from logits: rejects the output of a model whose weights are damaged or
-// diverged, applies temperature, top-k and top-p, then draws one token.
-// The random number is a function of coordinates (base/philox.h), so a prompt's text depends only
-// on the seed, its index and the position.
+// diverged, applies temperature, top-k and top-p, then draws one token. The random number is a
+// function of coordinates (base/philox.h), so a prompt's text depends only on the seed, its index
+// and the position.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // State that all layers of a forward pass share: seed, positions, rotary tables and, in generation,
 // the caches. Hooks observe the units of a model (embedding, each layer, final norm) and the ops
-// inside them, for diagnosis and to gather weights on demand. A node is a named part of a layer. What
-// is not mathematics hangs on it from outside: hooks, recomputation and offload.
+// inside them, for diagnosis and to gather weights on demand. A node is a named part of a layer.
+// What is not mathematics hangs on it from outside: hooks, recomputation and offload.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -152,6 +152,7 @@ struct Node {
   LayerNode node = LayerNode::none;
 };
 
+/// Passes the output of op `name` of `module` to the hooks (UnitHooks::after_op).
 inline void observe(const ForwardContext& context, const Module& module, std::string_view name,
                     const at::Tensor& output) {
   notify_op(context.hooks, module, name, output);
