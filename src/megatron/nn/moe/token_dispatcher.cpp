@@ -174,13 +174,8 @@ TokenDispatcher::Pending TokenDispatcher::start_dispatch(const at::Tensor& x,
                                                          const RoutedTokens& routed,
                                                          std::int64_t total) const {
   const at::Tensor experts = routed.experts.cpu();
-  const std::int64_t least_rows = padded_rows(total);
-  SlotMap home = home_map(experts, least_rows);
-  Pending pending{.tokens = {.rows = {}, .probs = {}, .counts = {}, .home = {}},
-                  .rows = {},
-                  .probs = {},
-                  .experts = {},
-                  .least_rows = least_rows};
+  Pending pending{.least_rows = padded_rows(total)};
+  SlotMap home = home_map(experts, pending.least_rows);
   DispatchedTokens& tokens = pending.tokens;
   tokens.home = on_device(home.map, x.device());
   const at::Tensor copies = copy_rows(x, tokens.home);
