@@ -48,7 +48,7 @@ kernels::GemmArguments gemm_of(const at::Tensor& out, const at::Tensor& a, const
           .out = out.mutable_data_ptr(),
           .out_type = kernel_type(out.scalar_type()),
           .out_stride = out.size(0) == 1 ? out.size(1) : out.stride(0),
-          .bias = bias.defined() ? bias.const_data_ptr() : nullptr,
+          .bias = data_or_null(bias),
           .m = a.size(0),
           .n = b.size(1),
           .k = a.size(1),

@@ -73,16 +73,15 @@ void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
   if (x.numel() == 0) return;
   check_pair(x, out);
   const std::int64_t columns = x.size(-1);
-  launch(kernels::DropoutArguments{
-      .x = x.const_data_ptr(),
-      .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
-      .out = out.mutable_data_ptr(),
-      .x_type = kernel_type(x.scalar_type()),
-      .out_type = kernel_type(out.scalar_type()),
-      .rows = x.numel() / columns,
-      .columns = columns,
-      .coordinates = coordinates,
-      .rule = rule});
+  launch(kernels::DropoutArguments{.x = x.const_data_ptr(),
+                                   .residual = data_or_null(residual),
+                                   .out = out.mutable_data_ptr(),
+                                   .x_type = kernel_type(x.scalar_type()),
+                                   .out_type = kernel_type(out.scalar_type()),
+                                   .rows = x.numel() / columns,
+                                   .columns = columns,
+                                   .coordinates = coordinates,
+                                   .rule = rule});
 }
 
 template <auto launch>

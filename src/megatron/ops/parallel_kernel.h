@@ -3,12 +3,21 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 
 namespace megatron {
+
+/// Returns the memory of a tensor, null if it is undefined.
+inline const void* data_or_null(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
+inline void* mutable_or_null(const at::Tensor& x) {
+  return x.defined() ? x.mutable_data_ptr() : nullptr;
+}
 
 /// Calls kernel(arguments, begin, end) in parallel on ranges that cover [0, count). A unit stands
 /// for `elements_each` elements. Ranges are multiples of `multiple` units, and large enough to be
