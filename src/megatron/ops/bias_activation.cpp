@@ -170,8 +170,10 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<forward_on_cpu, forward_by_formula>(library, "bias_activation");
-  define_operator<backward_on_cpu, backward_by_formula>(library, "bias_activation_backward");
+  define_operator<forward_on_cpu>(library, "bias_activation");
+  register_kernel<forward_by_formula>(library, "bias_activation", kAnyDevice);
+  define_operator<backward_on_cpu>(library, "bias_activation_backward");
+  register_kernel<backward_by_formula>(library, "bias_activation_backward", kAnyDevice);
 }
 
 void check(const ActivationForm& form) {

@@ -88,14 +88,16 @@ void gradient_by_aten(const LabelledLogits& rows, const at::Tensor& lse, const a
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<statistics_on_cpu, statistics_by_aten>(
+  define_operator<statistics_on_cpu>(
       library,
       "cross_entropy_statistics(Tensor? logits, Tensor? labels, int first, int vocab_size, "
       "Tensor(a!) lse, Tensor(b!) label_logit) -> ()");
-  define_operator<gradient_on_cpu, gradient_by_aten>(
+  register_kernel<statistics_by_aten>(library, "cross_entropy_statistics", kAnyDevice);
+  define_operator<gradient_on_cpu>(
       library,
       "cross_entropy_gradient(Tensor(a!)? logits, Tensor? labels, int first, int vocab_size, "
       "Tensor lse, Tensor mask, Tensor scale, Tensor(b!) gradient) -> ()");
+  register_kernel<gradient_by_aten>(library, "cross_entropy_gradient", kAnyDevice);
 }
 
 }  // namespace

@@ -111,9 +111,11 @@ void add_by_aten(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<sum_on_cpu, sum_by_aten>(library, "embedding");
-  define_operator<add_on_cpu, add_by_aten>(
+  define_operator<sum_on_cpu>(library, "embedding");
+  register_kernel<sum_by_aten>(library, "embedding", kAnyDevice);
+  define_operator<add_on_cpu>(
       library, "embedding_backward_(Tensor(a!) grad, Tensor ids, Tensor dy, int first) -> ()");
+  register_kernel<add_by_aten>(library, "embedding_backward_", kAnyDevice);
 }
 
 }  // namespace

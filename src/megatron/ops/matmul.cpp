@@ -177,14 +177,18 @@ void over_rows_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tens
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<matmul_on_cpu, matmul_by_aten>(library, "matmul");
-  define_operator<out_on_cpu, out_by_aten>(
+  define_operator<matmul_on_cpu>(library, "matmul");
+  register_kernel<matmul_by_aten>(library, "matmul", kAnyDevice);
+  define_operator<out_on_cpu>(
       library, "matmul_out(Tensor(a!) out, Tensor a, Tensor b, bool accumulate) -> ()");
-  define_operator<grouped_on_cpu, grouped_by_aten>(library, "grouped_matmul");
-  define_operator<over_rows_on_cpu, over_rows_by_aten>(
+  register_kernel<out_by_aten>(library, "matmul_out", kAnyDevice);
+  define_operator<grouped_on_cpu>(library, "grouped_matmul");
+  register_kernel<grouped_by_aten>(library, "grouped_matmul", kAnyDevice);
+  define_operator<over_rows_on_cpu>(
       library,
       "grouped_matmul_over_rows_out(Tensor(a!) out, Tensor a, Tensor b, int[] rows, "
       "bool accumulate) -> ()");
+  register_kernel<over_rows_by_aten>(library, "grouped_matmul_over_rows_out", kAnyDevice);
 }
 
 /// Throws InternalError unless `a` and `b` have one dtype and a GEMM of them may have results of

@@ -256,11 +256,13 @@ NormGradients norm_backward_by_steps(const at::Tensor& dy, const Optional& resid
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<norm_on_cpu, norm_by_steps<Rms>>(library, "norm_rows");
+  define_operator<norm_on_cpu>(library, "norm_rows");
   register_kernel<norm_by_steps<RmsOnCuda>>(library, "norm_rows", c10::DispatchKey::CUDA);
-  define_operator<norm_backward_on_cpu, norm_backward_by_steps<Rms>>(library, "norm_rows_backward");
+  register_kernel<norm_by_steps<Rms>>(library, "norm_rows", kAnyDevice);
+  define_operator<norm_backward_on_cpu>(library, "norm_rows_backward");
   register_kernel<norm_backward_by_steps<RmsOnCuda>>(library, "norm_rows_backward",
                                                      c10::DispatchKey::CUDA);
+  register_kernel<norm_backward_by_steps<Rms>>(library, "norm_rows_backward", kAnyDevice);
 }
 
 const DropoutBranch kNoBranch;

@@ -118,19 +118,16 @@ void register_kernel(torch::Library& library, const char* name, c10::DispatchKey
   library.impl(name, torch::dispatch(key, operator_arguments::kPlain<kernel>));
 }
 
-/// Defines an operator in the namespace `megatron` by the kernel of the CPU and, unless it is null,
-/// that of any other device. `schema` is a name, with arguments and results if these alias each
-/// other. A Recording records gradients around the call, so the dispatcher's autograd key falls
-/// through.
-template <auto on_cpu, auto on_any_device = nullptr>
+/// Defines an operator in the namespace `megatron` by the kernel of the CPU. `schema` is a name,
+/// with arguments and results if these alias each other. A Recording records gradients around the
+/// call, so the dispatcher's autograd key falls through.
+template <auto on_cpu>
 void define_operator(torch::Library& library, const char* schema) {
   library.def(schema, torch::dispatch(c10::DispatchKey::CPU, operator_arguments::kPlain<on_cpu>));
   const std::string_view text = schema;
   const std::string name(text.substr(0, text.find('(')));
   library.impl(name.c_str(),
                torch::dispatch(c10::DispatchKey::Autograd, torch::CppFunction::makeFallthrough()));
-  if constexpr (!std::is_same_v<decltype(on_any_device), std::nullptr_t>)
-    register_kernel<on_any_device>(library, name.c_str(), kAnyDevice);
 }
 
 /// Calls an operator, by its name "megatron::…", with the parameters of its kernels, of which

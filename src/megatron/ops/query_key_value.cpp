@@ -90,11 +90,13 @@ at::Tensor merge_by_steps(const QueryKeyValue& d, std::int64_t groups, std::int6
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<split_on_cpu, split_by_steps>(
+  define_operator<split_on_cpu>(
       library,
       "split_query_key_value(Tensor(a) mixed, int groups, int head_dim, Tensor? cos, Tensor? sin, "
       "bool interleaved, bool inverse) -> (Tensor(a), Tensor(a), Tensor(a))");
-  define_operator<merge_on_cpu, merge_by_steps>(library, "split_query_key_value_backward");
+  register_kernel<split_by_steps>(library, "split_query_key_value", kAnyDevice);
+  define_operator<merge_on_cpu>(library, "split_query_key_value_backward");
+  register_kernel<merge_by_steps>(library, "split_query_key_value_backward", kAnyDevice);
 }
 
 at::Tensor split_backward(const BackwardPass& pass, std::int64_t groups, std::int64_t width,

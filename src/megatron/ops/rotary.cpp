@@ -148,8 +148,9 @@ at::Tensor rotate_by_aten(const at::Tensor& x, const Rotation& rotation) {
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<rotate_on_cpu, rotate_by_aten>(library, "rotary");
+  define_operator<rotate_on_cpu>(library, "rotary");
   register_kernel<rotate_on_cuda>(library, "rotary", c10::DispatchKey::CUDA);
+  register_kernel<rotate_by_aten>(library, "rotary", kAnyDevice);
 }
 
 }  // namespace

@@ -183,8 +183,10 @@ at::Tensor backward_by_formula(const at::Tensor& dprobs, const at::Tensor& logit
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<route_on_cpu, route_by_formula>(library, "route");
-  define_operator<backward_on_cpu, backward_by_formula>(library, "route_backward");
+  define_operator<route_on_cpu>(library, "route");
+  register_kernel<route_by_formula>(library, "route", kAnyDevice);
+  define_operator<backward_on_cpu>(library, "route_backward");
+  register_kernel<backward_by_formula>(library, "route_backward", kAnyDevice);
 }
 
 }  // namespace

@@ -84,8 +84,10 @@ at::Tensor sum_by_aten(const at::Tensor& y, const at::Tensor& offsets, const at:
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
-  define_operator<gather_on_cpu, gather_by_aten>(library, "gather_rows");
-  define_operator<sum_on_cpu, sum_by_aten>(library, "sum_rows");
+  define_operator<gather_on_cpu>(library, "gather_rows");
+  register_kernel<gather_by_aten>(library, "gather_rows", kAnyDevice);
+  define_operator<sum_on_cpu>(library, "sum_rows");
+  register_kernel<sum_by_aten>(library, "sum_rows", kAnyDevice);
 }
 
 /// The summands of one source, as they are added.
