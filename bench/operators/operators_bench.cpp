@@ -24,8 +24,8 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/activation.h"
 #include "megatron/nn/embedding.h"
+#include "megatron/nn/linear.h"
 #include "megatron/nn/loss.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"

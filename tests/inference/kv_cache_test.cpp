@@ -15,7 +15,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/inference/generator.h"
 #include "megatron/inference/scorer.h"
-#include "megatron/ops/gemm_backend.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/gpt_model.h"

@@ -8,7 +8,6 @@
 
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
-#include "megatron/inference/check_logits.h"
 #include "support/message_of.h"
 
 namespace megatron {

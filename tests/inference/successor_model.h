@@ -36,7 +36,7 @@ class SuccessorModel : public Model {
     at::Tensor rows = predictions(pass).t();
     if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass.microbatch);
     const at::Tensor logits = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat);
-    return {.result = logits.mul(sharpness_).reshape(result_shape(pass, config_))};
+    return {.result = logits.mul(sharpness_).reshape(result_shape(pass))};
   }
   struct Call {
     std::int64_t start, length;
@@ -66,7 +66,7 @@ class RunningSumModel : public SuccessorModel {
     at::Tensor sums = pass.microbatch.at("tokens").cumsum(1);
     if (pass.caches != nullptr) {
       SequenceCache& cache = *pass.caches->front();
-      Sum& before = cache.of_layer<Sum>(0);
+      Sum& before = cache.of_layer<Sum>("sums");
       if (before.num_tokens != cache.length) throw std::logic_error("a cache of other tokens");
       sums = sums.add(before.value);
       before.value = sums[0][-1].item<std::int64_t>();

@@ -16,7 +16,6 @@
 #include "megatron/base/philox.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/activation.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/linear.h"
 #include "megatron/nn/loss.h"

@@ -17,16 +17,11 @@ LayerName named(const char* name) { return std::make_shared<const std::string>(n
 
 /// Returns 2 x, and notes the layer in which its gradient is computed.
 at::Tensor doubled(const at::Tensor& x, std::string& layer_of_backward) {
-  return differentiable(
-             {"doubled"}, {x},
-             [&] {
-               return Recorded{
-                   .outputs = {x * 2}, .saved = {}, .backward = [&](BackwardPass& pass) -> Tensors {
-                     layer_of_backward = current_layer() ? *current_layer() : "";
-                     return {pass.gradients[0] * 2};
-                   }};
-             })
-      .front();
+  Recording recording({"doubled"}, {x});
+  return recording.finish(x * 2, {}, [&](BackwardPass& pass) -> Tensors {
+    layer_of_backward = current_layer() ? *current_layer() : "";
+    return {pass.gradients[0] * 2};
+  });
 }
 
 TEST(CurrentLayer, ScopesNest) {

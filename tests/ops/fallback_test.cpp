@@ -20,7 +20,7 @@
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/embedding.h"
-#include "megatron/ops/grouped_matmul.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/row_map.h"
 

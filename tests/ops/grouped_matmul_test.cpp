@@ -1,6 +1,4 @@
 // Grouped GEMMs against one GEMM per group, and against a dense formula in float64.
-#include "megatron/ops/grouped_matmul.h"
-
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -18,7 +16,6 @@
 #include <numeric>
 
 #include "megatron/base/error.h"
-#include "megatron/ops/gemm_backend.h"
 #include "megatron/ops/matmul.h"
 
 namespace megatron {

@@ -29,10 +29,18 @@ TEST(LayerKvCache, GrowsAndKeepsItsPast) {
 TEST(SequenceCache, RefusesALayerOfAnotherKind) {
   struct State : LayerCache {};
   SequenceCache cache;
-  cache.of_layer<LayerKvCache>(2);
-  EXPECT_NO_THROW(cache.of_layer<State>(0));
-  EXPECT_NO_THROW(cache.of_layer<LayerKvCache>(2));
-  EXPECT_THROW(cache.of_layer<State>(2), InternalError);
+  cache.of_layer<LayerKvCache>("decoder.layers.2");
+  EXPECT_NO_THROW(cache.of_layer<State>("decoder.layers.0"));
+  EXPECT_NO_THROW(cache.of_layer<LayerKvCache>("decoder.layers.2"));
+  EXPECT_THROW(cache.of_layer<State>("decoder.layers.2"), InternalError);
+}
+
+TEST(SequenceCache, SeparatesTheLayersOfTwoStacks) {
+  SequenceCache cache;
+  LayerCache& encoder = cache.of_layer<LayerKvCache>("encoder.layers.0.self_attention");
+  LayerCache& decoder = cache.of_layer<LayerKvCache>("decoder.layers.0.self_attention");
+  EXPECT_NE(&encoder, &decoder);
+  EXPECT_EQ(&encoder, &cache.of_layer<LayerKvCache>("encoder.layers.0.self_attention"));
 }
 
 }  // namespace

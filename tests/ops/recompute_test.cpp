@@ -18,7 +18,6 @@
 #include "megatron/base/offload_file.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/offloaded_activations.h"
-#include "megatron/ops/recomputed_outputs.h"
 
 namespace megatron {
 namespace {
@@ -34,36 +33,24 @@ struct Calls {
 
 /// Returns x², whose backward reads x. It saves x before it computes.
 at::Tensor square(const at::Tensor& x, Calls& calls) {
-  return differentiable({.name = "SquareBackward"}, {x},
-                        [&] {
-                          Recorded recorded{.outputs = {}, .saved = {x}, .backward = {}};
-                          recorded.compute = [&]() -> Tensors {
-                            ++calls.computed;
-                            return {x * x};
-                          };
-                          recorded.backward = [](BackwardPass& pass) -> Tensors {
-                            return {2 * pass.saved[0] * pass.gradients[0]};
-                          };
-                          return recorded;
-                        })
-      .front();
+  Recording recording({.name = "SquareBackward"}, {x});
+  recording.save({x});
+  ++calls.computed;
+  return recording.finish(x * x, {}, [](BackwardPass& pass) -> Tensors {
+    return {2 * pass.saved[0] * pass.gradients[0]};
+  });
 }
 
 /// Returns x + 1, which backward can compute again from x.
 at::Tensor plus_one(const at::Tensor& x, int& recomputed) {
-  return differentiable({.name = "PlusOneBackward"}, {x},
-                        [&] {
-                          Recorded recorded{.outputs = {x + 1}, .saved = {x}, .backward = {}};
-                          recorded.recompute_last = [&recomputed](const Tensors& saved) {
-                            ++recomputed;
-                            return saved[0] + 1;
-                          };
-                          recorded.backward = [](BackwardPass& pass) -> Tensors {
-                            return {pass.gradients[0]};
-                          };
-                          return recorded;
-                        })
-      .front();
+  Recording recording({.name = "PlusOneBackward"}, {x});
+  Recorded recorded{.outputs = {x + 1}, .saved = {x}};
+  recorded.recompute_last = [&recomputed](const Tensors& saved) {
+    ++recomputed;
+    return saved[0] + 1;
+  };
+  recorded.backward = [](BackwardPass& pass) -> Tensors { return {pass.gradients[0]}; };
+  return recording.finish(std::move(recorded)).front();
 }
 
 // (x²)² has the gradient 4x³.

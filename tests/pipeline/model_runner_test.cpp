@@ -87,7 +87,7 @@ std::vector<at::Tensor> results(const ModelRunner& model) {
        {Wants::token_losses, Wants::hidden, Wants::logits, Wants::last_logits}) {
     const Pass pass{.microbatch = microbatch, .wants = wants};
     results.push_back(model.infer(pass));
-    EXPECT_EQ(results.back().sizes(), result_shape(pass, model.config()));
+    EXPECT_EQ(results.back().sizes(), model.model().result_shape(pass));
   }
   return results;
 }

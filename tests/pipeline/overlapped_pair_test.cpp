@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/pipeline/overlapped_comm.h"
 #include "support/rank_numbers.h"
 
 namespace megatron {

@@ -20,7 +20,7 @@
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/pipeline/overlapped_pair.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/make_schedule.h"
 #include "megatron/schedules/messages.h"

@@ -3,6 +3,7 @@
 // one rank.
 #include "pipeline/two_streams.h"
 
+#include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/params/data_parallel.h"
+#include "megatron/pipeline/model_runner.h"
 #include "pipeline/staged_gpt.h"
 #include "support/gradient_check.h"
 
@@ -140,6 +142,38 @@ TEST(TwoStreams, OverStagesHaveOneRanksBits) {
     SCOPED_TRACE(run.name());
     expect_same_bits(run_streams(run), one);
   }
+}
+
+/// Returns what a pass wants of each rank's runner.
+std::vector<at::Tensor> inferred(const PipelineLayout& layout, Wants wants) {
+  const TransformerConfig config = small_config();
+  const std::vector<Microbatch> batch = numbered_batches(1, config.vocab_size);
+  const Mesh mesh({.pp = layout.num_ranks}, layout.num_ranks);
+  std::vector<at::Tensor> results(static_cast<std::size_t>(layout.num_ranks));
+  run_rank_threads(
+      layout.num_ranks,
+      [&](Communicators& communicators) {
+        const Rank rank = make_rank(mesh, communicators);
+        const auto model = two_stream_family().make(
+            config, rank, {.vocab_pad_multiple = 8, .dtype = at::kDouble, .layout = &layout});
+        ParamStore store(declared_parameters(*model),
+                         {.dtype = at::kDouble, .with_gradients = false, .model = rank.model});
+        store.initialize(3);
+        const Pass pass{.microbatch = batch.front(), .wants = wants};
+        at::Tensor& result = results[static_cast<std::size_t>(rank.index)];
+        result = ModelRunner(*model, store, layout, rank.pp).infer(pass);
+        EXPECT_EQ(result.sizes(), model->result_shape(pass));
+      },
+      {.timeout = std::chrono::seconds(20)});
+  return results;
+}
+
+TEST(TwoStreams, HiddenRowsAreThoseOfBothStreams) {
+  const at::Tensor one = inferred(single_stage_layout(kLayers), Wants::hidden).front();
+  ASSERT_EQ(one.dim(), 4);
+  EXPECT_EQ(one.size(2), kStreams);
+  for (const at::Tensor& hidden : inferred(even_layout("1f1b", 2, 1, kLayers), Wants::hidden))
+    EXPECT_TRUE(at::equal(hidden, one));
 }
 
 TEST(TwoStreams, RecomputedHaveTheSameBits) {

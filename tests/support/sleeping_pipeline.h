@@ -49,28 +49,23 @@ inline void sleep_for(double seconds) {
 /// Sleeps and holds activations in place of a stage's computation.
 inline at::Tensor sleeping_stage(const at::Tensor& x, Parameter* weight, HeldActivations* held,
                                  const StageCost& cost) {
-  return differentiable(
-             {.name = "SleepingStageBackward", .trains_parameters = true}, {x},
-             [&] {
-               std::shared_ptr<void> for_input = held->hold(cost.activation - cost.weight_gradient),
-                                     for_weight = held->hold(cost.weight_gradient);
-               sleep_for(cost.forward_s);
-               return Recorded{
-                   .outputs = {x.clone()},
-                   .saved = {},
-                   .backward = [=](BackwardPass& pass) mutable -> Tensors {
-                     sleep_for(cost.backward_input_s);
-                     weight->contribute([seconds = cost.backward_weight_s, kept = for_weight](
-                                            at::Tensor& grad, bool fresh) {
-                       sleep_for(seconds);
-                       fresh ? grad.zero_() : grad.add_(1);
-                     });
-                     for_input.reset();
-                     for_weight.reset();
-                     return {pass.gradients[0]};
-                   }};
-             })
-      .front();
+  Recording recording({.name = "SleepingStageBackward", .trains_parameters = true}, {x});
+  std::shared_ptr<void> for_input = held->hold(cost.activation - cost.weight_gradient),
+                        for_weight = held->hold(cost.weight_gradient);
+  sleep_for(cost.forward_s);
+  return recording.finish(x.clone(), {},
+                          [=, for_input = std::move(for_input), for_weight = std::move(for_weight)](
+                              BackwardPass& pass) mutable -> Tensors {
+                            sleep_for(cost.backward_input_s);
+                            weight->contribute([seconds = cost.backward_weight_s,
+                                                kept = for_weight](at::Tensor& grad, bool fresh) {
+                              sleep_for(seconds);
+                              fresh ? grad.zero_() : grad.add_(1);
+                            });
+                            for_input.reset();
+                            for_weight.reset();
+                            return {pass.gradients[0]};
+                          });
 }
 
 /// The chunks of one rank.

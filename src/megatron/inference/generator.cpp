@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/inference/check_logits.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {

@@ -45,7 +45,7 @@ class Generator {
   Generator(const ModelRunner& model, GeneratorOptions options);
 
   /// Generates a continuation of each prompt, all in the same passes. With our GEMM
-  /// (ops/gemm_backend.h) a continuation has the bits that it has alone, unless experts have a
+  /// (ops/matmul.h) a continuation has the bits that it has alone, unless experts have a
   /// capacity, which the tokens of a pass share. `on_token` is called with each new token and the
   /// place of its prompt. Collective over the ranks of the model.
   std::vector<Generation> generate(

@@ -1,13 +1,26 @@
-// Samples the next token from logits: applies temperature, top-k and top-p, then draws one token.
-// The random number is a function of coordinates (base/philox.h), so a prompt's text depends only
-// on the seed, its index and the position.
+// Samples the next token from logits: rejects the output of a model whose weights are damaged or
+// diverged, applies temperature, top-k and top-p, then draws one token. The random number is a
+// function of coordinates (base/philox.h), so a prompt's text depends only on the seed, its index
+// and the position.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace megatron {
+
+class Model;
+
+/// Throws UserError: names the non-finite values at `place` and the weights of `model` that are not
+/// finite.
+[[noreturn]] void throw_non_finite_logits(Model& model, const std::string& place,
+                                          const std::string& got);
+
+/// Calls throw_non_finite_logits() when a logit is NaN or +infinity, or when all are −infinity: one
+/// that is marks an impossible token.
+void check_logits(Model& model, std::span<const float> logits, const std::string& place);
 
 struct SamplingOptions {
   double temperature = 1.0;  ///< divides the logits; 0 = always the most likely token

@@ -9,8 +9,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/inference/check_logits.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/sampling.h"
 
 namespace megatron {
 

@@ -1,9 +1,9 @@
 #include "megatron/models/gpt_model.h"
 
 #include "megatron/nn/embedding.h"
+#include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/moe/moe_layer.h"
-#include "megatron/nn/output_head.h"
 #include "megatron/nn/self_attention.h"
 
 namespace megatron {

@@ -10,6 +10,7 @@
 #include "megatron/config/memory_config.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/config/zero_stage.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/rank.h"
@@ -29,6 +30,19 @@ at::Tensor Model::infer(const Pass& pass) {
   MEGATRON_CHECK(result.defined(), "inference on a rank that holds a part of the model");
   advance_caches(pass);
   return result;
+}
+
+std::vector<std::int64_t> Model::result_shape(const Pass& pass) const {
+  const Microbatch& microbatch = pass.microbatch;
+  const at::Tensor& tokens = microbatch.at("tokens");
+  if (pass.wants == Wants::token_losses) return tokens.sizes().vec();
+  if (pass.wants == Wants::last_logits)
+    return {microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0),
+            config().vocab_size};
+  std::vector<std::int64_t> shape = tokens.sizes().vec();
+  if (pass.wants == Wants::hidden && num_streams() > 1) shape.push_back(num_streams());
+  shape.push_back(pass.wants == Wants::hidden ? config().hidden_size : config().vocab_size);
+  return shape;
 }
 
 std::vector<MoeLayer*> moe_layers(Model& model) {

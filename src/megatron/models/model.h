@@ -16,7 +16,6 @@
 #include "megatron/nn/head.h"
 #include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
-#include "megatron/nn/unit_hooks.h"
 
 namespace megatron {
 
@@ -33,6 +32,8 @@ class Model : public Module {
   virtual const TransformerConfig& config() const = 0;
   /// Returns the number of pipeline stages that this rank holds.
   virtual std::int64_t num_chunks() const { return 1; }
+  /// Returns the number of residual streams that the last layers return.
+  virtual std::int64_t num_streams() const { return 1; }
   /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
   /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
   virtual std::vector<Module*> units() { return {}; }
@@ -60,6 +61,8 @@ class Model : public Module {
   /// Returns what a pass wants other than the loss, without gradients, and advances its caches. The
   /// rank must hold the whole model; otherwise see pipeline/model_runner.h.
   at::Tensor infer(const Pass& pass);
+  /// Returns the shape of what a pass wants other than the loss.
+  std::vector<std::int64_t> result_shape(const Pass& pass) const;
 
  protected:
   friend class UnitHooksScope;

@@ -14,8 +14,8 @@
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/model.h"
+#include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
-#include "megatron/nn/input.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/params/parameter.h"
 

@@ -120,17 +120,6 @@ at::Tensor last_rows(const at::Tensor& rows_sb, const Microbatch& microbatch) {
   return at::index_select(rows_sb, 0, ends.sub(1).to(rows_sb.device()));
 }
 
-std::vector<std::int64_t> result_shape(const Pass& pass, const TransformerConfig& config) {
-  const Microbatch& microbatch = pass.microbatch;
-  const at::Tensor& tokens = microbatch.at("tokens");
-  if (pass.wants == Wants::token_losses) return tokens.sizes().vec();
-  if (pass.wants == Wants::last_logits)
-    return {microbatch.packed ? microbatch.packed->num_sequences() : tokens.size(0),
-            config.vocab_size};
-  return {tokens.size(0), tokens.size(1),
-          pass.wants == Wants::hidden ? config.hidden_size : config.vocab_size};
-}
-
 void advance_caches(const Pass& pass) {
   if (pass.caches == nullptr) return;
   const std::vector<std::int64_t> lengths = lengths_of(pass.microbatch);

@@ -22,7 +22,7 @@ enum class Wants : std::uint8_t {
   token_losses,  ///< [b, s]: −log p(label) of every position; needs the tensors of the loss
   logits,        ///< [b, s, vocab_size], without vocabulary padding
   last_logits,   ///< [sequences, vocab_size]: of the last token of each sequence
-  hidden         ///< [b, s, h]: the output of the final norm
+  hidden         ///< [b, s, h], or [b, s, n, h] of n residual streams: the output of the final norm
 };
 
 /// A microbatch and what is wanted of it. Sequences of different lengths are a packed microbatch;
@@ -53,9 +53,6 @@ at::Tensor position_ids(const Pass& pass);
 /// Returns the rows [sequences, 1, …], or [1, b, …] of unpacked samples, of the last tokens of the
 /// sequences in [s, b, …].
 at::Tensor last_rows(const at::Tensor& rows_sb, const Microbatch& microbatch);
-
-/// Returns the shape of what a pass wants other than the loss.
-std::vector<std::int64_t> result_shape(const Pass& pass, const TransformerConfig& config);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -99,6 +99,7 @@ class TransformerModel : public Model {
 
   const TransformerConfig& config() const override { return config_; }
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
+  std::int64_t num_streams() const override { return spec_.stacks.back().num_streams; }
 
   std::vector<Module*> units() override {
     std::vector<Module*> units;

@@ -8,7 +8,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear.h"
 #include "megatron/ops/kernel_type.h"

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "megatron/nn/head.h"
 #include "megatron/nn/norm.h"
-#include "megatron/nn/output_head.h"
 
 namespace megatron {
 

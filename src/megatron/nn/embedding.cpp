@@ -4,7 +4,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/embedding.h"
@@ -43,20 +42,13 @@ void contribute_rows(Parameter& weight, const at::Tensor& ids, const at::Tensor&
 }  // namespace
 
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight) {
-  return differentiable({.name = "EmbeddingBackward", .trains_parameters = weight.is_trained()}, {},
-                        [&] {
-                          const EmbeddingRows rows = rows_of(&weight, ids);
-                          Recorded recorded{
-                              .outputs = {embedding(rows, {}, rows.table.scalar_type())},
-                              .saved = {ids},
-                              .backward = {}};
-                          recorded.backward = [&weight](BackwardPass& pass) -> Tensors {
+  Recording recording({.name = "EmbeddingBackward", .trains_parameters = weight.is_trained()}, {});
+  const EmbeddingRows rows = rows_of(&weight, ids);
+  return recording.finish(embedding(rows, {}, rows.table.scalar_type()), {ids},
+                          [&weight](BackwardPass& pass) -> Tensors {
                             contribute_rows(weight, pass.saved[0], pass.gradients[0]);
                             return {};
-                          };
-                          return recorded;
-                        })
-      .front();
+                          });
 }
 
 ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple,
@@ -110,21 +102,16 @@ at::Tensor LanguageModelEmbedding::sum_in_one_pass(const at::Tensor& tokens,
                                                    c10::ScalarType type) const {
   Parameter* positions = position_embeddings_ ? &position_embeddings_->parameter : nullptr;
   Parameter* words = &word_embeddings_.parameter;
-  const auto forward = [&] {
-    const at::Tensor ids = tokens.t(), places = position_ids.expand_as(tokens).t();
-    Recorded recorded{.outputs = {embedding(rows_of(words, ids), rows_of(positions, places), type)},
-                      .saved = {ids, places},
-                      .backward = {}};
-    recorded.backward = [words, positions](BackwardPass& pass) -> Tensors {
-      contribute_rows(*words, pass.saved[0], pass.gradients[0]);
-      if (positions != nullptr) contribute_rows(*positions, pass.saved[1], pass.gradients[0]);
-      return {};
-    };
-    return recorded;
-  };
-  const DifferentiableOp op{.name = "EmbeddingSumBackward",
-                            .trains_parameters = any_trained({words, positions})};
-  return differentiable(op, {}, forward).front();
+  Recording recording(
+      {.name = "EmbeddingSumBackward", .trains_parameters = any_trained({words, positions})}, {});
+  const at::Tensor ids = tokens.t(), places = position_ids.expand_as(tokens).t();
+  return recording.finish(embedding(rows_of(words, ids), rows_of(positions, places), type),
+                          {ids, places}, [words, positions](BackwardPass& pass) -> Tensors {
+                            contribute_rows(*words, pass.saved[0], pass.gradients[0]);
+                            if (positions != nullptr)
+                              contribute_rows(*positions, pass.saved[1], pass.gradients[0]);
+                            return {};
+                          });
 }
 
 at::Tensor LanguageModelEmbedding::sum(const at::Tensor& tokens, const at::Tensor& position_ids,

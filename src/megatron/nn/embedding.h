@@ -1,4 +1,5 @@
-// Word and learned position embeddings, with dropout. The vocabulary is split over tp.
+// What a stack of layers begins with: word and learned position embeddings, with dropout. The
+// vocabulary is split over tp.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +8,8 @@
 #include <memory>
 #include <string_view>
 
-#include "megatron/nn/input.h"
+#include "megatron/nn/forward_context.h"
+#include "megatron/nn/microbatch.h"
 #include "megatron/nn/module.h"
 #include "megatron/parallel/axis.h"
 
@@ -15,6 +17,17 @@ namespace megatron {
 
 struct Rank;
 struct TransformerConfig;
+
+/// The interface of what makes the rows that a stack of layers begins with.
+class Input : public Module {
+ public:
+  using Module::Module;
+  /// Returns [s, b, h], or this rank's slice of the sequence with sequence parallelism, from the
+  /// fields of a microbatch. `position_ids` is int64 [b, s] or [1, s], on the device of the rank.
+  /// Collective over tp.
+  virtual at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
+                             const ForwardContext& context) const = 0;
+};
 
 /// Returns the rows of `weight` [vocabulary, h] for int64 ids of any shape, as [..., h]. Rows that
 /// another rank holds are zero. Backward adds the gradient row by row in order.

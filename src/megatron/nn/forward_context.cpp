@@ -1,11 +1,56 @@
 #include "megatron/nn/forward_context.h"
 
+#include <torch/csrc/autograd/engine.h>
+
+#include <functional>
 #include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
+#include "megatron/ops/differentiable.h"
 
 namespace megatron {
+namespace {
+
+/// Hooks that do nothing.
+class SilentHooks final : public UnitHooks {
+ public:
+  explicit SilentHooks(bool observes_ops) : observes_ops_(observes_ops) {}
+  bool observes_ops() const override { return observes_ops_; }
+
+ private:
+  bool observes_ops_;
+};
+
+/// Returns x, such that `call` receives its gradient before x passes it on.
+at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&)> call) {
+  Recording recording({.name = "UnitHooksBackward"}, {x});
+  return recording.finish(x.alias(), {}, [call](BackwardPass& pass) -> Tensors {
+    call(pass.gradients[0]);
+    return {pass.gradients[0]};
+  });
+}
+
+}  // namespace
+
+UnitHooks& UnitHooks::in_second_run() {
+  static SilentHooks with_ops(true), without_ops(false);
+  return observes_ops() ? with_ops : without_ops;
+}
+
+at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& input) {
+  return on_gradient(input, [&](const at::Tensor&) { hooks.after_backward(unit); });
+}
+
+at::Tensor with_before_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& output,
+                                bool ends_pass) {
+  return on_gradient(output, [&hooks, &unit, ends_pass](const at::Tensor& gradient) {
+    hooks.before_backward(unit, gradient);
+    if (ends_pass)
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [&hooks, &unit] { hooks.after_backward(unit); });
+  });
+}
 
 DropoutSite ForwardContext::dropout(std::string_view path, std::string_view name,
                                     double probability) const {

@@ -1,3 +1,4 @@
+// b samples, s positions, h hidden channels, v vocabulary.
 #include "megatron/nn/head.h"
 
 #include <ATen/TensorOperators.h>
@@ -6,11 +7,56 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/nn/forward_context.h"
+#include "megatron/ops/kernel_type.h"
+#include "megatron/ops/matmul.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/weight_init.h"
 
 namespace megatron {
 
 at::Tensor Head::logits(const at::Tensor& /*hidden_sbh*/) const {
   throw InternalError("the first head of this model has no logits");
+}
+
+ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {
+  return {
+      .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
+      .init = input_init(config, {config.vocab_size, config.hidden_size}),
+      .tags = {.embedding = true}};
+}
+
+StepOutput OutputHead::loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
+                            const ForwardContext& context, const LossGradient& gradient) const {
+  const at::Tensor &labels = microbatch.at("labels"), &mask = microbatch.at("loss_mask");
+  // The GEMM with this rank's part of the vocabulary needs all positions.
+  const at::Tensor hidden_sbh =
+      context.sequence_parallel
+          ? gather_from_sequence_parallel_region(decoded_sbh, rank_.tp, "output_layer")
+          : copy_to_tensor_parallel_region(decoded_sbh, rank_.tp, "output_layer");
+  const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
+  const TokenLoss loss =
+      linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), weights_,
+                           by_position(labels), by_position(mask), gradient);
+  return StepOutput::of(kLanguageModelLoss, loss.loss_sum, mask.sum(),
+                        loss.token_losses.view({labels.size(1), labels.size(0)}).t());
+}
+
+at::Tensor OutputHead::logits(const at::Tensor& hidden_sbh) const {
+  const auto rows = [this](const at::Tensor& all) {
+    return rank_.tp.size == 1 ? all.narrow(0, 0, config_.vocab_size) : all;
+  };
+  const at::Tensor weight = rows(weights_.weight.value());
+  at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(),
+                           compute_type(weight.scalar_type()));
+  if (weights_.bias != nullptr) mine = mine + rows(weights_.bias->value());
+  const at::Tensor logits_sbv =
+      gather_from_tensor_parallel_region(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
+  return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1})
+      .transpose(0, 1)
+      .to(at::kFloat);
 }
 
 StepOutput sum_of_heads(std::span<const Head* const> heads, const at::Tensor& hidden_sbh,

@@ -1,8 +1,10 @@
-// Heads, which make a loss from the rows that the layers return, and what training minimises.
+// Heads, which make a loss from the rows that the layers return, and what training minimises. A
+// language model's head is the projection onto the vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -14,6 +16,8 @@
 namespace megatron {
 
 struct ForwardContext;
+struct Rank;
+struct TransformerConfig;
 
 /// The name of a language model's loss in Megatron's log.
 inline constexpr const char* kLanguageModelLoss = "lm loss";
@@ -31,6 +35,28 @@ class Head {
   virtual at::Tensor logits(const at::Tensor& hidden_sbh) const;
   /// Returns what the root of a microbatch is divided by, over all ranks that share it.
   virtual at::Tensor count(const Microbatch& microbatch) const { return microbatch.num_tokens(); }
+};
+
+/// The weight of an untied output layer.
+ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple);
+
+/// The head over weights whose rows are split over tp. Every call is collective over tp.
+class OutputHead : public Head {
+ public:
+  OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights)
+      : config_(config), rank_(rank), weights_(weights) {}
+
+  /// Reads "labels" and "loss_mask" [b, s].
+  StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
+                  const ForwardContext& context, const LossGradient& gradient) const override;
+
+  /// The logits [b, s, vocab_size] float32, without padding, of hidden rows [s, b, h].
+  at::Tensor logits(const at::Tensor& hidden_sbh) const override;
+
+ private:
+  const TransformerConfig& config_;
+  const Rank& rank_;
+  OutputWeights weights_;
 };
 
 /// Returns the sum of the losses of the heads of one model, with the terms of all. Head i has the

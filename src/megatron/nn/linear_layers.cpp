@@ -2,8 +2,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/linear.h"
-#include "megatron/nn/node.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 

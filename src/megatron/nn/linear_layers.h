@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "megatron/config/layer_nodes.h"
-#include "megatron/nn/activation.h"
 #include "megatron/nn/forward_context.h"
-#include "megatron/nn/linear_exchange.h"
+#include "megatron/nn/linear.h"
 #include "megatron/nn/module.h"
 #include "megatron/nn/norm.h"
 

@@ -318,28 +318,25 @@ TokenLoss linear_cross_entropy(const at::Tensor& hidden, const OutputWeights& we
   const DifferentiableOp op{.name = "LinearCrossEntropyBackward",
                             .trains_parameters = true,
                             .allows_undefined_gradients = true};
-  const Tensors results = differentiable(op, {hidden}, [&] {
-    ProjectedLoss head(hidden, labels, mask, weights);
-    auto early = std::make_shared<Early>();
-    if (is_announced) {
-      *early = compute_early(head, loss_gradient, weight.defers_gradient());
-    } else {
-      head.measure();
-    }
-    const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble))
-                                                       .sum()
-                                                       .to(losses.scalar_type());
-    Recorded recorded{.outputs = {sum, losses},
-                      .saved = {},
-                      .backward = {},
-                      .num_differentiable = is_announced ? 1u : 2u};
-    if (!early->wrote) recorded.saved = {hidden, labels, mask, head.lse()};
-    recorded.backward = [weights, early, is_announced](BackwardPass& pass) -> Tensors {
-      return {is_announced ? announced_backward(weights, *early, pass.saved, pass.gradients[0])
-                           : loss_backward(weights, pass)};
-    };
-    return recorded;
-  });
+  Recording recording(op, {hidden});
+  ProjectedLoss head(hidden, labels, mask, weights);
+  auto early = std::make_shared<Early>();
+  if (is_announced) {
+    *early = compute_early(head, loss_gradient, weight.defers_gradient());
+  } else {
+    head.measure();
+  }
+  const at::Tensor losses = head.losses(), sum = (losses.to(at::kDouble) * mask.to(at::kDouble))
+                                                     .sum()
+                                                     .to(losses.scalar_type());
+  const Tensors results = recording.finish(
+      {.outputs = {sum, losses},
+       .saved = early->wrote ? Tensors{} : Tensors{hidden, labels, mask, head.lse()},
+       .backward = [weights, early, is_announced](BackwardPass& pass) -> Tensors {
+         return {is_announced ? announced_backward(weights, *early, pass.saved, pass.gradients[0])
+                              : loss_backward(weights, pass)};
+       },
+       .num_differentiable = is_announced ? 1u : 2u});
   return {results[0], results[1]};
 }
 

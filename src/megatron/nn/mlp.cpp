@@ -1,7 +1,6 @@
 #include "megatron/nn/mlp.h"
 
 #include "megatron/config/transformer_config.h"
-#include "megatron/nn/node.h"
 
 namespace megatron {
 namespace {

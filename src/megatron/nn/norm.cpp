@@ -36,42 +36,40 @@ NormParams formula_of(const NormWeights& weights) {
 /// the sum. `branch` may be null.
 Tensors stream_norm(const at::Tensor& input, const DropoutBranch* branch,
                     const NormWeights& weights, bool passes_sum) {
-  const DifferentiableOp op{.name = "NormBackward",
-                            .trains_parameters = any_trained({weights.weight, weights.bias}),
-                            .allows_undefined_gradients = true};
   const at::Tensor added = branch != nullptr ? branch->x : at::Tensor();
-  return differentiable(op, {input, added}, [&] {
-    const at::Tensor stream = input.contiguous();
-    const NormRows rows =
-        norm_rows(stream, branch, formula_of(weights), weights.weight->value().scalar_type());
-    Recorded recorded{
-        .outputs = {rows.y}, .saved = {rows.sum, rows.mean, rows.rstd}, .backward = {}};
-    if (passes_sum) {
-      recorded.outputs = {branch != nullptr ? rows.sum : input, rows.y};
-      recorded.num_differentiable = 2;
-    }
-    recorded.recompute_last = [weights, type = rows.y.scalar_type()](const Tensors& saved) {
-      return norm_rows(saved[0], nullptr, formula_of(weights), type).y;
-    };
-    std::optional<DropoutBranch> kept;
-    if (branch != nullptr) kept = {.x = {}, .site = branch->site};
-    recorded.backward = [weights, kept](BackwardPass& pass) -> Tensors {
-      const NormRows rows{
-          .sum = pass.saved[0], .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]};
-      const at::Tensor dy =
-          pass.gradients.back().defined()
-              ? pass.gradients.back()
-              : at::zeros(rows.sum.sizes(),
-                          rows.sum.options().dtype(weights.weight->value().scalar_type()));
-      const at::Tensor dsum = pass.gradients.size() == 2 ? pass.gradients[0] : at::Tensor();
-      NormGradients found =
-          norm_rows_backward(dy, dsum, rows, kept ? &*kept : nullptr, formula_of(weights));
-      weights.weight->contribute(found.dweight);
-      if (weights.bias != nullptr) weights.bias->contribute(found.dbias);
-      return {found.dsum, found.dbranch};
-    };
-    return recorded;
-  });
+  Recording recording({.name = "NormBackward",
+                       .trains_parameters = any_trained({weights.weight, weights.bias}),
+                       .allows_undefined_gradients = true},
+                      {input, added});
+  const at::Tensor stream = input.contiguous();
+  const NormRows rows =
+      norm_rows(stream, branch, formula_of(weights), weights.weight->value().scalar_type());
+  Recorded recorded{.outputs = {rows.y}, .saved = {rows.sum, rows.mean, rows.rstd}};
+  if (passes_sum) {
+    recorded.outputs = {branch != nullptr ? rows.sum : input, rows.y};
+    recorded.num_differentiable = 2;
+  }
+  recorded.recompute_last = [weights, type = rows.y.scalar_type()](const Tensors& saved) {
+    return norm_rows(saved[0], nullptr, formula_of(weights), type).y;
+  };
+  std::optional<DropoutBranch> kept;
+  if (branch != nullptr) kept = {.x = {}, .site = branch->site};
+  recorded.backward = [weights, kept](BackwardPass& pass) -> Tensors {
+    const NormRows rows{
+        .sum = pass.saved[0], .y = {}, .mean = pass.saved[1], .rstd = pass.saved[2]};
+    const at::Tensor dy =
+        pass.gradients.back().defined()
+            ? pass.gradients.back()
+            : at::zeros(rows.sum.sizes(),
+                        rows.sum.options().dtype(weights.weight->value().scalar_type()));
+    const at::Tensor dsum = pass.gradients.size() == 2 ? pass.gradients[0] : at::Tensor();
+    NormGradients found =
+        norm_rows_backward(dy, dsum, rows, kept ? &*kept : nullptr, formula_of(weights));
+    weights.weight->contribute(found.dweight);
+    if (weights.bias != nullptr) weights.bias->contribute(found.dbias);
+    return {found.dsum, found.dbranch};
+  };
+  return recording.finish(std::move(recorded));
 }
 
 }  // namespace

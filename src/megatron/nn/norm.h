@@ -9,7 +9,7 @@
 
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/module.h"
-#include "megatron/ops/random_site.h"
+#include "megatron/ops/dropout.h"
 
 namespace megatron {
 

@@ -79,16 +79,11 @@ at::Tensor QueryKeyNorm::over_sharded_heads(const at::Tensor& x) const {
     const at::Tensor dx = g.sub(normalized.mul(mean_over_all(g.mul(normalized)))).mul_(rstd);
     return {dx.to(pass.saved[0].scalar_type())};
   };
-  const auto forward = [&] {
-    const at::Tensor wide = widened(x);
-    const at::Tensor rstd = mean_over_all(wide.square()).add_(options_.epsilon).rsqrt_();
-    return Recorded{.outputs = {wide.mul(rstd).mul_(scale()).to(x.scalar_type())},
-                    .saved = {x, rstd},
-                    .backward = backward};
-  };
-  const DifferentiableOp op{.name = "QueryKeyNormBackward",
-                            .trains_parameters = weight_.is_trained()};
-  return differentiable(op, {x}, forward).front();
+  Recording recording({.name = "QueryKeyNormBackward", .trains_parameters = weight_.is_trained()},
+                      {x});
+  const at::Tensor wide = widened(x);
+  const at::Tensor rstd = mean_over_all(wide.square()).add_(options_.epsilon).rsqrt_();
+  return recording.finish(wide.mul(rstd).mul_(scale()).to(x.scalar_type()), {x, rstd}, backward);
 }
 
 }  // namespace megatron

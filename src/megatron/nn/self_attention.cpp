@@ -10,7 +10,6 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kv_cache.h"
@@ -130,7 +129,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
   const AttentionOptions options = attention_options(context, inputs.q.device());
   if (context.caches != nullptr)
-    return cached_attention(inputs, options, *context.placement, *context.caches, layer_index_);
+    return cached_attention(inputs, options, *context.placement, *context.caches, path());
   if (context.placement == nullptr)
     return core_attention(inputs.q, inputs.k, inputs.v, options).out;
   return context_parallel_attention(inputs, options,

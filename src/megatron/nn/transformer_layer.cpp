@@ -9,8 +9,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/node.h"
-#include "megatron/ops/recomputed_outputs.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {

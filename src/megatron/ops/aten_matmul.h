@@ -11,7 +11,7 @@ namespace megatron {
 bool aten_gemm_is_candidate(c10::ScalarType type);
 
 /// Computes out = a·b, or out += a·b with `accumulate`. `out` is [m, n] in the operands' dtype or
-/// float32. A GEMM of 16-bit operands into float32 on the CPU goes through brgemm().
+/// float32.
 void aten_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
 /// Returns a·b + bias in the operands' dtype. `bias` may be undefined.

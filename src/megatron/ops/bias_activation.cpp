@@ -115,10 +115,6 @@ at::Tensor contiguous_or_none(const Optional& tensor) {
   return tensor ? tensor->contiguous() : at::Tensor();
 }
 
-const void* data_or_null(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr() : nullptr;
-}
-
 at::Tensor empty_result(const at::Tensor& x, bool gated) {
   at::DimVector shape(x.sizes());
   if (gated) shape.back() /= 2;
@@ -157,19 +153,18 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
   at::Tensor y = with_result ? empty_result(x, form.gated) : at::Tensor(),
              dweights = weights.defined() ? at::empty_like(weights) : at::Tensor();
   parallel_kernel(kernels::activation_kernels().backward,
-                  kernels::ActivationBackwardArguments{
-                      .dy = dy.const_data_ptr(),
-                      .x = x.const_data_ptr(),
-                      .bias = bias.const_data_ptr(),
-                      .weights = data_or_null(weights),
-                      .dx = dx.mutable_data_ptr(),
-                      .bias_blocks = sums.defined() ? sums.mutable_data_ptr() : nullptr,
-                      .y = y.defined() ? y.mutable_data_ptr() : nullptr,
-                      .dweights = dweights.defined() ? dweights.mutable_data_ptr() : nullptr,
-                      .type = kernel_type(x.scalar_type()),
-                      .rows = rows,
-                      .columns = columns,
-                      .form = kernel_form(form)},
+                  kernels::ActivationBackwardArguments{.dy = dy.const_data_ptr(),
+                                                       .x = x.const_data_ptr(),
+                                                       .bias = bias.const_data_ptr(),
+                                                       .weights = data_or_null(weights),
+                                                       .dx = dx.mutable_data_ptr(),
+                                                       .bias_blocks = mutable_or_null(sums),
+                                                       .y = mutable_or_null(y),
+                                                       .dweights = mutable_or_null(dweights),
+                                                       .type = kernel_type(x.scalar_type()),
+                                                       .rows = rows,
+                                                       .columns = columns,
+                                                       .form = kernel_form(form)},
                   blocks, kernels::kRowsPerBlock * width);
   return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y, dweights};
 }

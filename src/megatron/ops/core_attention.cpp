@@ -20,7 +20,6 @@
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/operator.h"
-#include "megatron/ops/saved_tensors.h"
 
 namespace megatron {
 namespace {
@@ -322,19 +321,15 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
     };
     return {differentiable_by_autograd({.name = "FlashAttentionBackward"}, {q, k, v}, attend), {}};
   }
-  const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
-    const auto [out, lse] = attention_forward({q, k, v}, options);
-    return Recorded{.outputs = {out, lse},
-                    .saved = {q, k, v, out, lse},
-                    .backward = [options](BackwardPass& pass) -> Tensors {
-                      const Tensors& saved = pass.saved;
-                      const AttentionInputs d =
-                          attention_backward(pass.gradients[0], {saved[0], saved[1], saved[2]},
-                                             {saved[3], saved[4]}, options);
-                      return {d.q, d.k, d.v};
-                    }};
-  });
-  return {results[0], results[1]};
+  Recording recording({.name = "AttentionBackward"}, {q, k, v});
+  const auto [out, lse] = attention_forward({q, k, v}, options);
+  const auto backward = [options](BackwardPass& pass) -> Tensors {
+    const Tensors& saved = pass.saved;
+    const AttentionInputs d = attention_backward(pass.gradients[0], {saved[0], saved[1], saved[2]},
+                                                 {saved[3], saved[4]}, options);
+    return {d.q, d.k, d.v};
+  };
+  return {recording.finish(out, {q, k, v, out, lse}, backward), lse};
 }
 
 }  // namespace megatron

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <tuple>
 
-#include "megatron/ops/random_site.h"
+#include "megatron/ops/dropout.h"
 
 namespace megatron {
 

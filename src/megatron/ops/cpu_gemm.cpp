@@ -8,9 +8,8 @@
 #include "kernels/cpu/gemm.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/matmul.h"
 #include "megatron/ops/parallel_kernel.h"
-#include "megatron/ops/row_groups.h"
-#include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {
@@ -33,6 +32,27 @@ Strides strides_of(const at::Tensor& x) {
   if (x.size(1) == 1) return {std::max<std::int64_t>(x.stride(0), 1), 1};
   if (x.size(0) == 1 && x.stride(1) != 1) return {1, x.stride(1)};
   return {x.stride(0), x.stride(1)};
+}
+
+/// Describes out (+)= a·b + bias to the kernels. `a` and `b` are readable(), the others contiguous.
+kernels::GemmArguments gemm_of(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                               const at::Tensor& bias, bool accumulate) {
+  const Strides a_strides = strides_of(a), b_strides = strides_of(b);
+  return {.a = a.const_data_ptr(),
+          .b = b.const_data_ptr(),
+          .type = kernel_type(a.scalar_type()),
+          .a_row_stride = a_strides.row,
+          .a_depth_stride = a_strides.column,
+          .b_depth_stride = b_strides.row,
+          .b_column_stride = b_strides.column,
+          .out = out.mutable_data_ptr(),
+          .out_type = kernel_type(out.scalar_type()),
+          .out_stride = out.size(0) == 1 ? out.size(1) : out.stride(0),
+          .bias = data_or_null(bias),
+          .m = a.size(0),
+          .n = b.size(1),
+          .k = a.size(1),
+          .accumulate = accumulate};
 }
 
 std::int64_t fmas_of(const kernels::GemmArguments& g) { return g.m * g.n * g.k; }
@@ -99,12 +119,12 @@ class GemmGroup {
   std::int64_t threads_ = 1;
 };
 
-const char* at_element(const at::Tensor& x, std::int64_t index) {
+const void* at_element(const at::Tensor& x, std::int64_t index) {
   return static_cast<const char*>(x.const_data_ptr()) +
          index * static_cast<std::int64_t>(x.element_size());
 }
 
-char* at_element(at::Tensor& x, std::int64_t index) {
+void* at_element(at::Tensor& x, std::int64_t index) {
   return static_cast<char*>(x.mutable_data_ptr()) +
          index * static_cast<std::int64_t>(x.element_size());
 }
@@ -125,79 +145,45 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
   }
   const at::Tensor left = readable(a), right = readable(b),
                    added = bias.defined() ? bias.contiguous() : bias;
-  const Strides a_strides = strides_of(left), b_strides = strides_of(right);
-  run({.a = left.const_data_ptr(),
-       .b = right.const_data_ptr(),
-       .type = kernel_type(a.scalar_type()),
-       .a_row_stride = a_strides.row,
-       .a_depth_stride = a_strides.column,
-       .b_depth_stride = b_strides.row,
-       .b_column_stride = b_strides.column,
-       .out = out.mutable_data_ptr(),
-       .out_type = kernel_type(out.scalar_type()),
-       .out_stride = out.size(0) == 1 ? out.size(1) : out.stride(0),
-       .bias = added.defined() ? added.const_data_ptr() : nullptr,
-       .m = a.size(0),
-       .n = b.size(1),
-       .k = a.size(1),
-       .accumulate = accumulate});
+  run(gemm_of(out, left, right, added, accumulate));
 }
 
 void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                       at::IntArrayRef rows, const at::Tensor& bias) {
-  const std::int64_t n = b.size(2), k = b.size(1);
   const at::Tensor left = readable(a),
                    right = b.stride(1) == 1 || b.stride(2) == 1 ? b : b.contiguous(),
                    added = bias.defined() ? bias.contiguous() : bias;
-  const Strides a_strides = strides_of(left), b_strides = strides_of(right[0]);
+  kernels::GemmArguments gemm = gemm_of(out, left, right[0], added, /*accumulate=*/false);
+  gemm.out_stride = gemm.n;
   std::vector<kernels::GemmArguments> gemms;
   for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
     if (count == 0) return;
-    gemms.push_back({.a = at_element(left, first * a_strides.row),
-                     .b = at_element(right, group * right.stride(0)),
-                     .type = kernel_type(a.scalar_type()),
-                     .a_row_stride = a_strides.row,
-                     .a_depth_stride = a_strides.column,
-                     .b_depth_stride = b_strides.row,
-                     .b_column_stride = b_strides.column,
-                     .out = at_element(out, first * n),
-                     .out_type = kernel_type(out.scalar_type()),
-                     .out_stride = n,
-                     .bias = added.defined() ? at_element(added, group * n) : nullptr,
-                     .m = count,
-                     .n = n,
-                     .k = k,
-                     .accumulate = false});
+    gemm.a = at_element(left, first * gemm.a_row_stride);
+    gemm.b = at_element(right, group * right.stride(0));
+    gemm.out = at_element(out, first * gemm.n);
+    if (added.defined()) gemm.bias = at_element(added, group * gemm.n);
+    gemm.m = count;
+    gemms.push_back(gemm);
   });
   GemmGroup(std::move(gemms)).run();
 }
 
 void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                 at::IntArrayRef rows, bool accumulate) {
-  const std::int64_t m = a.size(1), n = b.size(1);
-  const at::Tensor left = readable(a), right = readable(b);
-  const Strides a_strides = strides_of(left), b_strides = strides_of(right);
+  const at::Tensor left = readable(a).t(), right = readable(b);
+  kernels::GemmArguments gemm = gemm_of(out[0], left, right, {}, accumulate);
+  gemm.out_stride = gemm.n;
   std::vector<kernels::GemmArguments> gemms;
   for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
     if (count == 0) {
       if (!accumulate) out[group].zero_();
       return;
     }
-    gemms.push_back({.a = at_element(left, first * a_strides.row),
-                     .b = at_element(right, first * b_strides.row),
-                     .type = kernel_type(a.scalar_type()),
-                     .a_row_stride = a_strides.column,
-                     .a_depth_stride = a_strides.row,
-                     .b_depth_stride = b_strides.row,
-                     .b_column_stride = b_strides.column,
-                     .out = at_element(out, group * m * n),
-                     .out_type = kernel_type(out.scalar_type()),
-                     .out_stride = n,
-                     .bias = nullptr,
-                     .m = m,
-                     .n = n,
-                     .k = count,
-                     .accumulate = accumulate});
+    gemm.a = at_element(left, first * gemm.a_depth_stride);
+    gemm.b = at_element(right, first * gemm.b_depth_stride);
+    gemm.out = at_element(out, group * gemm.m * gemm.n);
+    gemm.k = count;
+    gemms.push_back(gemm);
   });
   GemmGroup(std::move(gemms)).run();
 }

@@ -1,6 +1,5 @@
 #include "megatron/ops/cross_entropy.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/logsumexp.h>
 
@@ -11,6 +10,7 @@
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/operator.h"
+#include "megatron/ops/parallel_kernel.h"
 
 namespace megatron {
 namespace {
@@ -44,9 +44,8 @@ void statistics_on_cpu(const LabelledLogits& rows, const at::Tensor& lse,
                        const at::Tensor& label_logit) {
   const kernels::CrossEntropyStatistics arguments{kernel_rows(rows), lse.mutable_data_ptr(),
                                                   label_logit.mutable_data_ptr()};
-  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
-    kernels::cross_entropy_kernels().statistics(arguments, begin, end);
-  });
+  parallel_kernel(kernels::cross_entropy_kernels().statistics, arguments, rows.logits.size(0),
+                  rows.logits.size(1));
 }
 
 void statistics_by_aten(const LabelledLogits& rows, const at::Tensor& lse,
@@ -74,9 +73,8 @@ void gradient_on_cpu(const LabelledLogits& rows, const at::Tensor& lse, const at
       .gradient = gradient.mutable_data_ptr(),
       .gradient_type = kernel_type(gradient.scalar_type()),
       .gradient_row_stride = gradient.stride(0)};
-  at::parallel_for(0, rows.logits.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
-    kernels::cross_entropy_kernels().gradient(arguments, begin, end);
-  });
+  parallel_kernel(kernels::cross_entropy_kernels().gradient, arguments, rows.logits.size(0),
+                  rows.logits.size(1));
 }
 
 void gradient_by_aten(const LabelledLogits& rows, const at::Tensor& lse, const at::Tensor& mask,

@@ -13,15 +13,31 @@
 #include <utility>
 #include <vector>
 
-#include "megatron/ops/saved_tensors.h"
 #include "megatron/parallel/current_layer.h"
 
 namespace megatron {
 namespace {
 
-using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::VariableInfo;
+
+/// Autograd's own hooks and modes are per thread, and so are these.
+thread_local const SavedTensorHooksScope* innermost = nullptr;
+
+class WholeTensor final : public SavedTensor {
+ public:
+  explicit WholeTensor(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  at::Tensor take() override { return std::exchange(tensor_, at::Tensor()); }
+
+ private:
+  at::Tensor tensor_;
+};
+
+/// Offers the hooks of this thread to compute `output` again (SavedTensorHooks::take_offer).
+void offer_recomputation(const at::Tensor& output, const std::function<at::Tensor()>& compute) {
+  for (const SavedTensorHooksScope* scope = innermost; scope != nullptr; scope = scope->enclosing())
+    if (scope->hooks()->take_offer(output, compute)) return;
+}
 
 /// A tensor that a recomputation may read before the op's backward takes it.
 class SharedTensor final : public SavedTensor {
@@ -41,11 +57,49 @@ class SharedTensor final : public SavedTensor {
   at::Tensor tensor_;
 };
 
-/// The autograd node of one call of differentiable().
-class RecordedNode : public Node {
+bool is_recorded(const DifferentiableOp& op, at::TensorList inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  if (op.trains_parameters) return true;
+  for (const at::Tensor& input : inputs) {
+    if (input.defined() && input.requires_grad()) return true;
+  }
+  return false;
+}
+
+torch::autograd::edge_list edges_of(at::TensorList inputs) {
+  torch::autograd::edge_list edges;
+  edges.reserve(inputs.size());
+  for (const at::Tensor& input : inputs) {
+    edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input)
+                                    : torch::autograd::Edge());
+  }
+  return edges;
+}
+
+}  // namespace
+
+SavedTensorHooksScope::SavedTensorHooksScope(SavedTensorHooks* hooks)
+    : hooks_(hooks), enclosing_(innermost) {
+  if (hooks_ != nullptr) innermost = this;
+}
+
+SavedTensorHooksScope::~SavedTensorHooksScope() { innermost = enclosing_; }
+
+bool has_saved_tensor_hooks() { return innermost != nullptr; }
+
+std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  const at::Tensor plain = tensor.detach();
+  for (const SavedTensorHooksScope* scope = innermost; scope != nullptr; scope = scope->enclosing())
+    if (std::shared_ptr<SavedTensor> saved = scope->hooks()->save(plain)) return saved;
+  return std::make_shared<WholeTensor>(plain);
+}
+
+/// The autograd node of one call.
+class Recording::Node : public torch::autograd::Node {
  public:
-  RecordedNode(const DifferentiableOp& op, torch::autograd::edge_list edges)
-      : Node(std::move(edges)), op_(op) {}
+  Node(const DifferentiableOp& op, torch::autograd::edge_list edges)
+      : torch::autograd::Node(std::move(edges)), op_(op) {}
 
   /// Saves the tensors that backward reads. Outputs among them must already have their history.
   void save(const Tensors& tensors) {
@@ -118,89 +172,67 @@ class RecordedNode : public Node {
 
   DifferentiableOp op_;
   const LayerName layer_ = current_layer();
-  std::function<Tensors(BackwardPass&)> backward_;
+  BackwardFunction backward_;
   bool hooked_ = false;  ///< decides where the tensors are
   std::vector<SavedVariable> saved_;
-  SavedTensors saved_by_hooks_;
+  std::vector<std::shared_ptr<SavedTensor>> saved_by_hooks_;
   std::vector<VariableInfo> outputs_;
 };
 
-bool is_recorded(const DifferentiableOp& op, at::TensorList inputs) {
-  if (!at::GradMode::is_enabled()) return false;
-  if (op.trains_parameters) return true;
-  for (const at::Tensor& input : inputs) {
-    if (input.defined() && input.requires_grad()) return true;
-  }
-  return false;
+Recording::Recording(const DifferentiableOp& op, at::TensorList inputs)
+    : inputs_(inputs.begin(), inputs.end()) {
+  const at::AutoGradMode outside(is_enabled_outside_);
+  if (is_recorded(op, inputs))
+    node_ = {new Node(op, edges_of(inputs)), torch::autograd::deleteNode};
 }
 
-template <class Function>
-auto without_recording(const Function& function) {
-  const at::NoGradGuard no_grad;
-  return function();
+void Recording::save(const Tensors& tensors) {
+  const at::AutoGradMode outside(is_enabled_outside_);
+  if (node_ != nullptr) node_->save(tensors);
 }
 
-torch::autograd::edge_list edges_of(at::TensorList inputs) {
-  torch::autograd::edge_list edges;
-  edges.reserve(inputs.size());
-  for (const at::Tensor& input : inputs) {
-    edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input)
-                                    : torch::autograd::Edge());
-  }
-  return edges;
-}
-
-}  // namespace
-
-Tensors differentiable(const DifferentiableOp& op, at::TensorList inputs,
-                       c10::function_ref<Recorded()> forward) {
-  const bool records = is_recorded(op, inputs);
-  Recorded recorded = without_recording(forward);
-  if (!records) return recorded.compute ? without_recording(recorded.compute) : recorded.outputs;
-  const std::shared_ptr<RecordedNode> node(new RecordedNode(op, edges_of(inputs)),
-                                           torch::autograd::deleteNode);
-  if (recorded.compute) {
-    node->save(recorded.saved);
-    recorded.outputs = without_recording(recorded.compute);
-  }
+Tensors Recording::finish(Recorded recorded) {
+  const at::AutoGradMode outside(is_enabled_outside_);
+  if (node_ == nullptr) return std::move(recorded.outputs);
   for (std::size_t i = 0; i < recorded.num_differentiable; ++i) {
     at::Tensor& output = recorded.outputs[i];
     // An output that is also an input gets its own history.
-    for (const at::Tensor& input : inputs) {
+    for (const at::Tensor& input : inputs_) {
       if (output.is_same(input)) output = output.detach();
     }
-    torch::autograd::set_history(output, node);
+    torch::autograd::set_history(output, node_);
   }
-  if (!recorded.compute) node->save(recorded.saved);
-  node->keep(recorded);
-  return recorded.outputs;
+  node_->save(recorded.saved);
+  node_->keep(recorded);
+  return std::move(recorded.outputs);
+}
+
+at::Tensor Recording::finish(const at::Tensor& output, Tensors saved, BackwardFunction backward) {
+  return finish({.outputs = {output}, .saved = std::move(saved), .backward = std::move(backward)})
+      .front();
 }
 
 at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
                                       const std::function<at::Tensor(const Tensors&)>& f) {
+  Recording recording(op, inputs);
   const Tensors given(inputs.begin(), inputs.end());
-  const auto forward = [&] {
-    Recorded recorded{.outputs = {}, .saved = given, .backward = {}};
-    recorded.compute = [&]() -> Tensors { return {f(given)}; };
-    recorded.backward = [f](BackwardPass& pass) -> Tensors {
-      const at::AutoGradMode records(true);
-      Tensors leaves, wanted;
-      for (std::size_t i = 0; i < pass.saved.size(); ++i) {
-        leaves.push_back(pass.saved[i].detach().set_requires_grad(pass.needs_input[i]));
-        if (pass.needs_input[i]) wanted.push_back(leaves.back());
-      }
-      Tensors found = torch::autograd::grad({f(leaves)}, wanted, {pass.gradients[0]});
-      Tensors gradients(leaves.size());
-      for (std::size_t i = leaves.size(); i-- > 0;) {
-        if (!pass.needs_input[i]) continue;
-        gradients[i] = found.back();
-        found.pop_back();
-      }
-      return gradients;
-    };
-    return recorded;
-  };
-  return differentiable(op, inputs, forward).front();
+  recording.save(given);
+  return recording.finish(f(given), {}, [f](BackwardPass& pass) -> Tensors {
+    const at::AutoGradMode records(true);
+    Tensors leaves, wanted;
+    for (std::size_t i = 0; i < pass.saved.size(); ++i) {
+      leaves.push_back(pass.saved[i].detach().set_requires_grad(pass.needs_input[i]));
+      if (pass.needs_input[i]) wanted.push_back(leaves.back());
+    }
+    Tensors found = torch::autograd::grad({f(leaves)}, wanted, {pass.gradients[0]});
+    Tensors gradients(leaves.size());
+    for (std::size_t i = leaves.size(); i-- > 0;) {
+      if (!pass.needs_input[i]) continue;
+      gradients[i] = found.back();
+      found.pop_back();
+    }
+    return gradients;
+  });
 }
 
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy) {

@@ -1,12 +1,16 @@
 #include "megatron/ops/dropout.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "kernels/cpu/row_kernels.h"
 #include "megatron/base/error.h"
+#include "megatron/base/philox.h"
 #include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
@@ -69,16 +73,15 @@ void run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out,
   if (x.numel() == 0) return;
   check_pair(x, out);
   const std::int64_t columns = x.size(-1);
-  launch(kernels::DropoutArguments{
-      .x = x.const_data_ptr(),
-      .residual = residual.defined() ? residual.const_data_ptr() : nullptr,
-      .out = out.mutable_data_ptr(),
-      .x_type = kernel_type(x.scalar_type()),
-      .out_type = kernel_type(out.scalar_type()),
-      .rows = x.numel() / columns,
-      .columns = columns,
-      .coordinates = coordinates,
-      .rule = rule});
+  launch(kernels::DropoutArguments{.x = x.const_data_ptr(),
+                                   .residual = data_or_null(residual),
+                                   .out = out.mutable_data_ptr(),
+                                   .x_type = kernel_type(x.scalar_type()),
+                                   .out_type = kernel_type(out.scalar_type()),
+                                   .rows = x.numel() / columns,
+                                   .columns = columns,
+                                   .coordinates = coordinates,
+                                   .rule = rule});
 }
 
 template <auto launch>
@@ -135,18 +138,14 @@ at::Tensor dropout_add_op(const at::Tensor& x, const at::Tensor& residual, c10::
 at::Tensor differentiable_dropout(const at::Tensor& x, const at::Tensor& residual,
                                   const DropoutSite& site) {
   const bool has_residual = residual.defined();
-  const auto forward = [&] {
-    const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
-    Recorded recorded{
-        .outputs = {dropout_add_op(x, residual, type, site)}, .saved = {}, .backward = {}};
-    recorded.backward = [site, has_residual,
-                         type = x.scalar_type()](BackwardPass& pass) -> Tensors {
-      const at::Tensor& dy = pass.gradients[0];
-      return {dropout_as(dy, type, site), has_residual ? dy : at::Tensor()};
-    };
-    return recorded;
-  };
-  return differentiable({.name = "DropoutAddBackward"}, {x, residual}, forward).front();
+  Recording recording({.name = "DropoutAddBackward"}, {x, residual});
+  const auto type = has_residual ? residual.scalar_type() : x.scalar_type();
+  return recording.finish(
+      dropout_add_op(x, residual, type, site), {},
+      [site, has_residual, type = x.scalar_type()](BackwardPass& pass) -> Tensors {
+        const at::Tensor& dy = pass.gradients[0];
+        return {dropout_as(dy, type, site), has_residual ? dy : at::Tensor()};
+      });
 }
 
 }  // namespace
@@ -186,6 +185,36 @@ at::Tensor dropout_as(const at::Tensor& x, c10::ScalarType type, const DropoutSi
 void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const ScoreBlock& block) {
   static const Operator<dropout_scores_kernel<launch_on_cpu>> op("megatron::dropout_scores_");
   op(probabilities, site, block);
+}
+
+at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const at::Tensor& ordinals,
+                               const RowPositions& positions) {
+  const std::int64_t batch = shape[1], columns = shape[2];
+  const bool is_packed = positions.ordinals.defined();
+  const at::Tensor samples = (is_packed ? positions.ordinals : ordinals).cpu().contiguous(),
+                   places =
+                       positions.each.defined()
+                           ? positions.each.cpu().contiguous()
+                           : at::arange(positions.first, positions.first + shape[0], at::kLong),
+                   out = at::empty(shape, at::TensorOptions().dtype(at::kFloat));
+  const auto* sample = samples.const_data_ptr<std::int64_t>();
+  const auto* place = places.const_data_ptr<std::int64_t>();
+  auto* to = out.mutable_data_ptr<float>();
+  const std::int64_t grain = std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(columns, 1));
+  at::parallel_for(0, shape[0] * batch, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t first = place[row / batch] * columns;
+      std::array<std::uint32_t, 4> lanes{};
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const auto element = static_cast<std::uint64_t>(first + c);
+        if (c == 0 || element % 4 == 0)
+          lanes = philox_block(key, element / 4,
+                               static_cast<std::uint64_t>(sample[is_packed ? row : row % batch]));
+        to[row * columns + c] = (static_cast<float>(lanes[element % 4] >> 9) + 0.5f) * 0x1p-23f;
+      }
+    }
+  });
+  return out.to(ordinals.device());
 }
 
 }  // namespace megatron

@@ -1,13 +1,11 @@
 #include "megatron/ops/embedding.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -16,11 +14,10 @@
 #include "megatron/ops/host_scalar.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/operator.h"
+#include "megatron/ops/parallel_kernel.h"
 
 namespace megatron {
 namespace {
-
-constexpr std::int64_t kGrainElements = 16384;  // fewer elements are not worth a second thread
 
 /// Token ids as local rows of this rank's part of a table, for ATen's operators.
 struct LocalIds {
@@ -68,10 +65,7 @@ at::Tensor sum_on_cpu(const EmbeddingRows& words, const EmbeddingRows& positions
                                               .out = out.mutable_data_ptr(),
                                               .out_type = kernel_type(type),
                                               .columns = columns};
-  at::parallel_for(0, tokens.numel(), std::max<std::int64_t>(1, kGrainElements / columns),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     kernels::embedding_kernels().look_up(arguments, begin, end);
-                   });
+  parallel_kernel(kernels::embedding_kernels().look_up, arguments, tokens.numel(), columns);
   return out;
 }
 
@@ -106,12 +100,8 @@ void add_on_cpu(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor&
       .count = grad.size(0),
       .tokens = ids.numel(),
       .columns = grad.size(1)};
-  at::parallel_for(
-      0, grad.size(1),
-      std::max<std::int64_t>(64, kGrainElements / std::max<std::int64_t>(ids.numel(), 1)),
-      [&](std::int64_t begin, std::int64_t end) {
-        kernels::embedding_kernels().add_rows(arguments, begin, end);
-      });
+  parallel_kernel(kernels::embedding_kernels().add_rows, arguments, grad.size(1), ids.numel(),
+                  /*multiple=*/64);
 }
 
 void add_by_aten(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor& dy,

@@ -10,7 +10,6 @@
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/parallel_kernel.h"
-#include "megatron/ops/thread_workspace.h"
 
 namespace megatron {
 namespace {

@@ -35,7 +35,7 @@ std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key,
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
-                            std::int64_t layer) {
+                            std::string_view layer) {
   std::vector<at::Tensor> out;
   for (SequenceCache* cache : caches) {
     const PositionRun rows = rows_of_sequence(placement, std::ssize(out));

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "megatron/ops/core_attention.h"
@@ -25,11 +26,11 @@ class LayerKvCache : public LayerCache {
   at::Tensor key_, value_;
 };
 
-/// Appends the keys and values of new tokens [rows, 1, g, d or dv] to the caches of `layer`, and
-/// computes attention of their queries [rows, 1, n, d] over all tokens of their own sequences.
-/// `placement` says which rows belong to which of the `caches`.
+/// Appends the keys and values of new tokens [rows, 1, g, d or dv] to the caches of `layer`, which
+/// is its path, and computes attention of their queries [rows, 1, n, d] over all tokens of their
+/// own sequences. `placement` says which rows belong to which of the `caches`.
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
-                            std::int64_t layer);
+                            std::string_view layer);
 
 }  // namespace megatron

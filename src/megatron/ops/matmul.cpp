@@ -1,15 +1,109 @@
 #include "megatron/ops/matmul.h"
 
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
+#include "megatron/base/tuning_cache.h"
 #include "megatron/ops/aten_matmul.h"
 #include "megatron/ops/cpu_gemm.h"
-#include "megatron/ops/gemm_backend.h"
 #include "megatron/ops/operator.h"
 
 namespace megatron {
 namespace {
+
+// ---- the choice of kernels on the CPU ----
+
+constexpr double kMargin = 1.25;
+constexpr int kTurns = 5;
+constexpr std::int64_t kTokens = 256, kIn = 512, kOut = 768;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Runs the three GEMMs of a linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
+template <class Gemm>
+void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx,
+               at::Tensor& dw, at::Tensor& y, Gemm gemm) {
+  gemm(y, x, w.t(), false);
+  gemm(dx, dy, w, false);
+  gemm(dw, dy.t(), x, true);
+}
+
+std::string measure(c10::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  const auto make = [&](std::int64_t rows, std::int64_t columns, c10::ScalarType of) {
+    return at::full({rows, columns}, 1.0, of);
+  };
+  const at::Tensor x = make(kTokens, kIn, type), w = make(kOut, kIn, type),
+                   dy = make(kTokens, kOut, type);
+  at::Tensor y = make(kTokens, kOut, type), dx = make(kTokens, kIn, type),
+             dw = make(kOut, kIn, c10::kFloat);
+  std::array<double, 2> best{std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::infinity()};
+  for (int turn = 0; turn <= kTurns; ++turn) {
+    const double own = seconds_of([&] {
+      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
+        cpu_gemm(out, a, b, {}, more);
+      });
+    });
+    const double library = seconds_of([&] {
+      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
+        aten_matmul_out(out, a, b, more);
+      });
+    });
+    if (turn > 0)
+      best = {std::min(best[0], own), std::min(best[1], library)};  // the first iteration warms up
+  }
+  return best[0] > kMargin * best[1] ? "library" : "own";
+}
+
+bool choose_own(c10::ScalarType type) {
+  if (!aten_gemm_is_candidate(type)) return true;
+  if (at::globalContext().deterministicAlgorithms())
+    return type != c10::kBFloat16 || !kernels::cpu_has_amx();
+  return cached_measurement(std::string("gemm-backend-") + c10::toString(type),
+                            [&] { return measure(type); }) != "library";
+}
+
+template <c10::ScalarType type>
+bool is_own_chosen() {
+  static const bool is_own = choose_own(type);
+  return is_own;
+}
+
+}  // namespace
+
+bool uses_own_gemm(c10::ScalarType type) {
+  switch (type) {
+    case c10::kFloat:
+      return is_own_chosen<c10::kFloat>();
+    case c10::kBFloat16:
+      return is_own_chosen<c10::kBFloat16>();
+    case c10::kHalf:
+      return is_own_chosen<c10::kHalf>();
+    default:
+      return false;
+  }
+}
+
+namespace {
+
+// ---- the operators ----
 
 using Optional = std::optional<at::Tensor>;
 
@@ -43,17 +137,63 @@ at::Tensor matmul_on_cpu(const at::Tensor& a, const at::Tensor& b, const Optiona
   return out;
 }
 
+at::Tensor grouped_by_aten(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                           const Optional& bias, c10::ScalarType type) {
+  at::Tensor out = at::empty({a.size(0), b.size(2)}, a.options().dtype(type));
+  for_each_group(rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    if (count == 0) return;
+    at::Tensor part = out.narrow(0, first, count);
+    aten_matmul_out(part, a.narrow(0, first, count), b[e], /*accumulate=*/false);
+    if (bias) part.add_((*bias)[e]);
+  });
+  return out;
+}
+
+at::Tensor grouped_on_cpu(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          const Optional& bias, c10::ScalarType type) {
+  if (!uses_own_gemm(a.scalar_type())) return grouped_by_aten(a, b, rows, bias, type);
+  at::Tensor out = at::empty({a.size(0), b.size(2)}, a.options().dtype(type));
+  cpu_grouped_gemm(out, a, b, rows, tensor_or_none(bias));
+  return out;
+}
+
+void over_rows_by_aten(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                       at::IntArrayRef rows, bool accumulate) {
+  for_each_group(rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+    at::Tensor part = out[e];
+    if (count == 0) {
+      if (!accumulate) part.zero_();
+      return;
+    }
+    aten_matmul_out(part, a.narrow(0, first, count).t(), b.narrow(0, first, count), accumulate);
+  });
+}
+
+void over_rows_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                      at::IntArrayRef rows, bool accumulate) {
+  if (!uses_own_gemm(a.scalar_type())) return over_rows_by_aten(out, a, b, rows, accumulate);
+  at::Tensor result = out;
+  cpu_grouped_gemm_over_rows(result, a, b, rows, accumulate);
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<matmul_on_cpu>(library, "matmul");
   register_kernel<matmul_by_aten>(library, "matmul", kAnyDevice);
   define_operator<out_on_cpu>(
       library, "matmul_out(Tensor(a!) out, Tensor a, Tensor b, bool accumulate) -> ()");
   register_kernel<out_by_aten>(library, "matmul_out", kAnyDevice);
+  define_operator<grouped_on_cpu>(library, "grouped_matmul");
+  register_kernel<grouped_by_aten>(library, "grouped_matmul", kAnyDevice);
+  define_operator<over_rows_on_cpu>(
+      library,
+      "grouped_matmul_over_rows_out(Tensor(a!) out, Tensor a, Tensor b, int[] rows, "
+      "bool accumulate) -> ()");
+  register_kernel<over_rows_by_aten>(library, "grouped_matmul_over_rows_out", kAnyDevice);
 }
 
-}  // namespace
-
-void check_gemm_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out) {
+/// Throws InternalError unless `a` and `b` have one dtype and a GEMM of them may have results of
+/// dtype `out`: their own, or float32 for 16-bit operands.
+void check_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out) {
   const c10::ScalarType type = a.scalar_type();
   MEGATRON_CHECK(b.scalar_type() == type &&
                      (out == type || (c10::isReducedFloatingType(type) && out == c10::kFloat)),
@@ -61,9 +201,22 @@ void check_gemm_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType 
                  " into ", c10::toString(out));
 }
 
+void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::int64_t groups,
+           c10::ScalarType type) {
+  MEGATRON_CHECK(static_cast<std::int64_t>(rows.size()) == groups, "a grouped GEMM of ", groups,
+                 " groups with ", rows.size(), " row counts");
+  MEGATRON_CHECK(
+      std::all_of(rows.begin(), rows.end(), [](std::int64_t count) { return count >= 0; }) &&
+          std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.size(0),
+      "the rows of a grouped GEMM's groups, ", rows, ", do not sum to ", a.size(0));
+  check_types(a, b, type);
+}
+
+}  // namespace
+
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   static const Operator<out_on_cpu> op("megatron::matmul_out");
-  check_gemm_types(a, b, out.scalar_type());
+  check_types(a, b, out.scalar_type());
   op(out, a, b, accumulate);
 }
 
@@ -71,6 +224,26 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type
                   const at::Tensor& bias) {
   static const Operator<matmul_on_cpu> op("megatron::matmul");
   return op(a, b, optional_tensor(bias), type);
+}
+
+at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          c10::ScalarType type, const at::Tensor& bias) {
+  static const Operator<grouped_on_cpu> op("megatron::grouped_matmul");
+  MEGATRON_CHECK(a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1) && b.size(1) > 0,
+                 "a grouped GEMM of shapes ", a.sizes(), " and ", b.sizes());
+  check(a, b, rows, b.size(0), type);
+  return op(a, b, rows, optional_tensor(bias), type);
+}
+
+void grouped_matmul_over_rows_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                  at::IntArrayRef rows, bool accumulate) {
+  static const Operator<over_rows_on_cpu> op("megatron::grouped_matmul_over_rows_out");
+  MEGATRON_CHECK(a.dim() == 2 && b.dim() == 2 && out.dim() == 3 && out.is_contiguous() &&
+                     b.size(0) == a.size(0) && out.size(1) == a.size(1) && out.size(2) == b.size(1),
+                 "a grouped GEMM over rows of shapes ", a.sizes(), " and ", b.sizes(), " into ",
+                 out.sizes());
+  check(a, b, rows, out.size(0), out.scalar_type());
+  op(out, a, b, rows, accumulate);
 }
 
 }  // namespace megatron

@@ -1,8 +1,11 @@
 // GEMMs in every precision. 16-bit operands can produce a float32 result without an intermediate
-// rounding.
+// rounding. On the CPU they run on our kernels (cpu_gemm.h) or the library's (aten_matmul.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
 
 namespace megatron {
 
@@ -12,12 +15,44 @@ namespace megatron {
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type,
                   const at::Tensor& bias = {});
 
-/// Throws InternalError unless `a` and `b` have one dtype and a GEMM of them may have results of
-/// dtype `out`: their own, or float32 for 16-bit operands.
-void check_gemm_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out);
-
 /// Computes out = a·b, or out += a·b with `accumulate`. `out` is [m, n] with contiguous rows, in
 /// the operands' dtype or float32.
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);
+
+// ---- Grouped GEMMs ----
+//
+// One GEMM per group of rows, as the experts of a mixture need them (grouped GEMM of CUTLASS,
+// torch._grouped_mm, jax.lax.ragged_dot). All groups run at once. `rows` holds the number of rows
+// of each group, in host memory. Groups follow each other and may be empty. Types are those of
+// matmul(); the bits of a row do not depend on the other rows.
+
+/// Multiplies the rows of group e of `a` [T, k] by b[e], where `b` is [E, k, n] with any strides,
+/// and adds bias[e] when `bias` [E, n] is defined. Returns [T, n] in dtype `type`.
+at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          c10::ScalarType type, const at::Tensor& bias = {});
+
+/// Computes out[e] = a_eᵀ·b_e, or out[e] += a_eᵀ·b_e with `accumulate`, from the rows of group e of
+/// `a` [T, m] and `b` [T, n]: the weight gradient of grouped_matmul(). `out` is contiguous
+/// [E, m, n], in the operands' dtype or float32. A group without rows contributes zero.
+void grouped_matmul_over_rows_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                  at::IntArrayRef rows, bool accumulate);
+
+/// Calls use(group, first row, rows[group]) for each group, the empty ones included.
+template <class Use>
+void for_each_group(c10::ArrayRef<std::int64_t> rows, const Use& use) {
+  std::int64_t first = 0;
+  for (std::size_t group = 0; group < rows.size(); first += rows[group++])
+    use(static_cast<std::int64_t>(group), first, rows[group]);
+}
+
+/// Returns whether our kernels run a CPU GEMM of this dtype; false for types that they do not have.
+/// They do so unless the library was measured to be 1.25 times as fast over the forward,
+/// input-gradient and weight-gradient GEMMs of a linear layer. Noise does not cross that margin;
+/// CPUs with AMX do.
+///
+/// The measurement runs once per machine (base/tuning_cache.h) and its result holds for every
+/// shape, so that the bits of a row do not depend on its batch. Deterministic mode does not measure
+/// and decides by the CPU's features.
+bool uses_own_gemm(c10::ScalarType type);
 
 }  // namespace megatron

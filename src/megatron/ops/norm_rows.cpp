@@ -23,9 +23,6 @@
 namespace megatron {
 namespace {
 
-const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
-void* mutable_or_null(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
-
 void check_weight(const at::Tensor& weight, c10::ScalarType type) {
   MEGATRON_CHECK(weight.scalar_type() == compute_type(type) && weight.is_contiguous(),
                  "norm weight of ", weight.scalar_type(), " and strides ", weight.strides(),

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "megatron/ops/random_site.h"
+#include "megatron/ops/dropout.h"
 
 namespace megatron {
 

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "megatron/ops/storage_view.h"
-
 namespace megatron {
 
 /// A storage that some ops of a layer have saved views of.

@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "megatron/ops/differentiable.h"
 #include "megatron/ops/offload_store.h"
-#include "megatron/ops/saved_tensors.h"
 
 namespace megatron {
 

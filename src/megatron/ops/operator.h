@@ -119,8 +119,8 @@ void register_kernel(torch::Library& library, const char* name, c10::DispatchKey
 }
 
 /// Defines an operator in the namespace `megatron` by the kernel of the CPU. `schema` is a name,
-/// with arguments and results if these alias each other. differentiable() records gradients around
-/// the call, so the dispatcher's autograd key falls through.
+/// with arguments and results if these alias each other. A Recording records gradients around the
+/// call, so the dispatcher's autograd key falls through.
 template <auto on_cpu>
 void define_operator(torch::Library& library, const char* schema) {
   library.def(schema, torch::dispatch(c10::DispatchKey::CPU, operator_arguments::kPlain<on_cpu>));

@@ -1,14 +1,23 @@
-// Runs CPU kernels on ATen's thread pool. Include this header only in .cpp files, because the
-// header behind it is heavy.
+// Runs CPU kernels on ATen's thread pool, with a workspace for each thread. Include this header
+// only in .cpp files, because the header behind it is heavy.
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 
 namespace megatron {
+
+/// Returns the memory of a tensor, null if it is undefined.
+inline const void* data_or_null(const at::Tensor& x) {
+  return x.defined() ? x.const_data_ptr() : nullptr;
+}
+inline void* mutable_or_null(const at::Tensor& x) {
+  return x.defined() ? x.mutable_data_ptr() : nullptr;
+}
 
 /// Calls kernel(arguments, begin, end) in parallel on ranges that cover [0, count). A unit stands
 /// for `elements_each` elements. Ranges are multiples of `multiple` units, and large enough to be
@@ -36,5 +45,13 @@ void dynamic_parallel_for(std::int64_t count, std::int64_t threads, const Run& r
     for (std::int64_t unit = next++; unit < count; unit = next++) run(unit);
   });
 }
+
+/// Returns at least `bytes` bytes owned by the calling thread, aligned to a page. Only one kernel
+/// of a thread may use them at a time, because the next call returns the same memory. The memory
+/// outlives the kernel so that packed panels stay in the thread's L2 cache.
+void* thread_workspace(std::int64_t bytes);
+
+/// Returns the bytes of the workspaces of all threads.
+std::int64_t thread_workspace_bytes();
 
 }  // namespace megatron

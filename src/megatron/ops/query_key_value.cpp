@@ -113,19 +113,17 @@ at::Tensor split_backward(const BackwardPass& pass, std::int64_t groups, std::in
 QueryKeyValue split_query_key_value(const at::Tensor& mixed, std::int64_t groups,
                                     std::int64_t head_dim, const Rotation* rotation) {
   static const Operator<split_on_cpu> op("megatron::split_query_key_value");
-  const DifferentiableOp name{.name = "SplitQueryKeyValueBackward",
-                              .allows_undefined_gradients = true};
-  const Tensors parts = differentiable(name, {mixed}, [&] {
-    const bool rotates = rotation != nullptr, interleaved = rotates && rotation->interleaved;
-    auto [q, k, v] = op(mixed, groups, head_dim, rotates ? *rotation : Rotation{});
-    Recorded recorded{.outputs = {q, k, v}, .saved = {}, .backward = {}, .num_differentiable = 3};
-    if (rotates) recorded.saved = {rotation->cos, rotation->sin};
-    recorded.backward = [groups, width = mixed.size(2),
-                         interleaved](BackwardPass& pass) -> Tensors {
-      return {split_backward(pass, groups, width, interleaved)};
-    };
-    return recorded;
-  });
+  Recording recording({.name = "SplitQueryKeyValueBackward", .allows_undefined_gradients = true},
+                      {mixed});
+  const bool rotates = rotation != nullptr, interleaved = rotates && rotation->interleaved;
+  const auto [q, k, v] = op(mixed, groups, head_dim, rotates ? *rotation : Rotation{});
+  const Tensors parts = recording.finish(
+      {.outputs = {q, k, v},
+       .saved = rotates ? Tensors{rotation->cos, rotation->sin} : Tensors{},
+       .backward = [groups, width = mixed.size(2), interleaved](BackwardPass& pass) -> Tensors {
+         return {split_backward(pass, groups, width, interleaved)};
+       },
+       .num_differentiable = 3});
   return {parts[0], parts[1], parts[2]};
 }
 

@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -55,5 +57,21 @@ at::Tensor recomputed(const at::Tensor& input, Forward forward,
   };
   return recomputed(Tensors{input}, std::move(listed), options).front();
 }
+
+/// Keeps outputs that are cheap to compute again, such as those of norms, as a way to compute them
+/// (Megatron's CheckpointWithoutOutput). The op that reads an output in its backward, and would
+/// keep it, gets it from the op that made it and offers to compute it (Recorded::recompute_last).
+class RecomputedOutputs final : public SavedTensorHooks {
+ public:
+  std::shared_ptr<SavedTensor> save(const at::Tensor& tensor) override;
+  bool take_offer(const at::Tensor& output, const std::function<at::Tensor()>& compute) override;
+
+ private:
+  class Output;
+  class View;
+  /// By the storage of the output. Outputs hold their storage weakly, so that no other tensor gets
+  /// its address.
+  std::unordered_map<const c10::StorageImpl*, std::shared_ptr<Output>> outputs_;
+};
 
 }  // namespace megatron

@@ -249,23 +249,17 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
 
 at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                           const ContextParallelism& context) {
-  return differentiable(
-             {.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v},
-             [&] {
-               const auto [out, lse] = ring_forward(inputs, options, context);
-               return Recorded{
-                   .outputs = {out, lse},
-                   .saved = {inputs.q, inputs.k, inputs.v, out, lse},
-                   .backward = [options, axis = context.axis, placement = context.placement,
-                                activities = context.activities](BackwardPass& pass) -> Tensors {
-                     const Tensors& saved = pass.saved;
-                     const AttentionInputs d = ring_backward(
-                         pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                         options, {.axis = axis, .placement = placement, .activities = activities});
-                     return {d.q, d.k, d.v};
-                   }};
-             })
-      .front();
+  Recording recording({.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v});
+  const auto [out, lse] = ring_forward(inputs, options, context);
+  const auto backward = [options, axis = context.axis, placement = context.placement,
+                         activities = context.activities](BackwardPass& pass) -> Tensors {
+    const Tensors& saved = pass.saved;
+    const AttentionInputs d =
+        ring_backward(pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
+                      options, {.axis = axis, .placement = placement, .activities = activities});
+    return {d.q, d.k, d.v};
+  };
+  return recording.finish(out, {inputs.q, inputs.k, inputs.v, out, lse}, backward);
 }
 
 }  // namespace megatron

@@ -224,18 +224,12 @@ at::Tensor apply_rotary(const at::Tensor& x, const at::Tensor& cos, const at::Te
                         bool interleaved) {
   MEGATRON_CHECK(cos.size(0) == x.size(0) || cos.size(0) == x.size(0) * x.size(1),
                  "rotary table of ", cos.size(0), " rows for ", x.size(0), " positions");
-  return differentiable({.name = "RotaryBackward"}, {x},
-                        [&] {
-                          Recorded recorded{.outputs = {rotate(x, {cos, sin, interleaved})},
-                                            .saved = {cos, sin},
-                                            .backward = {}};
-                          recorded.backward = [interleaved](BackwardPass& pass) -> Tensors {
-                            return {rotate(pass.gradients[0], {pass.saved[0], pass.saved[1],
-                                                               interleaved, /*inverse=*/true})};
-                          };
-                          return recorded;
-                        })
-      .front();
+  Recording recording({.name = "RotaryBackward"}, {x});
+  return recording.finish(
+      rotate(x, {cos, sin, interleaved}), {cos, sin}, [interleaved](BackwardPass& pass) -> Tensors {
+        return {rotate(pass.gradients[0],
+                       {pass.saved[0], pass.saved[1], interleaved, /*inverse=*/true})};
+      });
 }
 
 }  // namespace megatron

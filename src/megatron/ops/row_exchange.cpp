@@ -21,40 +21,31 @@ PendingRows start_exchange_rows(const Axis& axis, const at::Tensor& x, const Row
   if (axis.size == 1) return {.rows = x};
   auto state = std::make_shared<PendingRows::State>(
       PendingRows::State{.axis = axis, .rows = rows, .what = what});
-  const auto start = [&] {
-    state->forward = start_all_to_all(axis, x.contiguous(), what, rows);
-    return Recorded{.outputs = {state->forward.tensor},
-                    .saved = {},
-                    .backward = [state](BackwardPass&) -> Tensors {
-                      const at::Tensor dx = state->backward.wait();
-                      state->backward = {};
-                      return {dx};
-                    }};
-  };
+  Recording recording({.name = "StartExchangeRowsBackward"}, {x});
+  state->forward = start_all_to_all(axis, x.contiguous(), what, rows);
   const at::Tensor buffer =
-      differentiable({.name = "StartExchangeRowsBackward"}, {x}, start).front();
+      recording.finish(state->forward.tensor, {}, [state](BackwardPass&) -> Tensors {
+        const at::Tensor dx = state->backward.wait();
+        state->backward = {};
+        return {dx};
+      });
   return {.rows = buffer, .state = std::move(state)};
 }
 
 at::Tensor finish_exchange_rows(PendingRows pending) {
   if (pending.state == nullptr) return pending.rows;
   const std::shared_ptr<PendingRows::State> state = std::move(pending.state);
-  const auto finish = [&] {
-    const at::Tensor arrived = state->forward.wait();
-    state->forward = {};
-    return Recorded{.outputs = {arrived.alias()},
-                    .saved = {},
-                    .backward = [state](BackwardPass& pass) -> Tensors {
-                      const at::Tensor dy = pass.gradients[0].contiguous();
-                      state->backward =
-                          start_all_to_all(state->axis, dy, state->what,
-                                           {.out = state->rows.in, .in = state->rows.out});
-                      // The node of the start waits for the gradient and returns it. This one's
-                      // result is only passed to that node.
-                      return {dy};
-                    }};
-  };
-  return differentiable({.name = "FinishExchangeRowsBackward"}, {pending.rows}, finish).front();
+  Recording recording({.name = "FinishExchangeRowsBackward"}, {pending.rows});
+  const at::Tensor arrived = state->forward.wait();
+  state->forward = {};
+  return recording.finish(arrived.alias(), {}, [state](BackwardPass& pass) -> Tensors {
+    const at::Tensor dy = pass.gradients[0].contiguous();
+    state->backward = start_all_to_all(state->axis, dy, state->what,
+                                       {.out = state->rows.in, .in = state->rows.out});
+    // The node of the start waits for the gradient and returns it. This one's result is only passed
+    // to that node.
+    return {dy};
+  });
 }
 
 }  // namespace megatron

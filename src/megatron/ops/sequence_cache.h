@@ -2,9 +2,12 @@
 // any sequences can share a pass; its contents are opaque to all but the layer that fills them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -24,20 +27,19 @@ class SequenceCache {
   /// number drops the tokens behind it.
   std::int64_t length = 0;
 
-  /// Returns the cache of a layer, which its first call creates. InternalError when the layer
-  /// created a cache of another kind.
+  /// Returns the cache of a layer by its path in the model, which its first call creates.
+  /// InternalError when the layer created a cache of another kind.
   template <class Cache>
-  Cache& of_layer(std::int64_t layer) {
-    const auto index = static_cast<std::size_t>(layer);
-    if (index >= layers_.size()) layers_.resize(index + 1);
-    if (!layers_[index]) layers_[index] = std::make_unique<Cache>();
-    auto* cache = dynamic_cast<Cache*>(layers_[index].get());
-    MEGATRON_CHECK(cache != nullptr, "the cache of layer ", layer, " is of another kind");
+  Cache& of_layer(std::string_view layer) {
+    auto found = layers_.find(layer);
+    if (found == layers_.end()) found = layers_.emplace(layer, std::make_unique<Cache>()).first;
+    auto* cache = dynamic_cast<Cache*>(found->second.get());
+    MEGATRON_CHECK(cache != nullptr, "the cache of ", layer, " is of another kind");
     return *cache;
   }
 
  private:
-  std::vector<std::unique_ptr<LayerCache>> layers_;
+  std::map<std::string, std::unique_ptr<LayerCache>, std::less<>> layers_;
 };
 
 /// The caches of the sequences of a microbatch, in their order.

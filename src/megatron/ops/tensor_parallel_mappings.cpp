@@ -48,16 +48,11 @@ at::Tensor apply(Mapping mapping, const at::Tensor& x, const Axis& axis, const c
 at::Tensor apply_mapping(const at::Tensor& x, const Axis& axis, const char* what, Mapping forward,
                          Mapping backward) {
   if (axis.size == 1) return x;
-  return differentiable({.name = "RegionBackward"}, {x},
-                        [&] {
-                          return Recorded{
-                              .outputs = {apply(forward, x, axis, what)},
-                              .saved = {},
-                              .backward = [axis, what, backward](BackwardPass& call) -> Tensors {
-                                return {apply(backward, call.gradients[0], axis, what)};
-                              }};
-                        })
-      .front();
+  Recording recording({.name = "RegionBackward"}, {x});
+  return recording.finish(apply(forward, x, axis, what), {},
+                          [axis, what, backward](BackwardPass& pass) -> Tensors {
+                            return {apply(backward, pass.gradients[0], axis, what)};
+                          });
 }
 
 at::Tensor own_slice(const at::Tensor& x, const Axis& axis) {
@@ -101,29 +96,21 @@ std::vector<std::int64_t> sequence_slices(std::int64_t length, const Axis& axis)
 
 at::Tensor scatter_replicated_sequence(const at::Tensor& x, const Axis& axis, const char* what) {
   if (axis.size == 1) return x;
-  const auto forward = [&] {
-    return Recorded{.outputs = {own_slice(x, axis)},
-                    .saved = {},
-                    .backward = [axis, what, length = x.size(0)](BackwardPass& pass) -> Tensors {
-                      return {all_gather(axis, pass.gradients[0].contiguous(),
-                                         sequence_slices(length, axis), what)};
-                    }};
-  };
-  return differentiable({.name = "ScatterSequenceBackward"}, {x}, forward).front();
+  Recording recording({.name = "ScatterSequenceBackward"}, {x});
+  return recording.finish(
+      own_slice(x, axis), {}, [axis, what, length = x.size(0)](BackwardPass& pass) -> Tensors {
+        return {
+            all_gather(axis, pass.gradients[0].contiguous(), sequence_slices(length, axis), what)};
+      });
 }
 
 at::Tensor gather_replicated_sequence(const at::Tensor& x, std::int64_t length, const Axis& axis,
                                       const char* what) {
   if (axis.size == 1) return x;
-  const auto forward = [&] {
-    return Recorded{
-        .outputs = {all_gather(axis, x.contiguous(), sequence_slices(length, axis), what)},
-        .saved = {},
-        .backward = [axis](BackwardPass& pass) -> Tensors {
-          return {own_slice(pass.gradients[0], axis)};
-        }};
-  };
-  return differentiable({.name = "GatherSequenceBackward"}, {x}, forward).front();
+  Recording recording({.name = "GatherSequenceBackward"}, {x});
+  return recording.finish(
+      all_gather(axis, x.contiguous(), sequence_slices(length, axis), what), {},
+      [axis](BackwardPass& pass) -> Tensors { return {own_slice(pass.gradients[0], axis)}; });
 }
 
 }  // namespace megatron

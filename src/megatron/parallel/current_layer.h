@@ -1,5 +1,6 @@
 // Names the layer that a thread computes, so that calls of a group can say for which layer they
-// are made. Forward sets it; differentiable() hands it on to backward, which other threads may run.
+// are made. Forward sets it; Recording (ops/differentiable.h) hands it on to backward, which other
+// threads may run.
 #pragma once
 
 #include <memory>

@@ -24,16 +24,12 @@ void Parameter::contribute(at::Tensor gradient) {
 
 at::Tensor tracked(Parameter& parameter) {
   if (!at::GradMode::is_enabled() || !parameter.is_trained()) return parameter.value();
-  return differentiable({.name = "TrackedParameterBackward", .trains_parameters = true}, {},
-                        [&] {
-                          return Recorded{.outputs = {parameter.value().alias()},
-                                          .saved = {},
-                                          .backward = [&parameter](BackwardPass& pass) -> Tensors {
-                                            parameter.contribute(pass.gradients[0]);
-                                            return {};
-                                          }};
-                        })
-      .front();
+  Recording recording({.name = "TrackedParameterBackward", .trains_parameters = true}, {});
+  return recording.finish(parameter.value().alias(), {},
+                          [&parameter](BackwardPass& pass) -> Tensors {
+                            parameter.contribute(pass.gradients[0]);
+                            return {};
+                          });
 }
 
 }  // namespace megatron

@@ -23,8 +23,8 @@ ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayou
 at::Tensor ModelRunner::infer(const Pass& pass) const {
   if (pp_.size == 1) return model_.infer(pass);
   const at::NoGradGuard no_gradients;
-  at::Tensor result = at::empty(result_shape(pass, config()),
-                                at::TensorOptions(weights_->device()).dtype(at::kFloat));
+  at::Tensor result =
+      at::empty(model_.result_shape(pass), at::TensorOptions(weights_->device()).dtype(at::kFloat));
   const std::vector<Microbatch> batch{pass.microbatch};
   PipelinePass forward{.batch = batch, .training = false, .wants = pass.wants};
   if (pass.caches != nullptr) forward.caches.push_back(*pass.caches);

@@ -53,7 +53,7 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
 inline constexpr double kSampleBytes = 28;
 
 /// Returns the workspace that each thread of the CPU's attention kernels keeps; the largest of the
-/// layers. It is no memory of tensors (ops/thread_workspace.h).
+/// layers. It is no memory of tensors (ops/parallel_kernel.h).
 double attention_workspace_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                                  const StepShape& shape);
 

@@ -1,8 +1,11 @@
 #include "megatron/nn/moe/experts.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sigmoid.h>
+
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/moe/grouped_linear.h"
-#include "megatron/nn/node.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
@@ -35,6 +38,11 @@ std::vector<ShardBlock> fc1_blocks(const TransformerConfig& config) {
 
 std::int64_t fc1_rows(const TransformerConfig& config) {
   return (config.gated_linear_unit ? 2 : 1) * config.moe.ffn_hidden_size;
+}
+
+LayerArguments without_norm(LayerArguments arguments) {
+  arguments.has_input_norm = false;
+  return arguments;
 }
 
 }  // namespace
@@ -81,6 +89,27 @@ at::Tensor Experts::forward(const DispatchedTokens& tokens, const ForwardContext
   });
   if (fc2_bias_ == nullptr || rank_.etp.rank > 0) return y;
   return add_group_bias(y, probs, *fc2_bias_, counts);
+}
+
+SharedExperts::SharedExperts(Module* parent, const LayerArguments& arguments)
+    : Mlp(parent, "shared_experts", without_norm(arguments),
+          arguments.config.moe.shared_expert_intermediate_size) {
+  if (!arguments.config.moe.shared_expert_gate) return;
+  const Shape shape{1, arguments.config.hidden_size};
+  gate_weight_ = &declare(
+      "gate_weight",
+      {.sharding = Sharding::replicated(shape, /*sums_gradients=*/arguments.rank.sequence_parallel),
+       .init = input_init(arguments.config, shape),
+       .tags = {}},
+      arguments.rank.tp);
+}
+
+at::Tensor SharedExperts::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
+  const at::Tensor out = Mlp::forward(input_sbh, context);
+  if (gate_weight_ == nullptr) return out;
+  return differentiable_by_autograd({.name = "GateBackward"},
+                                    {out, linear(input_sbh, *gate_weight_, nullptr)},
+                                    [](const Tensors& x) { return x[0] * at::sigmoid(x[1]); });
 }
 
 }  // namespace megatron

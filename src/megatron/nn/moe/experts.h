@@ -1,5 +1,5 @@
 // The experts of a mixture-of-experts layer that a rank holds: MLPs that are computed together,
-// with one grouped GEMM for all of them.
+// with one grouped GEMM for all of them, and the one that all tokens take.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatron/nn/layer_spec.h"
-#include "megatron/nn/module.h"
+#include "megatron/nn/mlp.h"
 #include "megatron/nn/moe/expert_order.h"
 #include "megatron/nn/moe/token_dispatcher.h"
 #include "megatron/parallel/rank.h"
@@ -47,6 +46,17 @@ class Experts : public Module {
   Linear linear_fc1_, linear_fc2_;
   Parameter &fc1_weight_, &fc2_weight_;
   Parameter *fc1_bias_ = nullptr, *fc2_bias_ = nullptr;
+};
+
+/// Experts that all tokens take (DeepSeekMoE, Dai et al. 2024), sharded over tp like an MLP, with
+/// an optional gate σ(x·w).
+class SharedExperts : public Mlp {
+ public:
+  SharedExperts(Module* parent, const LayerArguments& arguments);
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+
+ private:
+  Parameter* gate_weight_ = nullptr;  ///< [1, h]
 };
 
 }  // namespace megatron

@@ -7,7 +7,6 @@
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/linear.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/tensor_parallel_mappings.h"

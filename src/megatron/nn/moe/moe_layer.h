@@ -11,7 +11,6 @@
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/moe/experts.h"
 #include "megatron/nn/moe/router.h"
-#include "megatron/nn/moe/shared_experts.h"
 #include "megatron/nn/moe/token_dispatcher.h"
 
 namespace megatron {

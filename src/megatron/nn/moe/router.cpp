@@ -13,11 +13,9 @@
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/nn/moe/load_balancing.h"
-#include "megatron/nn/node.h"
 #include "megatron/ops/column_sums.h"
-#include "megatron/ops/coordinate_uniforms.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/parallel/rank.h"
@@ -232,27 +230,21 @@ Router::Decision Router::decide(const at::Tensor& logits, const RoutingSpan& spa
 RoutedTokens Router::forward(const at::Tensor& input, const RoutingSpan& span,
                              const ForwardContext& context) {
   const at::Tensor rows = jitter(input, span, context);
-  const auto forward = [&] {
-    at::Tensor logits = this->logits(rows);
-    if (config_.router_force_load_balancing) logits = random_logits(logits, span, context);
-    observe(context, *this, "", logits.view({-1, span.batch, config_.num_experts}));
-    Decision decision = decide(logits, span, context);
-    Recorded recorded{.outputs = {decision.routed.probs, decision.routed.experts},
-                      .saved = {rows, logits, decision.routed.experts, decision.losses.dscores,
-                                decision.losses.dlse2, span.padding},
-                      .backward = {}};
-    recorded.backward = [this](BackwardPass& pass) -> Tensors {
-      at::Tensor dlogits = route_backward(pass.gradients[0], pass.saved[1], pass.saved[2], rule_,
-                                          {.dscores = pass.saved[3], .dlse2 = pass.saved[4]});
-      if (pass.saved[5].defined()) dlogits.masked_fill_(pass.saved[5], 0);
-      return {gate_backward(dlogits, pass.saved[0])};
-    };
-    return recorded;
-  };
-  const DifferentiableOp op{.name = "RouterBackward",
-                            .trains_parameters = any_trained({&weight_, bias_})};
-  const Tensors outputs = differentiable(op, {rows}, forward);
-  return {.experts = outputs[1], .probs = outputs[0], .scores = {}};
+  Recording recording(
+      {.name = "RouterBackward", .trains_parameters = any_trained({&weight_, bias_})}, {rows});
+  at::Tensor logits = this->logits(rows);
+  if (config_.router_force_load_balancing) logits = random_logits(logits, span, context);
+  observe(context, *this, "", logits.view({-1, span.batch, config_.num_experts}));
+  const auto [routed, losses] = decide(logits, span, context);
+  const at::Tensor probs = recording.finish(
+      routed.probs, {rows, logits, routed.experts, losses.dscores, losses.dlse2, span.padding},
+      [this](BackwardPass& pass) -> Tensors {
+        at::Tensor dlogits = route_backward(pass.gradients[0], pass.saved[1], pass.saved[2], rule_,
+                                            {.dscores = pass.saved[3], .dlse2 = pass.saved[4]});
+        if (pass.saved[5].defined()) dlogits.masked_fill_(pass.saved[5], 0);
+        return {gate_backward(dlogits, pass.saved[0])};
+      });
+  return {.experts = routed.experts, .probs = probs, .scores = {}};
 }
 
 }  // namespace megatron

@@ -7,13 +7,29 @@
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/module.h"
-#include "megatron/nn/moe/routing_span.h"
-#include "megatron/nn/moe/routing_statistics.h"
+#include "megatron/nn/moe/load_balancing.h"
 #include "megatron/ops/routing.h"
 
 namespace megatron {
 
-struct MoeConfig;
+/// The sums of one router over the microbatches of a step, on its own rank: float64
+/// [experts + kNumSums], the load of each expert (choices that were not dropped) and then the sums
+/// below. Summed over tp, dp and cp they are those of the whole batch.
+struct RoutingStatistics {
+  enum Sum : std::int64_t {
+    dropped,
+    entropy,
+    tokens,
+    aux_loss,
+    seq_aux_loss,
+    global_aux_loss,
+    z_loss
+  };
+  static constexpr std::int64_t kNumSums = 7;
+
+  std::int64_t layer = 0;  ///< 0-based index in the whole model
+  at::Tensor sums;         ///< undefined before the first microbatch
+};
 
 /// Routes the tokens of a rank. All ranks hold the whole weight.
 class Router : public Module {

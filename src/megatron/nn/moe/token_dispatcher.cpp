@@ -46,39 +46,27 @@ RowMap on_device(const RowMap& map, c10::Device device) {
 
 /// gather_rows(); backward adds the gradients of the copies.
 at::Tensor copy_rows(const at::Tensor& x, const RowMap& map) {
-  const auto forward = [&] {
-    return Recorded{.outputs = {gather_rows(x, map)},
-                    .saved = tensors_of(map),
-                    .backward = [](BackwardPass& pass) -> Tensors {
-                      return {sum_rows(pass.gradients[0], map_of(pass.saved))};
-                    }};
-  };
-  return differentiable({.name = "CopyRowsBackward"}, {x}, forward).front();
+  Recording recording({.name = "CopyRowsBackward"}, {x});
+  return recording.finish(gather_rows(x, map), tensors_of(map), [](BackwardPass& pass) -> Tensors {
+    return {sum_rows(pass.gradients[0], map_of(pass.saved))};
+  });
 }
 
 /// sum_rows(); backward copies the gradient to each summand.
 at::Tensor add_rows(const at::Tensor& y, const RowMap& map) {
-  const auto forward = [&] {
-    return Recorded{.outputs = {sum_rows(y, map)},
-                    .saved = tensors_of(map),
-                    .backward = [](BackwardPass& pass) -> Tensors {
-                      return {gather_rows(pass.gradients[0], map_of(pass.saved))};
-                    }};
-  };
-  return differentiable({.name = "AddRowsBackward"}, {y}, forward).front();
+  Recording recording({.name = "AddRowsBackward"}, {y});
+  return recording.finish(sum_rows(y, map), tensors_of(map), [](BackwardPass& pass) -> Tensors {
+    return {gather_rows(pass.gradients[0], map_of(pass.saved))};
+  });
 }
 
 /// gather_choices() of values [sources, c].
 at::Tensor copy_choices(const at::Tensor& values, const RowMap& map) {
-  const std::int64_t choices = values.size(1);
-  const auto forward = [&] {
-    return Recorded{.outputs = {gather_choices(values, map)},
-                    .saved = tensors_of(map),
-                    .backward = [choices](BackwardPass& pass) -> Tensors {
-                      return {sum_choices(pass.gradients[0], map_of(pass.saved), choices)};
-                    }};
-  };
-  return differentiable({.name = "CopyChoicesBackward"}, {values}, forward).front();
+  Recording recording({.name = "CopyChoicesBackward"}, {values});
+  return recording.finish(gather_choices(values, map), tensors_of(map),
+                          [choices = values.size(1)](BackwardPass& pass) -> Tensors {
+                            return {sum_choices(pass.gradients[0], map_of(pass.saved), choices)};
+                          });
 }
 
 /// Returns the sums of each run of `length` counts.
@@ -186,13 +174,8 @@ TokenDispatcher::Pending TokenDispatcher::start_dispatch(const at::Tensor& x,
                                                          const RoutedTokens& routed,
                                                          std::int64_t total) const {
   const at::Tensor experts = routed.experts.cpu();
-  const std::int64_t least_rows = padded_rows(total);
-  SlotMap home = home_map(experts, least_rows);
-  Pending pending{.tokens = {.rows = {}, .probs = {}, .counts = {}, .home = {}},
-                  .rows = {},
-                  .probs = {},
-                  .experts = {},
-                  .least_rows = least_rows};
+  Pending pending{.least_rows = padded_rows(total)};
+  SlotMap home = home_map(experts, pending.least_rows);
   DispatchedTokens& tokens = pending.tokens;
   tokens.home = on_device(home.map, x.device());
   const at::Tensor copies = copy_rows(x, tokens.home);

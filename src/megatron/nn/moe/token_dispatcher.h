@@ -28,11 +28,11 @@ struct Rank;
 
 /// Tokens on their way to experts.
 struct DispatchedTokens {
-  at::Tensor rows;                   ///< [rows, h], sorted by the experts of this rank
-  at::Tensor probs;                  ///< [rows], differentiable
-  std::vector<std::int64_t> counts;  ///< rows of each expert of this rank
-  RowMap home;                       ///< tokens → rows sent
-  RowMap local = {};                 ///< rows received → rows of the experts; unused on one rank
+  at::Tensor rows = {};                   ///< [rows, h], sorted by the experts of this rank
+  at::Tensor probs = {};                  ///< [rows], differentiable
+  std::vector<std::int64_t> counts = {};  ///< rows of each expert of this rank
+  RowMap home = {};                       ///< tokens → rows sent
+  RowMap local = {};  ///< rows received → rows of the experts; unused on one rank
   RowCounts sent = {};
 };
 
@@ -47,10 +47,10 @@ class TokenDispatcher {
 
   /// Tokens that have been sent: between the two calls the rank can compute something else.
   struct Pending {
-    DispatchedTokens tokens;
-    PendingRows rows;
-    at::Tensor probs, experts;    ///< received
-    std::int64_t least_rows = 0;  ///< rows that each expert has at least
+    DispatchedTokens tokens = {};
+    PendingRows rows = {};
+    at::Tensor probs = {}, experts = {};  ///< received
+    std::int64_t least_rows = 0;          ///< rows that each expert has at least
   };
   /// Sends the tokens x [T, h]. `total` is the number of tokens of the whole microbatch, for the
   /// experts' capacity. Collective over etp-ep, in backward too.

@@ -33,7 +33,7 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
-#include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/pipeline/overlapped_pair.h"
 #include "megatron/planner/plan_pipeline.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"

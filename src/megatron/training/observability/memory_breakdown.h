@@ -43,7 +43,7 @@ ModelMemory model_memory(const ParamStore& weights, Optimizer* optimizer);
 /// Memory of the host that no tensor uses.
 struct HostMemory {
   double heap_in_use = 0;  ///< of the C library's heap
-  double workspaces = 0;   ///< of the threads of the kernels (ops/thread_workspace.h)
+  double workspaces = 0;   ///< of the threads of the kernels (ops/parallel_kernel.h)
   double anonymous = 0;    ///< MappedMemory::anonymous
 };
 HostMemory host_memory();

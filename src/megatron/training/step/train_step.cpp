@@ -12,7 +12,7 @@
 
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/pipeline/overlapped_comm.h"
+#include "megatron/pipeline/overlapped_pair.h"
 #include "megatron/training/step/router_step.h"
 
 namespace megatron {

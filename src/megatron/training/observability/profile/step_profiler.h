@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "megatron/nn/unit_hooks.h"
+#include "megatron/nn/forward_context.h"
 #include "megatron/training/observability/profile/op_recorder.h"
 #include "megatron/training/observability/profile/profile_output.h"
 #include "megatron/training/observability/timers.h"

@@ -1,4 +1,4 @@
-#include "megatron/ops/thread_workspace.h"
+#include "megatron/ops/parallel_kernel.h"
 
 #include <gtest/gtest.h>
 
