@@ -259,7 +259,6 @@ TEST(LayoutCheck, RightLayoutsAgree) {
       {4,
        {"--group-query-attention", "--num-query-groups", "2", "--tensor-model-parallel-size", "4"}},
       {2, {"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-h1"}},
-      {2, {"--tensor-model-parallel-size", "2", "--optimizer", "adafactor"}},
       {4,
        {"--num-experts", "4", "--expert-model-parallel-size", "2",
         "--moe-router-load-balancing-type", "global_aux_loss", "--moe-aux-loss-coeff", "0.1"}},

@@ -2,7 +2,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/optimizer_config.h"
-#include "megatron/optimizer/adafactor.h"
 #include "megatron/optimizer/elementwise_rule.h"
 #include "megatron/optimizer/step_controller.h"
 #include "megatron/parallel/object_collectives.h"
@@ -29,8 +28,8 @@ std::vector<std::string> all_state_tensors(const ParamStore& store, const Update
   std::vector<std::string> mine;
   for (const Parameter* parameter : store.parameters()) {
     if (!parameter->is_trained()) continue;
-    for (const std::string& state : rule_of(*parameter, rules).state_names(*parameter))
-      mine.push_back(state + "." + parameter->name());
+    for (const OptimizerState& state : rule_of(*parameter, rules).states())
+      mine.push_back(state.name() + "." + parameter->name());
   }
   return all_gather_unique_names({store.model_axis(), store.device()}, mine);
 }
@@ -66,10 +65,12 @@ class RuleOptimizer final : public Optimizer {
 
   const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   void visit_state(const OptimizerState::Visitor& visitor) override {
-    for (const auto& rule : rules_) rule->visit_state(visitor);
+    for (const auto& rule : rules_)
+      for (OptimizerState& state : rule->states()) state.visit(visitor);
   }
   void list_state(const OptimizerState::Lister& lister) override {
-    for (const auto& rule : rules_) rule->list_state(lister);
+    for (const auto& rule : rules_)
+      for (OptimizerState& state : rule->states()) state.list(lister);
   }
   std::int64_t num_offloaded_bytes() const override {
     std::int64_t bytes = main_.offloaded() == nullptr ? 0 : main_.offloaded()->num_bytes();
@@ -81,7 +82,8 @@ class RuleOptimizer final : public Optimizer {
   }
   std::int64_t num_state_bytes() const override {
     std::int64_t bytes = 0;
-    for (const auto& rule : rules_) bytes += rule->num_state_bytes();
+    for (const auto& rule : rules_)
+      for (const OptimizerState& state : rule->states()) bytes += state.num_bytes();
     return bytes;
   }
 
@@ -115,13 +117,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, ParamSt
   return make_optimizer(
       config, store, scaling,
       [&](const ParamStore& weights, const MainParameters& main) {
-        MEGATRON_CHECK(config.optimizer == "adam" || config.optimizer == "sgd" ||
-                           config.optimizer == "adafactor",
+        MEGATRON_CHECK(config.optimizer == "adam" || config.optimizer == "sgd",
                        "there is no optimizer ", config.optimizer);
         UpdateRules rules;
-        rules.push_back(config.optimizer == "adam"  ? make_adamw(config, weights, main)
-                        : config.optimizer == "sgd" ? make_sgd(config, weights, main)
-                                                    : make_adafactor(config, weights, main));
+        rules.push_back(config.optimizer == "adam" ? make_adamw(config, weights, main)
+                                                   : make_sgd(config, weights, main));
         return rules;
       },
       offload);
