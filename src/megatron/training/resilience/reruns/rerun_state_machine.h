@@ -17,7 +17,7 @@
 
 #include "megatron/base/json_value.h"
 #include "megatron/training/resilience/reruns/determinism_statistics.h"
-#include "megatron/training/resilience/reruns/error_injector.h"
+#include "megatron/training/resilience/reruns/rerun_state.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
 
 namespace megatron {
