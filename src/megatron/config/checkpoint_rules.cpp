@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "megatron/config/checkpoint_config.h"
-#include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/rule.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 

@@ -15,7 +15,7 @@
 #include "megatron/cli/published_weights.h"
 #include "megatron/config/launch_environment.h"
 #include "megatron/config/parallel_config.h"
-#include "megatron/config/report_folders.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"

@@ -10,7 +10,7 @@
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/print_config.h"
-#include "megatron/config/report_folders.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"

@@ -9,7 +9,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/config/checkpoint_config.h"
-#include "megatron/config/checkpoint_folders.h"
+#include "megatron/config/run_folders.h"
 
 namespace megatron {
 namespace {

@@ -9,8 +9,8 @@
 #include "megatron/checkpoint/local/folder_owners.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/config/checkpoint_config.h"
-#include "megatron/config/checkpoint_folders.h"
 #include "megatron/config/launch_environment.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/saving/check_save_folders.h"
 

@@ -7,7 +7,7 @@
 
 #include "megatron/base/files.h"
 #include "megatron/config/logger_config.h"
-#include "megatron/config/report_folders.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"

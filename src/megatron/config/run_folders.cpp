@@ -1,4 +1,6 @@
-#include "megatron/config/report_folders.h"
+#include "megatron/config/run_folders.h"
+
+#include <filesystem>
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
@@ -6,6 +8,13 @@
 #include "megatron/config/settings.h"
 
 namespace megatron {
+
+std::string non_persistent_folder(const CheckpointConfig& config, const std::string& root) {
+  if (config.non_persistent_ckpt_type.empty()) return {};
+  if (config.non_persistent_ckpt_type == "local") return config.non_persistent_local_ckpt_dir;
+  if (!config.non_persistent_global_ckpt_dir.empty()) return config.non_persistent_global_ckpt_dir;
+  return root.empty() ? std::string() : (std::filesystem::path(root) / "non_persistent").string();
+}
 
 std::string metrics_folder(const Settings& settings) {
   return settings.logger->tensorboard_dir.empty() ? settings.checkpoint->save
