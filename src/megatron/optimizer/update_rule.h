@@ -1,5 +1,5 @@
-// An update rule: how a set of parameters changes, given the scalars of the step. The step
-// controller has computed these, whatever the rule.
+// An update rule: how a set of parameters changes, given the scalars of the step. The optimizer has
+// computed these, whatever the rule.
 #pragma once
 
 #include <functional>
