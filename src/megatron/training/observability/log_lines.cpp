@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "megatron/base/format.h"
+#include "megatron/base/wall_clock.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -52,7 +53,6 @@ std::string count_fields(const IterationReport& report) {
 }  // namespace
 
 std::string world_line(const Rank& rank) {
-  using Integer = long long;
   const std::string levels =
       rank.cp_a2a.size > 1
           ? format("[%lld, %lld]", Integer{rank.cp_a2a.size}, Integer{rank.cp_p2p.size})
@@ -66,7 +66,6 @@ std::string world_line(const Rank& rank) {
 }
 
 std::string padded_vocab_line(std::int64_t vocab_size, std::int64_t padded_size) {
-  using Integer = long long;
   return format(" > padded vocab (size: %lld) with %lld dummy tokens (new size: %lld)",
                 Integer{vocab_size}, Integer{padded_size - vocab_size}, Integer{padded_size});
 }
@@ -81,7 +80,6 @@ std::string dataset_sizes_block(const std::array<std::optional<std::int64_t>, 3>
 }
 
 std::string phase_line(const DataPhase& phase) {
-  using Integer = long long;
   return format(
       "> phase %lld of %lld of the data: iterations %lld to %lld, %lld samples from the first of "
       "their data set on",
@@ -123,13 +121,6 @@ std::string event_line(std::string_view event, std::string_view time) {
   return "[" + std::string(event) + "] datetime: " + std::string(time) + " ";
 }
 
-std::string current_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  char text[32];
-  const std::size_t size = std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
-  return {text, size};
-}
+std::string current_time() { return local_time(std::time(nullptr)); }
 
 }  // namespace megatron
