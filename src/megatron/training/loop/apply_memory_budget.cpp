@@ -26,7 +26,7 @@
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/training/loop/setup.h"
 #include "megatron/training/observability/out_of_memory.h"
-#include "megatron/training/observability/process_memory.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/resume_differences.h"

@@ -25,7 +25,7 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/training/feeding/data_setup.h"
+#include "megatron/training/feeding/training_data.h"
 #include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/trainer.h"
 #include "megatron/training/observability/log_lines.h"

@@ -43,9 +43,9 @@ struct BudgetContext {
 };
 
 /// --memory-budget: sets the activation plan of every layer and, if none is given, the micro-batch
-/// size by the run's memory budget, or takes the plan of the checkpoint that the run continues; does
-/// nothing without one. Prints the choices. Throws a UserError if nothing fits. Collective over the
-/// world.
+/// size by the run's memory budget, or takes the plan of the checkpoint that the run continues;
+/// does nothing without one. Prints the choices. Throws a UserError if nothing fits. Collective
+/// over the world.
 void apply_memory_budget(Settings& settings, const ModelFamily& family, const Rank& rank,
                          const BudgetContext& context, std::ostream& out);
 
@@ -55,10 +55,10 @@ struct BuildContext {
   StartupWarnings& warnings;
 };
 
-/// Builds the model, the weights and the optimizer of a run, new or from a checkpoint. Fills `state`
-/// part by part, so that an out-of-memory report can show what it already holds when memory ends.
-/// Prints Megatron's lines to `out`. UserError when the checkpoint cannot be loaded or no batch or
-/// schedule fits. Collective over the world.
+/// Builds the model, the weights and the optimizer of a run, new or from a checkpoint. Fills
+/// `state` part by part, so that an out-of-memory report can show what it already holds when memory
+/// ends. Prints Megatron's lines to `out`. UserError when the checkpoint cannot be loaded or no
+/// batch or schedule fits. Collective over the world.
 void build_state(const TrainingPlan& plan, TrainingState& state, const BuildContext& context,
                  std::ostream& out);
 

@@ -15,7 +15,6 @@
 #include "megatron/metrics/tensorboard.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/activation_recorder.h"
-#include "megatron/training/observability/comm_log.h"
 #include "megatron/training/observability/interval_log.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/memory_breakdown.h"

@@ -32,8 +32,8 @@ struct StepLoad {
   bool operator==(const StepLoad&) const = default;
 };
 
-/// The timeouts of a run's sections, and their file ft_state.json, which nvidia-resiliency-ext reads
-/// and writes too.
+/// The timeouts of a run's sections, and their file ft_state.json, which nvidia-resiliency-ext
+/// reads and writes too.
 struct SectionLimits {
   PerSection<std::optional<double>> seconds = {};  ///< nullopt: no limit
   PerSection<bool> is_calculated = {};             ///< from measured times, not given

@@ -16,8 +16,8 @@
 
 namespace megatron {
 
-/// Measures spans of work on a GPU with events of its stream. Neither the host nor the GPU waits for
-/// them.
+/// Measures spans of work on a GPU with events of its stream. Neither the host nor the GPU waits
+/// for them.
 class DeviceSpans {
  public:
   explicit DeviceSpans(c10::Device device) : device_(device) {}

@@ -1,4 +1,4 @@
-#include "megatron/training/feeding/data_setup.h"
+#include "megatron/training/feeding/training_data.h"
 
 #include <algorithm>
 #include <ostream>
