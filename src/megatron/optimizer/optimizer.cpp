@@ -109,14 +109,6 @@ class RuleOptimizer final : public Optimizer {
     for (const auto& rule : rules_)
       for (OptimizerState& state : rule->states()) state.list(lister);
   }
-  std::int64_t num_offloaded_bytes() const override {
-    std::int64_t bytes = main_.offloaded() == nullptr ? 0 : main_.offloaded()->num_bytes();
-    for (const auto& rule : rules_) {
-      for (const OptimizerState& state : rule->states())
-        bytes += state.offloaded() == nullptr ? 0 : state.offloaded()->num_bytes();
-    }
-    return bytes;
-  }
   std::int64_t num_state_bytes() const override {
     std::int64_t bytes = 0;
     for (const auto& rule : rules_)

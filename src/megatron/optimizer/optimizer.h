@@ -98,8 +98,6 @@ class Optimizer {
   virtual const std::vector<std::string>& state_tensors() const = 0;
   /// Returns the bytes of the state in memory, without main weights.
   virtual std::int64_t num_state_bytes() const = 0;
-  /// Returns the bytes of the state and of main weights that are offloaded.
-  virtual std::int64_t num_offloaded_bytes() const = 0;
   /// Returns the number of updates applied so far, which Adam's bias correction uses. Checkpoints
   /// store it with the state.
   virtual std::int64_t num_steps() const = 0;

@@ -74,6 +74,41 @@ at::Tensor indices(const std::vector<std::int64_t>& numbers, c10::Device device)
   return copy_to_device(numbers, device).view(at::kLong);
 }
 
+/// Elements [begin, end) of a flattened local tensor that this rank excludes from statistics of the
+/// whole model.
+struct SkippedElements {
+  std::int64_t begin = 0, end = 0;
+};
+/// Returns the padding and the elements that a lower rank of one of the parameter's axes counts.
+SkippedElements skipped_elements(const Parameter& parameter) {
+  const Shape local = parameter.local_shape();
+  const std::int64_t size = num_elements(local);
+  const std::vector<TensorSlice> owned = parameter.owned_slices();
+  std::int64_t counted = 0;
+  for (const TensorSlice& slice : owned) counted += num_elements(slice.shape);
+  if (counted == size) return {};
+  if (counted == 0) return {0, size};
+  for (const TensorSlice& slice : owned) {
+    MEGATRON_CHECK(std::equal(slice.shape.begin() + 1, slice.shape.end(), local.begin() + 1),
+                   parameter.name(), ": elements that another rank counts are not whole rows");
+  }
+  const std::int64_t row = size / local[0];
+  SkippedElements gap;
+  const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    MEGATRON_CHECK(gap.begin == gap.end, parameter.name(),
+                   ": rows that another rank counts are not contiguous");
+    gap = {begin * row, end * row};
+  };
+  std::int64_t rows = 0;
+  for (const TensorSlice& slice : owned) {
+    leave_out(rows, slice.local_offset[0]);
+    rows = slice.local_offset[0] + slice.shape[0];
+  }
+  leave_out(rows, local[0]);
+  return gap;
+}
+
 }  // namespace
 
 SumLayout sum_layout(const ParamStore& store) {
@@ -108,35 +143,6 @@ SumLayout sum_layout(const ParamStore& store) {
   }
   layout.first_slot.push_back(static_cast<std::int64_t>(layout.slots.size()));
   return layout;
-}
-
-SkippedElements skipped_elements(const Parameter& parameter) {
-  const Shape local = parameter.local_shape();
-  const std::int64_t size = num_elements(local);
-  const std::vector<TensorSlice> owned = parameter.owned_slices();
-  std::int64_t counted = 0;
-  for (const TensorSlice& slice : owned) counted += num_elements(slice.shape);
-  if (counted == size) return {};
-  if (counted == 0) return {0, size};
-  for (const TensorSlice& slice : owned) {
-    MEGATRON_CHECK(std::equal(slice.shape.begin() + 1, slice.shape.end(), local.begin() + 1),
-                   parameter.name(), ": elements that another rank counts are not whole rows");
-  }
-  const std::int64_t row = size / local[0];
-  SkippedElements gap;
-  const auto leave_out = [&](std::int64_t begin, std::int64_t end) {
-    if (begin == end) return;
-    MEGATRON_CHECK(gap.begin == gap.end, parameter.name(),
-                   ": rows that another rank counts are not contiguous");
-    gap = {begin * row, end * row};
-  };
-  std::int64_t rows = 0;
-  for (const TensorSlice& slice : owned) {
-    leave_out(rows, slice.local_offset[0]);
-    rows = slice.local_offset[0] + slice.shape[0];
-  }
-  leave_out(rows, local[0]);
-  return gap;
 }
 
 ParameterSums::ParameterSums(const ParamStore& store)

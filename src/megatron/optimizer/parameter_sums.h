@@ -32,14 +32,6 @@ struct SumLayout {
 /// every rank with the same weights, whatever slice the rank owns.
 SumLayout sum_layout(const ParamStore& store);
 
-/// Elements [begin, end) of a flattened local tensor that this rank excludes from statistics of the
-/// whole model.
-struct SkippedElements {
-  std::int64_t begin = 0, end = 0;
-};
-/// Returns the padding and the elements that a lower rank of one of the parameter's axes counts.
-SkippedElements skipped_elements(const Parameter& parameter);
-
 class ParameterSums {
  public:
   /// Collective over the store's model axis, whose ranks exchange their parameters' names.

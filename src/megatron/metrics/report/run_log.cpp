@@ -70,6 +70,25 @@ std::vector<double> numbers(const Element& value) {
   return result;
 }
 
+/// Mean and extremes of the finite values; all NaN if there are none.
+struct LayerRange {
+  double mean, min, max;
+};
+
+LayerRange range_over_layers(const std::vector<double>& values) {
+  LayerRange range{0, std::nan(""), std::nan("")};
+  double count = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    range.mean += value;
+    range.min = std::fmin(range.min, value);
+    range.max = std::fmax(range.max, value);
+    ++count;
+  }
+  range.mean = count > 0 ? range.mean / count : std::nan("");
+  return range;
+}
+
 /// Keeps the loads of the latest iteration.
 void read_loads(const Object& routing, std::int64_t iteration, RunLog& log) {
   simdjson::dom::array rows;
@@ -175,20 +194,6 @@ fs::path metrics_in(const fs::path& folder) {
 }
 
 }  // namespace
-
-LayerRange range_over_layers(const std::vector<double>& values) {
-  LayerRange range{0, std::nan(""), std::nan("")};
-  double count = 0;
-  for (const double value : values) {
-    if (!std::isfinite(value)) continue;
-    range.mean += value;
-    range.min = std::fmin(range.min, value);
-    range.max = std::fmax(range.max, value);
-    ++count;
-  }
-  range.mean = count > 0 ? range.mean / count : std::nan("");
-  return range;
-}
 
 std::vector<std::vector<double>> relative_loads(const ExpertLoads& loads) {
   std::vector<std::vector<double>> relative = loads.loads;

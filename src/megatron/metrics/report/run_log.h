@@ -25,12 +25,6 @@ struct ExpertLoads {
 /// NaN, and 0 stays 0 also where the mean is 0.
 std::vector<std::vector<double>> relative_loads(const ExpertLoads& loads);
 
-/// Mean and extremes of the finite values; all NaN if there are none.
-struct LayerRange {
-  double mean, min, max;
-};
-LayerRange range_over_layers(const std::vector<double>& values);
-
 /// Points in ascending x (iterations). y is NaN where the file has null.
 struct Series {
   std::vector<double> x, y;

@@ -137,6 +137,13 @@ MemoryMetrics host_metrics() {
                              tensor_memory(c10::kCPU).allocated_bytes};
 }
 
+/// Returns the bytes in use on `device` by all processes (for a CPU, of the machine's memory).
+double device_memory_used(c10::Device device) {
+  if (device.is_cpu()) return machine_memory("MemTotal:") - machine_memory("MemAvailable:");
+  const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  return static_cast<double>(total) - static_cast<double>(free);
+}
+
 }  // namespace
 
 void use_caching_cpu_allocator() {
@@ -180,12 +187,6 @@ MemoryMetrics process_memory(c10::Device device) {
 double process_status(std::string_view key) { return proc_bytes("/proc/self/status", key); }
 
 double machine_memory(std::string_view key) { return proc_bytes("/proc/meminfo", key); }
-
-double device_memory_used(c10::Device device) {
-  if (device.is_cpu()) return machine_memory("MemTotal:") - machine_memory("MemAvailable:");
-  const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
-  return static_cast<double>(total) - static_cast<double>(free);
-}
 
 std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total) {
   const MemoryMetrics memory = process_memory(device);

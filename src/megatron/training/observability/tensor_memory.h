@@ -47,9 +47,6 @@ void empty_tensor_cache();
 /// Returns the memory that the process holds on `device` now.
 MemoryMetrics process_memory(c10::Device device);
 
-/// Returns the bytes in use on `device` by all processes (for a CPU, of the machine's memory).
-double device_memory_used(c10::Device device);
-
 /// Returns a value of /proc/self/status, such as "VmHWM:", in bytes; 0 when absent.
 double process_status(std::string_view key);
 

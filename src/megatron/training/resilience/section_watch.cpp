@@ -57,44 +57,11 @@ std::string describe(std::size_t section) {
   return std::string("the section '") + kRunSectionNames[section] + "'";
 }
 
-}  // namespace
-
-SectionLimits SectionLimits::from(const FaultToleranceConfig& config) {
-  SectionLimits limits;
-  const SectionTimeouts given = parse_section_timeouts(config.ft_rank_section_timeouts);
-  for (std::size_t i = 0; i < given.size(); ++i) limits.seconds[i] = given[i];
-  limits.seconds[kOutOfSection] = config.ft_rank_out_of_section_timeout;
-  for (std::optional<double>& limit : limits.seconds)
-    if (limit) limit = std::min(*limit, kLongest);
-  return limits;
-}
-
-void SectionLimits::update(const PerSection<std::optional<double>>& longest_s, double factor) {
-  for (std::size_t i = 0; i < longest_s.size(); ++i) {
-    if (!longest_s[i]) continue;
-    const double calculated = std::clamp(factor * *longest_s[i], kLeastCalculated, kLongest);
-    seconds[i] = is_calculated[i] ? (*seconds[i] + calculated) / 2 : calculated;
-    is_calculated[i] = true;
-  }
-}
-
-bool SectionLimits::has_any() const {
-  return std::ranges::any_of(seconds, [](const auto& limit) { return limit.has_value(); });
-}
-
-std::string SectionLimits::text() const {
-  std::string text;
-  for (std::size_t i = 0; i < seconds.size(); ++i) {
-    text += text.empty() ? "" : ", ";
-    text += i == kOutOfSection ? "out of section" : kRunSectionNames[i];
-    text += seconds[i] ? format(*seconds[i] < 100 ? " %.3g s" : " %.0f s", *seconds[i]) : " none";
-    if (is_calculated[i]) text += " (calculated)";
-  }
-  return text;
-}
-
+/// Returns the file of calculated limits in the folder of --save.
 fs::path section_limits_path(const fs::path& save) { return save / "ft_state.json"; }
 
+/// Replaces the limits that the file holds. Does nothing if there is no such file. Throws a
+/// UserError if it is not such a file.
 void read_calculated_limits(const fs::path& path, SectionLimits& limits) {
   if (!fs::exists(path)) return;
   const std::string source = path.string();
@@ -140,6 +107,42 @@ void write_calculated_limits(const fs::path& path, const SectionLimits& limits) 
       {kLoad,
        {{kWorldSize, limits.load.world_size}, {kMicrobatches, limits.load.num_microbatches}}}};
   write_file_atomically(path, state.dump() + "\n");
+}
+
+}  // namespace
+
+SectionLimits SectionLimits::from(const FaultToleranceConfig& config) {
+  SectionLimits limits;
+  const SectionTimeouts given = parse_section_timeouts(config.ft_rank_section_timeouts);
+  for (std::size_t i = 0; i < given.size(); ++i) limits.seconds[i] = given[i];
+  limits.seconds[kOutOfSection] = config.ft_rank_out_of_section_timeout;
+  for (std::optional<double>& limit : limits.seconds)
+    if (limit) limit = std::min(*limit, kLongest);
+  return limits;
+}
+
+void SectionLimits::update(const PerSection<std::optional<double>>& longest_s, double factor) {
+  for (std::size_t i = 0; i < longest_s.size(); ++i) {
+    if (!longest_s[i]) continue;
+    const double calculated = std::clamp(factor * *longest_s[i], kLeastCalculated, kLongest);
+    seconds[i] = is_calculated[i] ? (*seconds[i] + calculated) / 2 : calculated;
+    is_calculated[i] = true;
+  }
+}
+
+bool SectionLimits::has_any() const {
+  return std::ranges::any_of(seconds, [](const auto& limit) { return limit.has_value(); });
+}
+
+std::string SectionLimits::text() const {
+  std::string text;
+  for (std::size_t i = 0; i < seconds.size(); ++i) {
+    text += text.empty() ? "" : ", ";
+    text += i == kOutOfSection ? "out of section" : kRunSectionNames[i];
+    text += seconds[i] ? format(*seconds[i] < 100 ? " %.3g s" : " %.0f s", *seconds[i]) : " none";
+    if (is_calculated[i]) text += " (calculated)";
+  }
+  return text;
 }
 
 SectionWatch::SectionWatch(SectionWatchOptions options)

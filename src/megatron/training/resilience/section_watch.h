@@ -50,13 +50,6 @@ struct SectionLimits {
   std::string text() const;
 };
 
-/// Returns the file of calculated limits in the folder of --save.
-std::filesystem::path section_limits_path(const std::filesystem::path& save);
-/// Replaces the limits that the file holds. Does nothing if there is no such file. Throws a
-/// UserError if it is not such a file.
-void read_calculated_limits(const std::filesystem::path& path, SectionLimits& limits);
-void write_calculated_limits(const std::filesystem::path& path, const SectionLimits& limits);
-
 struct SectionWatchOptions {
   FaultToleranceConfig config = {};
   std::filesystem::path save = {};  ///< folder of ft_state.json; empty: none

@@ -48,8 +48,8 @@ std::int64_t tracked_iteration(const std::string& root) {
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
-}  // namespace
-
+/// Removes the checkpoint of `iteration` below `root` atomically: readers see it whole or not at
+/// all. Symbolic links are kept. Prints what it does to `out`.
 void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration,
                        std::ostream& out) {
   const fs::path folder = root / iteration_folder(iteration);
@@ -70,16 +70,19 @@ void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration
       << std::endl;
 }
 
-void remove_unless_multiple(const std::filesystem::path& root, std::int64_t previous,
-                            std::int64_t current, std::int64_t interval, std::ostream& out) {
-  if (previous > 0 && previous != current && previous % interval != 0)
-    remove_checkpoint(root, previous, out);
-}
-
+/// Removes all checkpoints below `root` except `newest`. Used for non-persistent checkpoints.
 void remove_all_but(const std::filesystem::path& root, std::int64_t newest, std::ostream& out) {
   for (const std::int64_t iteration : committed_iterations(root)) {
     if (iteration != newest) remove_checkpoint(root, iteration, out);
   }
+}
+
+}  // namespace
+
+void remove_unless_multiple(const std::filesystem::path& root, std::int64_t previous,
+                            std::int64_t current, std::int64_t interval, std::ostream& out) {
+  if (previous > 0 && previous != current && previous % interval != 0)
+    remove_checkpoint(root, previous, out);
 }
 
 CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& state,

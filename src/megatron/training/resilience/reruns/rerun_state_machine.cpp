@@ -24,6 +24,14 @@ std::string grouped(std::size_t number) {
 constexpr std::int64_t kReportingInterval = 2;  ///< iterations between two reports
 constexpr std::int64_t kNumSamplesOfLargest = 100;
 
+/// Returns |a − b| relative to their mean; 0 for two NaN, infinity when only one of them is NaN or
+/// infinite.
+double relative_difference(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
+  return std::fabs((a - b) / (a + b) * 2);
+}
+
 }  // namespace
 
 void DeterminismStatistics::record(double difference) {
@@ -54,12 +62,6 @@ std::string DeterminismStatistics::text() const {
          format(" total/identical samples, rel. variability: avg= %.3E, ", average) +
          "p50= " + percentile(0.5) + ", p90= " + percentile(0.9) + ", p99= " + percentile(0.99) +
          ", p99.9= " + percentile(0.999) + format(", max: %.3E", max_);
-}
-
-double relative_difference(double a, double b) {
-  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
-  if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
-  return std::fabs((a - b) / (a + b) * 2);
 }
 
 RerunStateMachine::RerunStateMachine(Options options)

@@ -143,8 +143,4 @@ class RerunStateMachine {
   std::vector<std::pair<std::string, DeterminismStatistics>> statistics_;
 };
 
-/// Returns |a − b| relative to their mean; 0 for two NaN, infinity when only one of them is NaN or
-/// infinite.
-double relative_difference(double a, double b);
-
 }  // namespace megatron
