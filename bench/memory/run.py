@@ -89,7 +89,6 @@ CONFIGURATIONS = {
         [*shape(8, 512, 8, 512, 4, 4), "--bf16", PRECISE]
         + ["--exp-avg-dtype", "int8", "--exp-avg-sq-dtype", "int8"],
     ),
-    "adafactor bf16": (1, [*shape(8, 512, 8, 512, 4, 4), "--bf16", "--optimizer", "adafactor"]),
     "error feedback bf16": (
         1,
         [*shape(8, 512, 8, 512, 2, 4), "--bf16", PRECISE]

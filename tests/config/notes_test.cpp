@@ -130,7 +130,6 @@ TEST(Notes, OfPrecision) {
       {{"--optimizer", "sgd", "--adam-beta1", "0.8"},
        "--adam-beta1: there is no --optimizer adam\n"},
       {{"--sgd-momentum", "0.8"}, "--sgd-momentum: there is no --optimizer sgd\n"},
-      {{"--adafactor-eps1", "1e-6"}, "--adafactor-eps1: there is no --optimizer adafactor\n"},
   });
   const auto resolved = [](const Args& more) {
     Settings settings = read_run(small(more)).options.settings;

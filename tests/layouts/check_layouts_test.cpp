@@ -7,7 +7,7 @@
 #include "layouts/chosen_layouts.h"
 #include "layouts/layout.h"
 #include "layouts/layout_run.h"
-#include "megatron/training/layout_check/check_report.h"
+#include "megatron/training/layout_check/layout_check.h"
 #include "support/bert_model.h"
 
 namespace megatron::layouts {

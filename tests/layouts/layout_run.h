@@ -16,7 +16,7 @@
 #include "megatron/optimizer/param_scheduler.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/training/layout_check/tensor_difference.h"
-#include "megatron/training/loop/setup.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/step/train_step.h"
 
 namespace megatron::layouts {

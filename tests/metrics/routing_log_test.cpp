@@ -1,5 +1,4 @@
 // What the report says about experts, from metrics whose values were computed by hand.
-#include "megatron/metrics/report/routing_log.h"
 
 #include <gmock/gmock.h>
 

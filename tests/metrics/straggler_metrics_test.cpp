@@ -1,4 +1,3 @@
-#include "megatron/metrics/straggler_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

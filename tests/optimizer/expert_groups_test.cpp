@@ -58,12 +58,7 @@ struct StepOutcome {
   std::vector<double> numbers;
 };
 
-DataParallelOptions with_whole_parameters(DataParallelOptions options, bool whole) {
-  options.keeps_parameters_whole = whole;
-  return options;
-}
-
-StepOutcome run(const ExpertLayout& layout, const std::string& rule = "adam") {
+StepOutcome run(const ExpertLayout& layout) {
   StepOutcome outcome;
   GlobalTensors weights;
   std::mutex mutex;
@@ -74,18 +69,11 @@ StepOutcome run(const ExpertLayout& layout, const std::string& rule = "adam") {
     config.use_distributed_optimizer = layout.distributed_optimizer;
     config.ddp_average_in_collective = layout.averages;
     ExpertModel model(rank);
-    const bool whole = rule == "adafactor";
-    ReplicaGroups experts = expert_groups(config, rank, &communicators);
-    experts.data_parallel = with_whole_parameters(experts.data_parallel, whole);
-    ParamStore store(
-        declared_parameters(model),
-        {.data_parallel = with_whole_parameters(data_parallel(config, rank, &communicators), whole),
-         .model = rank.model,
-         .experts = experts});
+    ParamStore store(declared_parameters(model),
+                     {.data_parallel = data_parallel(config, rank, &communicators),
+                      .model = rank.model,
+                      .experts = expert_groups(config, rank, &communicators)});
     OptimizerConfig optimizer_config;
-    optimizer_config.optimizer = rule;
-    if (whole) optimizer_config.adafactor_beta1 = 0.9;
-    optimizer_config.adafactor_scale_parameter = whole;
     optimizer_config.clip_grad = 0.5;
     const auto optimizer = make_optimizer(optimizer_config, store);
     optimizer->main_parameters().initialize(5);
@@ -141,24 +129,6 @@ TEST(ExpertGroups, StepsHaveTheBitsOfOneRank) {
     EXPECT_EQ(got.numbers, expected.numbers);
     for (const auto& [name, tensor] : expected.weights)
       EXPECT_TRUE(at::equal(got.weights.at(name), tensor)) << name;
-  }
-}
-
-/// Adafactor's means over rows and columns that ranks divide are those of the whole matrix, within
-/// the rounding of sums in another order.
-TEST(ExpertGroups, AdafactorFollowsOneRank) {
-  const StepOutcome expected = run({}, "adafactor");
-  const ExpertLayout layouts[] = {{{.ep = 2}, 4, /*distributed_optimizer=*/true},
-                                  {{.tp = 2}, 2},
-                                  {{.tp = 2}, 4, true},
-                                  {{.tp = 4, .ep = 2, .etp = 2}, 4},
-                                  {{.tp = 2, .ep = 2, .etp = 2}, 8, true}};
-  for (const ExpertLayout& layout : layouts) {
-    SCOPED_TRACE("tp" + std::to_string(layout.sizes.tp) + " ep" + std::to_string(layout.sizes.ep) +
-                 " of " + std::to_string(layout.world_size));
-    const StepOutcome got = run(layout, "adafactor");
-    for (const auto& [name, tensor] : expected.weights)
-      EXPECT_LE((got.weights.at(name) - tensor).abs().max().item<double>(), 1e-6) << name;
   }
 }
 

@@ -1,10 +1,8 @@
-"""Writes tests/optimizer/fixtures/optimizers.json from torch.optim and transformers.
+"""Writes tests/optimizer/fixtures/optimizers.json from torch.optim.
 
-It holds trajectories of torch.optim.AdamW and SGD and of transformers' Adafactor in float64, with
-Megatron's clipping.
+It holds trajectories of AdamW and SGD in float64, with Megatron's clipping.
 
-Run with an environment that has torch and transformers:
-`python tests/optimizer/make_optimizer_fixtures.py`.
+Run with an environment that has torch: `python tests/optimizer/make_optimizer_fixtures.py`.
 Two parameters: `weight` is decayed, `bias` is not. Gradients are given per step; `norms` are taken
 before clipping.
 """
@@ -12,7 +10,6 @@ import json
 from pathlib import Path
 
 import torch
-import transformers
 
 OUTPUT = Path(__file__).resolve().parent / "fixtures/optimizers.json"
 STEPS = 4
@@ -31,18 +28,6 @@ CASES = (
     ),
     dict(optimizer="sgd", lr=0.1, weight_decay=0.1, clip_grad=1.0, momentum=0.9),
     dict(optimizer="sgd", lr=0.1, weight_decay=0.0, clip_grad=0.0, momentum=0.0),
-    dict(optimizer="adafactor", lr=0.02, weight_decay=0.1, clip_grad=0.0),
-    dict(
-        optimizer="adafactor",
-        lr=0.05,
-        weight_decay=0.01,
-        clip_grad=1.0,
-        adafactor_beta1=0.9,
-        adafactor_decay_rate=-0.6,
-        adafactor_clip_threshold=0.7,
-        adafactor_eps1=1e-6,
-        adafactor_scale_parameter=True,
-    ),
 )
 
 
@@ -55,18 +40,6 @@ def make(case, weight, bias):
             betas=(case["beta1"], case["beta2"]),
             eps=case["eps"],
             weight_decay=case["weight_decay"],
-        )
-    if case["optimizer"] == "adafactor":
-        return transformers.Adafactor(
-            groups,
-            lr=case["lr"],
-            eps=(case.get("adafactor_eps1", 1e-30), 1e-3),
-            clip_threshold=case.get("adafactor_clip_threshold", 1.0),
-            decay_rate=case.get("adafactor_decay_rate", -0.8),
-            beta1=case.get("adafactor_beta1"),
-            weight_decay=case["weight_decay"],
-            scale_parameter=case.get("adafactor_scale_parameter", False),
-            relative_step=False,
         )
     return torch.optim.SGD(
         groups, lr=case["lr"], momentum=case["momentum"], weight_decay=case["weight_decay"]

@@ -55,11 +55,6 @@ OptimizerConfig config_of(const Json& settings) {
   config.adam_beta2 = settings.value("beta2", 0.999);
   config.adam_eps = settings.value("eps", 1e-8);
   config.sgd_momentum = settings.value("momentum", 0.0);
-  if (settings.contains("adafactor_beta1")) config.adafactor_beta1 = settings.at("adafactor_beta1");
-  config.adafactor_decay_rate = settings.value("adafactor_decay_rate", -0.8);
-  config.adafactor_clip_threshold = settings.value("adafactor_clip_threshold", 1.0);
-  config.adafactor_eps1 = settings.value("adafactor_eps1", 1e-30);
-  config.adafactor_scale_parameter = settings.value("adafactor_scale_parameter", false);
   return config;
 }
 

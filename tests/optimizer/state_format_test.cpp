@@ -1,7 +1,5 @@
 // 8-bit states: the tables against their definition and against ATen's FP8, and the conversions
 // against a search for the nearest number.
-#include "megatron/optimizer/state_format.h"
-
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -25,6 +23,7 @@
 #include "kernels/optimizer_operations.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/optimizer/optimizer.h"
+#include "megatron/optimizer/optimizer_state.h"
 #include "support/bare_module.h"
 
 namespace megatron {

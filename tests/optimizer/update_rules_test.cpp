@@ -113,7 +113,7 @@ TEST(UpdateRules, AParameterHasAFactorOfItsLearningRate) {
     }
     return std::pair(store.find("matrix")->value().clone(), store.find("table")->value().clone());
   };
-  for (const char* rule : {"adam", "sgd", "adafactor"}) {
+  for (const char* rule : {"adam", "sgd"}) {
     const auto [matrix, table] = train_with(rule, 1, 0.01);
     const auto [other_matrix, other_table] = train_with(rule, 0.25, 0.04);
     EXPECT_TRUE(at::equal(matrix, other_matrix)) << rule;

@@ -40,7 +40,6 @@ class FakeOptimizer : public Optimizer {
   void list_state(const OptimizerState::Lister&) override {}
   const std::vector<std::string>& state_tensors() const override { return state_tensors_; }
   std::int64_t num_state_bytes() const override { return 0; }
-  std::int64_t num_offloaded_bytes() const override { return 0; }
   std::int64_t num_steps() const override { return steps_; }
   void set_num_steps(std::int64_t steps) override { steps_ = steps; }
   std::optional<LossScaleState> loss_scale_state() const override { return std::nullopt; }

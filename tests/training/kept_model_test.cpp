@@ -13,7 +13,7 @@
 #include "megatron/models/model.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/training/loop/resolve_run.h"
+#include "megatron/training/loop/setup.h"
 #include "megatron/training/run/training_plan.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"

@@ -20,7 +20,6 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/layout_check/check_report.h"
 
 namespace megatron {
 namespace {
@@ -259,7 +258,6 @@ TEST(LayoutCheck, RightLayoutsAgree) {
       {4,
        {"--group-query-attention", "--num-query-groups", "2", "--tensor-model-parallel-size", "4"}},
       {2, {"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-h1"}},
-      {2, {"--tensor-model-parallel-size", "2", "--optimizer", "adafactor"}},
       {4,
        {"--num-experts", "4", "--expert-model-parallel-size", "2",
         "--moe-router-load-balancing-type", "global_aux_loss", "--moe-aux-loss-coeff", "0.1"}},
@@ -338,9 +336,10 @@ TEST(ScaledRun, KeepsEquallyManyLayersOfEachChunk) {
 
 std::vector<Gap> gaps_of_weight(const std::vector<TensorSlice>& slices) {
   ReferenceStep reference;
-  reference.gradients["weight"] = at::zeros({4, 6}, at::kDouble);
+  reference.tensors[CheckedKind::gradient]["weight"] = at::zeros({4, 6}, at::kDouble);
   Coverage coverage;
-  coverage.add(CheckedKind::gradient, "weight", reference.gradients["weight"], slices);
+  coverage.add(CheckedKind::gradient, "weight", reference.tensors[CheckedKind::gradient]["weight"],
+               slices);
   return coverage.gaps(reference, {});
 }
 

@@ -1,7 +1,5 @@
 // Where copies of local checkpoints go, which mistakes are refused, and which local checkpoints
 // belong to a run.
-#include "megatron/training/saving/local_placement.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <sstream>
 
 #include "megatron/config/checkpoint_config.h"
+#include "megatron/training/saving/save_folders.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 

@@ -18,7 +18,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/training/observability/progress_log.h"
 #include "megatron/training/run/exit_conditions.h"
-#include "megatron/training/saving/retention.h"
+#include "megatron/training/saving/checkpoint_saver.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"
 

@@ -1,9 +1,8 @@
-#include "megatron/training/observability/prometheus_server.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/training/observability/prometheus_output.h"
 #include "support/message_of.h"
 #include "training/http_answer.h"
 

@@ -1,3 +1,4 @@
+
 #include "megatron/training/loop/setup.h"
 
 #include <c10/core/Allocator.h>
@@ -12,8 +13,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/training/loop/build_state.h"
-#include "megatron/training/loop/resolve_run.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/run/training_plan.h"
 #include "support/message_of.h"
 #include "training/small_run.h"

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "megatron/config/run_settings.h"
-#include "megatron/training/loop/setup.h"
-#include "megatron/training/loop/train_loop.h"
+#include "megatron/training/loop/trainer.h"
 
 namespace megatron::small_run {
 

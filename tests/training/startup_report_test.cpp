@@ -1,7 +1,7 @@
 // Expected text comes from Megatron-LM's format strings.
-#include "megatron/training/observability/startup_report.h"
-
 #include <gtest/gtest.h>
+
+#include "megatron/training/observability/log_lines.h"
 
 namespace megatron {
 namespace {

@@ -1,9 +1,8 @@
-#include "megatron/training/observability/stragglers/straggler_toggle.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "megatron/base/error.h"
+#include "megatron/training/observability/stragglers/straggler_monitor.h"
 #include "training/http_answer.h"
 
 namespace megatron {

@@ -1,4 +1,3 @@
-#include "megatron/training/loop/train_loop.h"
 
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
@@ -12,6 +11,7 @@
 #include "megatron/base/files.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/resilience/non_finite.h"
 #include "support/temporary_folder.h"
 #include "training/small_run.h"

@@ -106,9 +106,6 @@ Rules placement_rules() {
                     "would change"}),
       excludes(&Moe::expert_placement_interval, is(&Parallel::ddp_grad_compression, "low-rank"),
                {.why = ", whose errors belong to one rank"}),
-      excludes(&Moe::expert_placement_interval, is(&Optimizer::optimizer, "adafactor"),
-               {.why = ", whose state has other shapes than the experts that move",
-                .fix = {"use ", &Optimizer::optimizer, " adam"}}),
       refuse({&Moe::expert_placement_interval, has_scaled_states},
              "excludes optimizer states in fp16, int8 and fp8, which share scales with other "
              "experts",

@@ -10,7 +10,7 @@ namespace megatron {
 struct OptimizerConfig {
   /// Regular expressions over parameter names (models/freeze.h). Empty: all parameters train.
   std::vector<std::string> freeze, train_only;
-  std::string optimizer = "adam";  ///< adam | sgd | adafactor
+  std::string optimizer = "adam";  ///< adam | sgd
   double weight_decay = 0.01;
   bool apply_wd_to_qk_layernorm = false;
   double clip_grad = 1.0;
@@ -19,10 +19,6 @@ struct OptimizerConfig {
   double adam_eps = 1e-8;
   double sgd_momentum = 0.9;
   std::optional<double> decoupled_lr, decoupled_min_lr;  ///< for the embedding and the output layer
-  std::optional<double> adafactor_beta1;                 ///< none: no first moment
-  double adafactor_decay_rate = -0.8, adafactor_clip_threshold = 1, adafactor_eps1 = 1e-30,
-         adafactor_eps2 = 1e-3;
-  bool adafactor_scale_parameter = false;
   /// fp32 | bf16 | fp16 | int8 (blockwise)
   std::string exp_avg_dtype = "fp32", exp_avg_sq_dtype = "fp32";
   bool use_precision_aware_optimizer = false;

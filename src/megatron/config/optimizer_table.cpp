@@ -17,7 +17,7 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
   return field_table<Config>([](auto& t) {
     t.group("Optimizer");
     t.field("optimizer", &Config::optimizer, "update rule of the optimizer")
-        .choices({"adam", "sgd", "adafactor"})
+        .choices({"adam", "sgd"})
         .breaks_resume("its state belongs to another update rule");
     t.field("train_only", &Config::train_only,
             "train only the parameters whose name this regular expression matches somewhere, "
@@ -52,25 +52,6 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
         .at_least(0)
         .below(1)
         .applies_on_resume();
-    t.field("adafactor_beta1", &Config::adafactor_beta1,
-            "decay rate of Adafactor's first moment; none: it keeps no first moment")
-        .at_least(0)
-        .below(1);
-    t.field("adafactor_decay_rate", &Config::adafactor_decay_rate,
-            "exponent r of Adafactor's second moment, whose decay rate in step t is 1 - t^r")
-        .at_least(-1)
-        .below(0);
-    t.field("adafactor_clip_threshold", &Config::adafactor_clip_threshold,
-            "largest root mean square of an update of Adafactor before the learning rate")
-        .above(0);
-    t.field("adafactor_eps1", &Config::adafactor_eps1,
-            "number that Adafactor adds to squared gradients")
-        .above(0);
-    t.field("adafactor_eps2", &Config::adafactor_eps2,
-            "smallest root mean square of weights for --adafactor-scale-parameter")
-        .above(0);
-    t.field("adafactor_scale_parameter", &Config::adafactor_scale_parameter,
-            "multiply Adafactor's learning rate by the root mean square of the weights");
     t.field("decoupled_lr", &Config::decoupled_lr,
             "peak learning rate of the word embedding and the output layer; none: --lr")
         .at_least(0);

@@ -62,9 +62,6 @@ const Rules& zero_rules() {
       excludes(&Optimizer::main_grads_error_feedback, from_stage(2),
                {.why = ", which keeps no whole gradients to add to",
                 .fix = use_stage_1 + ", or leave it out"}),
-      excludes(is(&Optimizer::optimizer, "adafactor"), from_stage(2),
-               {.why = ", which divides matrices among ranks",
-                .fix = use_stage_1 + Words{", or ", &Optimizer::optimizer, " adam"}}),
       excludes(is(&Parallel::pipeline_schedule, "combined-1f1b"), from_stage(3),
                {.why = ", because the layers of two microbatches alternate and would be gathered "
                        "again for every op",

@@ -102,11 +102,12 @@ std::optional<std::uint64_t> truncation_offset(const fs::path& path, std::int64_
   return end;
 }
 
-}  // namespace
-
+/// Returns TensorFlow's masked CRC: the CRC-32C rotated right by 15 bits, plus 0xa282ead8.
 std::uint32_t masked_crc32c(std::string_view data) {
   return std::rotr(crc32c(data), 15) + 0xa282ead8u;
 }
+
+}  // namespace
 
 std::string encode_tfrecord(std::string_view data) {
   const std::string length = little_endian(static_cast<std::uint64_t>(data.size()));

@@ -18,9 +18,6 @@ namespace megatron {
 /// little-endian.
 std::string encode_tfrecord(std::string_view data);
 
-/// Returns TensorFlow's masked CRC: the CRC-32C rotated right by 15 bits, plus 0xa282ead8.
-std::uint32_t masked_crc32c(std::string_view data);
-
 /// Tag and value of one point of a chart.
 using TaggedValue = std::pair<std::string, double>;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "megatron/base/json_text.h"
 #include "megatron/config/settings.h"
@@ -59,6 +60,24 @@ JsonText stragglers_json(const StragglerMetrics& metrics) {
 }
 
 }  // namespace
+
+double LayerRouting::imbalance() const {
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  if (sum <= 0) return 0;
+  return *std::max_element(load.begin(), load.end()) * static_cast<double>(load.size()) / sum;
+}
+
+std::vector<std::pair<std::string, double>> mean_losses(const std::vector<LayerRouting>& layers) {
+  std::vector<std::pair<std::string, double>> means;
+  if (layers.empty()) return means;
+  means = layers.front().losses;
+  for (auto& [name, mean] : means) mean = 0;
+  for (const LayerRouting& layer : layers) {
+    for (std::size_t i = 0; i < means.size(); ++i)
+      means[i].second += layer.losses[i].second / static_cast<double>(layers.size());
+  }
+  return means;
+}
 
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 

@@ -9,11 +9,60 @@
 #include <vector>
 
 #include "megatron/base/json_text.h"
-#include "megatron/metrics/routing_metrics.h"
-#include "megatron/metrics/straggler_metrics.h"
 #include "megatron/schedules/hybrid_context_summary.h"
 
 namespace megatron {
+
+/// What the router of a layer with experts did in one step, over the whole batch.
+struct LayerRouting {
+  std::int64_t layer = 0;    ///< 0-based index in the model
+  std::vector<double> load;  ///< choices of each expert that were not dropped
+  double dropped = 0;        ///< choices beyond the capacity
+  double entropy = 0;        ///< mean over tokens of Σ −p·ln p of the scores
+  /// Auxiliary losses without their coefficients, means over the microbatches, under Megatron's
+  /// names ("load_balancing_loss"). Those with a coefficient of 0 are left out.
+  std::vector<std::pair<std::string, double>> losses;
+
+  /// Returns the largest load divided by the mean; 1 is even. 0 without any choice.
+  double imbalance() const;
+};
+
+/// Returns the means over layers of the auxiliary losses.
+std::vector<std::pair<std::string, double>> mean_losses(const std::vector<LayerRouting>& layers);
+
+struct RankTime {
+  std::int64_t rank = 0;
+  double seconds = 0;
+};
+
+/// A part of a step on the fastest and on the slowest ranks: own time per step, ascending.
+struct PartTimes {
+  std::string part;  ///< "data", "forward", …
+  std::vector<RankTime> fastest, slowest;
+};
+
+/// A part in which a rank is slower than its peers. Times are medians over the steps.
+struct SlowPart {
+  std::string part;
+  double own_s = 0;    ///< own time per step
+  double peers_s = 0;  ///< median over the peers of their own time per step
+  double ratio = 1;    ///< median of the ratio of the two in each step
+};
+
+/// A rank that is slower than its peers, which are the other ranks of its pipeline stage.
+struct Straggler {
+  std::int64_t rank = 0;
+  std::string host;
+  std::vector<SlowPart> parts;  ///< the largest excess first
+};
+
+/// The times that ranks took for the parts of a step, without their waits for each other, and the
+/// ranks that are slower than their peers (--log-straggler).
+struct StragglerMetrics {
+  std::int64_t first_iteration = 0, last_iteration = 0;  ///< of the times in `parts`
+  std::vector<PartTimes> parts = {};
+  std::vector<Straggler> stragglers = {};  ///< the ranks that are slow now
+};
 
 /// Name and value of each reported loss, in printing order ("lm loss").
 using NamedLosses = std::vector<std::pair<std::string, double>>;

@@ -21,7 +21,7 @@ namespace megatron {
 
 class ElementwiseRule final : public UpdateRule {
  public:
-  /// A state and its format as --exp-avg-dtype names it (state_format.h). States of float64 weights
+  /// A state and its format as --exp-avg-dtype names it (state_format()). States of float64 weights
   /// are float64.
   struct StateSpec {
     std::string name, dtype;

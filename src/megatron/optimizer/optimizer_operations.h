@@ -8,9 +8,6 @@
 
 namespace megatron {
 
-/// Returns the CPU operations, which share chunks evenly among the intra-op threads.
-const kernels::OptimizerOperations& cpu_optimizer_operations();
-
 /// Registers the operations for CUDA devices. The CUDA plugin calls this when it is loaded;
 /// `operations` must live as long as the process.
 void register_cuda_optimizer_operations(const kernels::OptimizerOperations& operations);

@@ -6,6 +6,7 @@
 
 #include "kernels/block_sums.h"
 #include "kernels/cpu/conversions.h"
+#include "kernels/cpu/state_codes.h"
 
 namespace megatron {
 namespace {
@@ -15,6 +16,16 @@ constexpr std::int64_t kBlock = kernels::kStateBlock;
 std::int64_t blocks_of(const ParameterPiece& piece) { return (piece.count + kBlock - 1) / kBlock; }
 
 }  // namespace
+
+StateFormat state_format(const std::string& name, bool is_non_negative) {
+  if (name == "bf16") return at::kBFloat16;
+  if (name == "fp16") return at::kHalf;
+  if (name == "int8")
+    return {at::kByte,
+            is_non_negative ? &kernels::unsigned_dynamic_code() : &kernels::dynamic_code()};
+  if (name == "fp8") return {at::kByte, &kernels::e4m3_code(is_non_negative)};
+  return at::kFloat;
+}
 
 OptimizerState::OptimizerState(std::string name, const ParamStore& store, StateFormat format,
                                const std::function<bool(const Parameter&)>& selects,

@@ -4,14 +4,33 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "kernels/block_sums.h"
 #include "kernels/optimizer_operations.h"
-#include "megatron/optimizer/sum_layout.h"
+#include "megatron/params/param_store.h"
 
 namespace megatron {
+
+/// Elements [begin, begin + count) of a piece of this rank; one slot holds their sum.
+struct SumRange {
+  std::size_t piece;
+  std::int64_t begin, count, slot;
+};
+
+struct SumLayout {
+  std::vector<kernels::SumSlot> slots = {};
+  /// Per trained parameter of the store, then the total count.
+  std::vector<std::int64_t> first_slot = {};
+  std::vector<SumRange> ranges = {};  ///< this rank's ranges, ascending
+};
+
+/// Maps elements to the slots that hold their sums (kernels/block_sums.h). The table is the same on
+/// every rank with the same weights, whatever slice the rank owns.
+SumLayout sum_layout(const ParamStore& store);
 
 class ParameterSums {
  public:

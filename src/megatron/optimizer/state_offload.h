@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatron/ops/offload_store.h"
-#include "megatron/optimizer/sum_layout.h"
+#include "megatron/optimizer/parameter_sums.h"
 
 namespace megatron {
 

@@ -1,10 +1,8 @@
-// An update rule: how a set of parameters changes, given the scalars of the step. The step
-// controller has computed these, whatever the rule.
+// An update rule: how a set of parameters changes, given the scalars of the step. The optimizer has
+// computed these, whatever the rule.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "kernels/step_scalars.h"
@@ -24,26 +22,8 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
   /// Returns whether the rule updates a trained parameter.
   virtual bool updates(const Parameter& parameter) const = 0;
-  /// Returns the states with an element for each element of a parameter.
+  /// Returns the rule's states, each with an element for each element of a parameter.
   virtual std::vector<OptimizerState>& states() = 0;
-  /// The four functions below describe all state of the rule. A rule that keeps other state than
-  /// states() overrides them.
-  virtual std::vector<std::string> state_names(const Parameter& /*parameter*/) {
-    std::vector<std::string> names;
-    for (const OptimizerState& state : states()) names.push_back(state.name());
-    return names;
-  }
-  virtual void visit_state(const OptimizerState::Visitor& visitor) {
-    for (OptimizerState& state : states()) state.visit(visitor);
-  }
-  virtual void list_state(const OptimizerState::Lister& lister) {
-    for (OptimizerState& state : states()) state.list(lister);
-  }
-  virtual std::int64_t num_state_bytes() {
-    std::int64_t bytes = 0;
-    for (const OptimizerState& state : states()) bytes += state.num_bytes();
-    return bytes;
-  }
   /// Queues one update of this rank's pieces. `scalars` lies on the device of the weights; nothing
   /// changes when it says that the step is not applied. A rule that needs whole matrices asks for
   /// DataParallelOptions::keeps_parameters_whole.

@@ -26,10 +26,6 @@ ParamStore::Options store_options(const Settings& settings, const Rank& rank, c1
       .communicators = communicators};
   if (rank.ep.size > 1 || rank.etp.size != rank.tp.size)
     options.experts = expert_groups(*settings.parallel, rank, communicators);
-  // Adafactor needs the sums over rows and columns of whole matrices.
-  const bool needs_whole = settings.optimizer->optimizer == "adafactor";
-  options.data_parallel.keeps_parameters_whole = needs_whole;
-  if (options.experts) options.experts->data_parallel.keeps_parameters_whole = needs_whole;
   return options;
 }
 

@@ -42,24 +42,6 @@ std::vector<StateFormat> state_formats(const OptimizerConfig& config) {
   return {state_format(config.exp_avg_dtype, false), state_format(config.exp_avg_sq_dtype, true)};
 }
 
-/// Adafactor keeps a number for each row and for each column of a matrix.
-double adafactor_state_bytes(const ParamStore& store, const OptimizerConfig& config) {
-  constexpr double kFloatBytes = 4;
-  double numbers = 0;
-  for (const ParameterPiece& piece : store.pieces()) {
-    const Shape shape = piece.parameter->local_shape();
-    const auto size = static_cast<double>(num_elements(shape));
-    if (shape.size() < 2) {
-      numbers += size;
-    } else {
-      numbers += size / static_cast<double>(shape.back()) +
-                 size / static_cast<double>(shape[shape.size() - 2]);
-    }
-    if (config.adafactor_beta1) numbers += size;
-  }
-  return kFloatBytes * numbers;
-}
-
 /// What --optimizer-cpu-offload takes out of memory; null without it.
 std::shared_ptr<const StateOffload> planned_offload(const ParamStore& store,
                                                     const OffloadConfig& config) {
@@ -71,7 +53,6 @@ std::shared_ptr<const StateOffload> planned_offload(const ParamStore& store,
 
 StateBytes optimizer_state_bytes(const ParamStore& store, const OptimizerConfig& config,
                                  const std::shared_ptr<const StateOffload>& offload) {
-  if (config.optimizer == "adafactor") return {.in_memory = adafactor_state_bytes(store, config)};
   StateBytes bytes;
   for (const StateFormat& format : state_formats(config)) {
     const OptimizerState state(

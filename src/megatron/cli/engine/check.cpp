@@ -6,7 +6,7 @@
 #include "megatron/config/check_options.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/comm.h"
-#include "megatron/training/layout_check/check_report.h"
+#include "megatron/training/layout_check/layout_check.h"
 
 namespace megatron {
 

@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -67,6 +68,25 @@ std::vector<double> numbers(const Element& value) {
   for (const Element& element : list)
     result.push_back(number(element).value_or(std::numeric_limits<double>::quiet_NaN()));
   return result;
+}
+
+/// Mean and extremes of the finite values; all NaN if there are none.
+struct LayerRange {
+  double mean, min, max;
+};
+
+LayerRange range_over_layers(const std::vector<double>& values) {
+  LayerRange range{0, std::nan(""), std::nan("")};
+  double count = 0;
+  for (const double value : values) {
+    if (!std::isfinite(value)) continue;
+    range.mean += value;
+    range.min = std::fmin(range.min, value);
+    range.max = std::fmax(range.max, value);
+    ++count;
+  }
+  range.mean = count > 0 ? range.mean / count : std::nan("");
+  return range;
 }
 
 /// Keeps the loads of the latest iteration.
@@ -174,6 +194,15 @@ fs::path metrics_in(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::vector<std::vector<double>> relative_loads(const ExpertLoads& loads) {
+  std::vector<std::vector<double>> relative = loads.loads;
+  for (std::vector<double>& row : relative) {
+    const double mean = range_over_layers(row).mean;
+    for (double& load : row) load = load == 0 ? 0 : load / mean;
+  }
+  return relative;
+}
 
 void Series::sort_and_deduplicate() {
   const bool is_ascending =

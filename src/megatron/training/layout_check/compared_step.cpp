@@ -2,6 +2,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +10,25 @@
 #include <optional>
 #include <utility>
 
+#include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
 namespace {
+
+/// Sets the part of `mask` that `indices` select along its dimensions from `dim` on.
+void fill(at::Tensor mask, const std::vector<at::Tensor>& indices, std::size_t dim) {
+  while (dim < indices.size() && !indices[dim].defined()) ++dim;
+  if (dim == indices.size()) {
+    mask.fill_(1);
+    return;
+  }
+  const auto d = static_cast<std::int64_t>(dim);
+  at::Tensor part = mask.index_select(d, indices[dim]);
+  fill(part, indices, dim + 1);
+  mask.index_copy_(d, indices[dim], part);
+}
 
 /// A tensor whose values are this much smaller than the largest of their kind is judged by the
 /// latter: gradients that are 0 in exact arithmetic consist of rounding errors.
@@ -58,6 +73,62 @@ at::Tensor in_channels(const at::Tensor& output) { return output.flatten(2); }
 
 }  // namespace
 
+at::Tensor& Coverage::mask_of(const Key& key, const at::Tensor& whole) {
+  at::Tensor& mask = masks_[key];
+  if (!mask.defined()) mask = at::zeros(whole.sizes(), at::kByte);
+  return mask;
+}
+
+void Coverage::add(CheckedKind kind, const std::string& name, const at::Tensor& whole,
+                   const std::vector<TensorSlice>& slices) {
+  const std::lock_guard lock(mutex_);
+  const at::Tensor& mask = mask_of({kind, name, 0}, whole);
+  for (const TensorSlice& slice : slices)
+    narrow_to(mask, slice.global_offset, slice.shape).fill_(1);
+}
+
+void Coverage::add(const std::string& op, std::int64_t ordinal, const at::Tensor& whole,
+                   const std::vector<at::Tensor>& indices) {
+  const std::lock_guard lock(mutex_);
+  fill(mask_of({CheckedKind::activation, op, ordinal}, whole), indices, 0);
+}
+
+void Coverage::add_gap(const Key& key, const at::Tensor& whole, std::vector<Gap>& gaps) const {
+  const auto found = masks_.find(key);
+  const at::Tensor mask =
+      found == masks_.end() ? at::zeros(whole.sizes(), at::kByte) : found->second;
+  const std::int64_t num_missing = mask.numel() - mask.sum().item<std::int64_t>();
+  if (num_missing == 0) return;
+  const at::Tensor missing = mask.eq(0).view({-1});
+  std::int64_t index = missing.to(at::kByte).argmax().item<std::int64_t>();
+  Gap gap{std::get<0>(key), std::get<1>(key), num_missing, mask.numel(),
+          Shape(static_cast<std::size_t>(mask.dim()))};
+  for (std::size_t d = gap.first.size(); d-- > 0;) {
+    const std::int64_t size = mask.size(static_cast<std::int64_t>(d));
+    gap.first[d] = index % size;
+    index /= size;
+  }
+  gaps.push_back(std::move(gap));
+}
+
+std::vector<Gap> Coverage::gaps(const ReferenceStep& reference,
+                                const std::set<std::string>& not_compared) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Gap> gaps;
+  for (const auto& [kind, tensors] : reference.tensors) {
+    for (const auto& [name, whole] : tensors) add_gap({kind, name, 0}, whole, gaps);
+  }
+  for (const std::string& op : reference.ops) {
+    if (not_compared.contains(op)) continue;
+    for (const auto& [ordinal, whole] : reference.activations.at(op)) {
+      // Masks of outputs of three and more dimensions have the shape [rows, b, channels].
+      const bool has_rows = whole.dim() >= 3;
+      add_gap({CheckedKind::activation, op, ordinal}, has_rows ? whole.flatten(2) : whole, gaps);
+    }
+  }
+  return gaps;
+}
+
 StepComparer::StepComparer(const ReferenceStep& reference, const Rank& rank,
                            const ParamStore& weights, Coverage& coverage, double tolerance)
     : reference_(reference),
@@ -65,9 +136,8 @@ StepComparer::StepComparer(const ReferenceStep& reference, const Rank& rank,
       weights_(weights),
       coverage_(coverage),
       tolerance_(tolerance) {
-  for (const CheckedKind kind :
-       {CheckedKind::initial_weight, CheckedKind::gradient, CheckedKind::updated_weight}) {
-    for (const auto& [name, tensor] : reference.of(kind))
+  for (const auto& [kind, tensors] : reference.tensors) {
+    for (const auto& [name, tensor] : tensors)
       largest_[kind] = std::max(largest_[kind], largest_magnitude(tensor));
   }
 }
@@ -116,8 +186,8 @@ void StepComparer::activation(const std::string& op, const Microbatch& microbatc
         std::max(largest_magnitude(whole), kSmallShare));
 }
 
-void StepComparer::weight(CheckedKind kind, const Parameter& parameter, const at::Tensor& value) {
-  const NamedTensors& all = reference_.of(kind);
+void StepComparer::tensor(CheckedKind kind, const Parameter& parameter, const at::Tensor& value) {
+  const NamedTensors& all = reference_.tensors.at(kind);
   const auto whole = all.find(parameter.name());
   if (whole == all.end()) {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -126,18 +196,6 @@ void StepComparer::weight(CheckedKind kind, const Parameter& parameter, const at
   coverage_.add(kind, parameter.name(), whole->second, parameter.slices());
   judge(kind, parameter.name(), difference(value.detach(), whole->second, parameter.slices()),
         std::max(largest_magnitude(whole->second), kSmallShare * largest_.at(kind)));
-}
-
-void StepComparer::initial_weight(const Parameter& parameter, const at::Tensor& value) {
-  weight(CheckedKind::initial_weight, parameter, value);
-}
-
-void StepComparer::gradient(const Parameter& parameter, const at::Tensor& gradient) {
-  weight(CheckedKind::gradient, parameter, gradient);
-}
-
-void StepComparer::updated_weight(const Parameter& parameter, const at::Tensor& value) {
-  weight(CheckedKind::updated_weight, parameter, value);
 }
 
 void StepComparer::loss(double found) { number(CheckedKind::loss, found, reference_.loss); }

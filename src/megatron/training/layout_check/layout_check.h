@@ -56,4 +56,11 @@ LayoutCheckResult check_layout(const ScaledRun& scaled, const LayoutCheckOptions
 /// pp 1", or "all ranks".
 std::string distinguishing_axes(const Mesh& mesh, const std::vector<std::int64_t>& ranks);
 
+/// Returns the scaled sizes, a table of the parts of the model with their largest relative
+/// differences, the first value that differs, and the verdict.
+std::string check_report(const ScaledRun& scaled, const LayoutCheckResult& result);
+
+/// Returns the same as one JSON object.
+std::string check_json(const ScaledRun& scaled, const LayoutCheckResult& result);
+
 }  // namespace megatron

@@ -298,7 +298,6 @@ class Scaling {
     s_.scheduler->lr = 1e-2;
     // A gradient that is 0 but for rounding must not become a step of the size of the rate.
     s_.optimizer->adam_eps = 1e-2;
-    s_.optimizer->adafactor_eps1 = 1e-6;
   }
 
   ScaledRun scaled_;

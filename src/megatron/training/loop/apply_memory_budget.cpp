@@ -1,5 +1,4 @@
-#include "megatron/training/loop/apply_memory_budget.h"
-
+// Implements the step of set_up() that plans activations for --memory-budget.
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -25,8 +24,9 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_remedies.h"
+#include "megatron/training/loop/setup.h"
 #include "megatron/training/observability/out_of_memory.h"
-#include "megatron/training/observability/process_memory.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/resume_differences.h"

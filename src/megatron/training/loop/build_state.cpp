@@ -1,5 +1,4 @@
-#include "megatron/training/loop/build_state.h"
-
+// Implements the step of set_up() that builds model, weights and optimizer.
 #include <algorithm>
 #include <ostream>
 
@@ -14,7 +13,8 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
 #include "megatron/planner/rank_memory.h"
-#include "megatron/training/observability/startup_report.h"
+#include "megatron/training/loop/setup.h"
+#include "megatron/training/observability/log_lines.h"
 #include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"

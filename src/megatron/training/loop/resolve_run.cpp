@@ -1,5 +1,4 @@
-#include "megatron/training/loop/resolve_run.h"
-
+// Implements the step of set_up() that resolves settings, mesh and pipeline.
 #include <algorithm>
 #include <ostream>
 #include <utility>
@@ -37,10 +36,9 @@
 #include "megatron/planner/plan_pipeline.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/tokenizers/tokenizer_files.h"
-#include "megatron/training/loop/apply_memory_budget.h"
+#include "megatron/training/loop/setup.h"
 #include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/saving/choose_checkpoint.h"
-#include "megatron/training/saving/upcycling.h"
 
 namespace megatron {
 namespace {

@@ -1,5 +1,4 @@
-#include "megatron/training/loop/train_loop.h"
-
+// Implements train().
 #include <algorithm>
 #include <cstdlib>
 #include <ostream>
@@ -10,6 +9,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/loop/trainer.h"
 #include "megatron/training/loop/validator.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/out_of_memory.h"

@@ -13,7 +13,7 @@
 #include "megatron/ops/parallel_kernel.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/shared_memory/shared_memory.h"
-#include "megatron/training/observability/process_memory.h"
+#include "megatron/training/observability/tensor_memory.h"
 
 namespace megatron {
 namespace {

@@ -14,7 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
-#include "megatron/training/observability/process_memory.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/run/training_plan.h"
 
 namespace megatron {

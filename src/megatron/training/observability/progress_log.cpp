@@ -10,25 +10,15 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
+#include "megatron/base/wall_clock.h"
 
 namespace megatron {
 namespace {
 
-constexpr const char* kTimeFormat = "%Y-%m-%d %H:%M:%S";
-
-std::string time_text(std::int64_t epoch_s) {
-  const std::time_t time = epoch_s;
-  std::tm parts{};
-  localtime_r(&time, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, kTimeFormat, &parts);
-  return text;
-}
-
 std::optional<std::int64_t> time_value(const std::string& text) {
   std::tm parts{};
   parts.tm_isdst = -1;
-  if (strptime(text.c_str(), kTimeFormat, &parts) == nullptr) return std::nullopt;
+  if (strptime(text.c_str(), "%Y-%m-%d %H:%M:%S", &parts) == nullptr) return std::nullopt;
   return std::mktime(&parts);
 }
 
@@ -103,7 +93,7 @@ ProgressLog::Origin ProgressLog::origin() const {
 
 void ProgressLog::append(const std::string& text) {
   std::ofstream file(path_, std::ios::app);
-  file << time_text(clock_.epoch_s()) << "\tJob ID: " << options_.job_id
+  file << local_time(clock_.epoch_s()) << "\tJob ID: " << options_.job_id
        << "\t# GPUs: " << options_.world_size << '\t' << text << '\n'
        << std::flush;
   if (!file)

@@ -1,10 +1,15 @@
 #include "megatron/training/observability/step_reporter.h"
 
+#include <ATen/Parallel.h>
+
 #include <array>
+#include <cmath>
+#include <fstream>
 #include <ostream>
 
 #include "megatron/base/format.h"
 #include "megatron/base/json_text.h"
+#include "megatron/base/machine.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -14,17 +19,48 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/device_peak.h"
 #include "megatron/planner/run_costs.h"
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/per_layer_norms.h"
-#include "megatron/training/observability/process_memory.h"
-#include "megatron/training/observability/run_record.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/run/training_plan.h"
 
 namespace megatron {
 namespace {
+
+std::string cpu_model_name() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    if (line.starts_with("model name"))
+      return line.substr(std::min(line.size(), line.find(':') + 2));
+  }
+  return "unknown CPU";
+}
+
+std::string machine(const std::string& device_name) {
+  return host_name() + ", " + (device_name.empty() ? "" : device_name + ", ") + cpu_model_name() +
+         ", " + std::to_string(at::get_num_threads()) + " threads";
+}
+
+/// Counts each weight once, even if several ranks hold it.
+std::int64_t num_model_parameters(const ParamStore& weights) {
+  double total = 0;
+  for (std::size_t group = 0; group < weights.groups().size(); ++group) {
+    std::int64_t mine = 0;
+    for (const Parameter* parameter : weights.parameters()) {
+      if (weights.group_of(*parameter) != group || parameter->spec().kind == ParameterKind::state)
+        continue;
+      for (const TensorSlice& slice : parameter->owned_slices()) mine += num_elements(slice.shape);
+    }
+    total += all_reduce_sum({weights.groups()[group].model, weights.device()},
+                            {static_cast<double>(mine)}, "parameters")
+                 .front();
+  }
+  return std::llround(total);
+}
 
 /// Timers in Megatron's order, followed by our all-gather of parameters.
 constexpr std::string_view kStepTimers[] = {"forward-backward",
@@ -71,6 +107,26 @@ ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
           : std::nullopt;
   return {sample_flops(plan.dimensions, settings.training->seq_length), peak,
           static_cast<double>(plan.rank.world.size)};
+}
+
+/// Returns the record at the head of a run's metrics, which `megatron report` shows:
+/// {"iteration": …, "run": {"started": …, "machine": …, "parameters": …, "settings": {…}}}.
+/// Setting values are text in Python's notation; "parameters" counts the whole model. Collective
+/// over the model's ranks.
+JsonText run_record(const TrainingPlan& plan, const TrainingState& state,
+                    const std::vector<SplitShare>& data) {
+  JsonText settings = JsonText::object();
+  for (const auto& [name, value] : argument_values(plan.settings)) settings[name] = value;
+  return {{"iteration", state.progress.iteration},
+          {"run",
+           {{"started", current_time()},
+            {"machine", machine(plan.device_name)},
+            {"parameters", num_model_parameters(*state.weights)},
+            {"flops_per_iteration", plan.flops(state.batch)},
+            {"world_size", plan.rank.world.size},
+            {"data_parallel_size", plan.rank.dp.size},
+            {"data", data_json(data)},
+            {"settings", std::move(settings)}}}};
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // Reports how many bytes tensors hold, from our own allocator on a CPU and from the caching
-// allocator on a GPU.
+// allocator on a GPU, and how much memory this process holds by the kernel's counters.
 #pragma once
 
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "megatron/metrics/step_metrics.h"
 
 namespace megatron {
 
@@ -39,5 +43,19 @@ TensorAllocations tensor_allocations();
 
 /// Returns cached CPU memory to the system. The next tensors must allocate it again.
 void empty_tensor_cache();
+
+/// Returns the memory that the process holds on `device` now.
+MemoryMetrics process_memory(c10::Device device);
+
+/// Returns a value of /proc/self/status, such as "VmHWM:", in bytes; 0 when absent.
+double process_status(std::string_view key);
+
+/// Returns a value of /proc/meminfo, such as "MemTotal:", in bytes; 0 when absent.
+double machine_memory(std::string_view key);
+
+/// Returns `[Rank 0] (after N iterations) memory (MB) | resident: … | max resident: …`, or on a GPU
+/// Megatron's ` | allocated: … | max allocated: … | reserved: … | max reserved: …`. With
+/// --log-device-memory-used (`with_device_total`) adds ` | total device memory used: …`.
+std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total);
 
 }  // namespace megatron

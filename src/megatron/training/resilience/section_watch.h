@@ -4,19 +4,51 @@
 // calculated, are those of Megatron-LM with nvidia-resiliency-ext (`--enable-ft-package`).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/config/fault_tolerance_config.h"
+#include "megatron/config/section_timeouts.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/parallel/object_collectives.h"
-#include "megatron/training/resilience/section_limits.h"
 
 namespace megatron {
+
+/// A value for each RunSection, and behind them one for what lies between the sections.
+template <class T>
+using PerSection = std::array<T, kRunSectionNames.size() + 1>;
+inline constexpr std::size_t kOutOfSection = kRunSectionNames.size();
+
+/// What the length of a step depends on.
+struct StepLoad {
+  std::int64_t world_size = 0;        ///< 0: unknown, as in a file of nvidia-resiliency-ext
+  std::int64_t num_microbatches = 0;  ///< of each rank and step
+  bool operator==(const StepLoad&) const = default;
+};
+
+/// The timeouts of a run's sections, and their file ft_state.json, which nvidia-resiliency-ext
+/// reads and writes too.
+struct SectionLimits {
+  PerSection<std::optional<double>> seconds = {};  ///< nullopt: no limit
+  PerSection<bool> is_calculated = {};             ///< from measured times, not given
+  StepLoad load = {};                              ///< with which they were calculated
+
+  /// Takes the limits of the flags.
+  static SectionLimits from(const FaultToleranceConfig& config);
+  /// Sets the limits of the sections for which `longest_s` has a value to `factor` times it. A
+  /// limit that was calculated before becomes the mean of the old and the new one.
+  void update(const PerSection<std::optional<double>>& longest_s, double factor);
+  bool has_any() const;
+  /// Returns, for example, "setup 600 s, step 30 s (calculated), checkpointing none, out of section
+  /// none".
+  std::string text() const;
+};
 
 struct SectionWatchOptions {
   FaultToleranceConfig config = {};

@@ -1,25 +1,13 @@
 #include "megatron/training/run/job_deadline.h"
 
 #include <algorithm>
-#include <ctime>
 #include <string_view>
 
 #include "megatron/base/progress_bar.h"
+#include "megatron/base/wall_clock.h"
 #include "megatron/base/words.h"
 
 namespace megatron {
-namespace {
-
-std::string local_time(std::int64_t epoch_s) {
-  const std::time_t time = epoch_s;
-  std::tm parts{};
-  localtime_r(&time, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  return text;
-}
-
-}  // namespace
 
 JobDeadline::JobDeadline(const RunClock& clock, std::int64_t end_epoch_s)
     : clock_(clock),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/metrics/routing_metrics.h"
+#include "megatron/metrics/step_metrics.h"
 #include "megatron/optimizer/optimizer.h"
 #include "megatron/schedules/hybrid_context_summary.h"
 

@@ -3,9 +3,11 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <ostream>
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/pending_folder.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/parallel_config.h"
@@ -17,7 +19,6 @@
 #include "megatron/training/observability/step_reporter.h"
 #include "megatron/training/run/training_plan.h"
 #include "megatron/training/saving/checkpointing.h"
-#include "megatron/training/saving/retention.h"
 
 namespace megatron {
 namespace {
@@ -47,7 +48,42 @@ std::int64_t tracked_iteration(const std::string& root) {
   return tracked ? tracked->iteration.value_or(0) : 0;
 }
 
+/// Removes the checkpoint of `iteration` below `root` atomically: readers see it whole or not at
+/// all. Symbolic links are kept. Prints what it does to `out`.
+void remove_checkpoint(const std::filesystem::path& root, std::int64_t iteration,
+                       std::ostream& out) {
+  const fs::path folder = root / iteration_folder(iteration);
+  if (fs::is_symlink(folder)) {
+    out << "  skipping the removal of " << folder.string() << ": it is a symbolic link"
+        << std::endl;
+    return;
+  }
+  if (!fs::exists(folder)) return;
+  try {
+    remove_folder_atomically(folder);
+  } catch (const UserError& error) {
+    out << "WARNING: an old checkpoint could not be removed, training continues: " << error.what()
+        << std::endl;
+    return;
+  }
+  out << "  removed the checkpoint of iteration " << iteration << " from " << root.string()
+      << std::endl;
+}
+
+/// Removes all checkpoints below `root` except `newest`. Used for non-persistent checkpoints.
+void remove_all_but(const std::filesystem::path& root, std::int64_t newest, std::ostream& out) {
+  for (const std::int64_t iteration : committed_iterations(root)) {
+    if (iteration != newest) remove_checkpoint(root, iteration, out);
+  }
+}
+
 }  // namespace
+
+void remove_unless_multiple(const std::filesystem::path& root, std::int64_t previous,
+                            std::int64_t current, std::int64_t interval, std::ostream& out) {
+  if (previous > 0 && previous != current && previous % interval != 0)
+    remove_checkpoint(root, previous, out);
+}
 
 CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& state,
                                  const SavingContext& context, const Console& console)

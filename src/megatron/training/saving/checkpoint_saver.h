@@ -1,15 +1,18 @@
 // Saves the checkpoints of a run: at intervals, before its batch size changes, and at its end.
-// Removes old checkpoints and records the progress.
+// Removes old checkpoints after a new one has been committed, never before, and records the
+// progress.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string_view>
 
 #include "megatron/parallel/communicators.h"
-#include "megatron/training/observability/console.h"
+#include "megatron/training/observability/log_lines.h"
 #include "megatron/training/observability/progress_log.h"
 #include "megatron/training/observability/timers.h"
 #include "megatron/training/resilience/section_watch.h"
@@ -20,8 +23,13 @@
 
 namespace megatron {
 
-struct TrainingPlan;
 struct CheckpointConfig;
+struct TrainingPlan;
+
+/// Implements --save-retain-interval: removes checkpoint `previous`, the latest one before
+/// `current`, unless it is a multiple of `interval`.
+void remove_unless_multiple(const std::filesystem::path& root, std::int64_t previous,
+                            std::int64_t current, std::int64_t interval, std::ostream& out);
 
 struct SavingContext {
   SaveFolders& folders;

@@ -9,7 +9,7 @@
 #include "megatron/training/observability/timers.h"
 #include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/run/training_state.h"
-#include "megatron/training/saving/save_folder.h"
+#include "megatron/training/saving/save_folders.h"
 
 namespace megatron {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/metrics/routing_metrics.h"
+#include "megatron/metrics/step_metrics.h"
 #include "megatron/nn/moe/expert_order.h"
 #include "megatron/training/run/training_state.h"
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "megatron/metrics/routing_metrics.h"
+#include "megatron/metrics/step_metrics.h"
 #include "megatron/training/step/train_step.h"
 
 namespace megatron {

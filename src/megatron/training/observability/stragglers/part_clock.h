@@ -3,15 +3,42 @@
 // rank.
 #pragma once
 
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
-#include "megatron/training/observability/stragglers/device_spans.h"
 #include "megatron/training/observability/stragglers/own_times.h"
 #include "megatron/training/observability/timers.h"
 
 namespace megatron {
+
+/// Measures spans of work on a GPU with events of its stream. Neither the host nor the GPU waits
+/// for them.
+class DeviceSpans {
+ public:
+  explicit DeviceSpans(c10::Device device) : device_(device) {}
+
+  void begin(StepPart part);
+  void end();
+  /// Replaces the host's times of the parts that were measured since the last call, and starts
+  /// again. The GPU must have finished them.
+  void replace(OwnTimes& times);
+
+ private:
+  struct Span {
+    StepPart part;
+    c10::Event begin, end;
+  };
+  void record(c10::Event& event) const;
+
+  c10::Device device_;
+  std::vector<Span> spans_;  ///< events are used again in the next step
+  std::size_t num_used_ = 0;
+};
 
 class PartClock : public TimerListener {
  public:

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <ostream>
 #include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -49,30 +50,16 @@ std::vector<RankPlace> gather_places(const Rank& rank) {
   return places;
 }
 
-constexpr std::size_t kNumbersPerStep = kNumStepParts + 3;
+static_assert(std::is_trivially_copyable_v<OwnTimes>);
 
-/// Returns the bytes of the numbers of all steps.
 std::string to_bytes(const std::vector<OwnTimes>& steps) {
-  std::vector<double> numbers;
-  for (const OwnTimes& step : steps) {
-    numbers.insert(numbers.end(), step.own_s.begin(), step.own_s.end());
-    numbers.insert(numbers.end(), {step.waited_s, step.cpu_s, step.cpu_wait_s});
-  }
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)};
+  return {reinterpret_cast<const char*>(steps.data()), steps.size() * sizeof(OwnTimes)};
 }
 
 /// The inverse of to_bytes().
 std::vector<OwnTimes> to_steps(const std::string& bytes) {
-  std::vector<double> numbers(bytes.size() / sizeof(double));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(double));
-  std::vector<OwnTimes> steps;
-  for (std::size_t at = 0; at < numbers.size(); at += kNumbersPerStep) {
-    OwnTimes& step = steps.emplace_back();
-    for (std::size_t part = 0; part < kNumStepParts; ++part) step.own_s[part] = numbers[at + part];
-    step.waited_s = numbers[at + kNumStepParts];
-    step.cpu_s = numbers[at + kNumStepParts + 1];
-    step.cpu_wait_s = numbers[at + kNumStepParts + 2];
-  }
+  std::vector<OwnTimes> steps(bytes.size() / sizeof(OwnTimes));
+  std::memcpy(static_cast<void*>(steps.data()), bytes.data(), steps.size() * sizeof(OwnTimes));
   return steps;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "megatron/metrics/straggler_metrics.h"
+#include "megatron/metrics/step_metrics.h"
 #include "megatron/training/observability/stragglers/own_times.h"
 #include "megatron/training/observability/stragglers/peer_comparison.h"
 

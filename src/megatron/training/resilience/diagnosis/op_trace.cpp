@@ -18,7 +18,7 @@
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/pipeline/run_schedule.h"
 #include "megatron/schedules/messages.h"
-#include "megatron/training/resilience/diagnosis/attention_scores.h"
+#include "megatron/training/resilience/diagnosis/tensor_statistics.h"
 #include "megatron/training/step/router_step.h"
 
 namespace megatron {

@@ -1,16 +1,19 @@
 // Computes statistics of a tensor for diagnosis: magnitude, number of non-finite elements, and the
-// position of the first one.
+// position of the first one; of attention scores too, which the kernels never store.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "megatron/params/sharding.h"
 
 namespace megatron {
+
+struct TransformerConfig;
 
 struct TensorStatistics {
   Shape shape = {};
@@ -31,5 +34,17 @@ std::string describe(const TensorStatistics& statistics);
 
 /// Returns the indices along `dim` that contain a non-finite element, in ascending order.
 std::vector<std::int64_t> non_finite_indices(const at::Tensor& tensor, std::int64_t dim);
+
+struct NonFiniteScores {
+  std::int64_t sample = 0;  ///< row of the microbatch
+  std::int64_t head = 0;
+  TensorStatistics statistics;  ///< of the scores [query, key] of this sample and head
+};
+
+/// Returns the first sample and head in which scale·query·keyᵀ, computed in the tensors' dtype and
+/// restricted to the causal mask, is not finite. Returns nullopt when all scores are finite, or
+/// when query or key are not finite themselves. query [s, b, n, d], key [s, b, g, d].
+std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const at::Tensor& key,
+                                                 const TransformerConfig& config);
 
 }  // namespace megatron

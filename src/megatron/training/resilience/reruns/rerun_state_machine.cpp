@@ -4,23 +4,64 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "megatron/base/error.h"
 #include "megatron/base/exit_codes.h"
+#include "megatron/base/format.h"
 #include "megatron/base/json.h"
 
 namespace megatron {
 namespace {
 
+/// Formats 12,345 like Python's `{:,}`.
+std::string grouped(std::size_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
 constexpr std::int64_t kReportingInterval = 2;  ///< iterations between two reports
 constexpr std::int64_t kNumSamplesOfLargest = 100;
 
-}  // namespace
-
+/// Returns |a − b| relative to their mean; 0 for two NaN, infinity when only one of them is NaN or
+/// infinite.
 double relative_difference(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
   if (!std::isfinite(a) || !std::isfinite(b)) return std::numeric_limits<double>::infinity();
   return std::fabs((a - b) / (a + b) * 2);
+}
+
+}  // namespace
+
+void DeterminismStatistics::record(double difference) {
+  if (difference == 0) {
+    ++num_zeros_;
+    return;
+  }
+  if (differences_.size() < capacity_)
+    differences_.push_back(difference);
+  else
+    differences_[next_ % capacity_] = difference;
+  ++next_;
+  max_ = std::max(max_, difference);
+}
+
+std::string DeterminismStatistics::text() const {
+  if (differences_.empty()) return grouped(num_zeros_) + " samples, all identical";
+  std::vector<double> sorted = differences_;
+  std::ranges::sort(sorted);
+  const std::size_t total = num_zeros_ + sorted.size();
+  const auto percentile = [&](double p) {
+    const auto place = static_cast<std::size_t>(static_cast<double>(total) * p);
+    return place >= num_zeros_ ? format("%.3E", sorted[place - num_zeros_]) : std::string("0.0");
+  };
+  const double average =
+      std::accumulate(sorted.begin(), sorted.end(), 0.0) / static_cast<double>(total);
+  return grouped(total) + "/" + grouped(num_zeros_) +
+         format(" total/identical samples, rel. variability: avg= %.3E, ", average) +
+         "p50= " + percentile(0.5) + ", p90= " + percentile(0.9) + ", p99= " + percentile(0.99) +
+         ", p99.9= " + percentile(0.999) + format(", max: %.3E", max_);
 }
 
 RerunStateMachine::RerunStateMachine(Options options)

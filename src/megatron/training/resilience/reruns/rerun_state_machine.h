@@ -9,6 +9,7 @@
 //   const auto verdict = machine.verdict();
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,11 +17,28 @@
 #include <vector>
 
 #include "megatron/base/json_value.h"
-#include "megatron/training/resilience/reruns/determinism_statistics.h"
-#include "megatron/training/resilience/reruns/error_injector.h"
+#include "megatron/training/resilience/reruns/rerun_state.h"
 #include "megatron/training/resilience/reruns/tracker_file.h"
 
 namespace megatron {
+
+/// Collects how much a step's results differ when it runs twice (--rerun-mode report_stats) and
+/// formats them as Megatron does.
+class DeterminismStatistics {
+ public:
+  /// Keeps the last `capacity` nonzero differences.
+  explicit DeterminismStatistics(std::size_t capacity = 100000) : capacity_(capacity) {}
+  void record(double difference);
+  /// Returns "2,000/1,998 total/identical samples, rel. variability: avg= …, p50= …, …, max: …" or
+  /// "2,000 samples, all identical".
+  std::string text() const;
+
+ private:
+  std::size_t capacity_, next_ = 0;
+  std::size_t num_zeros_ = 0;
+  double max_ = 0;
+  std::vector<double> differences_;
+};
 
 class RerunStateMachine {
  public:
@@ -124,9 +142,5 @@ class RerunStateMachine {
   std::map<Call, double> first_results_;  ///< used by report_stats
   std::vector<std::pair<std::string, DeterminismStatistics>> statistics_;
 };
-
-/// Returns |a − b| relative to their mean; 0 for two NaN, infinity when only one of them is NaN or
-/// infinite.
-double relative_difference(double a, double b);
 
 }  // namespace megatron

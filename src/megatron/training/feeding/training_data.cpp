@@ -1,4 +1,4 @@
-#include "megatron/training/feeding/data_setup.h"
+#include "megatron/training/feeding/training_data.h"
 
 #include <algorithm>
 #include <ostream>
@@ -19,7 +19,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/schedules/hybrid_context_schedule.h"
 #include "megatron/training/feeding/dataset_source.h"
-#include "megatron/training/observability/startup_report.h"
+#include "megatron/training/observability/log_lines.h"
 #include "megatron/training/run/training_plan.h"
 
 namespace megatron {
