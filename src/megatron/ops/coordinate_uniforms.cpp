@@ -13,6 +13,7 @@ namespace megatron {
 
 at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const at::Tensor& ordinals,
                                const RowPositions& positions) {
+  if (ordinals.is_meta()) return at::empty(shape, ordinals.options().dtype(at::kFloat));
   const std::int64_t batch = shape[1], columns = shape[2];
   const bool is_packed = positions.ordinals.defined();
   const at::Tensor samples = (is_packed ? positions.ordinals : ordinals).cpu().contiguous(),
