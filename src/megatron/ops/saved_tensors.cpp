@@ -45,4 +45,9 @@ void offer_recomputation(const at::Tensor& output, const std::function<at::Tenso
   }
 }
 
+void share_saved_tensors(const std::vector<at::Tensor>& tensors) {
+  for (const SavedTensorHooksScope* scope = innermost; scope != nullptr; scope = scope->enclosing_)
+    scope->hooks_->share(tensors);
+}
+
 }  // namespace megatron

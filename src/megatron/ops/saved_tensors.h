@@ -32,6 +32,9 @@ class SavedTensorHooks {
                           const std::function<at::Tensor()>& /*compute*/) {
     return false;
   }
+  /// Called before the layers of a pass with the tensors that all of them read, such as rotary
+  /// tables.
+  virtual void share(const std::vector<at::Tensor>& /*tensors*/) {}
 };
 
 /// Installs hooks on this thread for its lifetime. Hooks of an enclosing scope come after them.
@@ -47,6 +50,7 @@ class SavedTensorHooksScope {
   friend std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor);
   friend void offer_recomputation(const at::Tensor& output,
                                   const std::function<at::Tensor()>& compute);
+  friend void share_saved_tensors(const std::vector<at::Tensor>& tensors);
   SavedTensorHooks* hooks_;
   const SavedTensorHooksScope* enclosing_;
 };
@@ -58,5 +62,7 @@ bool has_saved_tensor_hooks();
 std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor);
 /// Offers the hooks of this thread to compute `output` again (SavedTensorHooks::take_offer).
 void offer_recomputation(const at::Tensor& output, const std::function<at::Tensor()>& compute);
+/// Tells the hooks of this thread what all layers of a pass read (SavedTensorHooks::share).
+void share_saved_tensors(const std::vector<at::Tensor>& tensors);
 
 }  // namespace megatron

@@ -93,6 +93,8 @@ std::int64_t hybrid_rows(const Settings& settings, const Rank& rank) {
   return rank.sequence_parallel ? rows / rank.tp.size * rank.tp.size : rows;
 }
 
+}  // namespace
+
 Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& family,
                                 const Rank& rank) {
   const bool is_hybrid = settings.parallel->hybrid_context_parallel;
@@ -115,6 +117,8 @@ Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& fam
     microbatch.packed = {.cu_seqlens = {0, length}, .hybrid = HybridContext{.parts = {0, length}}};
   return context_slice(std::move(microbatch), rank.cp.rank, rank.cp.size);
 }
+
+namespace {
 
 /// Sends hidden states once around the ring of pipeline ranks, all ranks at the same time.
 double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
