@@ -162,12 +162,11 @@ PipelineLayout one_layer(std::int64_t layer) {
                      {.first_layer = layer + 1, .has_output = true}}};
 }
 
-Microbatch meta_microbatch(const Settings& settings, const ModelFamily& family, Rank rank) {
-  rank.device = c10::Device(c10::kCPU);
-  Microbatch microbatch = synthetic_microbatch(settings, family, rank);
-  for (auto& [name, tensor] : microbatch.tensors) tensor = tensor.to(at::kMeta);
-  microbatch.sample_ordinals = microbatch.sample_ordinals.to(at::kMeta);
-  return microbatch;
+/// Returns as many tokens as the rank holds. Which they are does not matter.
+Microbatch meta_microbatch(Settings settings, const ModelFamily& family, Rank rank) {
+  settings.training->seq_length /= rank.cp.size;
+  rank.cp = Axis{"cp"};
+  return synthetic_microbatch(settings, family, rank);
 }
 
 MakeModelOptions model_options(const Settings& settings) {
@@ -197,7 +196,7 @@ LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, cons
                                                          .grad_dtype = at::kFloat,
                                                          .experts = ReplicaGroups{}});
   for (const ParamBucket& bucket : weights.buckets()) kept.is_new(bucket.value);
-  const Microbatch microbatch = meta_microbatch(settings, family, given);
+  const Microbatch microbatch = meta_microbatch(settings, family, rank);
   const Pass pass{.microbatch = microbatch, .training = true};
   Activations inputs;
   for (const ActivationSpec& spec : model->input_specs(0, pass)) {

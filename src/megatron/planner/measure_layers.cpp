@@ -23,8 +23,8 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/params_dtype.h"
 #include "megatron/pipeline/run_schedule.h"
-#include "megatron/planner/activation_memory.h"
 #include "megatron/planner/device_peak.h"
+#include "megatron/planner/layer_trace.h"
 
 namespace megatron {
 namespace {
@@ -218,8 +218,7 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
   for (std::size_t i = 0; i < layers.size(); ++i) {
     StageCost& layer = result.layers[settings.model->kind(layers[i])];
     layer = part(i + 1);
-    layer.activation =
-        layer_activation_bytes(*settings.model, layers[i], activation_layout(settings, rank));
+    layer.activation = LayerTraces(family).of(settings, rank, layers[i]).kept_bytes();
   }
   return result;
 }
