@@ -108,8 +108,9 @@ TEST(ShardedMemory, PredictedPartsAreWhatARankHolds) {
         const TrainingPlan& plan = trainer.plan;
         const ModelMemory held =
             model_memory(*trainer.state.weights, trainer.state.optimizer.get());
+        LayerTraces traces(*plan.family);
         const RankMemory predicted =
-            predict_rank_memory(plan.settings, *plan.family, plan.rank, plan.pipeline.layout(), 1);
+            predict_rank_memory(plan.settings, traces, plan.rank, plan.pipeline.layout(), 1);
         EXPECT_EQ(predicted.parameters, held.parameters);
         EXPECT_EQ(predicted.main_parameters, held.main_parameters);
         EXPECT_EQ(predicted.gradients, held.gradients);

@@ -1,5 +1,6 @@
 // Every operator's plain ATen kernel, which devices without kernels of ours run, against the CPU's
-// kernel. The tensors are float64 on the CPU; the dispatcher is told another device's key.
+// kernel. The tensors are float64 on the CPU; the dispatcher is told another device's key. On the
+// meta device, results have the sizes of the CPU's.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -67,6 +68,12 @@ std::vector<at::Tensor> run(const char* name, c10::DispatchKey key, const Argume
   return tensors;
 }
 
+Arguments without_data(Arguments arguments) {
+  for (c10::IValue& value : arguments)
+    if (value.isTensor() && value.toTensor().defined()) value = value.toTensor().to(at::kMeta);
+  return arguments;
+}
+
 void expect_same(const char* name, const Arguments& arguments, std::size_t num_results) {
   const at::NoGradGuard no_grad;
   const auto expected = run(name, c10::DispatchKey::CPU, arguments),
@@ -78,6 +85,12 @@ void expect_same(const char* name, const Arguments& arguments, std::size_t num_r
     const double distance = (found[i] - expected[i]).abs().max().item<double>();
     EXPECT_LE(distance, kTolerance * (1 + expected[i].abs().max().item<double>()))
         << name << ", result " << i;
+  }
+  const auto shapes = run(name, c10::DispatchKey::Meta, without_data(arguments));
+  ASSERT_EQ(shapes.size(), expected.size()) << name << " on meta";
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(shapes[i].sizes(), expected[i].sizes()) << name << " on meta, result " << i;
+    EXPECT_EQ(shapes[i].scalar_type(), expected[i].scalar_type()) << name << " on meta, " << i;
   }
 }
 

@@ -29,6 +29,18 @@ std::vector<int> values(const at::Tensor& tensor) {
   return {numbers.const_data_ptr<int>(), numbers.const_data_ptr<int>() + numbers.numel()};
 }
 
+// 7 copies of 5 sources for 3 slots; with at least 3 rows each, two slots are filled up.
+TEST(RowMap, OfTheMetaDeviceIsEven) {
+  const SlotMap map = even_map(5, 7, 3, /*least=*/0, at::kMeta);
+  EXPECT_THAT(map.counts, ElementsAre(2, 2, 3));
+  EXPECT_EQ(map.map.num_rows(), 7);
+  EXPECT_EQ(map.map.num_sources(), 5);
+  const SlotMap padded = even_map(5, 7, 3, /*least=*/3, at::kMeta);
+  EXPECT_THAT(padded.counts, ElementsAre(3, 3, 3));
+  EXPECT_EQ(padded.map.num_rows(), 9);
+  EXPECT_EQ(gather_rows(at::empty({5, 4}, at::kMeta), padded.map).sizes(), at::IntArrayRef({9, 4}));
+}
+
 TEST(RowMap, CopiesAreSortedBySlotAndThenBySource) {
   const SlotMap sorted = sort_by_slot(ints({2, 0, 1, 2, -1, 0}, {3, 2}), halving_codes(4));
   EXPECT_THAT(sorted.counts, ElementsAre(2, 1, 2, 0));

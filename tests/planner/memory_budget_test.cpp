@@ -14,6 +14,7 @@
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/predict_memory_table.h"
+#include "support/gpt_traces.h"
 #include "support/temporary_folder.h"
 #include "support/tiny_gpt.h"
 
@@ -39,7 +40,7 @@ class MemoryBudgetOfTinyGpt : public testing::Test {
   double peak_of(const std::string& text) const {
     Settings settings = settings_;
     settings.memory->activation_plan = text;
-    return predict_memory_table(settings, find_model_family("gpt"), rank_, layout(), 1, {}).peak;
+    return predict_memory_table(settings, gpt_traces(), rank_, layout(), 1, {}).peak;
   }
   BudgetPlan plan(double bytes, OffloadStore* store = nullptr, double space = 1e12) const {
     const PipelineLayout layout = this->layout();

@@ -9,6 +9,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/planner/plan_layouts.h"
+#include "support/gpt_traces.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -39,8 +40,8 @@ TEST(MemoryRemedies, SaveWhatTheSettingsWithTheirFlagsNeedLess) {
   ASSERT_NE(smaller, nullptr);
   Settings changed = settings;
   changed.training->micro_batch_size = 2;
-  EXPECT_EQ(smaller->saved_bytes, evaluate_layout(settings, family, 2).memory.total() -
-                                      evaluate_layout(changed, family, 2).memory.total());
+  EXPECT_EQ(smaller->saved_bytes, evaluate_layout(settings, gpt_traces(), 2).memory.total() -
+                                      evaluate_layout(changed, gpt_traces(), 2).memory.total());
   EXPECT_NE(find(remedies, "--use-distributed-optimizer"), nullptr) << "of 2 data-parallel ranks";
   EXPECT_EQ(find(memory_remedies(settings, family, 1, 1e9), "--use-distributed-optimizer"),
             nullptr);
@@ -64,7 +65,7 @@ TEST(MemoryRemedies, DivideOffloadAndRoundTheStateOfTheOptimizer) {
   ASSERT_NE(bytes, nullptr);
   EXPECT_TRUE(bytes->changes_numbers);
   // Two float32 moments become two bytes and a scale for each block of 256 elements.
-  const double weights = evaluate_layout(settings, family, 2).memory.optimizer_state / 8;
+  const double weights = evaluate_layout(settings, gpt_traces(), 2).memory.optimizer_state / 8;
   EXPECT_NEAR(bytes->saved_bytes, weights * (8 - 2 - 2 * 4.0 / 256), 0.001 * weights);
 }
 

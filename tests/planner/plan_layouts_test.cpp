@@ -13,6 +13,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "support/gpt_traces.h"
 #include "support/message_of.h"
 #include "support/tiny_gpt.h"
 
@@ -150,12 +151,12 @@ TEST(SearchLayouts, ReportsGivenSizesThatFitNoLayout) {
 // All-reduces of gradients over the 4 ranks of dp send 2·3/4 of them.
 TEST(EvaluateLayout, CountsWhatDataParallelRanksSend) {
   Settings settings = settings_with(run_settings(), {}, 4);
-  const LayoutCandidate plain = evaluate_layout(settings, find_model_family("gpt"), 4);
+  const LayoutCandidate plain = evaluate_layout(settings, gpt_traces(), 4);
   EXPECT_EQ(plain.communication.tensor + plain.communication.pipeline + plain.communication.expert,
             0);
   EXPECT_EQ(plain.communication.data, 1.5 * plain.memory.gradients);
   settings.parallel->use_distributed_optimizer = true;
-  const LayoutCandidate sharded = evaluate_layout(settings, find_model_family("gpt"), 4);
+  const LayoutCandidate sharded = evaluate_layout(settings, gpt_traces(), 4);
   EXPECT_EQ(sharded.communication.data,
             0.75 * (sharded.memory.gradients + sharded.memory.parameters));
 }
@@ -168,8 +169,7 @@ TEST(EvaluateLayout, CountsWhatDataParallelRanksSend) {
 TEST(EvaluateLayout, CountsWhatLeavesTheHost) {
   const Settings settings = settings_with(run_settings(), {.tp = 2, .pp = 2}, 8);
   for (const std::int64_t gpus_per_host : {1, 2, 4, 8}) {
-    const LayoutCandidate layout =
-        evaluate_layout(settings, find_model_family("gpt"), 8, gpus_per_host);
+    const LayoutCandidate layout = evaluate_layout(settings, gpt_traces(), 8, gpus_per_host);
     const double tensor = 4 * 2 * 2 * 384, pipeline = 4 * 2 * 384, data = layout.memory.gradients;
     EXPECT_EQ(layout.communication.between_hosts, (gpus_per_host < 2 ? tensor : 0) +
                                                       (gpus_per_host < 4 ? data : 0) +
@@ -185,7 +185,7 @@ TEST(EvaluateLayout, HasTheBubbleOfItsChunks) {
   settings.model->num_layers = 4;
   settings.parallel->num_virtual_stages_per_pipeline_rank = 2;
   const Settings chosen = settings_with(settings, {.pp = 2}, 4);
-  EXPECT_DOUBLE_EQ(evaluate_layout(chosen, find_model_family("gpt"), 4).bubble, 1.0 / 9);
+  EXPECT_DOUBLE_EQ(evaluate_layout(chosen, gpt_traces(), 4).bubble, 1.0 / 9);
 }
 
 TEST(RankLayouts, PutsThoseThatFitFirstAndSaysWhy) {

@@ -8,6 +8,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
+#include "support/gpt_traces.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -35,8 +36,7 @@ TEST(PredictedMemoryTable, AddsUpAndListsTheLayers) {
   const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
   const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 1), 0);
   const HostBaseline baseline{.libraries = 100, .allocator_slack = 20, .host = 3, .num_threads = 1};
-  const MemoryTable table =
-      predict_memory_table(settings, find_model_family("gpt"), rank, layout, 4, baseline);
+  const MemoryTable table = predict_memory_table(settings, gpt_traces(), rank, layout, 4, baseline);
   EXPECT_EQ(table.unexplained(), 0);
   EXPECT_EQ(table.libraries, 100);
   EXPECT_EQ(table.communication, 0);
@@ -47,8 +47,7 @@ TEST(PredictedMemoryTable, AddsUpAndListsTheLayers) {
   EXPECT_EQ(table.units[0].name, "embedding");
   EXPECT_EQ(table.units[1].name, "layer 0");
   EXPECT_EQ(table.units[3].name, "final layernorm");
-  const RankMemory memory =
-      predict_rank_memory(settings, find_model_family("gpt"), rank, layout, 4);
+  const RankMemory memory = predict_rank_memory(settings, gpt_traces(), rank, layout, 4);
   EXPECT_EQ(table.model() + table.activations + table.temporary, memory.total());
 }
 

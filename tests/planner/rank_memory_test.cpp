@@ -14,6 +14,7 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/run_costs.h"
 #include "support/bare_module.h"
+#include "support/gpt_traces.h"
 #include "support/tiny_gpt.h"
 
 namespace megatron {
@@ -120,9 +121,11 @@ TEST(OffloadBytesInFlight, AreThoseOfALayer) {
     settings.model->num_attention_heads = 4;
     settings.model->kv_channels = width / 4;
     settings.model->ffn_hidden_size = 4 * width;
+    settings.model->vocab_size = 16;
     settings.memory->offload.cpu_offloading = true;
     const Rank rank = make_rank(Mesh(mesh_sizes(*settings.parallel), 1), 0);
-    return offload_bytes_in_flight(settings, rank, single_stage_layout(2));
+    return offload_bytes_in_flight(settings, find_model_family("gpt"), rank,
+                                   single_stage_layout(2));
   };
   EXPECT_EQ(bytes(64, 64), 16U << 20);
   EXPECT_EQ(bytes(8192, 4096), 256U << 20);
@@ -195,16 +198,16 @@ TEST(RankMemory, EarlyStagesKeepMoreMicrobatches) {
   const PipelineLayout layout = pipeline_layout(*settings.parallel, 2);
   const Mesh mesh(mesh_sizes(*settings.parallel), 2);
   const auto activations = [&](std::int64_t rank, std::int64_t num_microbatches) {
-    return predict_rank_memory(settings, find_model_family("gpt"), make_rank(mesh, rank), layout,
+    return predict_rank_memory(settings, gpt_traces(), make_rank(mesh, rank), layout,
                                num_microbatches)
         .activations;
   };
   EXPECT_GT(activations(1, 8), 0);
   EXPECT_EQ(activations(0, 8), 2 * activations(1, 8));
   EXPECT_EQ(activations(0, 1), activations(1, 8));
-  EXPECT_EQ(predict_rank_memory(settings, find_model_family("gpt"), make_rank(mesh, 1), layout, 1)
-                .sharing_stages,
-            (std::vector<std::vector<std::int64_t>>{{0, 1}}))
+  EXPECT_EQ(
+      predict_rank_memory(settings, gpt_traces(), make_rank(mesh, 1), layout, 1).sharing_stages,
+      (std::vector<std::vector<std::int64_t>>{{0, 1}}))
       << "of the tied embeddings";
 }
 

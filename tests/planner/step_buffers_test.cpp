@@ -68,12 +68,20 @@ TEST(StepBuffers, OfAnMlpAndItsGate) {
   EXPECT_EQ(mlp_backward_bytes(gated, 96, over_cp(1)), kTokens * 2 * 4 * 96);
 }
 
+/// Returns the buffers of a step of one layer on a rank that keeps `stage`.
+double buffers_of(
+    const TransformerConfig& model, std::int64_t ranks, const StepShape& shape,
+    StageActivations stage = {
+        .whole = {{}}, .kept = {0}, .group_begin = {0}, .read_ahead = {0}, .offloaded = {0}}) {
+  return step_buffer_bytes(model, over_cp(ranks), shape, stage);
+}
+
 TEST(StepBuffers, OfAnMlpHaveASecondGradientWithDropout) {
   const auto bytes = [](double dropout) {
     TransformerConfig model = small_model();
     model.ffn_hidden_size = 4096;  // so that its backward pass is the peak
     model.hidden_dropout = dropout;
-    return step_buffer_bytes(model, over_cp(1), {.layers = {0}, .vocabulary = 128});
+    return buffers_of(model, 1, {.layers = {0}, .vocabulary = 128});
   };
   EXPECT_EQ(bytes(0.1) - bytes(0), 2 * 64 * kTokens);
 }
@@ -92,20 +100,22 @@ TEST(StepBuffers, OfTheLossHaveBoundedLogits) {
 
 // The copy of what the last layer offloads may not have ended when its loss is computed.
 TEST(StepBuffers, OfTheLossHoldWhatWaitsToBeOffloaded) {
-  const auto bytes = [](bool offloads) {
-    StepShape shape{.layers = {0}, .has_output = true, .vocabulary = 65536};
-    if (offloads) shape.activations.layers = {{.offloaded = {LayerNode::core_attn}}};
-    return step_buffer_bytes(small_model(), over_cp(1), shape);
+  const auto bytes = [](double offloaded) {
+    return buffers_of(small_model(), 1, {.layers = {0}, .has_output = true, .vocabulary = 65536},
+                      {.whole = {{}},
+                       .kept = {0},
+                       .group_begin = {0},
+                       .read_ahead = {0},
+                       .offloaded = {offloaded}});
   };
-  const double elements = kTokens * (2 * 8 * 8 + 2 * 2 * 8);
-  EXPECT_EQ(bytes(true) - bytes(false), 2 * elements) << "queries, keys, values and the output";
+  EXPECT_EQ(bytes(1 << 20) - bytes(0), 1 << 20);
+  EXPECT_EQ(bytes(1e12) - bytes(0), kMostOffloadInFlight);
 }
 
 // With p2p nothing but the places of all rows, 16 bytes each, grows with the whole sequence.
 TEST(StepBuffers, OfARingAreThoseOfARanksTokens) {
   const StepShape shape{.layers = {0}, .vocabulary = 128};
-  EXPECT_EQ(step_buffer_bytes(small_model(), over_cp(8), shape) -
-                step_buffer_bytes(small_model(), over_cp(4), shape),
+  EXPECT_EQ(buffers_of(small_model(), 8, shape) - buffers_of(small_model(), 4, shape),
             16 * 4 * kTokens);
 }
 

@@ -1,6 +1,7 @@
 // Runs a step on ATen's meta device, whose tensors have shapes but no data. Reading a value on the
 // host throws, mixing in a CPU tensor throws, and a CPU kernel would dereference a null pointer. A
-// step that passes can be queued on any device without waiting for it.
+// step that passes can be queued on any device without waiting for it. Operators with a kernel for
+// the meta device (ops/operator.h) only allocate there.
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/arange.h>

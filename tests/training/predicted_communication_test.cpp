@@ -42,9 +42,10 @@ void expect_predicted_volume(std::int64_t cp, std::int64_t tp, std::vector<std::
     double sent = 0;
     for (const CommCount& row : communicators.counters().take())
       if (row.axis.starts_with("cp")) sent += sent_bytes(row, plan.rank);
-    const CommunicationVolume predicted = activation_volume(
-        plan.settings, activation_layout(plan.settings, plan.rank),
-        layers_of(plan.pipeline.layout(), 0), trainer.state.batch.num_microbatches);
+    LayerTraces traces(*plan.family);
+    const CommunicationVolume predicted =
+        activation_volume(plan.settings, plan.rank, layers_of(plan.pipeline.layout(), 0), {},
+                          trainer.state.batch.num_microbatches, traces);
     EXPECT_GT(sent, 0);
     EXPECT_EQ(predicted.context, sent) << testing::PrintToString(flags);
   });

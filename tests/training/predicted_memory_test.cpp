@@ -10,7 +10,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
-#include "megatron/planner/activation_memory.h"
+#include "megatron/planner/layer_trace.h"
 #include "megatron/planner/rank_memory.h"
 #include "megatron/training/observability/activation_recorder.h"
 #include "megatron/training/observability/memory_breakdown.h"
@@ -40,8 +40,9 @@ void expect_predicted(const std::vector<std::string>& flags) {
   const Trainer trainer = set_up(read_run(small_run::flags(flags)), out);
   const TrainingPlan& plan = trainer.plan;
   const ModelMemory held = model_memory(*trainer.state.weights, trainer.state.optimizer.get());
+  LayerTraces traces(*plan.family);
   const RankMemory predicted =
-      predict_rank_memory(plan.settings, *plan.family, plan.rank, plan.pipeline.layout(), 2);
+      predict_rank_memory(plan.settings, traces, plan.rank, plan.pipeline.layout(), 2);
   EXPECT_EQ(predicted.parameters, held.parameters);
   EXPECT_EQ(predicted.main_parameters, held.main_parameters);
   EXPECT_EQ(predicted.gradients, held.gradients);
@@ -71,12 +72,13 @@ double kept_bytes(std::int64_t num_layers, std::vector<std::string> flags, doubl
   trainer.state.weights->zero_gradients();
   const double before = tensor_memory(c10::kCPU).allocated_bytes;
   const StepOutput output = trainer.state.model->forward_step(batch, /*training=*/true);
-  const Settings& settings = trainer.plan.settings;
+  const TrainingPlan& plan = trainer.plan;
+  Settings settings = plan.settings;
+  settings.training->micro_batch_size = 2;
+  LayerTraces traces(*plan.family);
   predicted = 0;
   for (std::int64_t layer = 0; layer < num_layers; ++layer)
-    predicted += layer_activation_bytes(
-        *settings.model, layer,
-        {.tokens = 128, .element_bytes = settings.training->bf16 ? 2.0 : 4.0});
+    predicted += traces.of(settings, plan.rank, layer).kept_bytes();
   return tensor_memory(c10::kCPU).allocated_bytes - before;
 }
 
@@ -114,9 +116,11 @@ double kept_bytes_over_cp(std::int64_t num_layers, std::int64_t ranks,
     if (rank.cp.rank != 0) return meet();
     held += tensor_memory(c10::kCPU).allocated_bytes;
     predicted = 0;
+    Settings settings = trainer.plan.settings;
+    settings.training->micro_batch_size = 2;
+    LayerTraces traces(*trainer.plan.family);
     for (std::int64_t layer = 0; layer < num_layers; ++layer)
-      predicted += layer_activation_bytes(*trainer.plan.settings.model, layer,
-                                          activation_layout(trainer.plan.settings, rank));
+      predicted += traces.of(settings, rank, layer).kept_bytes();
     meet();
   });
   return held;
@@ -179,7 +183,7 @@ struct CountingHooks : UnitHooks {
   int units = 0;
 };
 
-TEST(RecordedActivations, OfEachLayerAreItsFormula) {
+TEST(RecordedActivations, OfEachLayerAreItsTrace) {
   use_caching_cpu_allocator();
   const OneThread one_thread;
   std::ostringstream out;
@@ -197,8 +201,9 @@ TEST(RecordedActivations, OfEachLayerAreItsFormula) {
   const RecordedActivations recorded = recorder.after_step();
   EXPECT_EQ(counting.units, 2 * 5) << "of two microbatches";
   ASSERT_EQ(recorded.units.size(), 6U) << "embedding, three layers, norm, loss and messages";
-  const double layer = layer_activation_bytes(
-      *trainer.plan.settings.model, 0, activation_layout(trainer.plan.settings, trainer.plan.rank));
+  const double layer = LayerTraces(*trainer.plan.family)
+                           .of(trainer.plan.settings, trainer.plan.rank, 0)
+                           .kept_bytes();
   double sum = 0;
   for (const UnitActivations& unit : recorded.units) {
     sum += unit.bytes;
@@ -224,8 +229,9 @@ void expect_peak(std::vector<std::string> flags) {
   layouts::make_step(trainer);
   const double held = tensor_memory(c10::kCPU).peak_bytes - before;
   const TrainingPlan& plan = trainer.plan;
+  LayerTraces traces(*plan.family);
   const RankMemory predicted =
-      predict_rank_memory(plan.settings, *plan.family, plan.rank, plan.pipeline.layout(),
+      predict_rank_memory(plan.settings, traces, plan.rank, plan.pipeline.layout(),
                           trainer.state.batch.num_microbatches);
   EXPECT_NEAR(predicted.total() / held, 1, 0.05)
       << "held " << held << ", predicted " << predicted.activations << " + " << predicted.buffers

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
@@ -30,7 +31,7 @@ void place_rows(std::int64_t rows, const Rank& rank, ForwardContext& context) {
     if (context.placement->is_packed() && context.training) {
       context.row_positions.sequences = places.sequences.to(rank.device);
       context.row_positions.ordinals =
-          context.sample_ordinals.index_select(0, context.row_positions.sequences);
+          at::gather(context.sample_ordinals, 0, context.row_positions.sequences);
     }
   }
   if (!context.lengths.empty()) {

@@ -12,6 +12,7 @@
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -221,9 +222,13 @@ class TransformerModel : public Model {
       hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
         return stack.input->forward(pass.microbatch, positions, context);
       });
+    const std::vector<at::Tensor> shared = shared_tensors(context);
+    share_saved_tensors(shared);
     std::optional<OffloadPass> offload;
     if (offload_store_ != nullptr && context.training)
-      context.offload = &offload.emplace(*offload_store_, offload_options(context));
+      context.offload = &offload.emplace(
+          *offload_store_,
+          OffloadPass::Options{.min_elements = smallest_offloaded_, .shared = shared});
     hidden_sbh = stack.block->forward(hidden_sbh, context, part.begin, part.num_layers);
     context.offload = nullptr;
     if (!part.has_end) return hidden_sbh;
@@ -261,12 +266,17 @@ class TransformerModel : public Model {
     throw InternalError("a pass wants nothing");
   }
 
-  OffloadPass::Options offload_options(const ForwardContext& context) const {
-    return {.min_elements = smallest_offloaded_,
-            .shared = {context.tokens, context.rotary_cos, context.rotary_sin, context.document_ids,
-                       context.sample_ordinals, context.row_positions.each,
-                       context.row_positions.sequences, context.row_positions.ordinals,
-                       context.row_positions.padding}};
+  /// Returns the tensors of a pass that all layers read; some may be undefined.
+  static std::vector<at::Tensor> shared_tensors(const ForwardContext& context) {
+    return {context.tokens,
+            context.rotary_cos,
+            context.rotary_sin,
+            context.document_ids,
+            context.sample_ordinals,
+            context.row_positions.each,
+            context.row_positions.sequences,
+            context.row_positions.ordinals,
+            context.row_positions.padding};
   }
 
   /// On a rank with the whole model, backward follows forward immediately.

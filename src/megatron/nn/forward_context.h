@@ -158,9 +158,27 @@ inline void observe(const ForwardContext& context, const Module& module, std::st
   notify_op(context.hooks, module, name, output);
 }
 
+/// Names the node that this thread computes until destruction.
+class NodeScope {
+ public:
+  explicit NodeScope(LayerNode node) : outer_(current_) {
+    if (node != LayerNode::none) current_ = node;
+  }
+  NodeScope(const NodeScope&) = delete;
+  NodeScope& operator=(const NodeScope&) = delete;
+  ~NodeScope() { current_ = outer_; }
+  /// Returns the innermost node that has a name; `none` outside of all.
+  static LayerNode current() { return current_; }
+
+ private:
+  static inline thread_local LayerNode current_ = LayerNode::none;
+  LayerNode outer_;
+};
+
 /// Returns f(), and offloads what it keeps if the layer's policy says so.
 template <class Function>
 auto run_node(const ForwardContext& context, LayerNode node, Function f) {
+  const NodeScope named(node);
   if (context.policy == nullptr) return f();
   const bool offloads = context.policy->offloaded.contains(node);
   const SavedTensorHooksScope scope(offloads ? context.offloaded_layer : nullptr);
@@ -199,9 +217,8 @@ Inputs recomputed_block(const Inputs& inputs, const ForwardContext& context, For
 template <class Forward>
 at::Tensor run_node(const ForwardContext& context, LayerNode node, const at::Tensor& input,
                     Forward forward) {
-  if (context.policy == nullptr) return forward(input, context);
   return run_node(context, node, [&] {
-    return context.policy->recomputed.contains(node)
+    return context.policy != nullptr && context.policy->recomputed.contains(node)
                ? recomputed_block(input, context, std::move(forward))
                : forward(input, context);
   });

@@ -145,6 +145,7 @@ bool aten_gemm_is_candidate(c10::ScalarType type) {
 }
 
 void aten_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
+  if (out.is_meta()) return;  // ATen has no GEMM into another dtype there
   if (out.scalar_type() == a.scalar_type()) {
     at::addmm_out(out, out, a, b, /*beta=*/accumulate ? 1 : 0);
   } else if (!a.is_cpu()) {

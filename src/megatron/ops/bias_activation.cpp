@@ -169,11 +169,26 @@ Gradients backward_on_cpu(const at::Tensor& gradient, const at::Tensor& input,
   return {dx, sums.defined() ? reduce_row_blocks(sums) : at::Tensor(), y, dweights};
 }
 
+at::Tensor forward_on_meta(const at::Tensor& x, const Optional& /*bias*/,
+                           const ActivationForm& form, const Optional& /*weights*/) {
+  return empty_result(x, form.gated);
+}
+
+Gradients backward_on_meta(const at::Tensor& /*dy*/, const at::Tensor& x, const Optional& bias,
+                           const ActivationForm& form, bool with_result, const Optional& weights) {
+  const auto sums = x.options().dtype(compute_type(x.scalar_type()));
+  return {at::empty_like(x), bias ? at::empty({x.size(-1)}, sums) : at::Tensor(),
+          with_result ? empty_result(x, form.gated) : at::Tensor(),
+          weights ? at::empty_like(*weights) : at::Tensor()};
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<forward_on_cpu>(library, "bias_activation");
   register_kernel<forward_by_formula>(library, "bias_activation", kAnyDevice);
+  register_kernel<forward_on_meta>(library, "bias_activation", kMetaDevice);
   define_operator<backward_on_cpu>(library, "bias_activation_backward");
   register_kernel<backward_by_formula>(library, "bias_activation_backward", kAnyDevice);
+  register_kernel<backward_on_meta>(library, "bias_activation_backward", kMetaDevice);
 }
 
 void check(const ActivationForm& form) {

@@ -12,6 +12,11 @@
 namespace megatron {
 namespace {
 
+/// Returns the rows of x in another order. ATen selects none on the meta device.
+at::Tensor reordered(const at::Tensor& x, const at::Tensor& order) {
+  return x.is_meta() ? x.clone() : at::index_select(x, 0, order);
+}
+
 /// Attention of the rows of `runs` to all keys of their sequences. q holds the rows of the runs, k
 /// and v all rows of the placement in order.
 at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
@@ -39,9 +44,8 @@ at::Tensor gathered_attention(const AttentionInputs& inputs, const AttentionOpti
                               const ContextParallelism& context) {
   const SequencePlacement& placement = context.placement;
   const auto whole = [&](const at::Tensor& x, const char* what) {
-    return at::index_select(
-        gather_from_sequence_parallel_region(x.contiguous(), context.axis, what), 0,
-        placement.row_of);
+    return reordered(gather_from_sequence_parallel_region(x.contiguous(), context.axis, what),
+                     placement.row_of);
   };
   return attend_to_sequences({inputs.q, whole(inputs.k, "keys"), whole(inputs.v, "values")},
                              options, placement,
@@ -103,14 +107,12 @@ at::Tensor attend_by_heads(const AttentionInputs& inputs, AttentionOptions optio
 at::Tensor ulysses_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                              const ContextParallelism& context) {
   const SequencePlacement& placement = context.placement;
-  const auto ordered = [&](const at::Tensor& x) {
-    return at::index_select(x, 0, placement.row_of);
-  };
+  const auto ordered = [&](const at::Tensor& x) { return reordered(x, placement.row_of); };
   return attend_by_heads(
       inputs, options, context.axis, [&](const AttentionInputs& x, const AttentionOptions& mine) {
         const at::Tensor out =
             attend_to_all({ordered(x.q), ordered(x.k), ordered(x.v)}, mine, placement);
-        return at::index_select(out, 0, placement.order);
+        return reordered(out, placement.order);
       });
 }
 

@@ -259,11 +259,29 @@ AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inpu
              : blocked_backward(dout, inputs, result, options);
 }
 
+AttentionResult meta_attention(const AttentionInputs& inputs, const AttentionOptions& /*options*/) {
+  const auto& [q, k, v] = inputs;
+  const AttentionShape shape = shape_of(q, k, v);
+  return {
+      at::empty({shape.sq, shape.b, shape.n * shape.dv}, q.options()),
+      at::empty({shape.b, shape.n, shape.sq}, q.options().dtype(compute_type(q.scalar_type())))};
+}
+
+AttentionInputs meta_backward(const at::Tensor& /*dout*/, const AttentionInputs& inputs,
+                              const AttentionResult& /*result*/,
+                              const AttentionOptions& /*options*/) {
+  const auto& [q, k, v] = inputs;
+  return {at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+          at::empty(v.sizes(), v.options())};
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<cpu_attention>(library, "attention");
   register_kernel<wide_attention>(library, "attention", kAnyDevice);
+  register_kernel<meta_attention>(library, "attention", kMetaDevice);
   define_operator<cpu_backward>(library, "attention_backward");
   register_kernel<wide_backward>(library, "attention_backward", kAnyDevice);
+  register_kernel<meta_backward>(library, "attention_backward", kMetaDevice);
 }
 
 /// Fills in the totals that are not given, and leaves out the positions of hidden states.

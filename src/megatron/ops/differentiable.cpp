@@ -95,6 +95,11 @@ std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor) {
   return std::make_shared<WholeTensor>(plain);
 }
 
+void share_saved_tensors(const std::vector<at::Tensor>& tensors) {
+  for (const SavedTensorHooksScope* scope = innermost; scope != nullptr; scope = scope->enclosing())
+    scope->hooks()->share(tensors);
+}
+
 /// The autograd node of one call.
 class Recording::Node : public torch::autograd::Node {
  public:

@@ -117,6 +117,9 @@ class SavedTensorHooks {
                           const std::function<at::Tensor()>& /*compute*/) {
     return false;
   }
+  /// Called before the layers of a pass with the tensors that all of them read, such as rotary
+  /// tables.
+  virtual void share(const std::vector<at::Tensor>& /*tensors*/) {}
 };
 
 /// Installs hooks on this thread for its lifetime. Hooks of an enclosing scope come after them.
@@ -141,6 +144,8 @@ bool has_saved_tensor_hooks();
 /// Returns what the hooks of this thread keep of a tensor; without hooks, the tensor itself.
 /// Returns null for an undefined tensor.
 std::shared_ptr<SavedTensor> save_for_backward(const at::Tensor& tensor);
+/// Tells the hooks of this thread what all layers of a pass read (SavedTensorHooks::share).
+void share_saved_tensors(const std::vector<at::Tensor>& tensors);
 
 /// A tensor as sizes, strides and offset in a storage, without the storage: what is kept of a
 /// tensor whose bytes are elsewhere.

@@ -19,6 +19,16 @@
 
 namespace megatron {
 
+namespace {
+
+/// Returns the data of int64 numbers, null if they are undefined. Those of the meta device have an
+/// address that nothing may read.
+const std::int64_t* data_of(const at::Tensor& numbers) {
+  return numbers.defined() ? static_cast<const std::int64_t*>(numbers.const_data_ptr()) : nullptr;
+}
+
+}  // namespace
+
 kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const DropoutSite& site) {
   if (!site.active()) return {};
   MEGATRON_CHECK(hidden.dim() == 3, "dropout of hidden rows ", hidden.sizes());
@@ -32,7 +42,7 @@ kernels::RowCoordinates hidden_coordinates(const at::Tensor& hidden, const Dropo
   // Rows of packed sequences (b = 1) each have the ordinal of their sequence.
   const bool is_packed = b == 1 && site.sample_ordinals.numel() == s;
   return {.ordinals = dropout_ordinals(site, hidden, is_packed ? s : b),
-          .positions = positions.defined() ? positions.const_data_ptr<std::int64_t>() : nullptr,
+          .positions = data_of(positions),
           .middle = 1,
           .inner = b,
           .base = positions.defined() ? 0 : static_cast<std::uint64_t>(site.positions.first) * h,
@@ -165,7 +175,7 @@ const std::int64_t* dropout_ordinals(const DropoutSite& site, const at::Tensor& 
                  site.sample_ordinals.numel(), " ordinals for ", samples, " samples");
   MEGATRON_CHECK(site.sample_ordinals.device() == x.device(), "sample ordinals on ",
                  site.sample_ordinals.device().str(), ", numbers on ", x.device().str());
-  return static_cast<const std::int64_t*>(site.sample_ordinals.const_data_ptr());
+  return data_of(site.sample_ordinals);
 }
 
 at::Tensor dropout_add(const at::Tensor& x, const at::Tensor& residual, const DropoutSite& site) {
@@ -189,6 +199,7 @@ void dropout_scores_(at::Tensor& probabilities, const DropoutSite& site, const S
 
 at::Tensor coordinate_uniforms(at::IntArrayRef shape, std::uint64_t key, const at::Tensor& ordinals,
                                const RowPositions& positions) {
+  if (ordinals.is_meta()) return at::empty(shape, ordinals.options().dtype(at::kFloat));
   const std::int64_t batch = shape[1], columns = shape[2];
   const bool is_packed = positions.ordinals.defined();
   const at::Tensor samples = (is_packed ? positions.ordinals : ordinals).cpu().contiguous(),

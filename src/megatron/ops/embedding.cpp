@@ -45,13 +45,19 @@ kernels::EmbeddingTable kernel_table(const EmbeddingRows& rows, const at::Tensor
           .count = rows.table.size(0)};
 }
 
+/// Returns a result without values.
+at::Tensor allocate_sum(const EmbeddingRows& words, const EmbeddingRows& /*positions*/,
+                        c10::ScalarType type) {
+  std::vector<std::int64_t> shape = words.ids.sizes().vec();
+  shape.push_back(words.table.size(1));
+  return at::empty(shape, words.table.options().dtype(type));
+}
+
 at::Tensor sum_on_cpu(const EmbeddingRows& words, const EmbeddingRows& positions,
                       c10::ScalarType type) {
   const at::Tensor& table = words.table;
   const std::int64_t columns = table.size(1);
-  std::vector<std::int64_t> shape = words.ids.sizes().vec();
-  shape.push_back(columns);
-  at::Tensor out = at::empty(shape, table.options().dtype(type));
+  at::Tensor out = allocate_sum(words, positions, type);
   if (out.numel() == 0) return out;
   const bool has_positions = positions.table.defined();
   MEGATRON_CHECK(!has_positions || positions.table.scalar_type() == table.scalar_type(),
@@ -110,12 +116,17 @@ void add_by_aten(const at::Tensor& grad, const at::Tensor& ids, const at::Tensor
   grad.index_add_(0, rows, dy.masked_fill(elsewhere.unsqueeze(1), 0).to(grad.scalar_type()));
 }
 
+void add_on_meta(const at::Tensor& /*grad*/, const at::Tensor& /*ids*/, const at::Tensor& /*dy*/,
+                 std::int64_t /*first*/) {}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<sum_on_cpu>(library, "embedding");
   register_kernel<sum_by_aten>(library, "embedding", kAnyDevice);
+  register_kernel<allocate_sum>(library, "embedding", kMetaDevice);
   define_operator<add_on_cpu>(
       library, "embedding_backward_(Tensor(a!) grad, Tensor ids, Tensor dy, int first) -> ()");
   register_kernel<add_by_aten>(library, "embedding_backward_", kAnyDevice);
+  register_kernel<add_on_meta>(library, "embedding_backward_", kMetaDevice);
 }
 
 }  // namespace

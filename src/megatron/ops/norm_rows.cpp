@@ -60,7 +60,17 @@ void gradient_and_dropout(const Joined<kernels::NormBackwardArguments>& a, std::
 
 using Optional = std::optional<at::Tensor>;
 
-/// The sum is undefined without a branch.
+/// Returns results without values. The sum is undefined without a branch.
+NormRows allocate_rows(const at::Tensor& stream, const Optional& branch, const NormParams& params,
+                       c10::ScalarType type, const DropoutSite& /*site*/) {
+  const std::int64_t rows = stream.numel() / stream.size(-1);
+  const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
+  return {branch ? at::empty_like(stream) : at::Tensor(),
+          at::empty(stream.sizes(), stream.options().dtype(type)),
+          params.bias.defined() ? at::empty({rows}, statistics) : at::Tensor(),
+          at::empty({rows}, statistics)};
+}
+
 NormRows norm_on_cpu(const at::Tensor& given, const Optional& branch, const NormParams& params,
                      c10::ScalarType type, const DropoutSite& site) {
   const auto& [weight, bias, epsilon, offset] = params;
@@ -68,11 +78,7 @@ NormRows norm_on_cpu(const at::Tensor& given, const Optional& branch, const Norm
   const at::Tensor stream = given.contiguous(),
                    added = branch ? branch->contiguous() : at::Tensor();
   const std::int64_t columns = stream.size(-1), rows = stream.numel() / columns;
-  const auto statistics = stream.options().dtype(compute_type(stream.scalar_type()));
-  const at::Tensor sum = branch ? at::empty_like(stream) : at::Tensor(),
-                   y = at::empty(stream.sizes(), stream.options().dtype(type)),
-                   mean = bias.defined() ? at::empty({rows}, statistics) : at::Tensor(),
-                   rstd = at::empty({rows}, statistics);
+  const auto [sum, y, mean, rstd] = allocate_rows(stream, branch, params, type, site);
   Joined<kernels::NormArguments> arguments{.norm = {.x = (branch ? sum : stream).const_data_ptr(),
                                                     .weight = weight.const_data_ptr(),
                                                     .bias = data_or_null(bias),
@@ -148,6 +154,15 @@ NormGradients norm_backward_on_cpu(const at::Tensor& gradient, const Optional& r
   parallel_kernel(gradient_and_dropout, arguments, blocks, kernels::kRowsPerBlock * columns);
   return {dsum, dbranch, reduce_row_blocks(weight_blocks),
           bias_blocks.defined() ? reduce_row_blocks(bias_blocks) : at::Tensor()};
+}
+
+NormGradients backward_on_meta(const at::Tensor& dy, const Optional& /*residual_grad*/,
+                               const at::Tensor& x, const Optional& mean, const at::Tensor& rstd,
+                               const NormParams& /*params*/, bool has_branch,
+                               const DropoutSite& /*site*/) {
+  const at::Tensor dweight = at::empty({x.size(-1)}, rstd.options());
+  return {at::empty_like(x), has_branch ? at::empty(x.sizes(), dy.options()) : at::Tensor(),
+          dweight, mean ? at::empty_like(dweight) : at::Tensor()};
 }
 
 struct Rms {
@@ -259,10 +274,12 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<norm_on_cpu>(library, "norm_rows");
   register_kernel<norm_by_steps<RmsOnCuda>>(library, "norm_rows", c10::DispatchKey::CUDA);
   register_kernel<norm_by_steps<Rms>>(library, "norm_rows", kAnyDevice);
+  register_kernel<allocate_rows>(library, "norm_rows", kMetaDevice);
   define_operator<norm_backward_on_cpu>(library, "norm_rows_backward");
   register_kernel<norm_backward_by_steps<RmsOnCuda>>(library, "norm_rows_backward",
                                                      c10::DispatchKey::CUDA);
   register_kernel<norm_backward_by_steps<Rms>>(library, "norm_rows_backward", kAnyDevice);
+  register_kernel<backward_on_meta>(library, "norm_rows_backward", kMetaDevice);
 }
 
 const DropoutBranch kNoBranch;

@@ -109,8 +109,11 @@ inline constexpr auto kPlain = plain<kernel>(kernel);
 }  // namespace operator_arguments
 
 /// The dispatch key of kernels made of plain ATen operators. They serve every device without its
-/// own kernel, including the meta device, which computes shapes only.
+/// own kernel, as a rule the meta device too, which computes shapes only.
 inline constexpr c10::DispatchKey kAnyDevice = c10::DispatchKey::CompositeExplicitAutograd;
+/// The dispatch key of kernels that only allocate results, of the same sizes and storages as the
+/// CPU's. An operator has one if ATen lacks an operator on the meta device, or if it takes long.
+inline constexpr c10::DispatchKey kMetaDevice = c10::DispatchKey::Meta;
 
 /// Registers `kernel` for tensors of one dispatch key.
 template <auto kernel>

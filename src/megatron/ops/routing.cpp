@@ -182,11 +182,29 @@ at::Tensor backward_by_formula(const at::Tensor& dprobs, const at::Tensor& logit
   return gradient_of(loss, x, at::ones_like(loss));
 }
 
+// ---- meta device ----
+
+RoutedTokens route_on_meta(const at::Tensor& logits, const RoutingRule& rule,
+                           const RouteOptions& options) {
+  const std::int64_t tokens = logits.size(0);
+  return {at::empty({tokens, rule.topk}, logits.options().dtype(at::kInt)),
+          at::empty({tokens, rule.topk}, logits.options()),
+          options.with_scores ? at::empty_like(logits) : at::Tensor()};
+}
+
+at::Tensor backward_on_meta(const at::Tensor& /*dprobs*/, const at::Tensor& logits,
+                            const at::Tensor& /*experts*/, const RoutingRule& /*rule*/,
+                            const RouterLossGradients& /*losses*/) {
+  return at::empty_like(logits);
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<route_on_cpu>(library, "route");
   register_kernel<route_by_formula>(library, "route", kAnyDevice);
+  register_kernel<route_on_meta>(library, "route", kMetaDevice);
   define_operator<backward_on_cpu>(library, "route_backward");
   register_kernel<backward_by_formula>(library, "route_backward", kAnyDevice);
+  register_kernel<backward_on_meta>(library, "route_backward", kMetaDevice);
 }
 
 }  // namespace

@@ -83,11 +83,32 @@ at::Tensor sum_by_aten(const at::Tensor& y, const at::Tensor& offsets, const at:
       .to(y.scalar_type());
 }
 
+at::Tensor gather_on_meta(const at::Tensor& x, const at::Tensor& source) {
+  return empty_rows(x, source.size(0));
+}
+
+at::Tensor sum_on_meta(const at::Tensor& y, const at::Tensor& offsets,
+                       const at::Tensor& /*summands*/, const at::Tensor& /*folds*/) {
+  return empty_rows(y, offsets.size(0) - 1);
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
   define_operator<gather_on_cpu>(library, "gather_rows");
   register_kernel<gather_by_aten>(library, "gather_rows", kAnyDevice);
+  register_kernel<gather_on_meta>(library, "gather_rows", kMetaDevice);
   define_operator<sum_on_cpu>(library, "sum_rows");
   register_kernel<sum_by_aten>(library, "sum_rows", kAnyDevice);
+  register_kernel<sum_on_meta>(library, "sum_rows", kMetaDevice);
+}
+
+/// Returns a map without values.
+RowMap allocate_map(std::int64_t sources, std::int64_t rows, std::int64_t copies,
+                    const at::TensorOptions& ints) {
+  return {.source = at::empty({rows}, ints),
+          .choice = at::empty({rows}, ints),
+          .offsets = at::empty({sources + 1}, ints),
+          .summands = at::empty({copies}, ints),
+          .folds = at::empty({copies}, ints.dtype(at::kByte))};
 }
 
 /// The summands of one source, as they are added.
@@ -177,15 +198,10 @@ SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> c
   std::exclusive_scan(result.counts.begin(), result.counts.end(), next.begin(), std::int64_t{0});
   const std::int64_t rows =
       std::accumulate(result.counts.begin(), result.counts.end(), std::int64_t{0});
-  const auto ints = [&](std::int64_t size) { return at::empty({size}, all.options()); };
   RowMap& map = result.map;
   MEGATRON_CHECK(std::max(sources * each, rows) <= std::numeric_limits<std::int32_t>::max(),
                  "a map of ", rows, " rows from ", sources * each, " choices");
-  map = {.source = ints(rows),
-         .choice = ints(rows),
-         .offsets = ints(sources + 1),
-         .summands = ints(copies),
-         .folds = at::empty({copies}, all.options().dtype(at::kByte))};
+  map = allocate_map(sources, rows, copies, all.options());
   if (rows > copies) {
     map.source.fill_(-1);
     map.choice.fill_(-1);
@@ -211,6 +227,19 @@ SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> c
   return result;
 }
 
+SlotMap even_map(std::int64_t sources, std::int64_t copies, std::int64_t slots, std::int64_t least,
+                 c10::Device device) {
+  SlotMap result;
+  std::int64_t rows = 0;
+  for (std::int64_t slot = 0; slot < slots; ++slot) {
+    const std::int64_t own = copies * (slot + 1) / slots - copies * slot / slots;
+    result.counts.push_back(std::max(own, least));
+    rows += result.counts.back();
+  }
+  result.map = allocate_map(sources, rows, copies, at::TensorOptions(at::kInt).device(device));
+  return result;
+}
+
 at::Tensor gather_rows(const at::Tensor& x, const RowMap& map) {
   static const Operator<gather_on_cpu> op("megatron::gather_rows");
   MEGATRON_CHECK(x.size(0) == map.num_sources(), "a map of ", map.num_sources(), " rows was given ",
@@ -233,9 +262,7 @@ at::Tensor gather_choices(const at::Tensor& values, const RowMap& map) {
 at::Tensor sum_choices(const at::Tensor& dvalues, const RowMap& map, std::int64_t choices) {
   at::Tensor sums = at::zeros({map.num_sources() * choices}, dvalues.options());
   if (sums.numel() == 0) return sums.view({map.num_sources(), choices});  // padding alone
-  const at::Tensor has_choice = map.choice >= 0;
-  sums.index_add_(0, map.choice.clamp_min(0).to(at::kLong),
-                  dvalues.masked_fill(has_choice.logical_not(), 0));
+  sums.index_add_(0, map.choice.clamp_min(0).to(at::kLong), dvalues.masked_fill(map.choice < 0, 0));
   return sums.view({map.num_sources(), choices});
 }
 

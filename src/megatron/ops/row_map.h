@@ -42,6 +42,10 @@ std::vector<std::uint64_t> halving_codes(std::int64_t count);
 SlotMap sort_by_slot(const at::Tensor& choices, std::span<const std::uint64_t> codes,
                      std::int64_t least = 0);
 
+/// Returns a map without values, for the meta device: `copies` are divided evenly over the slots.
+SlotMap even_map(std::int64_t sources, std::int64_t copies, std::int64_t slots, std::int64_t least,
+                 c10::Device device);
+
 /// Returns the copies of x [sources, …]: [rows, …]. Not differentiable.
 at::Tensor gather_rows(const at::Tensor& x, const RowMap& map);
 /// Returns for each source the sum of its copies in y [rows, …], in float32 (float64), rounded

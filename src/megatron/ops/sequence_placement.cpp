@@ -1,7 +1,9 @@
 #include "megatron/ops/sequence_placement.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <functional>
@@ -77,7 +79,8 @@ SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& par
   std::vector<at::Tensor> rows;
   for (const auto& runs : placement.runs_of) rows.push_back(positions_of(runs));
   placement.order = at::cat(rows);
-  placement.row_of = placement.order.argsort();
+  placement.row_of =
+      at::empty_like(placement.order).scatter_(0, placement.order, at::arange(length, at::kLong));
   return placement;
 }
 

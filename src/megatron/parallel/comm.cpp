@@ -39,7 +39,8 @@ CommCall Comm::checked(CommCall call) const {
   MEGATRON_CHECK(call.in.scalar_type() == call.out.scalar_type(), describe(call), ": the input is ",
                  call.in.scalar_type(), ", the output ", call.out.scalar_type());
   MEGATRON_CHECK(call.operation != CommOperation::all_to_all ||
-                     call.in.data_ptr() != call.out.data_ptr() || call.in.numel() == 0,
+                     call.in.data_ptr() != call.out.data_ptr() || call.in.numel() == 0 ||
+                     call.in.is_meta(),
                  describe(call), ": needs two distinct tensors");
   call.is_uneven() ? check_rows(call) : check_sizes(call);
   return call;

@@ -12,7 +12,6 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/planner/activation_memory.h"
 #include "megatron/planner/plan_layouts.h"
 #include "megatron/planner/predict_memory_table.h"
 #include "megatron/planner/rank_memory.h"
@@ -36,7 +35,10 @@ Policies all_policies(const TransformerConfig& model, bool offloads) {
 }  // namespace
 
 BudgetPlanner::BudgetPlanner(const BudgetRequest& request, Settings settings, double held_bytes)
-    : request_(request), settings_(std::move(settings)), held_bytes_(held_bytes) {
+    : request_(request),
+      settings_(std::move(settings)),
+      traces_(request.family),
+      held_bytes_(held_bytes) {
   settings_.memory->activation_plan.clear();
   num_microbatches_ = first_num_microbatches(settings_, request_.rank.world.size);
   if (request_.offload_store == nullptr) return;
@@ -45,7 +47,7 @@ BudgetPlanner::BudgetPlanner(const BudgetRequest& request, Settings settings, do
       activation_plan_text(for_every_layer(*settings_.model, {.offload = true}));
   for (const Rank& rank : pipeline_ranks(settings_, request_.rank.world.size)) {
     const RankMemory memory =
-        predict_rank_memory(all, request_.family, rank, request_.layout, num_microbatches_);
+        predict_rank_memory(all, traces_, rank, request_.layout, num_microbatches_);
     const StepShape shape = step_shape(all, rank, request_.layout, num_microbatches_);
     const double model = memory.offloaded_state + memory.offloaded_weights,
                  both = model + shape.microbatches_in_flight * memory.offloaded_activations;
@@ -105,16 +107,15 @@ double BudgetPlanner::step_s(const Policies& layers, const PolicyTimes& times) c
 }
 
 double BudgetPlanner::kept_bytes(std::int64_t layer, const LayerPolicy& policy) const {
-  const ActivationLayout layout = activation_layout(settings_, request_.rank);
-  return stage_activations(*settings_.model, {layer},
-                           {.layers = for_every_layer(*settings_.model, policy)}, layout)
-      .total_kept();
+  return traces_
+      .of(settings_, request_.rank, layer, {.layers = for_every_layer(*settings_.model, policy)})
+      .kept_bytes();
 }
 
 MemoryTable BudgetPlanner::predict(const Rank& rank, const Policies& layers) const {
   Settings planned = settings_;
   planned.memory->activation_plan = activation_plan_text(layers);
-  return predict_memory_table(planned, request_.family, rank, request_.layout, num_microbatches_,
+  return predict_memory_table(planned, traces_, rank, request_.layout, num_microbatches_,
                               {.libraries = held_bytes_});
 }
 

@@ -7,6 +7,7 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/planner/choose_activations.h"
+#include "megatron/planner/layer_trace.h"
 #include "megatron/planner/memory_budget.h"
 #include "megatron/planner/memory_table.h"
 #include "megatron/planner/policy_times.h"
@@ -72,6 +73,7 @@ class BudgetPlanner {
 
   const BudgetRequest& request_;
   Settings settings_;
+  mutable LayerTraces traces_;
   double held_bytes_, most_offloaded_bytes_ = 0, offloaded_model_bytes_ = 0;
   std::int64_t num_microbatches_ = 1;
 };

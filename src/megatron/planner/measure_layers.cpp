@@ -23,8 +23,8 @@
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"
 #include "megatron/pipeline/run_schedule.h"
-#include "megatron/planner/activation_memory.h"
 #include "megatron/planner/device_peak.h"
+#include "megatron/planner/layer_trace.h"
 
 namespace megatron {
 namespace {
@@ -93,6 +93,8 @@ std::int64_t hybrid_rows(const Settings& settings, const Rank& rank) {
   return rank.sequence_parallel ? rows / rank.tp.size * rank.tp.size : rows;
 }
 
+}  // namespace
+
 Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& family,
                                 const Rank& rank) {
   const bool is_hybrid = settings.parallel->hybrid_context_parallel;
@@ -115,6 +117,8 @@ Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& fam
     microbatch.packed = {.cu_seqlens = {0, length}, .hybrid = HybridContext{.parts = {0, length}}};
   return context_slice(std::move(microbatch), rank.cp.rank, rank.cp.size);
 }
+
+namespace {
 
 /// Sends hidden states once around the ring of pipeline ranks, all ranks at the same time.
 double measure_p2p_seconds(const Settings& settings, const Rank& rank) {
@@ -214,8 +218,7 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
   for (std::size_t i = 0; i < layers.size(); ++i) {
     StageCost& layer = result.layers[settings.model->kind(layers[i])];
     layer = part(i + 1);
-    layer.activation =
-        layer_activation_bytes(*settings.model, layers[i], activation_layout(settings, rank));
+    layer.activation = LayerTraces(family).of(settings, rank, layers[i]).kept_bytes();
   }
   return result;
 }

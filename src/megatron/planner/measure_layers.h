@@ -38,6 +38,10 @@ struct LayerTimes {
 LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, const Rank& rank,
                           const ActivationPlan* activations = nullptr);
 
+/// Returns a full microbatch of made-up tokens, what `rank` holds of it.
+Microbatch synthetic_microbatch(const Settings& settings, const ModelFamily& family,
+                                const Rank& rank);
+
 /// Returns the costs with forward and backward added. A model with several kinds of
 /// layers has the mean of its layers.
 LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model);

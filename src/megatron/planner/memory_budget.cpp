@@ -88,7 +88,8 @@ std::string remedies_of(const BudgetRequest& request, const BudgetPlanner& plann
   Settings settings = planner.settings();
   settings.memory->memory_budget.clear();
   settings.memory->activation_plan = activation_plan_text(least.layers);
-  const double tensors = evaluate_layout(settings, request.family, ranks).memory.total();
+  LayerTraces traces(request.family);
+  const double tensors = evaluate_layout(settings, traces, ranks).memory.total();
   const std::string others =
       remedies_text(memory_remedies(settings, request.family, ranks,
                                     tensors + request.budget_bytes - least.bytes),

@@ -173,7 +173,8 @@ std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settin
   Problems problems = check_layout(settings, remedy.world_size);
   problems.add(evaluate(precision_rules(), settings, {}));
   if (!problems.empty()) return std::nullopt;
-  remedy.predicted_bytes = evaluate_layout(settings, family, remedy.world_size).memory.total();
+  LayerTraces traces(family);
+  remedy.predicted_bytes = evaluate_layout(settings, traces, remedy.world_size).memory.total();
   return remedy;
 }
 
@@ -181,7 +182,8 @@ std::optional<MemoryRemedy> evaluate(const Candidate& candidate, Settings settin
 
 std::vector<MemoryRemedy> memory_remedies(const Settings& settings, const ModelFamily& family,
                                           std::int64_t world_size, double available_bytes) {
-  const double now = evaluate_layout(settings, family, world_size).memory.total();
+  LayerTraces traces(family);
+  const double now = evaluate_layout(settings, traces, world_size).memory.total();
   std::vector<MemoryRemedy> remedies;
   for (const Candidate& candidate : candidates(settings)) {
     auto remedy = evaluate(candidate, settings, family, world_size);

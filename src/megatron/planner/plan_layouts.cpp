@@ -10,6 +10,7 @@
 #include "megatron/base/format.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
@@ -175,7 +176,7 @@ std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world
       .num_microbatches;
 }
 
-LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
+LayoutCandidate evaluate_layout(const Settings& settings, LayerTraces& traces,
                                 std::int64_t world_size, std::int64_t gpus_per_host) {
   const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
   const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
@@ -191,12 +192,12 @@ LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& fam
       waits / (static_cast<double>(layout.num_chunks * candidate.num_microbatches) + waits);
   for (const Rank& rank : pipeline_ranks(settings, world_size)) {
     const RankMemory memory =
-        predict_rank_memory(settings, family, rank, layout, candidate.num_microbatches);
+        predict_rank_memory(settings, traces, rank, layout, candidate.num_microbatches);
     if (memory.total() <= candidate.memory.total()) continue;
     candidate.memory = memory;
-    candidate.communication =
-        activation_volume(settings, activation_layout(settings, rank),
-                          layers_of(layout, rank.pp.rank), candidate.num_microbatches);
+    candidate.communication = activation_volume(settings, rank, layers_of(layout, rank.pp.rank),
+                                                activation_plan(*settings.memory, layout),
+                                                candidate.num_microbatches, traces);
   }
   add_data_parallel_bytes(settings, candidate);
   candidate.communication.between_hosts =
@@ -207,6 +208,7 @@ LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& fam
 std::vector<LayoutCandidate> search_layouts(const Settings& settings, const ModelFamily& family,
                                             const LayoutRequest& request) {
   std::vector<LayoutCandidate> layouts;
+  LayerTraces traces(family);
   Problems first_problems;
   for (const MeshSizes& sizes : considered_sizes(settings, request)) {
     Problems problems = check_mesh_sizes(sizes, request.world_size);
@@ -215,7 +217,7 @@ std::vector<LayoutCandidate> search_layouts(const Settings& settings, const Mode
       problems = check_layout(chosen, request.world_size);
       if (problems.empty())
         layouts.push_back(
-            evaluate_layout(chosen, family, request.world_size, request.gpus_per_host));
+            evaluate_layout(chosen, traces, request.world_size, request.gpus_per_host));
     }
     if (first_problems.empty()) first_problems = std::move(problems);
   }

@@ -60,7 +60,7 @@ std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_si
 std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world_size);
 
 /// Returns the memory and communication of one layout. `settings` must pass check_layout().
-LayoutCandidate evaluate_layout(const Settings& settings, const ModelFamily& family,
+LayoutCandidate evaluate_layout(const Settings& settings, LayerTraces& traces,
                                 std::int64_t world_size, std::int64_t gpus_per_host = kGpusPerHost);
 
 /// Returns the valid layouts, least memory first. UserError with the problems of the given sizes if

@@ -42,18 +42,11 @@ std::int64_t pipeline_neighbours(const Rank& rank, std::int64_t num_chunks) {
   return rank.pp.size == 2 || (is_end && num_chunks == 1) ? 1 : 2;
 }
 
-/// Returns the bytes per token row of width h on this rank.
-double hidden_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
-  return number(layout.tokens) * number(config.hidden_size) * layout.element_bytes /
-         (layout.sequence_parallel ? number(layout.tensor_parallel) : 1);
-}
-
 /// Adds what the units keep. Besides the layers these are the embedding's output, which the first
 /// layer reads, and the final norm's, which the loss reads. They are part of the buffers that
 /// predict_rank_memory() returns.
 void add_units(MemoryTable& table, const TransformerConfig& config, const ActivationLayout& layout,
-               const StepShape& shape) {
-  const StageActivations stage = stage_activations(config, shape.layers, shape.activations, layout);
+               const StepShape& shape, const StageActivations& stage) {
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
     table.units.push_back({.name = "layer " + std::to_string(shape.layers[i]),
                            .kind = std::string(words_of(config.kind(shape.layers[i]))),
@@ -75,11 +68,12 @@ void add_units(MemoryTable& table, const TransformerConfig& config, const Activa
 /// a whole: forward frees its activations, but its output lies above them. What follows uses half
 /// of the gap, as measured.
 double recompute_gap_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                           const StepShape& shape) {
+                           const StepShape& shape, const StageActivations& stage) {
   if (!shape.has_output || shape.layers.empty() || !shape.activations.of(shape.layers.back()).full)
     return 0;
-  const LayerActivations last = layer_activations(config, shape.layers.back(), layout);
-  return (last.residual + last.mlp_norm + last.mlp + hidden_bytes(config, layout)) / 2;
+  return (stage.whole.back().kept_by({LayerNode::mlp_norm, LayerNode::mlp}) +
+          hidden_bytes(config, layout)) /
+         2;
 }
 
 /// Returns the memory by which the threads of offload files align data.
@@ -139,12 +133,14 @@ double host_bytes(const Settings& settings, const ActivationLayout& layout, cons
          std::max(workspaces, baseline.workspaces) + offload_file_bytes(settings);
 }
 
-MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& family,
-                                 const Rank& rank, const PipelineLayout& layout,
-                                 std::int64_t num_microbatches, const HostBaseline& baseline) {
-  const RankMemory memory = predict_rank_memory(settings, family, rank, layout, num_microbatches);
+MemoryTable predict_memory_table(const Settings& settings, LayerTraces& traces, const Rank& rank,
+                                 const PipelineLayout& layout, std::int64_t num_microbatches,
+                                 const HostBaseline& baseline) {
+  const RankMemory memory = predict_rank_memory(settings, traces, rank, layout, num_microbatches);
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
+  const StageActivations stage =
+      stage_activations(settings, rank, shape.layers, shape.activations, traces);
   MemoryTable table{.parameters = memory.parameters,
                     .main_parameters = memory.main_parameters,
                     .gradients = memory.gradients,
@@ -158,8 +154,8 @@ MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& fa
   table.allocator_slack =
       std::max(baseline.allocator_slack, std::min(baseline.usual_slack, kMostSlack * tensors));
   if (settings.parallel->device != "cuda")
-    table.allocator_slack += recompute_gap_bytes(*settings.model, activations, shape);
-  add_units(table, *settings.model, activations, shape);
+    table.allocator_slack += recompute_gap_bytes(*settings.model, activations, shape, stage);
+  add_units(table, *settings.model, activations, shape, stage);
   const double moved = number(num_microbatches) * memory.offloaded_activations;
   table.offloaded_activations = {
       .peak = shape.microbatches_in_flight * memory.offloaded_activations,

@@ -37,8 +37,8 @@ double host_bytes(const Settings& settings, const ActivationLayout& layout, cons
 
 /// Returns the table of a rank in a pipeline with `layout`, as predict_rank_memory(). The peak is
 /// the sum of its parts.
-MemoryTable predict_memory_table(const Settings& settings, const ModelFamily& family,
-                                 const Rank& rank, const PipelineLayout& layout,
-                                 std::int64_t num_microbatches, const HostBaseline& baseline);
+MemoryTable predict_memory_table(const Settings& settings, LayerTraces& traces, const Rank& rank,
+                                 const PipelineLayout& layout, std::int64_t num_microbatches,
+                                 const HostBaseline& baseline);
 
 }  // namespace megatron

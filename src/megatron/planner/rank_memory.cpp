@@ -215,12 +215,13 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
   return shape;
 }
 
-std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
-                                      const PipelineLayout& layout) {
+std::uint64_t offload_bytes_in_flight(const Settings& settings, const ModelFamily& family,
+                                      const Rank& rank, const PipelineLayout& layout) {
   constexpr double kLeast = 16 << 20;
-  const StageActivations stage = stage_activations(*settings.model, layers_of(layout, rank.pp.rank),
-                                                   activation_plan(*settings.memory, layout),
-                                                   activation_layout(settings, rank));
+  LayerTraces traces(family);
+  const StageActivations stage =
+      stage_activations(settings, rank, layers_of(layout, rank.pp.rank),
+                        activation_plan(*settings.memory, layout), traces);
   double largest = 0;
   for (const double bytes : stage.offloaded) largest = std::max(largest, bytes);
   return static_cast<std::uint64_t>(std::clamp(largest, kLeast, kMostOffloadInFlight));
@@ -269,14 +270,13 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
   return memory;
 }
 
-RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& family,
-                               const Rank& rank, const PipelineLayout& layout,
-                               std::int64_t num_microbatches) {
+RankMemory predict_rank_memory(const Settings& settings, LayerTraces& traces, const Rank& rank,
+                               const PipelineLayout& layout, std::int64_t num_microbatches) {
   const auto model =
-      family.make(*settings.model, rank,
-                  {.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
-                   .dtype = params_dtype(*settings.training),
-                   .layout = &layout});
+      traces.family().make(*settings.model, rank,
+                           {.vocab_pad_multiple = settings.tokenizer->make_vocab_size_divisible_by,
+                            .dtype = params_dtype(*settings.training),
+                            .layout = &layout});
   freeze_parameters(*model, *settings.optimizer);
   const std::vector<Parameter*> declared = declared_parameters(*model);
   RankMemory memory =
@@ -284,10 +284,10 @@ RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& fami
   const ActivationLayout activations = activation_layout(settings, rank);
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   const StageActivations stage =
-      stage_activations(*settings.model, shape.layers, shape.activations, activations);
+      stage_activations(settings, rank, shape.layers, shape.activations, traces);
   memory.activations = shape.microbatches_in_flight * stage.total_kept();
   memory.offloaded_activations = stage.total_offloaded();
-  memory.buffers += step_buffer_bytes(*settings.model, activations, shape) +
+  memory.buffers += step_buffer_bytes(*settings.model, activations, shape, stage) +
                     contribution_bytes(declared, settings, shape.has_output);
   // An update holds windows, but no activations.
   memory.buffers = std::max(memory.buffers, memory.update_windows - memory.activations);

@@ -47,8 +47,8 @@ StepShape step_shape(const Settings& settings, const Rank& rank, const PipelineL
 /// Returns how many bytes of offloaded activations may wait to be copied: those of the largest
 /// layer, within 16 to 256 MiB. More would hold the memory that the loss needs where a disk is
 /// slower than the layers.
-std::uint64_t offload_bytes_in_flight(const Settings& settings, const Rank& rank,
-                                      const PipelineLayout& layout);
+std::uint64_t offload_bytes_in_flight(const Settings& settings, const ModelFamily& family,
+                                      const Rank& rank, const PipelineLayout& layout);
 
 /// Returns the bytes of the parameters `declared`, in the order of the forward pass. Parameters
 /// tagged expert are shared and sharded over rank.edp, all others over rank.dp_cp. `buffers` has
@@ -57,9 +57,8 @@ RankMemory parameter_memory(const std::vector<Parameter*>& declared, const Setti
                             const Rank& rank, const UnitParameters& units = {});
 
 /// Returns the bytes of a rank in a pipeline with `layout`. `settings` must be resolved; `rank` may
-/// lack communicators (make_rank()).
-RankMemory predict_rank_memory(const Settings& settings, const ModelFamily& family,
-                               const Rank& rank, const PipelineLayout& layout,
-                               std::int64_t num_microbatches);
+/// lack communicators (make_rank()). `traces` are those of its model.
+RankMemory predict_rank_memory(const Settings& settings, LayerTraces& traces, const Rank& rank,
+                               const PipelineLayout& layout, std::int64_t num_microbatches);
 
 }  // namespace megatron

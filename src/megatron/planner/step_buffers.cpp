@@ -24,13 +24,6 @@ c10::ScalarType dtype_of(const ActivationLayout& layout) {
                                      : c10::kFloat;
 }
 
-/// Returns the bytes of the hidden rows of a rank, of which sequence parallelism holds a slice.
-double hidden_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                    bool is_sliced) {
-  return number(layout.tokens) * number(config.hidden_size) * layout.element_bytes /
-         (is_sliced && layout.sequence_parallel ? number(layout.tensor_parallel) : 1);
-}
-
 /// The heads and groups of a rank of tp.
 struct Heads {
   Heads(const TransformerConfig& config, const ActivationLayout& layout)
@@ -73,8 +66,7 @@ double feed_forward_backward_bytes(const TransformerConfig& config, const LayerK
   if (kind.feed_forward == FeedForwardKind::none) return 0;
   if (kind.has_mlp()) {
     // Dropout gives the MLP a gradient of its own, besides that of the residual stream.
-    const double masked =
-        config.hidden_dropout > 0 ? hidden_bytes(config, layout, /*is_sliced=*/true) : 0;
+    const double masked = config.hidden_dropout > 0 ? hidden_bytes(config, layout) : 0;
     return mlp_backward_bytes(config, config.ffn_hidden_size, layout) + masked;
   }
   // The rows of the experts are the tokens of an MLP of their width.
@@ -88,32 +80,26 @@ double feed_forward_backward_bytes(const TransformerConfig& config, const LayerK
          number(rows.tokens) * number(input) * layout.element_bytes;
 }
 
-/// Returns the bytes of the activations that an MLP has released before the backward pass of the
-/// attention of its layer: those of its own and of its norm.
-double released_bytes(const LayerActivations& layer) {
-  return layer.feed_forward() + layer.residual + layer.mlp_norm;
-}
-
 /// Returns the most that the layers hold in forward and backward, besides what they keep of all
 /// microbatches in flight.
 double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                           const StepShape& shape, const StageActivations& stage) {
-  const double gradient = hidden_bytes(config, layout, /*is_sliced=*/true),
-               kept = stage.total_kept();
+  const double gradient = hidden_bytes(config, layout), kept = stage.total_kept();
   double most = 0;
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
     const LayerKind kind = config.kind(shape.layers[i]);
     const CpCommType exchange = kind.cp_comm_type;
-    const double held = stage.held_at(i) - kept, released = released_bytes(stage.whole[i]);
+    const LayerTrace& whole = stage.whole[i];
+    const double held = stage.held_at(i) - kept,
+                 of_attention = whole.kept_until(LayerNode::core_attn);
     most = std::max(most, held + gradient + feed_forward_backward_bytes(config, kind, layout));
     if (!kind.has_mixer()) continue;
     most = std::max(most,
-                    held - released + gradient +
+                    held - whole.kept_bytes() + of_attention + gradient +
                         attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
     if (i + 1 == shape.layers.size())  // a recomputed layer has its activations in forward too
       most = std::max(
-          most, stage.whole[i].attention() - stage.whole[i].residual - stage.whole[i].mlp_norm -
-                    stage.kept[i] +
+          most, of_attention - stage.kept[i] +
                     attention_forward_bytes(config, layout, exchange, shape.micro_batch_size));
   }
   return most;
@@ -188,8 +174,7 @@ double loss_bytes(const TransformerConfig& config, const ActivationLayout& layou
   double logits = number(blocks.block_tokens) * number(vocabulary) * layout.element_bytes;
   if (layout.element_bytes < kFloatBytes)
     logits += number(blocks.chunk_tokens) * number(vocabulary) * kFloatBytes;
-  return 2 * hidden_bytes(config, layout, /*is_sliced=*/true) + whole +
-         (layout.sequence_parallel ? whole : 0) + logits;
+  return 2 * hidden_bytes(config, layout) + whole + (layout.sequence_parallel ? whole : 0) + logits;
 }
 
 double attention_workspace_bytes(const TransformerConfig& config, const ActivationLayout& layout,
@@ -204,8 +189,7 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
 }
 
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                         const StepShape& shape) {
-  const StageActivations stage = stage_activations(config, shape.layers, shape.activations, layout);
+                         const StepShape& shape, const StageActivations& stage) {
   // What the last layer offloads is still being copied when the loss is computed.
   const double waiting =
       stage.offloaded.empty() ? 0 : std::min(stage.offloaded.back(), kMostOffloadInFlight);

@@ -58,15 +58,16 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
                                  const StepShape& shape);
 
 /// Returns what a step holds at most besides weights, optimizer state and the activations of
-/// layers. Four moments can be the peak: the loss, attention in the last layer, and in any layer
-/// the backward passes of the MLP (with a gradient of its own if there is dropout) or of experts
-/// with balanced routing, and of attention, which comes when what the MLP kept is gone. The
-/// activations that a layer recomputes are held from the start of its backward, or of that of its
-/// group. To the largest of these it adds what is held throughout: rotary tables and, over cp, the
-/// places of all rows of the sequence (16 bytes each), of each microbatch in flight; the tokens,
-/// labels, positions and masks of the step's microbatches (28 bytes a token of the rank). Samples
-/// that are prepared ahead (--num-workers) and attention_workspace_bytes() are not counted.
+/// layers, of which `stage` has those of the shape. Four moments can be the peak: the loss,
+/// attention in the last layer, and in any layer the backward passes of the MLP (with a gradient of
+/// its own if there is dropout) or of experts with balanced routing, and of attention, which comes
+/// when what the MLP kept is gone. The activations that a layer recomputes are held from the start
+/// of its backward, or of that of its group. To the largest of these it adds what is held
+/// throughout: rotary tables and, over cp, the places of all rows of the sequence (16 bytes each),
+/// of each microbatch in flight; the tokens, labels, positions and masks of the step's microbatches
+/// (28 bytes a token of the rank). Samples that are prepared ahead (--num-workers) and
+/// attention_workspace_bytes() are not counted.
 double step_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
-                         const StepShape& shape);
+                         const StepShape& shape, const StageActivations& stage);
 
 }  // namespace megatron

@@ -26,10 +26,11 @@ std::vector<PlannedMemory> plan_memory(const Settings& settings, const ModelFami
   const HostBaseline baseline = probe_memory(settings, world_size);
   const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
   const std::int64_t num_microbatches = first_num_microbatches(settings, world_size);
+  LayerTraces traces(family);
   std::vector<PlannedMemory> planned;
   for (const Rank& rank : pipeline_ranks(settings, world_size))
     planned.push_back(
-        {rank, predict_memory_table(settings, family, rank, layout, num_microbatches, baseline)});
+        {rank, predict_memory_table(settings, traces, rank, layout, num_microbatches, baseline)});
   return planned;
 }
 

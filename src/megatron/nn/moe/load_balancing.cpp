@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
@@ -168,6 +169,7 @@ at::Tensor sinkhorn_scores(const BalancingInput& input, const at::Tensor& logits
   constexpr double kTolerance = 1e-4, kEpsilon = 1e-8;
   // An expert whose logits are some units below the others' needs 10⁵ iterations.
   constexpr int kMostIterations = 1000;
+  if (logits.is_meta()) return at::empty_like(logits);
   const at::Tensor own_cost = input.span.without_padding(logits.to(at::kFloat).exp()),
                    cost = all_rows(input, own_cost);
   const double tokens = static_cast<double>(std::max<std::int64_t>(input.span.total(), 1));
@@ -191,6 +193,7 @@ std::int64_t expert_capacity(const MoeConfig& config, std::int64_t tokens) {
 }
 
 void drop_beyond_capacity(const BalancingInput& input, RoutedTokens& routed) {
+  if (routed.experts.is_meta()) return;  // nothing is beyond an even load
   const auto capacity = static_cast<std::size_t>(expert_capacity(input.config, input.span.total()));
   const at::Tensor experts = all_rows(input, routed.experts).cpu().clone().contiguous(),
                    probs = all_rows(input, routed.probs).cpu().to(at::kDouble).contiguous();

@@ -124,12 +124,29 @@ std::int64_t TokenDispatcher::padded_rows(std::int64_t total) const {
   return expert_capacity(config_, total) * microbatches;
 }
 
+std::int64_t TokenDispatcher::copies_of_token() const {
+  const std::int64_t k = config_.router_topk;
+  if (rank_.etp_ep.size == 1) return k;
+  switch (config_.token_dispatcher_type) {
+    case TokenDispatcherType::alltoall:
+      return k * rank_.etp.size;
+    case TokenDispatcherType::allgather:
+      return rank_.etp_ep.size;
+    default:
+      return std::min(k, rank_.ep.size) * rank_.etp.size;
+  }
+}
+
 /// A slot is an expert on one of its ranks (alltoall) or a rank. Copies for the ranks of etp follow
 /// each other, so that their parts are added first.
 SlotMap TokenDispatcher::home_map(const at::Tensor& experts, std::int64_t least_rows) const {
-  if (rank_.etp_ep.size == 1) return sort_by_slot(experts, codes_, least_rows);
   const std::int64_t tokens = experts.size(0), k = experts.size(1), etp = rank_.etp.size,
                      ranks = rank_.etp_ep.size;
+  if (experts.is_meta())
+    return even_map(tokens, tokens * copies_of_token(),
+                    std::ssize(ranks == 1 ? codes_ : slot_codes_), ranks == 1 ? least_rows : 0,
+                    experts.device());
+  if (ranks == 1) return sort_by_slot(experts, codes_, least_rows);
   const bool by_expert = sends_copies_for_experts();
   const std::int64_t width = by_expert ? k * etp : ranks;
   const at::Tensor slots = at::full({tokens, width}, -1, experts.options());
@@ -161,8 +178,9 @@ SlotMap TokenDispatcher::home_map(const at::Tensor& experts, std::int64_t least_
 /// Returns for each row sent the experts of its destination that it goes to, by their index there:
 /// int32 [rows, k], −1 for others. Used when a row goes to several experts.
 at::Tensor TokenDispatcher::sent_experts(const SlotMap& home, const at::Tensor& experts) const {
-  const at::Tensor rows = gather_rows(experts, home.map),
-                   member = at::repeat_interleave(tensor_of(home.counts)).unsqueeze(1),
+  const at::Tensor rows = gather_rows(experts, home.map);
+  if (rows.is_meta()) return rows;
+  const at::Tensor member = at::repeat_interleave(tensor_of(home.counts)).unsqueeze(1),
                    first = at::floor_divide(member, rank_.etp.size) * num_local_;
   const at::Tensor index = rows - first;
   return at::where((index >= 0).logical_and(index < num_local_).logical_and(rows >= 0), index, -1)
@@ -173,7 +191,7 @@ at::Tensor TokenDispatcher::sent_experts(const SlotMap& home, const at::Tensor& 
 TokenDispatcher::Pending TokenDispatcher::start_dispatch(const at::Tensor& x,
                                                          const RoutedTokens& routed,
                                                          std::int64_t total) const {
-  const at::Tensor experts = routed.experts.cpu();
+  const at::Tensor experts = routed.experts.is_meta() ? routed.experts : routed.experts.cpu();
   Pending pending{.least_rows = padded_rows(total)};
   SlotMap home = home_map(experts, pending.least_rows);
   DispatchedTokens& tokens = pending.tokens;
@@ -216,7 +234,11 @@ DispatchedTokens TokenDispatcher::finish_dispatch(Pending pending) const {
     tokens.probs = pending.probs;
     return tokens;
   }
-  SlotMap local = sort_by_slot(pending.experts, local_codes_, pending.least_rows);
+  SlotMap local = arrived.is_meta()
+                      ? even_map(arrived.size(0),
+                                 tokens.home.num_sources() * config_.router_topk * rank_.etp.size,
+                                 num_local_, pending.least_rows, arrived.device())
+                      : sort_by_slot(pending.experts, local_codes_, pending.least_rows);
   tokens.local = on_device(local.map, arrived.device());
   tokens.counts = std::move(local.counts);
   tokens.rows = copy_rows(arrived, tokens.local);

@@ -71,6 +71,10 @@ class TokenDispatcher {
  private:
   /// Returns the rows that each expert has at least, with --moe-pad-expert-input-to-capacity.
   std::int64_t padded_rows(std::int64_t total) const;
+  /// Returns the number of copies of a token that are sent, or on one rank those of its experts:
+  /// with flex, at most that. The meta device takes it for the number, with every expert and every
+  /// rank getting equally many.
+  std::int64_t copies_of_token() const;
   /// Returns the rows that this rank sends, or on one rank those of its experts.
   SlotMap home_map(const at::Tensor& experts, std::int64_t least_rows) const;
   at::Tensor sent_experts(const SlotMap& home, const at::Tensor& experts) const;

@@ -114,11 +114,12 @@ void build_state(const TrainingPlan& plan, TrainingState& state, const BuildCont
                  std::ostream& out) {
   const Settings& settings = plan.settings;
   if (offloads_activations(plan) || settings.memory->offload.cpu_offloading_weights)
-    state.offload_store = open_offload_store({.config = settings.memory->offload,
-                                              .flag = offloading_flag(*settings.memory),
-                                              .max_bytes_in_flight = offload_bytes_in_flight(
-                                                  settings, plan.rank, plan.pipeline.layout())},
-                                             plan.rank.device, context.warnings, out);
+    state.offload_store =
+        open_offload_store({.config = settings.memory->offload,
+                            .flag = offloading_flag(*settings.memory),
+                            .max_bytes_in_flight = offload_bytes_in_flight(
+                                settings, *plan.family, plan.rank, plan.pipeline.layout())},
+                           plan.rank.device, context.warnings, out);
   if (state.model) {
     out << "using the model of the last start again ..." << std::endl;
   } else {
