@@ -100,7 +100,7 @@ at::Tensor scatter_replicated_sequence(const at::Tensor& x, const Axis& axis, co
   return recording.finish(
       own_slice(x, axis), {}, [axis, what, length = x.size(0)](BackwardPass& pass) -> Tensors {
         return {
-            all_gather(axis, pass.gradients[0].contiguous(), sequence_slices(length, axis), what)};
+            all_gather(axis, pass.gradients[0].contiguous(), what, sequence_slices(length, axis))};
       });
 }
 
@@ -109,7 +109,7 @@ at::Tensor gather_replicated_sequence(const at::Tensor& x, std::int64_t length, 
   if (axis.size == 1) return x;
   Recording recording({.name = "GatherSequenceBackward"}, {x});
   return recording.finish(
-      all_gather(axis, x.contiguous(), sequence_slices(length, axis), what), {},
+      all_gather(axis, x.contiguous(), what, sequence_slices(length, axis)), {},
       [axis](BackwardPass& pass) -> Tensors { return {own_slice(pass.gradients[0], axis)}; });
 }
 
