@@ -17,7 +17,7 @@ namespace {
 /// Formats 12,345 like Python's `{:,}`.
 std::string grouped(std::size_t number) {
   std::string digits = std::to_string(number);
-  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  for (std::size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, 1, ',');
   return digits;
 }
 
