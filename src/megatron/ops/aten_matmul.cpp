@@ -138,12 +138,6 @@ bool brgemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accu
 
 }  // namespace
 
-bool aten_gemm_is_candidate(c10::ScalarType type) {
-  if (type == c10::kFloat) return true;
-  if (type == c10::kBFloat16) return kernels::cpu_has_avx512_bf16();
-  return type == c10::kHalf && kernels::cpu_has_avx512_fp16();
-}
-
 void aten_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate) {
   if (out.is_meta()) return;  // ATen has no GEMM into another dtype there
   if (out.scalar_type() == a.scalar_type()) {

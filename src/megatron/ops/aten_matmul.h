@@ -5,11 +5,6 @@
 
 namespace megatron {
 
-/// Returns true when the library has CPU GEMMs of this dtype that accumulate in float32 and may be
-/// faster than our own kernels: always for float32, and for 16-bit types only when the CPU
-/// multiplies them in hardware.
-bool aten_gemm_is_candidate(c10::ScalarType type);
-
 /// Computes out = a·b, or out += a·b with `accumulate`. `out` is [m, n] in the operands' dtype or
 /// float32.
 void aten_matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);

@@ -1,104 +1,22 @@
 #include "megatron/ops/matmul.h"
 
-#include <ATen/Context.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <functional>
-#include <limits>
 #include <numeric>
-#include <string>
 
 #include "kernels/cpu/cpu_features.h"
 #include "megatron/base/error.h"
-#include "megatron/base/tuning_cache.h"
 #include "megatron/ops/aten_matmul.h"
 #include "megatron/ops/cpu_gemm.h"
 #include "megatron/ops/operator.h"
 
 namespace megatron {
-namespace {
-
-// ---- the choice of kernels on the CPU ----
-
-constexpr double kMargin = 1.25;
-constexpr int kTurns = 5;
-constexpr std::int64_t kTokens = 256, kIn = 512, kOut = 768;
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-/// Runs the three GEMMs of a linear layer: y = x·Wᵀ, dx = dy·W, dW += dyᵀ·x.
-template <class Gemm>
-void all_gemms(const at::Tensor& x, const at::Tensor& w, const at::Tensor& dy, at::Tensor& dx,
-               at::Tensor& dw, at::Tensor& y, Gemm gemm) {
-  gemm(y, x, w.t(), false);
-  gemm(dx, dy, w, false);
-  gemm(dw, dy.t(), x, true);
-}
-
-std::string measure(c10::ScalarType type) {
-  const at::NoGradGuard no_grad;
-  const auto make = [&](std::int64_t rows, std::int64_t columns, c10::ScalarType of) {
-    return at::full({rows, columns}, 1.0, of);
-  };
-  const at::Tensor x = make(kTokens, kIn, type), w = make(kOut, kIn, type),
-                   dy = make(kTokens, kOut, type);
-  at::Tensor y = make(kTokens, kOut, type), dx = make(kTokens, kIn, type),
-             dw = make(kOut, kIn, c10::kFloat);
-  std::array<double, 2> best{std::numeric_limits<double>::infinity(),
-                             std::numeric_limits<double>::infinity()};
-  for (int turn = 0; turn <= kTurns; ++turn) {
-    const double own = seconds_of([&] {
-      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
-        cpu_gemm(out, a, b, {}, more);
-      });
-    });
-    const double library = seconds_of([&] {
-      all_gemms(x, w, dy, dx, dw, y, [](auto& out, const auto& a, const auto& b, bool more) {
-        aten_matmul_out(out, a, b, more);
-      });
-    });
-    if (turn > 0)
-      best = {std::min(best[0], own), std::min(best[1], library)};  // the first iteration warms up
-  }
-  return best[0] > kMargin * best[1] ? "library" : "own";
-}
-
-bool choose_own(c10::ScalarType type) {
-  if (!aten_gemm_is_candidate(type)) return true;
-  if (at::globalContext().deterministicAlgorithms())
-    return type != c10::kBFloat16 || !kernels::cpu_has_amx();
-  return cached_measurement(std::string("gemm-backend-") + c10::toString(type),
-                            [&] { return measure(type); }) != "library";
-}
-
-template <c10::ScalarType type>
-bool is_own_chosen() {
-  static const bool is_own = choose_own(type);
-  return is_own;
-}
-
-}  // namespace
 
 bool uses_own_gemm(c10::ScalarType type) {
-  switch (type) {
-    case c10::kFloat:
-      return is_own_chosen<c10::kFloat>();
-    case c10::kBFloat16:
-      return is_own_chosen<c10::kBFloat16>();
-    case c10::kHalf:
-      return is_own_chosen<c10::kHalf>();
-    default:
-      return false;
-  }
+  if (type == c10::kFloat) return kernels::cpu_has_avx2();
+  if (type == c10::kHalf) return !kernels::cpu_has_avx512_fp16();
+  return type == c10::kBFloat16;
 }
 
 namespace {

@@ -46,13 +46,9 @@ void for_each_group(c10::ArrayRef<std::int64_t> rows, const Use& use) {
 }
 
 /// Returns whether our kernels run a CPU GEMM of this dtype; false for types that they do not have.
-/// They do so unless the library was measured to be 1.25 times as fast over the forward,
-/// input-gradient and weight-gradient GEMMs of a linear layer. Noise does not cross that margin;
-/// CPUs with AMX do.
-///
-/// The measurement runs once per machine (base/tuning_cache.h) and its result holds for every
-/// shape, so that the bits of a row do not depend on its batch. Deterministic mode does not measure
-/// and decides by the CPU's features.
+/// The CPU's features decide, so that the bits of a row depend neither on its batch nor on a
+/// measurement: LibTorch's library runs float32 where there is no AVX2, and float16 where there is
+/// AVX512-FP16.
 bool uses_own_gemm(c10::ScalarType type);
 
 }  // namespace megatron
