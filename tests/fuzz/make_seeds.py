@@ -159,7 +159,6 @@ def data_files():
     yield "index_stamp", json.dumps(stamp).encode()
     yield "duplicate_journal", b"\x01\x08" + struct.pack("<6Q", 1, 2, 0, 3, 4, 0)
     yield "duplicate_journal", b"\x17\x08" + struct.pack("<14Q", *[1, 2, 1, 3, 3, 4, 4] * 2)
-    yield "tuning_cache", b"onednn"
     for schedule in (b"0: 0.7 a 0.3 b\n20: 1 c\n", b"0:\x000.7\0a\x0010:\x001e3\0b"):
         yield "blend_schedule", b"0" + schedule
         yield "blend_schedule", b"1" + schedule

@@ -51,7 +51,6 @@ std::span<const Target> targets() {
       {"tiktoken", parse_tiktoken},
       {"tokenizer_config", parse_tokenizer_config},
       {"tokenizer_json", parse_tokenizer_json},
-      {"tuning_cache", parse_tuning_cache},
       {"word_splitter", parse_word_splitter},
       {"wordpiece", parse_wordpiece},
   };

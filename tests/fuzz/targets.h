@@ -33,7 +33,6 @@ void parse_text_stream(std::string_view input);
 void parse_tiktoken(std::string_view input);
 void parse_tokenizer_config(std::string_view input);
 void parse_tokenizer_json(std::string_view input);
-void parse_tuning_cache(std::string_view input);
 void parse_word_splitter(std::string_view input);
 void parse_wordpiece(std::string_view input);
 
