@@ -179,10 +179,31 @@ void canonicalize_positions(Config& c) {
     c.position_embedding_type = PositionEmbedding::rope;
     c.rope_scaling_type = RopeScaling::yarn;
   }
-  if (c.position_embedding_type != PositionEmbedding::rope) clear_rotary(c);
+  if (!c.has_rotary()) clear_rotary(c);
   clear_rope_scaling(c);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
     c.max_position_embeddings = 0;
+}
+
+/// Gives sizes that the kind of attention does not use one value each.
+void canonicalize_latents(Config& c) {
+  if (c.multi_latent_attention) {
+    c.kv_channels = c.v_head_dim;
+    c.add_qkv_bias = false;
+    return;
+  }
+  const Config d;
+  c.q_lora_rank = d.q_lora_rank;
+  c.kv_lora_rank = d.kv_lora_rank;
+  c.qk_head_dim = d.qk_head_dim;
+  c.qk_pos_emb_head_dim = d.qk_pos_emb_head_dim;
+  c.v_head_dim = d.v_head_dim;
+}
+
+/// Returns whether a member describes multi-latent attention; other models do not store it.
+bool is_latent_member(std::string_view name) {
+  return name == "multi_latent_attention" || name.ends_with("_lora_rank") ||
+         name.starts_with("qk_head") || name.starts_with("qk_pos_emb") || name == "v_head_dim";
 }
 
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
@@ -257,7 +278,8 @@ Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
-      if (config.moe.num_experts > 0 || !is_moe_member(field.name))
+      if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
+          (config.multi_latent_attention || !is_latent_member(field.name)))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -297,7 +319,10 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
   check_size(full, &Config::ffn_hidden_size, kWidest, source);
-  check_size(full, &Config::kv_channels, kWidest, source);
+  for (const auto member : {&Config::kv_channels, &Config::kv_lora_rank, &Config::qk_head_dim,
+                            &Config::qk_pos_emb_head_dim, &Config::v_head_dim})
+    check_size(full, member, kWidest, source);
+  check_between(full, &Config::q_lora_rank, 0, kWidest, source);
   check_size(full, &Config::num_query_groups, kWidest, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
     check_size(c, &Config::max_position_embeddings, kLong, source);
@@ -319,9 +344,10 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
   if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
+  canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
-  if (c.softmax_scale && c.kv_channels > 0 &&
+  if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();
   canonicalize_positions(c);

@@ -30,7 +30,7 @@ double norm_weights(const ModelDimensions& d) {
 }
 
 Weights attention_block(const ModelDimensions& d) {
-  return {.sharded = d.attention_weights(), .replicated = norm_weights(d)};
+  return {.sharded = d.attention_weights(d.rms_norm ? 1 : 2), .replicated = norm_weights(d)};
 }
 
 Weights mlp_block(const ModelDimensions& d) {

@@ -7,8 +7,10 @@
 namespace megatron {
 namespace {
 
+/// Returns the mean width of the queries and values of all heads.
 double projection_size(const ModelDimensions& d) {
-  return static_cast<double>(d.kv_channels) * static_cast<double>(d.num_attention_heads);
+  return static_cast<double>(d.kv_channels + d.v_channels()) / 2 *
+         static_cast<double>(d.num_attention_heads);
 }
 
 double active_moe_weights(const ModelDimensions& d) {
@@ -18,7 +20,17 @@ double active_moe_weights(const ModelDimensions& d) {
 
 }  // namespace
 
-double ModelDimensions::attention_weights() const {
+double ModelDimensions::attention_weights(double norm) const {
+  if (kv_lora_rank > 0) {
+    const double h = static_cast<double>(hidden_size), q_rank = static_cast<double>(q_lora_rank),
+                 rotated = static_cast<double>(qk_pos_emb_head_dim),
+                 heads = static_cast<double>(num_attention_heads),
+                 q = heads * static_cast<double>(kv_channels),
+                 v = heads * static_cast<double>(v_channels());
+    return (q_rank > 0 ? q_rank * (h + q + norm) : h * q) +
+           static_cast<double>(kv_lora_rank) * (h + q - heads * rotated + v + norm) + h * rotated +
+           v * h;
+  }
   return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(kv_channels) *
          static_cast<double>(num_attention_heads + query_groups);
 }
@@ -44,7 +56,8 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .hidden_size = config.hidden_size,
                              .num_attention_heads = config.num_attention_heads,
                              .query_groups = config.query_groups(),
-                             .kv_channels = config.kv_channels,
+                             .kv_channels = config.qk_channels(),
+                             .v_head_dim = config.v_channels(),
                              .ffn_hidden_size = config.ffn_hidden_size,
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = config.normalization == Normalization::RMSNorm,
@@ -56,6 +69,11 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
     dimensions.num_layers_without_mixer += kind.has_mixer() ? 0 : 1;
     dimensions.num_layers_without_feed_forward +=
         kind.feed_forward == FeedForwardKind::none ? 1 : 0;
+  }
+  if (config.multi_latent_attention) {
+    dimensions.q_lora_rank = config.q_lora_rank;
+    dimensions.kv_lora_rank = config.kv_lora_rank;
+    dimensions.qk_pos_emb_head_dim = config.qk_pos_emb_head_dim;
   }
   const MoeConfig& moe = config.moe;
   if (moe.num_experts == 0) return dimensions;

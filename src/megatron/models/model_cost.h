@@ -14,7 +14,11 @@ struct TransformerConfig;
 struct ModelDimensions {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
-  std::int64_t num_attention_heads = 0, query_groups = 0, kv_channels = 0;
+  std::int64_t num_attention_heads = 0, query_groups = 0;
+  std::int64_t kv_channels = 0;  ///< of a head's query and key
+  std::int64_t v_head_dim = 0;   ///< channels of a head's value; 0: kv_channels
+  /// Multi-latent attention: the sizes of its latents, and the rotated ones of kv_channels.
+  std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_pos_emb_head_dim = 0;
   std::int64_t ffn_hidden_size = 0;
   bool gated_linear_unit = false;
   bool rms_norm = false;
@@ -35,8 +39,10 @@ struct ModelDimensions {
   std::int64_t num_dense_layers() const {
     return num_layers - num_moe_layers - num_layers_without_feed_forward;
   }
-  /// Returns the weights of Q, K, V and the output projection of one layer, without biases.
-  double attention_weights() const;
+  std::int64_t v_channels() const { return v_head_dim > 0 ? v_head_dim : kv_channels; }
+  /// Returns the weights of the projections of one layer's attention, without biases. A channel of
+  /// a latent has `norm` weights besides.
+  double attention_weights(double norm = 1) const;
   /// Returns the weights of an MLP with `width` hidden features, without biases.
   double mlp_weights(std::int64_t width) const;
   /// Returns the weights of routed experts with `width` hidden features in total, without biases.

@@ -1,0 +1,131 @@
+// s positions, b samples, h hidden channels.
+#include "megatron/nn/multi_latent_attention.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+
+#include "megatron/config/transformer_config.h"
+#include "megatron/nn/linear.h"
+#include "megatron/nn/node.h"
+#include "megatron/ops/latent_heads.h"
+#include "megatron/ops/recomputed_outputs.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/weight_init.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the declaration of a projection to a latent. Its gradient is whole on each rank of tp
+/// unless the rank has a slice of the rows.
+ParameterSpec down_spec(const LayerArguments& arguments, std::int64_t size) {
+  return input_weight_spec(
+      arguments.config,
+      Sharding::replicated({size, arguments.config.hidden_size}, arguments.rank.sequence_parallel));
+}
+
+ColumnParallelLinear::Options up_options(const TransformerConfig& config, std::int64_t latent,
+                                         std::int64_t width) {
+  const std::int64_t heads = config.num_attention_heads;
+  return {.in = latent > 0 ? latent : config.hidden_size,
+          .out = heads * width,
+          .blocks = {{width, /*splittable=*/false}},
+          .repeats = heads,
+          .bias = false,
+          .with_norm = latent > 0 && config.qk_layernorm,
+          .node = LayerNode::qkv_linear};
+}
+
+at::Tensor down(const ParameterModule& projection, const at::Tensor& x,
+                const ForwardContext& context) {
+  return run_node(context, {projection, {}, LayerNode::qkv_linear},
+                  [&] { return linear(x, projection.parameter, nullptr); });
+}
+
+/// Applies the norm that the projection of a latent owns, if any.
+at::Tensor normed(const at::Tensor& latent, const ColumnParallelLinear& up,
+                  const ForwardContext& context) {
+  const NormWeights weights = up.input_norm();
+  if (weights.weight == nullptr) return latent;
+  return run_node(context, {up, weights.op},
+                  [&] { return norm(latent, *weights.weight, weights.bias, weights.options); });
+}
+
+}  // namespace
+
+MultiLatentAttention::MultiLatentAttention(Module* parent, std::string_view name,
+                                           const LayerArguments& arguments)
+    : Attention(parent, name, arguments),
+      linear_q_(this, config_.q_lora_rank > 0 ? "linear_q_up_proj" : "linear_q_proj", config_,
+                rank_, up_options(config_, config_.q_lora_rank, config_.qk_channels())),
+      linear_kv_down_proj_(this, "linear_kv_down_proj",
+                           down_spec(arguments, config_.kv_lora_rank + config_.qk_pos_emb_head_dim),
+                           rank_.tp),
+      linear_kv_up_proj_(
+          this, "linear_kv_up_proj", config_, rank_,
+          up_options(config_, config_.kv_lora_rank, config_.qk_head_dim + config_.v_head_dim)),
+      linear_proj_(this, "linear_proj", config_, rank_,
+                   config_.num_attention_heads * config_.v_head_dim, config_.hidden_size,
+                   LayerNode::attn_proj) {
+  if (arguments.has_input_norm)
+    input_layernorm_.emplace(parent, "input_layernorm", config_, config_.hidden_size, rank_);
+  if (config_.q_lora_rank > 0)
+    linear_q_down_proj_.emplace(this, "linear_q_down_proj",
+                                down_spec(arguments, config_.q_lora_rank), rank_.tp);
+}
+
+double latent_attention_scale(const TransformerConfig& config) {
+  const double factor = config.rope_scaling_type == RopeScaling::yarn
+                            ? yarn_mscale(config.rope_scaling_factor, config.yarn_mscale_all_dim)
+                            : 1;
+  return factor * factor / std::sqrt(static_cast<double>(config.qk_channels()));
+}
+
+NormWeights MultiLatentAttention::input_norm() const {
+  return input_layernorm_ ? input_layernorm_->weights()
+                          : NormWeights{.options = norm_options(config_)};
+}
+
+Tensors MultiLatentAttention::latents(const at::Tensor& input_sbh,
+                                      const ForwardContext& context) const {
+  const at::Tensor q = linear_q_down_proj_ ? normed(down(*linear_q_down_proj_, input_sbh, context),
+                                                    linear_q_, context)
+                                           : input_sbh;
+  const std::vector<at::Tensor> parts =
+      down(linear_kv_down_proj_, input_sbh, context)
+          .split_with_sizes({config_.kv_lora_rank, config_.qk_pos_emb_head_dim}, -1);
+  const at::Tensor key = parts[1].contiguous();
+  return {q, normed(parts[0].contiguous(), linear_kv_up_proj_, context),
+          context.sequence_parallel
+              ? gather_from_sequence_parallel_region(key, rank_.tp, "shared key")
+              : copy_to_tensor_parallel_region(key, rank_.tp, "shared key")};
+}
+
+Tensors MultiLatentAttention::heads(const Tensors& latents, const ForwardContext& context) const {
+  const AttentionInputs heads = latent_heads(
+      linear_q_.forward(latents[0], context), linear_kv_up_proj_.forward(latents[1], context),
+      latents[2],
+      {.qk = config_.qk_head_dim, .rotated = config_.qk_pos_emb_head_dim, .v = config_.v_head_dim},
+      {context.rotary_cos, context.rotary_sin, /*interleaved=*/true});
+  return {heads.q, heads.k, heads.v};
+}
+
+at::Tensor MultiLatentAttention::forward(const at::Tensor& input_sbh,
+                                         const ForwardContext& context) {
+  const Tensors compressed = latents(input_sbh, context);
+  RecomputedOutputs recomputed;
+  const bool recomputes =
+      context.policy != nullptr && context.policy->recomputed.contains(LayerNode::mla_up_proj);
+  const SavedTensorHooksScope scope(recomputes ? &recomputed : nullptr);
+  const auto make_heads = [this](const Tensors& x, const ForwardContext& own) {
+    return heads(x, own);
+  };
+  const Tensors qkv =
+      recomputes ? recomputed_block(compressed, context, make_heads, {.outputs = &recomputed})
+                 : make_heads(compressed, context);
+  const at::Tensor out = attend({qkv[0], qkv[1], qkv[2]}, latent_attention_scale(config_), context);
+  return linear_proj_.forward(out, context);
+}
+
+}  // namespace megatron
