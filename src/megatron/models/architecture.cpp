@@ -21,6 +21,7 @@ namespace {
 using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
+constexpr const char* kGroupScore = "moe_router_group_score_topk";
 constexpr std::int64_t kLong = std::int64_t{1} << 31;
 
 /// Returns the settings that have a role in the architecture.
@@ -144,6 +145,8 @@ void check_experts(const Config& c, const std::string& source) {
   check_layer_list(expert_layers(c), c.num_layers, "moe_layers", source);
   for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
     check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
+  const std::int64_t groups = std::max<std::int64_t>(1, moe.router_num_groups.value_or(0));
+  check_between(moe.router_group_score_topk, 0, moe.num_experts / groups, kGroupScore, source);
 }
 
 void clear_rope_scaling(Config& c) {
@@ -190,6 +193,7 @@ void canonicalize_latents(Config& c) {
   if (c.multi_latent_attention) {
     c.kv_channels = c.v_head_dim;
     c.add_qkv_bias = false;
+    if (!c.qk_layernorm || c.latent_norm_epsilon == c.norm_epsilon) c.latent_norm_epsilon.reset();
     return;
   }
   const Config d;
@@ -198,12 +202,14 @@ void canonicalize_latents(Config& c) {
   c.qk_head_dim = d.qk_head_dim;
   c.qk_pos_emb_head_dim = d.qk_pos_emb_head_dim;
   c.v_head_dim = d.v_head_dim;
+  c.latent_norm_epsilon.reset();
 }
 
 /// Returns whether a member describes multi-latent attention; other models do not store it.
 bool is_latent_member(std::string_view name) {
   return name == "multi_latent_attention" || name.ends_with("_lora_rank") ||
-         name.starts_with("qk_head") || name.starts_with("qk_pos_emb") || name == "v_head_dim";
+         name == "latent_norm_epsilon" || name.starts_with("qk_head") ||
+         name.starts_with("qk_pos_emb") || name == "v_head_dim";
 }
 
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
@@ -227,6 +233,9 @@ void canonicalize_router(MoeConfig& moe) {
   if (num_groups == 0 || moe.router_group_topk.value_or(0) == 0 || keeps_all_groups) {
     moe.router_num_groups.reset();
     moe.router_group_topk.reset();
+    moe.router_group_score_topk = 0;
+  } else if (moe.router_group_score_topk == moe.router_topk / *moe.router_group_topk) {
+    moe.router_group_score_topk = 0;
   }
 }
 
@@ -259,6 +268,13 @@ const FieldTable<TransformerConfig>& forward_members() {
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
     t.field("softmax_scale", &Config::softmax_scale, "");
+    t.field("latent_norm_epsilon", &Config::latent_norm_epsilon, "").older_checkpoints_lack_it();
+    t.custom(
+        kGroupScore, ValueKind::integer,
+        [](Config& config, std::span<const std::string> values) {
+          read_values(config.moe.router_group_score_topk, values);
+        },
+        [](const Config& config) { return write_values(config.moe.router_group_score_topk); }, "");
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -285,6 +301,7 @@ Json architecture_to_json(const TransformerConfig& config) {
   }
   if (config.hybrid_layer_pattern.empty())
     json.erase(Setting(&Config::hybrid_layer_pattern).name());
+  if (config.moe.router_group_score_topk == 0) json.erase(kGroupScore);
   return json;
 }
 

@@ -45,9 +45,10 @@ at::Tensor down(const ParameterModule& projection, const at::Tensor& x,
 
 /// Applies the norm that the projection of a latent owns, if any.
 at::Tensor normed(const at::Tensor& latent, const ColumnParallelLinear& up,
-                  const ForwardContext& context) {
-  const NormWeights weights = up.input_norm();
+                  const TransformerConfig& config, const ForwardContext& context) {
+  NormWeights weights = up.input_norm();
   if (weights.weight == nullptr) return latent;
+  weights.options.epsilon = config.latent_norm_epsilon.value_or(config.norm_epsilon);
   return run_node(context, {up, weights.op},
                   [&] { return norm(latent, *weights.weight, weights.bias, weights.options); });
 }
@@ -90,13 +91,13 @@ NormWeights MultiLatentAttention::input_norm() const {
 Tensors MultiLatentAttention::latents(const at::Tensor& input_sbh,
                                       const ForwardContext& context) const {
   const at::Tensor q = linear_q_down_proj_ ? normed(down(*linear_q_down_proj_, input_sbh, context),
-                                                    linear_q_, context)
+                                                    linear_q_, config_, context)
                                            : input_sbh;
   const std::vector<at::Tensor> parts =
       down(linear_kv_down_proj_, input_sbh, context)
           .split_with_sizes({config_.kv_lora_rank, config_.qk_pos_emb_head_dim}, -1);
   const at::Tensor key = parts[1].contiguous();
-  return {q, normed(parts[0].contiguous(), linear_kv_up_proj_, context),
+  return {q, normed(parts[0].contiguous(), linear_kv_up_proj_, config_, context),
           context.sequence_parallel
               ? gather_from_sequence_parallel_region(key, rank_.tp, "shared key")
               : copy_to_tensor_parallel_region(key, rank_.tp, "shared key")};
