@@ -98,6 +98,12 @@ std::vector<WeightMapping> map_weights(const HfFamily& family,
   return mappings;
 }
 
+bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
+  return std::ranges::any_of(family.tensors, [&](const TensorRow& row) {
+    return match(row.ours, our_name).has_value();
+  });
+}
+
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
   if (name.starts_with(family.prefix) || name.starts_with("lm_head.")) return name;
   return family.prefix + name;
