@@ -68,6 +68,8 @@ void extend_without_factor(const ConfigReader& rope, HfConfig& result) {
 
 void read_mscale(const ConfigReader& rope, HfConfig& result) {
   const double mscale = rope.number("mscale", 0), all_dim = rope.number("mscale_all_dim", 0);
+  if (result.model.multi_latent_attention && mscale == 0 && all_dim != 0)
+    rope.unsupported("mscale_all_dim", "mscale must be given as well");
   if (mscale == 0 || all_dim == 0) return;
   result.model.yarn_mscale = mscale;
   result.model.yarn_mscale_all_dim = all_dim;
