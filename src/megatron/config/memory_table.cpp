@@ -151,7 +151,8 @@ const FieldTable<MemoryConfig>& memory_table() {
         .left_out_of_check("--memory-budget");
     t.field("activation_plan", &MemoryConfig::activation_plan,
             "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
-            "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "
+            "full, layernorm, mlp, moe, shared_experts, mla_up_proj and offload, joined by +, *N "
+            "for N layers; "
             "--memory-budget chooses it")
         .none_is_empty()
         .differs_silently();

@@ -32,6 +32,7 @@ struct TransformerConfig {
   std::int64_t q_lora_rank = 0;  ///< size of the latent of queries; 0: they have none
   std::int64_t kv_lora_rank = 32;
   std::int64_t qk_head_dim = 128, qk_pos_emb_head_dim = 64, v_head_dim = 128;
+  bool cache_mla_latents = false;  ///< generation keeps latents in place of keys and values
   std::optional<double> latent_norm_epsilon;  ///< of the norms of latents; default norm_epsilon
   std::int64_t max_position_embeddings = 0;
   std::int64_t vocab_size = 0;  ///< size of the vocabulary without padding

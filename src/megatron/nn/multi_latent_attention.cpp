@@ -2,12 +2,16 @@
 #include "megatron/nn/multi_latent_attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
 
 #include <cmath>
 
+#include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/linear.h"
 #include "megatron/nn/node.h"
+#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/latent_heads.h"
 #include "megatron/ops/recomputed_outputs.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
@@ -41,6 +45,11 @@ at::Tensor down(const ParameterModule& projection, const at::Tensor& x,
                 const ForwardContext& context) {
   return run_node(context, {projection, {}, LayerNode::qkv_linear},
                   [&] { return linear(x, projection.parameter, nullptr); });
+}
+
+/// Returns x [rows, 1, n, channels] times a matrix [channels, result] of each head.
+at::Tensor by_head(const at::Tensor& x, const at::Tensor& matrices) {
+  return at::bmm(x.squeeze(1).transpose(0, 1), matrices).transpose(0, 1).unsqueeze(1);
 }
 
 /// Applies the norm that the projection of a latent owns, if any.
@@ -103,24 +112,66 @@ Tensors MultiLatentAttention::latents(const at::Tensor& input_sbh,
               : copy_to_tensor_parallel_region(key, rank_.tp, "shared key")};
 }
 
-Tensors MultiLatentAttention::heads(const Tensors& latents, const ForwardContext& context) const {
-  const AttentionInputs heads = latent_heads(
+AttentionInputs MultiLatentAttention::heads(const Tensors& latents,
+                                            const ForwardContext& context) const {
+  return latent_heads(
       linear_q_.forward(latents[0], context), linear_kv_up_proj_.forward(latents[1], context),
       latents[2],
       {.qk = config_.qk_head_dim, .rotated = config_.qk_pos_emb_head_dim, .v = config_.v_head_dim},
       {context.rotary_cos, context.rotary_sin, /*interleaved=*/true});
-  return {heads.q, heads.k, heads.v};
+}
+
+at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
+                                                   const ForwardContext& context) {
+  MEGATRON_CHECK(!context.sequence_parallel, "a cache of latents keeps all rows");
+  const std::int64_t rank = config_.kv_lora_rank, qk = config_.qk_head_dim,
+                     rotated = config_.qk_pos_emb_head_dim;
+  const Rotation rotation{context.rotary_cos, context.rotary_sin, /*interleaved=*/true};
+  const at::Tensor kept =
+      at::cat({latents[1].unsqueeze(2), rotate(latents[2].unsqueeze(2), rotation)}, -1);
+  const at::Tensor q =
+      linear_q_.forward(latents[0], context).unflatten(-1, {heads_, config_.qk_channels()});
+  const at::Tensor q_position = rotate(q.narrow(-1, qk, rotated), rotation);
+  std::optional<AttentionInputs> own;
+  const at::Tensor up = linear_kv_up_proj_.weight().value().view({heads_, -1, rank});
+  const at::Tensor from_key = up.narrow(1, 0, qk),
+                   to_value = up.narrow(1, qk, config_.v_head_dim).transpose(1, 2);
+  AttentionOptions options = attention_options(context, kept.device());
+  options.scale = config_.softmax_scale.value_or(latent_attention_scale(config_));
+  // What a sequence computes does not depend on the others.
+  std::vector<at::Tensor> out;
+  for (SequenceCache* cache : *context.caches) {
+    const PositionRun rows = rows_of_sequence(*context.placement, std::ssize(out));
+    const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
+    options.q_start = cache->length;
+    const auto [keys, values] =
+        cache->of_layer<LayerKvCache>(layer_index_)
+            .append(part(kept), part(kept).narrow(-1, 0, rank), options.q_start);
+    if (options.q_start == 0 && rows.count > 1) {
+      if (!own) own = heads(latents, context);
+      out.push_back(core_attention(part(own->q), part(own->k), part(own->v), options).out);
+      continue;
+    }
+    const at::Tensor query =
+        at::cat({by_head(part(q).narrow(-1, 0, qk), from_key), part(q_position)}, -1);
+    const at::Tensor of_latents = core_attention(query, keys, values, options).out;
+    out.push_back(by_head(of_latents.unflatten(-1, {heads_, rank}), to_value).flatten(2));
+  }
+  return out.size() == 1 ? out.front() : at::cat(out);
 }
 
 at::Tensor MultiLatentAttention::forward(const at::Tensor& input_sbh,
                                          const ForwardContext& context) {
   const Tensors compressed = latents(input_sbh, context);
+  if (context.caches != nullptr && config_.cache_mla_latents)
+    return linear_proj_.forward(attend_to_latents(compressed, context), context);
   RecomputedOutputs recomputed;
   const bool recomputes =
       context.policy != nullptr && context.policy->recomputed.contains(LayerNode::mla_up_proj);
   const SavedTensorHooksScope scope(recomputes ? &recomputed : nullptr);
-  const auto make_heads = [this](const Tensors& x, const ForwardContext& own) {
-    return heads(x, own);
+  const auto make_heads = [this](const Tensors& x, const ForwardContext& own) -> Tensors {
+    const auto [q, k, v] = heads(x, own);
+    return {q, k, v};
   };
   const Tensors qkv =
       recomputes ? recomputed_block(compressed, context, make_heads, {.outputs = &recomputed})

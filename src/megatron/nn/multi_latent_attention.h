@@ -26,7 +26,12 @@ class MultiLatentAttention : public Attention {
   /// values, and the key that heads share.
   Tensors latents(const at::Tensor& input_sbh, const ForwardContext& context) const;
   /// Returns q, k and v of this rank's heads.
-  Tensors heads(const Tensors& latents, const ForwardContext& context) const;
+  AttentionInputs heads(const Tensors& latents, const ForwardContext& context) const;
+  /// Returns attention [rows, 1, n·dv] in generation whose caches keep the latents and the key that
+  /// heads share. The projections of keys and values become those of queries and of results, so
+  /// that all heads attend to the latents. Several first tokens of a sequence attend to their own
+  /// keys and values, which are narrower.
+  at::Tensor attend_to_latents(const Tensors& latents, const ForwardContext& context);
 
   std::optional<Norm> input_layernorm_;
   std::optional<ParameterModule> linear_q_down_proj_;
