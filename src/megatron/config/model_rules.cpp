@@ -150,7 +150,7 @@ Rules latent_attention_rules() {
                      excludes(is(&Model::position_embedding_type, "yarn"), latents,
                               {.fix = {"use ", &Model::position_embedding_type, " rope with ",
                                        &Legacy::rope_type, " yarn"}}),
-                     idle({&Model::kv_channels, &Model::add_qkv_bias}, latents)}),
+                     idle({&Model::add_qkv_bias}, latents)}),
       when(latents, rule([](S s) { return s.model->qk_pos_emb_head_dim % 2 != 0; },
                          {&Model::qk_pos_emb_head_dim,
                           {value(&Model::qk_pos_emb_head_dim), " channels cannot be rotated"},
