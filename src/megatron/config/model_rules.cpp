@@ -130,6 +130,11 @@ Rules position_rules() {
   };
 }
 
+bool has_own_head_size(S s) {
+  const TransformerConfig& m = *s.model;
+  return m.num_attention_heads > 0 && m.kv_channels != m.hidden_size / m.num_attention_heads;
+}
+
 bool has_wrong_symbol(S s) {
   return s.model->hybrid_layer_pattern.find(is_latent(s) ? '*' : '+') != std::string::npos;
 }
@@ -137,20 +142,21 @@ bool has_wrong_symbol(S s) {
 Rules latent_attention_rules() {
   const Condition latents = &Model::multi_latent_attention;
   return {
-      when(latents, {excludes(&Model::group_query_attention, latents,
-                              {.why = ", in which each head has keys and values of its own"}),
-                     excludes(&Model::rotary_interleaved, latents,
-                              {.why = ", which rotates pairs of adjacent channels anyway"}),
-                     excludes(&Model::rotary_percent, latents,
-                              {.fix = {"set the number of rotated channels with ",
-                                       &Model::qk_pos_emb_head_dim}}),
-                     excludes(&Model::clip_qkv, latents),
-                     excludes(is(&Model::qk_layernorm_scope, "all_heads"), latents),
-                     excludes(is(&Model::position_embedding_type, "alibi"), latents),
-                     excludes(is(&Model::position_embedding_type, "yarn"), latents,
-                              {.fix = {"use ", &Model::position_embedding_type, " rope with ",
-                                       &Legacy::rope_type, " yarn"}}),
-                     idle({&Model::add_qkv_bias}, latents)}),
+      when(latents,
+           {excludes(&Model::group_query_attention, latents,
+                     {.why = ", in which each head has keys and values of its own"}),
+            excludes(&Model::rotary_interleaved, latents,
+                     {.why = ", which rotates pairs of adjacent channels anyway"}),
+            excludes(
+                &Model::rotary_percent, latents,
+                {.fix = {"set the number of rotated channels with ", &Model::qk_pos_emb_head_dim}}),
+            excludes(&Model::clip_qkv, latents),
+            excludes(is(&Model::qk_layernorm_scope, "all_heads"), latents),
+            excludes(is(&Model::position_embedding_type, "alibi"), latents),
+            excludes(is(&Model::position_embedding_type, "yarn"), latents,
+                     {.fix = {"use ", &Model::position_embedding_type, " rope with ",
+                              &Legacy::rope_type, " yarn"}}),
+            idle({&Model::add_qkv_bias, {has_own_head_size, {&Model::kv_channels}}}, latents)}),
       when(latents, rule([](S s) { return s.model->qk_pos_emb_head_dim % 2 != 0; },
                          {&Model::qk_pos_emb_head_dim,
                           {value(&Model::qk_pos_emb_head_dim), " channels cannot be rotated"},
