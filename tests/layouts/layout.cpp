@@ -77,6 +77,13 @@ Flags llama(const Flags& more) {
   return all;
 }
 
+Flags latents(const Flags& more) {
+  Flags all = llama({"--multi-latent-attention", "--kv-lora-rank", "10", "--qk-head-dim", "6",
+                     "--qk-pos-emb-head-dim", "4", "--v-head-dim", "5"});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;
@@ -139,32 +146,10 @@ const std::vector<Family>& families() {
               "--eod-mask-loss"}),
        true},
       {"mla",
-       llama({"--multi-latent-attention",
-              "--qk-layernorm",
-              "--q-lora-rank",
-              "12",
-              "--kv-lora-rank",
-              "10",
-              "--qk-head-dim",
-              "6",
-              "--qk-pos-emb-head-dim",
-              "4",
-              "--v-head-dim",
-              "5",
-              "--rotary-scaling-factor",
-              "4",
-              "--original-max-position-embeddings",
-              "8",
-              "--mscale-all-dim",
-              "0.5",
-              "--num-experts",
-              "4",
-              "--moe-layer-freq",
-              "([0]+[1]*3)",
-              "--moe-router-topk",
-              "2",
-              "--moe-ffn-hidden-size",
-              "16"}),
+       latents({"--qk-layernorm", "--q-lora-rank", "12", "--rotary-scaling-factor", "4",
+                "--original-max-position-embeddings", "8", "--mscale-all-dim", "0.5",
+                "--num-experts", "4", "--moe-layer-freq", "([0]+[1]*3)", "--moe-router-topk", "2",
+                "--moe-ffn-hidden-size", "16"}),
        true},
       {"olmoe",
        llama({"--qk-layernorm", "--qk-layernorm-scope", "all_heads", "--clip-qkv", "1.5",
