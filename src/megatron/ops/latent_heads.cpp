@@ -18,7 +18,7 @@ void put(const at::Tensor& from, at::Tensor to, const Rotation* rotation) {
 
 /// Returns x [s, b, n·width] as heads [s, b, n, width].
 at::Tensor heads_of(const at::Tensor& x, std::int64_t width) {
-  return x.view({x.size(0), x.size(1), -1, width});
+  return x.view({x.size(0), x.size(1), x.size(2) / width, width});
 }
 
 /// Copies queries, of which only the last channels are rotated.
