@@ -47,9 +47,12 @@ at::Tensor down(const ParameterModule& projection, const at::Tensor& x,
                   [&] { return linear(x, projection.parameter, nullptr); });
 }
 
-/// Returns x [rows, 1, n, channels] times a matrix [channels, result] of each head.
+/// Returns x [rows, 1, n, channels] times a matrix [channels, result] of each head. A copy of x has
+/// an alignment that does not depend on where its rows lie in a batch, and so the same bits.
 at::Tensor by_head(const at::Tensor& x, const at::Tensor& matrices) {
-  return at::bmm(x.squeeze(1).transpose(0, 1), matrices).transpose(0, 1).unsqueeze(1);
+  return at::bmm(x.squeeze(1).transpose(0, 1).clone(at::MemoryFormat::Contiguous), matrices)
+      .transpose(0, 1)
+      .unsqueeze(1);
 }
 
 /// Applies the norm that the projection of a latent owns, if any.
