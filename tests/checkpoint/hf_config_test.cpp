@@ -231,7 +231,7 @@ TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
     if (family == "gpt2" || family == "starcoder2") continue;
-    const Json json = family.starts_with("deepseek")
+    const Json json = family.starts_with("deepseek") || family == "kimi_k2"
                           ? deepseek(family)
                           : llama({{"model_type", family}, {"moe_intermediate_size", 32}});
     const HfConfig config = parse_hf_config(json, "c");

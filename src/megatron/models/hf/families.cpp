@@ -489,12 +489,19 @@ HfFamily deepseek_v3() {
   return family;
 }
 
+/// Kimi K2 is a DeepSeek-V3 of another name.
+HfFamily kimi_k2() {
+  HfFamily family = deepseek_v3();
+  family.model_type = "kimi_k2";
+  return family;
+}
+
 }  // namespace
 
 const HfFamilies& hf_families() {
-  static const HfFamilies families{gpt2(),    llama(),      qwen2(),       qwen3(),
-                                   mistral(), mixtral(),    qwen2_moe(),   qwen3_moe(),
-                                   olmoe(),   starcoder2(), deepseek_v2(), deepseek_v3()};
+  static const HfFamilies families{gpt2(),        llama(),       qwen2(),     qwen3(), mistral(),
+                                   mixtral(),     qwen2_moe(),   qwen3_moe(), olmoe(), starcoder2(),
+                                   deepseek_v2(), deepseek_v3(), kimi_k2()};
   return families;
 }
 
