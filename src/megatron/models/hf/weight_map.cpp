@@ -99,9 +99,8 @@ std::vector<WeightMapping> map_weights(const HfFamily& family,
 }
 
 bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
-  return std::ranges::any_of(family.tensors, [&](const TensorRow& row) {
-    return match(row.ours, our_name).has_value();
-  });
+  return std::ranges::any_of(
+      family.tensors, [&](const TensorRow& row) { return match(row.ours, our_name).has_value(); });
 }
 
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
