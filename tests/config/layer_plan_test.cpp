@@ -122,7 +122,10 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
 TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of_hybrid({"M-M*"}), HasSubstr("'M' is a Mamba layer, which is not in this"));
   EXPECT_THAT(mistake_of_hybrid({"*G"}), HasSubstr("'G' is a gated delta net"));
-  EXPECT_THAT(mistake_of_hybrid({"+-"}), HasSubstr("'+' is multi-latent attention"));
+  EXPECT_THAT(mistake_of_hybrid({"+-"}),
+              HasSubstr("--hybrid-layer-pattern: its attention is + with multi-latent attention"));
+  EXPECT_THAT(mistake_of_hybrid({"+*", "--multi-latent-attention"}),
+              HasSubstr("its attention is + with multi-latent attention, and * without"));
   EXPECT_THAT(mistake_of_hybrid({"*-/*"}), HasSubstr("multi-token prediction"));
   EXPECT_THAT(mistake_of_hybrid({"*x"}), HasSubstr("'x' is no symbol of a layer"));
   EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));

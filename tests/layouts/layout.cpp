@@ -77,6 +77,13 @@ Flags llama(const Flags& more) {
   return all;
 }
 
+Flags latents(const Flags& more) {
+  Flags all = llama({"--multi-latent-attention", "--kv-lora-rank", "10", "--qk-head-dim", "6",
+                     "--qk-pos-emb-head-dim", "4", "--v-head-dim", "5"});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;
@@ -137,6 +144,12 @@ const std::vector<Family>& families() {
               "0.05",
               "--calculate-per-token-loss",
               "--eod-mask-loss"}),
+       true},
+      {"mla",
+       latents({"--qk-layernorm", "--q-lora-rank", "12", "--rotary-scaling-factor", "4",
+                "--original-max-position-embeddings", "8", "--mscale-all-dim", "0.5",
+                "--num-experts", "4", "--moe-layer-freq", "([0]+[1]*3)", "--moe-router-topk", "2",
+                "--moe-ffn-hidden-size", "16"}),
        true},
       {"olmoe",
        llama({"--qk-layernorm", "--qk-layernorm-scope", "all_heads", "--clip-qkv", "1.5",

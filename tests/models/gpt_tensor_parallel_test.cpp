@@ -21,6 +21,16 @@ struct Variant {
   void (*change)(TransformerConfig&);
 };
 
+void make_latent(TransformerConfig& config) {
+  config.group_query_attention = false;
+  config.num_query_groups = config.num_attention_heads;
+  config.multi_latent_attention = true;
+  config.kv_lora_rank = 5;
+  config.qk_head_dim = 3;
+  config.qk_pos_emb_head_dim = 4;
+  config.v_head_dim = 2;
+}
+
 constexpr Variant kVariants[] = {
     {"gpt2", [](TransformerConfig&) {}},
     {"gpt2_untied",
@@ -61,6 +71,14 @@ constexpr Variant kVariants[] = {
        config.apply_layernorm_1p = true;
        config.clip_qkv = 1.25;
      }},
+    {"latents",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       make_latent(config);
+       config.q_lora_rank = 6;
+       config.qk_layernorm = true;
+     }},
+    {"latents_of_keys_alone", [](TransformerConfig& config) { make_latent(config); }},
     {"post_norm_alibi",
      [](TransformerConfig& config) {
        config.norm_placement = NormPlacement::post;

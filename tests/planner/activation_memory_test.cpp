@@ -82,6 +82,23 @@ TEST(LayerActivations, OfRotaryPositionsAndNormsOfHeads) {
             10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
 }
 
+// Of one token: a latent before and after its norm, with one rstd; q and k of 8 heads with 12
+// channels, the projection of 8 · (8 + 6) of which v is a view, the result, and log-sum-exps.
+TEST(LayerActivations, OfLatentAttention) {
+  TransformerConfig config = two_kinds();
+  config.multi_latent_attention = config.qk_layernorm = true;
+  config.kv_lora_rank = 10;
+  config.qk_head_dim = 8;
+  config.qk_pos_emb_head_dim = 4;
+  config.v_head_dim = 6;
+  resolve_layers(config);
+  const double heads = 2 * 8 * (12 + 12 + 8 + 6), rest = 2 * 20 + 4 + 2 * 8 * 6 + 8 * 4;
+  EXPECT_EQ(attention_bytes(config, kOneRank), 10 * (kHiddenBytes + heads + rest));
+  const LayerActivations parts = layer_activations(config, 0, kOneRank);
+  EXPECT_EQ(kept_activations(parts, {LayerNode::mla_up_proj}).attention(),
+            10 * (kHiddenBytes + rest));
+}
+
 // Of the attention of two_kinds() over 4 ranks of cp, per token of a rank: heads and groups of 8
 // channels in bf16, and the log-sum-exp.
 TEST(LayerActivations, OfExchangedKeys) {

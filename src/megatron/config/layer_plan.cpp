@@ -29,11 +29,14 @@ LayerList layer_list(const std::string& text, std::int64_t num_layers, std::int6
 /// Returns "[1,0,1]", which layer_list() reads.
 std::string list_text(const LayerList& list) { return "[" + joined_text(list, ",") + "]"; }
 
+bool is_attention(char symbol) { return symbol == '*' || symbol == '+'; }
+
 /// Returns the layer of one block that a symbol of a hybrid pattern stands for. `full` is what a
 /// layer with attention and MLP would be.
 LayerKind one_block(char symbol, const LayerKind& full) {
-  if (symbol == '*')
-    return {.feed_forward = FeedForwardKind::none,
+  if (is_attention(symbol))
+    return {.mixer = symbol == '+' ? MixerKind::latent_attention : MixerKind::attention,
+            .feed_forward = FeedForwardKind::none,
             .window = full.window,
             .cp_comm_type = full.cp_comm_type};
   return {.mixer = MixerKind::none,
@@ -45,7 +48,6 @@ constexpr std::array kAbsentSymbols{
     std::pair{'M', "a Mamba layer"},
     std::pair{'G', "a gated delta net"},
     std::pair{'D', "sparse attention (DSA)"},
-    std::pair{'+', "multi-latent attention"},
     std::pair{'/', "the start of multi-token prediction"},
 };
 
@@ -113,7 +115,7 @@ bool pair_blocks(TransformerConfig& config) {
   std::string pattern = config.hybrid_layer_pattern;
   std::erase(pattern, '|');
   for (std::size_t i = 0; i < pattern.size(); ++i)
-    if ((pattern[i] == '*') != (i % 2 == 0)) return false;
+    if (is_attention(pattern[i]) != (i % 2 == 0)) return false;
   if (pattern.empty() || pattern.size() % 2 != 0) return false;
   LayerList experts, windows;
   for (std::size_t i = 0; i < pattern.size(); i += 2) {
@@ -132,7 +134,8 @@ void split_blocks(TransformerConfig& config) {
   std::string pattern;
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
-    pattern += kind.has_experts() ? "*E" : "*-";
+    pattern += kind.mixer == MixerKind::latent_attention ? '+' : '*';
+    pattern += kind.has_experts() ? 'E' : '-';
     windows.insert(windows.end(), 2, kind.window ? 1 : 0);
   }
   config.hybrid_layer_pattern = pattern;
@@ -152,10 +155,10 @@ void check_hybrid_pattern(std::string_view pattern) {
     const std::string quoted = std::string("'") + symbol + "'";
     if (absent != kAbsentSymbols.end())
       throw FieldError{quoted + " is " + absent->second + ", which is not in this version"};
-    if (std::string_view("*-E|").find(symbol) == std::string_view::npos)
+    if (std::string_view("*+-E|").find(symbol) == std::string_view::npos)
       throw FieldError{quoted + " is no symbol of a layer",
-                       "write * for attention, - for an MLP, E for experts, and | between pipeline "
-                       "stages"};
+                       "write * for attention, + for multi-latent attention, - for an MLP, E for "
+                       "experts, and | between pipeline stages"};
   }
   const bool has_layers = pattern.find_first_not_of('|') != std::string_view::npos;
   if (!pattern.empty() && !has_layers) throw FieldError{"lists no layer"};

@@ -20,7 +20,7 @@ struct TransformerConfig;
 
 /// The block of a layer that mixes positions; none in a layer of a hybrid pattern that only has a
 /// feed-forward block.
-enum class MixerKind : std::uint8_t { none, attention };
+enum class MixerKind : std::uint8_t { none, attention, latent_attention };
 
 /// The block of a layer that works on each position separately.
 enum class FeedForwardKind : std::uint8_t { none, mlp, experts };

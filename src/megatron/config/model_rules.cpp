@@ -14,16 +14,9 @@ namespace {
 
 using namespace rules;
 
-bool is_rotary(S s) {
-  return s.model->position_embedding_type == PositionEmbedding::rope ||
-         s.model->position_embedding_type == PositionEmbedding::yarn;
-}
-
-/// Returns the number of channels of a head that are rotated.
-std::int64_t rotary_channels(S s) {
-  return static_cast<std::int64_t>(static_cast<double>(s.model->kv_channels) *
-                                   s.model->rotary_percent);
-}
+bool is_rotary(S s) { return s.model->has_rotary(); }
+bool is_latent(S s) { return s.model->multi_latent_attention; }
+std::int64_t rotary_channels(S s) { return s.model->rotated_channels(); }
 
 std::int64_t largest_size(S s) {
   const TransformerConfig& m = *s.model;
@@ -42,8 +35,8 @@ bool rounds_to_nothing(S s) {
 
 bool has_indivisible_heads(S s) {
   const TransformerConfig& m = *s.model;
-  const bool derived =
-      m.num_attention_heads > 0 && m.kv_channels == m.hidden_size / m.num_attention_heads;
+  const bool derived = !m.multi_latent_attention && m.num_attention_heads > 0 &&
+                       m.kv_channels == m.hidden_size / m.num_attention_heads;
   return derived && m.hidden_size % m.num_attention_heads != 0;
 }
 
@@ -89,7 +82,7 @@ Rules size_rules() {
 }
 
 bool has_odd_rotation(S s) {
-  return is_rotary(s) && s.model->kv_channels > 0 &&
+  return is_rotary(s) && !is_latent(s) && s.model->kv_channels > 0 &&
          (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0);
 }
 
@@ -134,6 +127,47 @@ Rules position_rules() {
                          {value(&Model::rope_high_freq_factor), " is not above ",
                           with_value(&Model::rope_low_freq_factor)},
                          {"raise ", &Model::rope_high_freq_factor}}),
+  };
+}
+
+bool has_own_head_size(S s) {
+  const TransformerConfig& m = *s.model;
+  return m.num_attention_heads > 0 && m.kv_channels != m.hidden_size / m.num_attention_heads;
+}
+
+bool has_wrong_symbol(S s) {
+  return s.model->hybrid_layer_pattern.find(is_latent(s) ? '*' : '+') != std::string::npos;
+}
+
+Rules latent_attention_rules() {
+  const Condition latents = &Model::multi_latent_attention;
+  return {
+      when(latents,
+           {excludes(&Model::group_query_attention, latents,
+                     {.why = ", in which each head has keys and values of its own"}),
+            excludes(&Model::rotary_interleaved, latents,
+                     {.why = ", which rotates pairs of adjacent channels anyway"}),
+            excludes(
+                &Model::rotary_percent, latents,
+                {.fix = {"set the number of rotated channels with ", &Model::qk_pos_emb_head_dim}}),
+            excludes(&Model::clip_qkv, latents),
+            excludes(is(&Model::qk_layernorm_scope, "all_heads"), latents),
+            excludes(is(&Model::position_embedding_type, "alibi"), latents),
+            excludes(is(&Model::position_embedding_type, "yarn"), latents,
+                     {.fix = {"use ", &Model::position_embedding_type, " rope with ",
+                              &Legacy::rope_type, " yarn"}}),
+            idle({&Model::add_qkv_bias, {has_own_head_size, {&Model::kv_channels}}}, latents)}),
+      when(latents, rule([](S s) { return s.model->qk_pos_emb_head_dim % 2 != 0; },
+                         {&Model::qk_pos_emb_head_dim,
+                          {value(&Model::qk_pos_emb_head_dim), " channels cannot be rotated"},
+                          "use an even number"})),
+      tunes({&Model::q_lora_rank, &Model::kv_lora_rank, &Model::qk_head_dim,
+             &Model::qk_pos_emb_head_dim, &Model::v_head_dim},
+            latents),
+      rule(has_wrong_symbol,
+           {&Model::hybrid_layer_pattern,
+            "its attention is + with multi-latent attention, and * without",
+            {"write one of the two, with or without ", &Model::multi_latent_attention}}),
   };
 }
 
@@ -198,15 +232,11 @@ Rules attention_rules() {
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),
-                              position_rules(),
-                              attention_rules(),
-                              gate_rules(),
-                              moe_rules(),
-                              sharding_rules(),
-                              context_sharding_rules(),
-                              layout_rules(),
-                              recomputed_module_rules()};
+  static const Rules rules = {size_rules(),      position_rules(),
+                              attention_rules(), latent_attention_rules(),
+                              gate_rules(),      moe_rules(),
+                              sharding_rules(),  context_sharding_rules(),
+                              layout_rules(),    recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 

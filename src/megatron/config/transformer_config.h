@@ -25,6 +25,15 @@ struct TransformerConfig {
   bool group_query_attention = false;
   /// Used only with group_query_attention. Otherwise resolve() sets it to the number of heads.
   std::int64_t num_query_groups = 1;
+  /// Attention whose queries, keys and values are projections of latents (DeepSeek-V2, 2024). A
+  /// head has qk_head_dim + qk_pos_emb_head_dim channels of queries and keys, of which only the
+  /// latter are rotated, and v_head_dim channels of values; kv_channels is not used.
+  bool multi_latent_attention = false;
+  std::int64_t q_lora_rank = 0;  ///< size of the latent of queries; 0: they have none
+  std::int64_t kv_lora_rank = 32;
+  std::int64_t qk_head_dim = 128, qk_pos_emb_head_dim = 64, v_head_dim = 128;
+  bool cache_mla_latents = false;  ///< generation keeps latents in place of keys and values
+  std::optional<double> latent_norm_epsilon;  ///< of the norms of latents; default norm_epsilon
   std::int64_t max_position_embeddings = 0;
   std::int64_t vocab_size = 0;  ///< size of the vocabulary without padding
 
@@ -77,10 +86,12 @@ struct TransformerConfig {
   bool fp32_residual_connection = false;
   bool attention_softmax_in_fp32 = false;
   bool apply_query_key_layer_scaling = false;
-  std::optional<double> softmax_scale;  ///< default 1/√kv_channels
+  /// Default 1/√kv_channels, or that of multi-latent attention (nn/multi_latent_attention.h).
+  std::optional<double> softmax_scale;
 
-  /// The layers of a hybrid model, each one block: * attention, - MLP, E experts; | separates
-  /// pipeline stages. Empty: each layer has attention and a feed-forward block.
+  /// The layers of a hybrid model, each one block: * attention, + multi-latent attention, - MLP, E
+  /// experts; | separates pipeline stages. Empty: each layer has attention and a feed-forward
+  /// block.
   std::string hybrid_layer_pattern;
   /// The kinds of the layers of the whole model, which resolve() computes from the texts that name
   /// layers. Empty: all layers are alike.
@@ -89,11 +100,26 @@ struct TransformerConfig {
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
-    return {.feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
+    return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
+            .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
             .window = window_size};
   }
 
   bool is_gated() const { return gated_linear_unit; }
+  /// Returns whether queries and keys are rotated.
+  bool has_rotary() const {
+    return position_embedding_type == PositionEmbedding::rope ||
+           position_embedding_type == PositionEmbedding::yarn || multi_latent_attention;
+  }
+  /// Return the channels of a head's query and key, of its value, and those that positions rotate.
+  std::int64_t qk_channels() const {
+    return multi_latent_attention ? qk_head_dim + qk_pos_emb_head_dim : kv_channels;
+  }
+  std::int64_t v_channels() const { return multi_latent_attention ? v_head_dim : kv_channels; }
+  std::int64_t rotated_channels() const {
+    const std::int64_t width = multi_latent_attention ? qk_pos_emb_head_dim : kv_channels;
+    return static_cast<std::int64_t>(static_cast<double>(width) * rotary_percent);
+  }
   std::int64_t query_groups() const {
     return group_query_attention ? num_query_groups : num_attention_heads;
   }

@@ -27,9 +27,8 @@ void add_size(Table& t) {
          config.hybrid_layer_pattern = pattern;
        },
        [](const Config& config) { return write_values(config.hybrid_layer_pattern); },
-       "layers of `pretrain hybrid`, each one block with its norm: * attention, - MLP, E experts; "
-       "| "
-       "separates pipeline stages. It gives the number of layers")
+       "layers of `pretrain hybrid`, each one block with its norm: * attention, + multi-latent "
+       "attention, - MLP, E experts; | separates pipeline stages. It gives the number of layers")
       .stores(&Config::hybrid_layer_pattern)
       .none_is_empty()
       .older_name("hybrid-override-pattern")
@@ -60,6 +59,29 @@ void add_size(Table& t) {
           "use separate weights for the embedding and the output layer");
 }
 
+void add_latent_attention(Table& t) {
+  t.group("Multi-latent attention");
+  const auto size = [&](const char* name, std::int64_t Config::*member, std::int64_t least,
+                        const char* help) {
+    return t.field(name, member, help).between(least, kMaxSize).older_checkpoints_lack_it();
+  };
+  t.field("multi_latent_attention", &Config::multi_latent_attention,
+          "use multi-latent attention: queries, keys and values are projections of latents of "
+          "--q-lora-rank and --kv-lora-rank channels, as in DeepSeek-V2 and V3")
+      .older_checkpoints_lack_it();
+  size("q_lora_rank", &Config::q_lora_rank, 0,
+       "channels of the latent of queries; none: queries are projections of the hidden state")
+      .none_is("0");
+  size("kv_lora_rank", &Config::kv_lora_rank, 1, "channels of the latent of keys and values");
+  size("qk_head_dim", &Config::qk_head_dim, 1,
+       "channels of each head's queries and keys that positions do not rotate")
+      .alias("qk-nope-head-dim");
+  size("qk_pos_emb_head_dim", &Config::qk_pos_emb_head_dim, 2,
+       "channels of each head's queries, and of a key that all heads share, that positions rotate")
+      .alias("qk-rope-head-dim");
+  size("v_head_dim", &Config::v_head_dim, 1, "channels of each head's values");
+}
+
 void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
@@ -75,7 +97,8 @@ void add_layers(Table& t) {
           &Config::apply_residual_connection_post_layernorm,
           "use the output of the norm as the residual instead of its input");
   t.field("qk_layernorm", &Config::qk_layernorm,
-          "normalize queries and keys before the rotary embedding");
+          "normalize queries and keys before the rotary embedding, or the latents of multi-latent "
+          "attention");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
           "token together, as OLMoE does")
@@ -139,7 +162,8 @@ void add_rope_scaling(Table& t) {
       .alias("beta-slow");
   t.field("yarn_mscale", &Config::yarn_mscale, "YaRN: attention scale").at_least(0).alias("mscale");
   t.field("yarn_mscale_all_dim", &Config::yarn_mscale_all_dim,
-          "YaRN: attention scale of all dimensions")
+          "YaRN: attention scale of all dimensions, which also scales the scores of multi-latent "
+          "attention")
       .at_least(0)
       .alias("mscale-all-dim");
   t.field("yarn_correction_range_round_to_int", &Config::yarn_correction_range_round_to_int,
@@ -198,6 +222,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     Table t;
     add_size(t);
     add_layers(t);
+    add_latent_attention(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

@@ -204,9 +204,7 @@ class TransformerModel : public Model {
         LayerArguments{
             .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
         layers, has(&StackPart::has_end));
-    const auto type = spec.config.position_embedding_type;
-    if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
-      stack.rotary = rotary_frequencies(spec.config);
+    if (spec.config.has_rotary()) stack.rotary = rotary_frequencies(spec.config);
     return stack;
   }
 

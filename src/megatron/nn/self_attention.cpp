@@ -5,14 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
-#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
 
@@ -30,16 +26,6 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
           .bias = config.add_bias_linear || config.add_qkv_bias,
           .with_norm = arguments.has_input_norm,
           .node = LayerNode::qkv_linear};
-}
-
-std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
-  if (config.num_attention_heads % tp.size != 0) {
-    throw UserError({std::to_string(config.num_attention_heads) +
-                         " attention heads cannot be split over tp=" + std::to_string(tp.size),
-                     "",
-                     "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
-  }
-  return config.num_attention_heads / tp.size;
 }
 
 /// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.
@@ -63,14 +49,8 @@ at::Tensor alibi_slopes(std::int64_t num_heads) {
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
-      config_(arguments.config),
-      rank_(arguments.rank),
-      layer_index_(arguments.layer_index),
-      causal_(arguments.causal),
-      heads_(local_heads(config_, arguments.rank.tp)),
+    : Attention(parent, name, arguments),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
-      first_head_(arguments.rank.tp.rank * heads_),
       linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
       linear_proj_(this, "linear_proj", config_, arguments.rank,
                    config_.num_attention_heads * config_.kv_channels, config_.hidden_size,
@@ -110,47 +90,11 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
   return {rotated(heads.q), rotated(heads.k), heads.v};
 }
 
-AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
-                                                  const at::Device& device) {
-  AttentionOptions options;
-  options.causal = causal_;
-  options.scale =
-      config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  if (const auto window = config_.kind(layer_index_).window) options.window = *window;
-  if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
-    alibi_slopes_ = alibi_slopes_.to(device);
-  options.alibi_slopes = alibi_slopes_;
-  options.document_ids = context.document_ids;
-  options.first_head = first_head_;
-  options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
-  return options;
-}
-
-at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
-  const AttentionOptions options = attention_options(context, inputs.q.device());
-  if (context.caches != nullptr)
-    return cached_attention(inputs, options, *context.placement, *context.caches, path());
-  if (context.placement == nullptr)
-    return core_attention(inputs.q, inputs.k, inputs.v, options).out;
-  return context_parallel_attention(inputs, options,
-                                    {.axis = *context.cp,
-                                     .placement = *context.placement,
-                                     .comm_type = config_.kind(layer_index_).cp_comm_type,
-                                     .a2a = &rank_.cp_a2a,
-                                     .p2p = &rank_.cp_p2p,
-                                     .activities = rank_.activities});
-}
-
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
   const auto [q, k, v] = split(mixed, context);
-  observe(context, *this, "query", q);
-  observe(context, *this, "key", k);
-  observe(context, *this, "value", v);
-  const at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
-    return attend({q, k, v}, context);
-  });
-  return linear_proj_.forward(out, context);
+  const double scale = 1 / std::sqrt(static_cast<double>(config_.kv_channels));
+  return linear_proj_.forward(attend({q, k, v}, scale, context), context);
 }
 
 }  // namespace megatron

@@ -72,10 +72,6 @@ at::Tensor yarn_frequencies(const TransformerConfig& config, std::int64_t dim,
   return inverse / config.rope_scaling_factor * (1 - keep) + inverse * keep;
 }
 
-double yarn_mscale(double scale, double mscale) {
-  return scale <= 1 ? 1.0 : 0.1 * mscale * std::log(scale) + 1.0;
-}
-
 double yarn_concentration(const TransformerConfig& config) {
   if (config.yarn_attention_factor) return *config.yarn_attention_factor;
   const double scale = config.rope_scaling_factor;
@@ -155,10 +151,12 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 
 }  // namespace
 
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
 std::int64_t rotary_dim(const TransformerConfig& config) {
-  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) *
-                                   config.rotary_percent) /
-         2 * 2;
+  return config.rotated_channels() / 2 * 2;
 }
 
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {

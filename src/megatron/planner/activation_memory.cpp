@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/cp_comm_type.h"
@@ -48,8 +49,7 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
                heads = static_cast<double>(config.num_attention_heads) / tensor,
                groups = static_cast<double>(config.query_groups()) / tensor,
                ranks = static_cast<double>(layout.context_parallel);
-  const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
-                       config.position_embedding_type == PositionEmbedding::yarn;
+  const bool rotates = config.has_rotary();
   const bool is_whole = !exchanges_result(layout, exchange);
   // What the operations before attention keep: the inputs of the norms, their results where these
   // are clamped, and the q|k|v that a clamp reads.
@@ -110,6 +110,31 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .key_elements = kept.key * row / layout.element_bytes,
           .residual = hidden,
           .mlp_norm = hidden};
+}
+
+/// Sets what multi-latent attention keeps of its heads: the latents, and with norms their results;
+/// q, k and the projection of which v is a view, or what takes their place over cp.
+void set_latent_parts(const TransformerConfig& config, const ActivationLayout& layout,
+                      CpCommType exchange, LayerActivations& parts) {
+  const bool is_whole = !exchanges_result(layout, exchange),
+             gathers = !is_whole && exchange == CpCommType::all_gather;
+  const double latents = static_cast<double>(config.q_lora_rank + config.kv_lora_rank),
+               statistics = config.qk_layernorm ? (config.q_lora_rank > 0 ? 2 : 1) : 0,
+               heads = static_cast<double>(layout.tokens * config.num_attention_heads) /
+                       static_cast<double>(layout.tensor_parallel),
+               copies = gathers ? static_cast<double>(layout.context_parallel) : 1;
+  const double q = heads * static_cast<double>(config.qk_channels()),
+               v = heads * static_cast<double>(config.v_head_dim);
+  const double held_by_v = is_whole ? v + heads * static_cast<double>(config.qk_head_dim) : v;
+  parts.key_elements = q * copies;
+  parts.query_copy = q * layout.element_bytes;
+  parts.attention_inputs = (q + (q + held_by_v) * copies) * layout.element_bytes;
+  parts.up_projected = is_whole ? parts.attention_inputs : 0;
+  parts.qkv =
+      parts.attention_inputs +
+      hidden_rows(layout) * (latents * (config.qk_layernorm ? 2 : 1) * layout.element_bytes +
+                             statistics * kFloatBytes);
+  parts.core_attention = v * (is_whole ? 1 : 2) * layout.element_bytes + heads * kFloatBytes;
 }
 
 double expert_input_bytes(const TransformerConfig& config, const ActivationLayout& layout) {
@@ -205,6 +230,8 @@ LayerActivations layer_activations(const TransformerConfig& config, std::int64_t
                                    const ActivationLayout& layout) {
   const LayerKind kind = config.kind(layer);
   LayerActivations parts = attention_parts(config, layout, kind.cp_comm_type);
+  if (kind.mixer == MixerKind::latent_attention)
+    set_latent_parts(config, layout, kind.cp_comm_type, parts);
   // A layer of one block has one norm, which reads the layer's input.
   if (!kind.has_mixer())
     parts = {.input = parts.input, .statistics = parts.statistics / 2, .mlp_norm = parts.mlp_norm};
@@ -226,6 +253,10 @@ LayerActivations kept_activations(LayerActivations layer, NodeSet recomputed) {
   using enum LayerNode;
   const auto again = [&](LayerNode node) { return recomputed.contains(node); };
   if (again(layernorm)) layer.attention_norm = layer.mlp_norm = 0;
+  if (again(mla_up_proj) && layer.up_projected > 0) {
+    layer.qkv -= std::exchange(layer.up_projected, 0);
+    layer.attention_inputs = layer.query_copy = layer.key_elements = 0;
+  }
   if (again(mlp)) layer.mlp = 0;
   if (again(moe)) layer.experts = layer.expert_rows = layer.expert_fc1 = 0;
   if (again(moe) || again(shared_experts)) layer.shared_experts = 0;

@@ -64,6 +64,7 @@ struct LayerActivations {
   double attention_inputs = 0;  ///< part of qkv: what only attention keeps
   double query_copy = 0;        ///< part of attention_inputs: a q that is no view of q|k|v
   double key_elements = 0;      ///< number of elements of k, and of v
+  double up_projected = 0;      ///< part of qkv: what mla_up_proj computes again
   double residual = 0;          ///< the stream after attention, which the second norm reads
   double mlp_norm = 0;          ///< its result, which the MLP or the router reads
   double mlp = 0;               ///< mlp_activation_bytes()
@@ -92,6 +93,7 @@ LayerActivations layer_activations(const TransformerConfig& config, std::int64_t
 
 /// Returns the parts that a layer still keeps when the nodes `recomputed` are computed again:
 /// - layernorm: not the results of the norms, which follow from the residual streams
+/// - mla_up_proj: not the queries, keys and values of multi-latent attention
 /// - mlp, moe: only the input of the block; shared_experts: only theirs
 /// Layers that are full are for StageActivations. Core attention and activation functions are
 /// recomputed by their backward kernels anyway.

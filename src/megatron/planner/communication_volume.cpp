@@ -25,13 +25,15 @@ double context_bytes(const TransformerConfig& config, CpCommType exchange,
                groups = std::max(1.0, static_cast<double>(config.query_groups()) / tensor),
                head_ranks = static_cast<double>(layout.head_ranks(exchange)),
                ring_ranks = static_cast<double>(layout.context_parallel) / head_ranks;
-  const double row = static_cast<double>(layout.tokens) * static_cast<double>(config.kv_channels);
+  // Rows of a query, which are as wide as those of a key, and of a value.
+  const double rows = static_cast<double>(layout.tokens) *
+                      static_cast<double>(config.qk_channels() + config.v_channels());
   // The groups of a rank times the ranks that divide heads.
   const double exchanged = std::max(groups, head_ranks);
   const double to_heads =
-      4 * row * layout.element_bytes * (heads + exchanged) * (head_ranks - 1) / head_ranks;
+      2 * rows * layout.element_bytes * (heads + exchanged) * (head_ranks - 1) / head_ranks;
   // Dividing heads leaves as many elements, of more positions.
-  const double keys_and_values = 2 * row * exchanged;
+  const double keys_and_values = rows * exchanged;
   double around_ring = 2 * (ring_ranks - 1) * keys_and_values * layout.element_bytes;
   if (ring_ranks > 1 && exchange != CpCommType::all_gather)
     around_ring += ring_ranks * keys_and_values * std::max(kFloatBytes, layout.element_bytes);

@@ -183,6 +183,13 @@ class Scaling {
       set(model, &TransformerConfig::num_query_groups, fewer_groups);
     else
       model.num_query_groups = fewer_groups * sharers;
+    if (model.multi_latent_attention) {
+      for (const auto member :
+           {&TransformerConfig::q_lora_rank, &TransformerConfig::kv_lora_rank,
+            &TransformerConfig::qk_head_dim, &TransformerConfig::qk_pos_emb_head_dim,
+            &TransformerConfig::v_head_dim})
+        set(model, member, std::min(model.*member, kHeadChannels));
+    }
     set(model, &TransformerConfig::kv_channels, std::min(model.kv_channels, kHeadChannels));
     const std::int64_t width = fills_width ? model.num_attention_heads * model.kv_channels
                                            : shrink(model.hidden_size, 4 * sizes_.tp,
