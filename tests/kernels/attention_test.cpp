@@ -79,6 +79,8 @@ struct Problem {
     for (std::int64_t h = 0; h < c.n; ++h)
       slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
+    for (std::int64_t h = 0; h < c.n; ++h) sinks.push_back(1.5f - 1.25f * static_cast<float>(h));
+    if (arguments.sinks != nullptr) arguments.sinks = sinks.data();
     if (c.documents_span > 0) {
       const std::int64_t positions = std::max(arguments.q_start + c.sq, arguments.k_start + c.sk);
       for (std::int64_t i = 0; i < c.b * positions; ++i)
@@ -120,7 +122,7 @@ struct Problem {
 
   Heads q, k, v, dout, dq, dk, dv;
   Storage out;
-  std::vector<float> lse, slopes;
+  std::vector<float> lse, slopes, sinks;
   std::vector<std::int32_t> documents;
   std::vector<std::int64_t> ordinals{3, (std::int64_t{1} << 40) + 5, 0};
   AttentionArguments arguments;
@@ -167,7 +169,8 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
   const std::int64_t group = h / (a.n / a.g);
   std::vector<double> score(static_cast<std::size_t>(a.sk)), slope(score.size(), 1.0),
       dp(score.size());
-  double most = -kInfinity, sum = 0, size = 0;
+  const double sink = a.sinks != nullptr ? static_cast<double>(a.sinks[h]) : -kInfinity;
+  double most = sink, sum = 0, size = 0;
   for (std::int64_t j = 0; j < a.sk; ++j) {
     const auto at = static_cast<std::size_t>(j);
     double dot = 0;
@@ -184,6 +187,7 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     if (!sees(p, sample, i, j)) score[at] = -kInfinity;
     most = std::max(most, score[at]);
   }
+  if (most > -kInfinity) sum = std::exp(sink - most);
   for (const double s : score) sum += most == -kInfinity ? 0 : std::exp(s - most);
   book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
       sum == 0 ? -kInfinity : most + std::log(sum);
@@ -284,6 +288,11 @@ std::vector<Case> cases() {
        }},
       {"softcap", 90, 90, 1, 2, 2, 16, 16, [](auto& a) { a.softcap = 3; }},
       {"alibi", 90, 90, 1, 4, 2, 16, 16, [](auto& a) { a.alibi_slopes = &kSome; }},
+      {"sinks", 140, 140, 2, 6, 2, 16, 16, [](auto& a) { a.sinks = &kSome; }},
+      {"sinks of blind queries", 120, 100, 1, 2, 2, 16, 16,
+       [](auto& a) {
+         a.k_start = 65, a.causal = false, a.window = {-1, 0}, a.sinks = &kSome;
+       }},
       {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, 97},
       {"documents longer than a block", 300, 300, 2, 2, 2, 16, 16, [](auto&) {}, 600},
       {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, 97},

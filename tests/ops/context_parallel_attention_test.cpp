@@ -61,11 +61,13 @@ std::map<std::string, AttentionOptions> all_options() {
           {"softcap, ALiBi, a later head",
            {.scale = 0.5, .softcap = 2, .alibi_slopes = slopes, .first_head = 3}},
           {"dropout", {.scale = 0.5, .first_head = 3, .dropout = dropout}},
+          {"sinks", {.window = {7, 0}, .scale = 0.5, .sinks = 4 * slopes - 2}},
           {"everything",
            {.window = {20, 0},
             .scale = 0.5,
             .softcap = 2,
             .alibi_slopes = slopes,
+            .sinks = slopes,
             .document_ids = documents(),
             .dropout = dropout}}};
 }

@@ -34,6 +34,13 @@ struct EnumNames<QkNormScope> {
 };
 
 template <>
+struct EnumNames<SoftmaxType> {
+  static constexpr EnumTable<SoftmaxType, 3> value{{{"vanilla", SoftmaxType::vanilla},
+                                                    {"off-by-one", SoftmaxType::off_by_one},
+                                                    {"learnable", SoftmaxType::learnable}}};
+};
+
+template <>
 struct EnumNames<PositionEmbedding> {
   using P = PositionEmbedding;
   static constexpr EnumTable<P, 5> value{{{"learned_absolute", P::learned_absolute},

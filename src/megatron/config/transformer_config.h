@@ -35,6 +35,7 @@ struct TransformerConfig {
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
   QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
+  SoftmaxType softmax_type = SoftmaxType::vanilla;     ///< a sink of 0 or a trained one per head
   std::optional<double> clip_qkv;  ///< limit of the absolute values of q, k and v
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;

@@ -8,6 +8,7 @@ enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 enum class NormPlacement { pre, post };
 enum class QkNormScope { head, all_heads };
+enum class SoftmaxType { vanilla, off_by_one, learnable };
 enum class RopeScaling { none, linear, llama3, yarn };
 
 enum class RouterScore { softmax, sigmoid, sqrtsoftplus };

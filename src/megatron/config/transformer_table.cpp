@@ -80,6 +80,10 @@ void add_layers(Table& t) {
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
           "token together, as OLMoE does")
       .older_checkpoints_lack_it();
+  t.field("softmax_type", &Config::softmax_type,
+          "off-by-one: add 1 to the sum of the exponentials of each query; learnable: add exp(s), "
+          "with a trained number s for each head")
+      .older_checkpoints_lack_it();
   t.field("clip_qkv", &Config::clip_qkv,
           "clamp queries, keys and values to [-C, C] before the rotary embedding")
       .above(0)

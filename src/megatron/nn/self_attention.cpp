@@ -2,6 +2,7 @@
 
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include "megatron/nn/node.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
@@ -82,6 +84,13 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     k_layernorm_ =
         std::make_unique<QueryKeyNorm>(this, "k_layernorm", arguments, config_.query_groups());
   }
+  if (config_.softmax_type == SoftmaxType::learnable)
+    core_attention_ = std::make_unique<ParameterModule>(
+        this, "core_attention",
+        ParameterSpec{.sharding = Sharding::split({config_.num_attention_heads}, 0),
+                      .init = Init::normal(config_.init_method_std),
+                      .tags = {.no_decay = true}},
+        rank_.tp, "softmax_offset");
   if (config_.position_embedding_type == PositionEmbedding::alibi)
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
@@ -111,6 +120,25 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
   return {rotated(heads.q), rotated(heads.k), heads.v};
 }
 
+at::Tensor SelfAttention::sinks(const at::TensorOptions& type) const {
+  const at::TensorOptions wide = type.dtype(compute_type(type.dtype().toScalarType()));
+  if (config_.softmax_type == SoftmaxType::vanilla) return {};
+  if (core_attention_ == nullptr) return at::zeros({heads_}, wide);
+  Parameter& offset = core_attention_->parameter;
+  // A copy, which backward may read when the weight is no longer there.
+  return differentiable({.name = "SoftmaxOffsetBackward", .trains_parameters = offset.is_trained()},
+                        {},
+                        [&] {
+                          return Recorded{.outputs = {offset.value().to(wide, false, true)},
+                                          .saved = {},
+                                          .backward = [&offset](BackwardPass& pass) -> Tensors {
+                                            offset.contribute(pass.gradients[0]);
+                                            return {};
+                                          }};
+                        })
+      .front();
+}
+
 AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
                                                   const at::Device& device) {
   AttentionOptions options;
@@ -128,7 +156,8 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 }
 
 at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
-  const AttentionOptions options = attention_options(context, inputs.q.device());
+  AttentionOptions options = attention_options(context, inputs.q.device());
+  options.sinks = sinks(inputs.q.options());
   if (context.caches != nullptr)
     return cached_attention(inputs, options, *context.placement, *context.caches, layer_index_);
   if (context.placement == nullptr)

@@ -26,6 +26,8 @@ class SelfAttention : public Sublayer {
   /// Attention of the queries of this rank to the keys of all ranks that share the sequences.
   at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
+  /// The sinks of this rank's heads; undefined with a plain softmax.
+  at::Tensor sinks(const at::TensorOptions& type) const;
 
   const TransformerConfig& config_;
   const Rank& rank_;
@@ -34,6 +36,7 @@ class SelfAttention : public Sublayer {
   std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;
   std::unique_ptr<QueryKeyNorm> q_layernorm_, k_layernorm_;
+  std::unique_ptr<ParameterModule> core_attention_;  ///< the trained sinks, or null
   RowParallelLinear linear_proj_;
   at::Tensor alibi_slopes_;
 };

@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
@@ -177,7 +178,9 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
   for_each_block(shape, options, [&](const QueryBlock& block) {
     at::Tensor scores =
         scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
-    const at::Tensor block_lse = at::logsumexp(scores, {-1});
+    at::Tensor block_lse = at::logsumexp(scores, {-1});
+    if (options.sinks.defined())
+      block_lse = at::logaddexp(block_lse, options.sinks.to(q.scalar_type()).unsqueeze(1));
     at::Tensor p = probabilities_of(scores, block_lse);
     drop(p, options, block);
     const at::Tensor rows =
@@ -275,13 +278,14 @@ AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& in
   return options;
 }
 
-/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
-/// softcap. Their causal mask starts at the top left, so queries must start where keys do, or be a
-/// single query at the end.
+/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias,
+/// sink or softcap. Their causal mask starts at the top left, so queries must start where keys do,
+/// or be a single query at the end.
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
                      options.softcap == 0 && !options.alibi_slopes.defined() &&
-                     !options.document_ids.defined() && shape.d == shape.dv;
+                     !options.sinks.defined() && !options.document_ids.defined() &&
+                     shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
@@ -312,6 +316,22 @@ AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs
   return op(dout, inputs, result, with_totals(options, inputs));
 }
 
+/// d sink = −Σ over queries of p·Σ p·dp, where p is the probability of the sink and Σ p·dp =
+/// Σ dout·out, since its own value is zero.
+at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,
+                         const at::Tensor& sinks) {
+  const at::Tensor& lse = result.lse;  // [b, n, sq]
+  const auto rows = [&](const at::Tensor& x) {
+    return x.reshape({lse.size(2), lse.size(0), lse.size(1), -1}).to(lse.scalar_type());
+  };
+  const at::Tensor delta = (rows(dout) * rows(result.out)).sum(-1).permute({1, 2, 0}),
+                   p = (sinks.to(lse.scalar_type()).unsqueeze(1) - lse).exp_();
+  return p.mul_(delta)
+      .sum(at::IntArrayRef{0, 2}, /*keepdim=*/false, at::kDouble)
+      .neg()
+      .to(sinks.scalar_type());
+}
+
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options) {
   const AttentionShape shape = shape_of(q, k, v);
@@ -322,17 +342,23 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
     };
     return {differentiable_by_autograd({.name = "FlashAttentionBackward"}, {q, k, v}, attend), {}};
   }
-  const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v}, [&] {
+  const at::Tensor& sinks = options.sinks;
+  const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v, sinks}, [&] {
     const auto [out, lse] = attention_forward({q, k, v}, options);
-    return Recorded{.outputs = {out, lse},
-                    .saved = {q, k, v, out, lse},
-                    .backward = [options](BackwardPass& pass) -> Tensors {
-                      const Tensors& saved = pass.saved;
-                      const AttentionInputs d =
-                          attention_backward(pass.gradients[0], {saved[0], saved[1], saved[2]},
-                                             {saved[3], saved[4]}, options);
-                      return {d.q, d.k, d.v};
-                    }};
+    AttentionOptions plain = options;
+    plain.sinks = at::Tensor();
+    return Recorded{
+        .outputs = {out, lse},
+        .saved = {q, k, v, out, lse, sinks},
+        .backward = [plain](BackwardPass& pass) -> Tensors {
+          const Tensors& saved = pass.saved;
+          const at::Tensor& dout = pass.gradients[0];
+          const AttentionResult result{saved[3], saved[4]};
+          const AttentionInputs d =
+              attention_backward(dout, {saved[0], saved[1], saved[2]}, result, plain);
+          return {d.q, d.k, d.v,
+                  pass.needs_input[3] ? sink_gradient(dout, result, saved[5]) : at::Tensor()};
+        }};
   });
   return {results[0], results[1]};
 }

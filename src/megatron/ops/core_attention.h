@@ -1,5 +1,5 @@
 // Scaled dot-product attention, softmax(scale·q·kᵀ + mask)·v, with causal masks, windows, softcap,
-// ALiBi, packed documents, grouped queries and dropout.
+// ALiBi, sinks, packed documents, grouped queries and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +21,9 @@ struct AttentionOptions {
   double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
   /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).
   at::Tensor alibi_slopes;
+  /// [n] or undefined: the score of one more key of each head, whose value is zero (Xiao et al.
+  /// 2024, "attention sinks"). Differentiable.
+  at::Tensor sinks;
   /// int32 [b, positions of the sequence] or undefined. A query sees only the keys of its own
   /// document.
   at::Tensor document_ids;
@@ -33,7 +36,7 @@ struct AttentionOptions {
   /// per-sample scores.
   DropoutSite dropout;
   static auto members(auto& o) {
-    return std::tie(o.causal, o.window[0], o.window[1], o.scale, o.softcap, o.alibi_slopes,
+    return std::tie(o.causal, o.window[0], o.window[1], o.scale, o.softcap, o.alibi_slopes, o.sinks,
                     o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k, o.first_head,
                     o.dropout);
   }
@@ -62,6 +65,10 @@ AttentionResult attention_forward(const AttentionInputs& inputs, const Attention
 /// and values.
 AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
                                    const AttentionResult& result, const AttentionOptions& options);
+
+/// Returns the gradient of the sinks [n] from that of the result, which includes them.
+at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,
+                         const at::Tensor& sinks);
 
 /// Computes attention of q [sq, b, n, d] over k [sk, b, g, d] and v [sk, b, g, dv], where n is a
 /// multiple of g (grouped queries).

@@ -19,6 +19,7 @@ namespace {
 AttentionOptions kernel_options(AttentionOptions options) {
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
+  if (options.sinks.defined()) options.sinks = options.sinks.to(at::kFloat).contiguous();
   if (options.document_ids.defined()) options.document_ids = options.document_ids.contiguous();
   return options;
 }
@@ -55,6 +56,7 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .scale = options.scale,
                                 .softcap = options.softcap,
                                 .alibi_slopes = nullptr,
+                                .sinks = nullptr,
                                 .document_ids = nullptr,
                                 .document_stride = 0,
                                 .q_start = options.q_start,
@@ -71,6 +73,11 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
     MEGATRON_CHECK(options.alibi_slopes.numel() == a.n, options.alibi_slopes.numel(),
                    " slopes for ", a.n, " heads");
     a.alibi_slopes = options.alibi_slopes.const_data_ptr<float>();
+  }
+  if (options.sinks.defined()) {
+    MEGATRON_CHECK(options.sinks.numel() == a.n, options.sinks.numel(), " sinks for ", a.n,
+                   " heads");
+    a.sinks = options.sinks.const_data_ptr<float>();
   }
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
