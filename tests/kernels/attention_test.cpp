@@ -145,6 +145,7 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
   if (a.causal && key > query) return false;
   if (a.window[0] >= 0 && key < query - a.window[0]) return false;
   if (a.window[1] >= 0 && key > query + a.window[1]) return false;
+  if (a.chunk > 0 && key / a.chunk != query / a.chunk) return false;
   const std::int32_t* ids =
       a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
   return ids == nullptr || ids[query] == ids[key];
@@ -282,6 +283,9 @@ std::vector<Case> cases() {
        [](auto& a) {
          a.causal = false, a.window = {40, 35};
        }},
+      {"chunks", 300, 300, 1, 2, 1, 16, 16, [](auto& a) { a.chunk = 70; }},
+      {"chunks both ways, later", 100, 120, 1, 2, 2, 16, 16,
+       [](auto& a) { a.causal = false, a.q_start = 30, a.k_start = 20, a.chunk = 33; }},
       {"blind queries", 120, 100, 1, 2, 2, 16, 16,
        [](auto& a) {
          a.k_start = 65, a.causal = false, a.window = {-1, 0};
@@ -319,28 +323,73 @@ class Attention : public testing::TestWithParam<Kind> {
     static const MicroKernel tiles = emulation::amx_micro_kernel<EmulatedTiles>();
     return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
+
+  void expect_textbook(const std::vector<Case>& all) const {
+    for (const Case& c : all) {
+      SCOPED_TRACE(c.name);
+      Problem p(c, type(), micro_kernel());
+      p.forward();
+      p.backward();
+      const Textbook exact = textbook(p);
+      expect_near(p.out, exact.out, "out");
+      for (std::size_t i = 0; i < p.lse.size(); ++i) {
+        if (exact.lse[i] == -kInfinity) {
+          EXPECT_EQ(p.lse[i], -kInfinity) << i;
+        } else {
+          EXPECT_NEAR(p.lse[i], exact.lse[i], 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << i;
+        }
+      }
+      expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
+      expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
+      expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
+    }
+  }
 };
 
-TEST_P(Attention, EqualsTheTextbook) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(c.name);
-    Problem p(c, type(), micro_kernel());
-    p.forward();
-    p.backward();
-    const Textbook exact = textbook(p);
-    expect_near(p.out, exact.out, "out");
-    for (std::size_t i = 0; i < p.lse.size(); ++i) {
-      if (exact.lse[i] == -kInfinity) {
-        EXPECT_EQ(p.lse[i], -kInfinity) << i;
-      } else {
-        EXPECT_NEAR(p.lse[i], exact.lse[i], 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << i;
-      }
-    }
-    expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
-    expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
-    expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
+TEST_P(Attention, EqualsTheTextbook) { expect_textbook(cases()); }
+
+/// Ragged sizes, positions around the borders of blocks, and any combination of options.
+std::vector<Case> random_cases(std::int64_t count) {
+  std::vector<Case> all;
+  std::uint64_t draws = 0;
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(philox_block(11, draws++, 0)[0] %
+                                     static_cast<std::uint64_t>(end));
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t g = 1 + below(2), d = 1 + below(9);
+    Case c{std::to_string(i),
+           1 + below(20),
+           1 + below(40),
+           1 + below(2),
+           g * (1 + below(3)),
+           g,
+           d,
+           below(2) == 0 ? d : 1 + below(9)};
+    const bool has[] = {below(2) == 0, below(3) == 0, below(3) == 0,
+                        below(3) == 0, below(3) == 0, below(3) == 0};
+    const std::int64_t k_start = below(2) * (110 + below(18)), q_start = k_start + below(c.sk),
+                       left = below(30) - 1, right = below(12) - 1, chunk = 1 + below(40);
+    c.documents_span = below(3) == 0 ? 1 + below(150) : 0;
+    c.set = [=](AttentionArguments& a) {
+      static const float kSome = 0;
+      a.q_start = q_start, a.k_start = k_start;
+      a.causal = has[0];
+      if (has[1]) a.window = {left, right};
+      if (has[2]) a.chunk = chunk;
+      if (has[3]) a.softcap = 3;
+      if (has[4]) a.alibi_slopes = &kSome;
+      if (has[5]) a.sinks = &kSome;
+      a.has_dropout = chunk % 4 == 0;
+      a.rule = {
+          .key = 7, .threshold = static_cast<std::uint32_t>(0.25 * 0x1p32), .scale = 1 / 0.75};
+    };
+    all.push_back(std::move(c));
   }
+  return all;
 }
+
+TEST_P(Attention, EveryCombinationEqualsTheTextbook) { expect_textbook(random_cases(1000)); }
 
 TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   for (const Case& c : cases()) {

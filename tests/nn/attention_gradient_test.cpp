@@ -64,6 +64,9 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (o.causal) hidden = hidden.logical_or(k_position > q_position);
   if (o.window[0] >= 0) hidden = hidden.logical_or(q_position - k_position > o.window[0]);
   if (o.window[1] >= 0) hidden = hidden.logical_or(k_position - q_position > o.window[1]);
+  if (o.chunk > 0)
+    hidden =
+        hidden.logical_or(q_position.floor_divide(o.chunk) != k_position.floor_divide(o.chunk));
   if (o.document_ids.defined())
     hidden = hidden.logical_or((o.document_ids.narrow(1, o.q_start, sq).unsqueeze(2) !=
                                 o.document_ids.narrow(1, o.k_start, sk).unsqueeze(1))
@@ -112,6 +115,9 @@ std::vector<Case> cases() {
       {"window both sides", with([](auto& o) {
          o.causal = false, o.window = {1, 2};
        })},
+      {"chunks", with([](auto& o) { o.chunk = 2; })},
+      {"chunks, later queries", with([](auto& o) { o.q_start = 3, o.k_start = 1, o.chunk = 3; }), 4,
+       5},
       {"softcap", with([](auto& o) { o.softcap = 0.5; })},
       {"alibi", with([](auto& o) { o.alibi_slopes = alibi_slopes(4); })},
       {"softcap and alibi",

@@ -34,6 +34,7 @@ struct AttentionArguments {
   bool causal;
   std::array<std::int64_t, 2>
       window;                 ///< keys seen to the left and right of a query; −1 is unlimited
+  std::int64_t chunk;         ///< if > 0, a query sees the keys of its own chunk of positions only
   double scale, softcap;      ///< softcap > 0 gives cap·tanh(score / cap)
   const float* alibi_slopes;  ///< [n] or null
   /// [n] or null: the score of a further key of each head, whose value is zero. Forward adds it to

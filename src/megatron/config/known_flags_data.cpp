@@ -229,7 +229,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "softmax-scale=- qk-l2-norm export-qk-l2-norm qk-clip "
-     "attention-output-gate log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 "
+     "attention-output-gate log-max-attention-logit mrope-section+=-;0 "
      "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",

@@ -40,8 +40,16 @@ struct TransformerConfig {
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   double rotary_base = 10000;
+  /// Base in layers with a window or chunks, whose rotary positions are not scaled (Gemma 3).
+  std::optional<double> rotary_base_local;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
+  /// N: every N-th layer has no rotary positions; or a list expression with 1 for such layers.
+  std::string no_rope_freq;
+  /// Factor A of the temperature of layers without rotary positions: the query of position p is
+  /// multiplied by 1 + A·log(1 + ⌊(p + 1) / floor⌋) (Llama 4); 0: none.
+  double attn_temperature_scale = 0;
+  std::int64_t attn_temperature_floor = 8192;
   RopeScaling rope_scaling_type = RopeScaling::none;
   double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                          ///< llama3
@@ -67,6 +75,9 @@ struct TransformerConfig {
   /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. Empty: every
   /// layer is windowed.
   std::string window_attn_skip_freq;
+  /// If > 0, a query sees only keys of its own chunk of so many positions, in the layers that
+  /// window_attn_skip_freq would give a window.
+  std::int64_t attention_chunk_size = 0;
 
   MoeConfig moe;
 
@@ -91,7 +102,11 @@ struct TransformerConfig {
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
     return {.feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
-            .window = window_size};
+            .window = window_size,
+            .chunk = attention_chunk_size,
+            .rotary = rotary_base_local && (window_size || attention_chunk_size > 0)
+                          ? RotaryKind::local
+                          : RotaryKind::global};
   }
 
   bool is_gated() const { return gated_linear_unit; }

@@ -99,6 +99,11 @@ void add_layers(Table& t) {
           "each layer that uses the window")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
+  t.field("attention_chunk_size", &Config::attention_chunk_size,
+          "if > 0: attention sees only positions of the query's own chunk of this size, in the "
+          "layers that --window-attn-skip-freq names")
+      .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
 }
 
 void add_mlp(Table& t) {
@@ -158,6 +163,26 @@ void add_positions(Table& t) {
   t.field("position_embedding_type", &Config::position_embedding_type,
           "type of position embedding");
   t.field("rotary_base", &Config::rotary_base, "base of the rotary frequencies").above(0);
+  t.field("rotary_base_local", &Config::rotary_base_local,
+          "base of the rotary frequencies of layers with --window-size or --attention-chunk-size; "
+          "they are not scaled")
+      .above(0)
+      .older_checkpoints_lack_it();
+  t.field("no_rope_freq", &Config::no_rope_freq,
+          "N: every N-th layer has no rotary embedding; or a list such as ([0]*3+[1])*2 with 1 for "
+          "each layer without")
+      .none_is_empty()
+      .architecture(ArchitectureRole::none)  // the architecture has nope_layers
+      .differs_silently();
+  t.field("attn_temperature_scale", &Config::attn_temperature_scale,
+          "in layers without rotary embedding: multiply the query at position p by 1 + this x "
+          "log(1 + floor((p + 1) / --attn-temperature-floor)), as Llama 4 does")
+      .at_least(0)
+      .older_checkpoints_lack_it();
+  t.field("attn_temperature_floor", &Config::attn_temperature_floor,
+          "number of positions with the same factor of --attn-temperature-scale")
+      .between(1, kMaxSize)
+      .older_checkpoints_lack_it();
   t.field("rotary_percent", &Config::rotary_percent,
           "fraction of each head's channels that is rotated")
       .above(0)

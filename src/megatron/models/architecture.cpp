@@ -171,6 +171,8 @@ void clear_rotary(Config& c) {
   c.rotary_base = d.rotary_base;
   c.rotary_percent = d.rotary_percent;
   c.rotary_interleaved = d.rotary_interleaved;
+  c.rotary_base_local = d.rotary_base_local;
+  c.no_rope_freq = d.no_rope_freq;
   c.rope_scaling_type = d.rope_scaling_type;
 }
 
@@ -190,11 +192,19 @@ bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
 }
 
 void canonicalize_window(Config& c) {
-  const std::vector<std::int64_t> windows = windowed_layers(c);
-  if (!windows.empty() && all_are(windows, 0)) c.window_size.reset();
+  const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
+  if (!windows.empty() && all_are(windows, 0)) {
+    c.window_size.reset();
+    c.attention_chunk_size = 0;
+  }
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
-  set_windows(c, c.window_size && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  const bool is_local = c.window_size || c.attention_chunk_size > 0;
+  if (!is_local) c.rotary_base_local.reset();
+  set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
+  if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;
+  if (c.attn_temperature_scale == 0) c.attn_temperature_floor = Config{}.attn_temperature_floor;
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -237,6 +247,9 @@ const FieldTable<TransformerConfig>& forward_members() {
     // layers follow from a pattern.
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
+    Field nope = layer_list("nope_layers", nope_layers, set_nope);
+    nope.older_checkpoints_lack_it = true;
+    t.add_field(nope);
     t.field("softmax_scale", &Config::softmax_scale, "");
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
@@ -308,6 +321,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
                      ""});
   }
   check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
+  check_layer_list(nope_layers(c), c.num_layers, "nope_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;

@@ -1,5 +1,6 @@
 #include "megatron/nn/self_attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -70,6 +71,7 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
       config_(arguments.config),
       rank_(arguments.rank),
       layer_index_(arguments.layer_index),
+      kind_(config_.kind(arguments.layer_index)),
       causal_(arguments.causal),
       heads_(local_heads(config_, arguments.rank.tp)),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
@@ -96,7 +98,11 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
 }
 
 QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
-  const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
+  Rotation rotation{.interleaved = config_.rotary_interleaved};
+  if (kind_.rotary == RotaryKind::global)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.rotary_cos, context.rotary_sin);
+  if (kind_.rotary == RotaryKind::local)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.local_cos, context.local_sin);
   const bool rotates = rotation.cos.defined();
   if (!q_layernorm_ && !config_.clip_qkv)
     return split_query_key_value(mixed, groups_, config_.kv_channels,
@@ -145,7 +151,8 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  if (const auto window = config_.kind(layer_index_).window) options.window = *window;
+  if (kind_.window) options.window = *kind_.window;
+  options.chunk = kind_.chunk;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
     alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
@@ -165,7 +172,7 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
   return context_parallel_attention(inputs, options,
                                     {.axis = *context.cp,
                                      .placement = *context.placement,
-                                     .comm_type = config_.kind(layer_index_).cp_comm_type,
+                                     .comm_type = kind_.cp_comm_type,
                                      .a2a = &rank_.cp_a2a,
                                      .p2p = &rank_.cp_p2p,
                                      .activities = rank_.activities});
@@ -173,7 +180,9 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  const auto [q, k, v] = split(mixed, context);
+  auto [q, k, v] = split(mixed, context);
+  if (kind_.rotary == RotaryKind::none && context.query_factor.defined())
+    q = (q * context.query_factor).to(q.scalar_type());
   observe(context, *this, "query", q);
   observe(context, *this, "key", k);
   observe(context, *this, "value", v);

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "megatron/config/layer_plan.h"
 #include "megatron/nn/layer_spec.h"
 #include "megatron/nn/linear_layers.h"
 #include "megatron/nn/query_key_norm.h"
@@ -32,6 +33,7 @@ class SelfAttention : public Sublayer {
   const TransformerConfig& config_;
   const Rank& rank_;
   std::int64_t layer_index_;
+  LayerKind kind_;
   bool causal_;
   std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
   ColumnParallelLinear linear_qkv_;

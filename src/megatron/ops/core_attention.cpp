@@ -56,6 +56,12 @@ QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options
   if (options.causal) k_end = std::min(k_end, last + 1);
   if (options.window[0] >= 0) k_begin = std::max(k_begin, first - options.window[0]);
   if (options.window[1] >= 0) k_end = std::min(k_end, last + options.window[1] + 1);
+  if (const std::int64_t chunk = options.chunk; chunk > 0) {
+    const std::int64_t position = options.q_start + q_begin;
+    k_begin = std::max(k_begin, position / chunk * chunk - options.k_start);
+    k_end = std::min(k_end, ((position + q_length - 1) / chunk + 1) * chunk - options.k_start);
+  }
+  k_end = std::max<std::int64_t>(k_end, 0);
   return {q_begin, q_length, std::min(k_begin, k_end), std::max<std::int64_t>(k_end - k_begin, 0)};
 }
 
@@ -118,6 +124,8 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
   if (options.causal) hide(k_position > q_position);
   if (options.window[0] >= 0) hide(k_position < q_position - options.window[0]);
   if (options.window[1] >= 0) hide(k_position > q_position + options.window[1]);
+  if (options.chunk > 0)
+    hide(q_position.floor_divide(options.chunk) != k_position.floor_divide(options.chunk));
   if (options.document_ids.defined()) {
     const at::Tensor q_document =
         options.document_ids.narrow(1, options.q_start + block.q_begin, block.q_length)
@@ -278,14 +286,14 @@ AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& in
   return options;
 }
 
-/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias,
-/// sink or softcap. Their causal mask starts at the top left, so queries must start where keys do,
-/// or be a single query at the end.
+/// Returns whether ATen's flash kernels support the options. They have no dropout, window, chunks,
+/// bias, sink or softcap. Their causal mask starts at the top left, so queries must start where
+/// keys do, or be a single query at the end.
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
-                     options.softcap == 0 && !options.alibi_slopes.defined() &&
-                     !options.sinks.defined() && !options.document_ids.defined() &&
-                     shape.d == shape.dv;
+                     options.chunk == 0 && options.softcap == 0 &&
+                     !options.alibi_slopes.defined() && !options.sinks.defined() &&
+                     !options.document_ids.defined() && shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;

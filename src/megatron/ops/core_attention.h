@@ -1,5 +1,5 @@
-// Scaled dot-product attention, softmax(scale·q·kᵀ + mask)·v, with causal masks, windows, softcap,
-// ALiBi, sinks, packed documents, grouped queries and dropout.
+// Scaled dot-product attention, softmax(scale·q·kᵀ + mask)·v, with causal masks, windows, chunks,
+// softcap, ALiBi, sinks, packed documents, grouped queries and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +17,8 @@ struct AttentionOptions {
   bool causal = true;
   /// Keys that a query sees to its left and right; −1 means unlimited.
   std::array<std::int64_t, 2> window{-1, -1};
+  /// If > 0, a query sees only keys of its own chunk of so many positions (Llama 4).
+  std::int64_t chunk = 0;
   double scale = 1;
   double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
   /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).
@@ -36,9 +38,9 @@ struct AttentionOptions {
   /// per-sample scores.
   DropoutSite dropout;
   static auto members(auto& o) {
-    return std::tie(o.causal, o.window[0], o.window[1], o.scale, o.softcap, o.alibi_slopes, o.sinks,
-                    o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k, o.first_head,
-                    o.dropout);
+    return std::tie(o.causal, o.window[0], o.window[1], o.chunk, o.scale, o.softcap, o.alibi_slopes,
+                    o.sinks, o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k,
+                    o.first_head, o.dropout);
   }
 };
 
@@ -76,8 +78,8 @@ at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,
 /// Memory is O(sequence): scores exist for one block of queries at a time, and the backward pass
 /// draws the same dropout mask again. The CPU's fused kernels compute float32 and 16-bit inputs
 /// (fused_attention.h). An accelerator's fused kernel runs when it supports the options: no
-/// dropout, no window, equal head dimensions. All other cases run GEMMs over blocks of queries;
-/// 16-bit inputs are computed in float32 and rounded once.
+/// dropout, no window, no chunks, equal head dimensions. All other cases run GEMMs over blocks of
+/// queries; 16-bit inputs are computed in float32 and rounded once.
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionOptions& options);
 

@@ -53,6 +53,7 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .v = view_of(v),
                                 .causal = options.causal,
                                 .window = options.window,
+                                .chunk = options.chunk,
                                 .scale = options.scale,
                                 .softcap = options.softcap,
                                 .alibi_slopes = nullptr,

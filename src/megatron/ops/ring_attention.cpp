@@ -71,7 +71,8 @@ std::int64_t for_visible_pieces(const std::vector<SequencePiece>& queries,
                                 const std::vector<SequencePiece>& keys,
                                 const AttentionOptions& options, const SequencePlacement& placement,
                                 const Body& body) {
-  const PositionMask mask{.causal = options.causal, .window = options.window};
+  const PositionMask mask{
+      .causal = options.causal, .window = options.window, .chunk = options.chunk};
   std::int64_t num_visible = 0;
   for (const SequencePiece& mine : queries) {
     for (const SequencePiece& seen :
