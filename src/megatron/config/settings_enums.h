@@ -23,8 +23,10 @@ struct EnumNames<Normalization> {
 
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr EnumTable<NormPlacement, 2> value{
-      {{"pre", NormPlacement::pre}, {"post", NormPlacement::post}}};
+  static constexpr EnumTable<NormPlacement, 4> value{{{"pre", NormPlacement::pre},
+                                                      {"post", NormPlacement::post},
+                                                      {"sandwich", NormPlacement::sandwich},
+                                                      {"output", NormPlacement::output}}};
 };
 
 template <>

@@ -30,6 +30,9 @@ struct TransformerConfig {
 
   Normalization normalization = Normalization::LayerNorm;
   NormPlacement norm_placement = NormPlacement::pre;
+  /// The blocks of a layer read its input and add their outputs to it (GPT-J, PaLM).
+  bool parallel_residual = false;
+  bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
@@ -90,6 +93,11 @@ struct TransformerConfig {
   bool attention_softmax_in_fp32 = false;
   bool apply_query_key_layer_scaling = false;
   std::optional<double> softmax_scale;  ///< default 1/√kv_channels
+  double attn_logit_softcapping = 0;    ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
+  double final_logit_softcapping = 0;   ///< the same of the logits, after logit_scale
+  double logit_scale = 1;           ///< factor of the logits (Cohere; 1/logits_scaling, Granite)
+  double embedding_multiplier = 1;  ///< factor of the embeddings
+  double residual_multiplier = 1;   ///< factor of the output of each block
 
   /// The layers of a hybrid model, each one block: * attention, - MLP, E experts; | separates
   /// pipeline stages. Empty: each layer has attention and a feed-forward block.

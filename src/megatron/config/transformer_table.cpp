@@ -64,7 +64,16 @@ void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
   t.field("norm_placement", &Config::norm_placement,
-          "pre: normalize the input of each block; post: normalize after the residual addition");
+          "pre: normalize the input of each block; post: normalize after the residual addition; "
+          "sandwich: normalize the input and the output of each block (Gemma 2); output: normalize "
+          "the output alone (OLMo 2)");
+  t.field("parallel_residual", &Config::parallel_residual,
+          "let attention and MLP of a layer both read its input, and add both outputs to it")
+      .older_checkpoints_lack_it();
+  t.field("share_block_norm", &Config::share_block_norm,
+          "with --parallel-residual: attention and MLP read the same norm of the layer's input, as "
+          "in Cohere's models and Falcon")
+      .older_checkpoints_lack_it();
   t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
       .above(0)
       .alias("layernorm-epsilon");
@@ -83,6 +92,13 @@ void add_layers(Table& t) {
   t.field("softmax_type", &Config::softmax_type,
           "off-by-one: add 1 to the sum of the exponentials of each query; learnable: add exp(s), "
           "with a trained number s for each head")
+      .older_checkpoints_lack_it();
+  t.field("softmax_scale", &Config::softmax_scale,
+          "factor of the attention scores; default: 1 / square root of --kv-channels")
+      .above(0);
+  t.field("attn_logit_softcapping", &Config::attn_logit_softcapping,
+          "if C > 0: replace each attention score x by C tanh(x / C), as Gemma 2 does")
+      .at_least(0)
       .older_checkpoints_lack_it();
   t.field("clip_qkv", &Config::clip_qkv,
           "clamp queries, keys and values to [-C, C] before the rotary embedding")
@@ -103,6 +119,22 @@ void add_layers(Table& t) {
           "if > 0: attention sees only positions of the query's own chunk of this size, in the "
           "layers that --window-attn-skip-freq names")
       .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
+}
+
+void add_multipliers(Table& t) {
+  t.field("embedding_multiplier", &Config::embedding_multiplier,
+          "multiply the embeddings by this number")
+      .older_checkpoints_lack_it();
+  t.field("residual_multiplier", &Config::residual_multiplier,
+          "multiply the output of each block by this number before the residual addition")
+      .older_checkpoints_lack_it();
+  t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
+      .above(0)
+      .older_checkpoints_lack_it();
+  t.field("final_logit_softcapping", &Config::final_logit_softcapping,
+          "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")
+      .at_least(0)
       .older_checkpoints_lack_it();
 }
 
@@ -227,6 +259,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     Table t;
     add_size(t);
     add_layers(t);
+    add_multipliers(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

@@ -250,7 +250,6 @@ const FieldTable<TransformerConfig>& forward_members() {
     Field nope = layer_list("nope_layers", nope_layers, set_nope);
     nope.older_checkpoints_lack_it = true;
     t.add_field(nope);
-    t.field("softmax_scale", &Config::softmax_scale, "");
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -335,6 +334,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
   if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
+  if (!c.parallel_residual) c.share_block_norm = false;
   if (c.softmax_scale && c.kv_channels > 0 &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();

@@ -151,6 +151,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
+  options.softcap = config_.attn_logit_softcapping;
   if (kind_.window) options.window = *kind_.window;
   options.chunk = kind_.chunk;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
