@@ -131,6 +131,19 @@ INSTANTIATE_TEST_SUITE_P(
                               config.logit_scale = 0.6;
                               config.final_logit_softcapping = 0.5;
                             }},
+                    Variant{"output_gate",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.attention_output_gate = true;
+                              config.qk_l2_norm = true;
+                            }},
+                    Variant{"norms_after_rotation",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_placement = QkNormPlacement::after_rotary;
+                              config.rotary_percent = 0.5;
+                            }},
                     Variant{"sandwich_norms",
                             [](TransformerConfig& config) {
                               make_llama(config);

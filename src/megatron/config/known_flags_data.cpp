@@ -228,8 +228,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "qk-l2-norm export-qk-l2-norm qk-clip "
-     "attention-output-gate log-max-attention-logit mrope-section+=-;0 "
+     "qk-clip log-max-attention-logit mrope-section+=-;0 "
      "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",

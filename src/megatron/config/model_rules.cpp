@@ -211,6 +211,8 @@ Rules attention_rules() {
       excludes(&Model::parallel_residual, &Model::apply_residual_connection_post_layernorm),
       excludes(&Model::parallel_residual, &Model::hybrid_layer_pattern),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),
+      needs(is(&Model::qk_layernorm_placement, "after_rotary"), &Model::qk_layernorm),
+      needs(&Model::qk_l2_norm, {is_rotary, {&Model::position_embedding_type, " rope"}}),
       when(&Model::qk_layernorm, needs(is(&Model::qk_layernorm_scope, "all_heads"),
                                        is(&Model::normalization, "RMSNorm"))),
   };

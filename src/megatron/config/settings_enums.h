@@ -36,6 +36,13 @@ struct EnumNames<QkNormScope> {
 };
 
 template <>
+struct EnumNames<QkNormPlacement> {
+  static constexpr EnumTable<QkNormPlacement, 2> value{
+      {{"before_rotary", QkNormPlacement::before_rotary},
+       {"after_rotary", QkNormPlacement::after_rotary}}};
+};
+
+template <>
 struct EnumNames<SoftmaxType> {
   static constexpr EnumTable<SoftmaxType, 3> value{{{"vanilla", SoftmaxType::vanilla},
                                                     {"off-by-one", SoftmaxType::off_by_one},

@@ -38,8 +38,13 @@ struct TransformerConfig {
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
   QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
-  SoftmaxType softmax_type = SoftmaxType::vanilla;     ///< a sink of 0 or a trained one per head
-  std::optional<double> clip_qkv;  ///< limit of the absolute values of q, k and v
+  QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
+  bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
+  /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
+  /// between the queries and the keys of each group (Qwen3-Next).
+  bool attention_output_gate = false;
+  SoftmaxType softmax_type = SoftmaxType::vanilla;  ///< a sink of 0 or a trained one per head
+  std::optional<double> clip_qkv;                   ///< limit of the absolute values of q, k and v
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   double rotary_base = 10000;

@@ -10,6 +10,7 @@ enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 /// output; of its output.
 enum class NormPlacement { pre, post, sandwich, output };
 enum class QkNormScope { head, all_heads };
+enum class QkNormPlacement { before_rotary, after_rotary };
 enum class SoftmaxType { vanilla, off_by_one, learnable };
 enum class RopeScaling { none, linear, llama3, yarn };
 

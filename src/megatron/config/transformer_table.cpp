@@ -84,10 +84,22 @@ void add_layers(Table& t) {
           &Config::apply_residual_connection_post_layernorm,
           "use the output of the norm as the residual instead of its input");
   t.field("qk_layernorm", &Config::qk_layernorm,
-          "normalize queries and keys before the rotary embedding");
+          "normalize queries and keys, by default before the rotary embedding");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
           "token together, as OLMoE does")
+      .older_checkpoints_lack_it();
+  t.field("qk_layernorm_placement", &Config::qk_layernorm_placement,
+          "whether --qk-layernorm normalizes before or after the rotary embedding")
+      .older_checkpoints_lack_it();
+  t.field("qk_l2_norm", &Config::qk_l2_norm,
+          "divide the queries and keys of each head by their root mean square after the rotary "
+          "embedding, in layers that have one")
+      .alias("export-qk-l2-norm")
+      .older_checkpoints_lack_it();
+  t.field("attention_output_gate", &Config::attention_output_gate,
+          "multiply the output of attention by the sigmoid of a gate, which the projection of "
+          "queries, keys and values also computes")
       .older_checkpoints_lack_it();
   t.field("softmax_type", &Config::softmax_type,
           "off-by-one: add 1 to the sum of the exponentials of each query; learnable: add exp(s), "

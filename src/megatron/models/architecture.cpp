@@ -333,7 +333,10 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   if (c.add_bias_linear) c.add_qkv_bias = false;
-  if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
+  if (!c.qk_layernorm) {
+    c.qk_layernorm_scope = QkNormScope::head;
+    c.qk_layernorm_placement = QkNormPlacement::before_rotary;
+  }
   if (!c.parallel_residual) c.share_block_norm = false;
   if (c.softmax_scale && c.kv_channels > 0 &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))

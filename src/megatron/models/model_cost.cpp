@@ -20,7 +20,8 @@ double active_moe_weights(const ModelDimensions& d) {
 
 double ModelDimensions::attention_weights() const {
   return 2.0 * static_cast<double>(hidden_size) * static_cast<double>(kv_channels) *
-         static_cast<double>(num_attention_heads + query_groups);
+         (static_cast<double>(num_attention_heads) * (attention_output_gate ? 1.5 : 1.0) +
+          static_cast<double>(query_groups));
 }
 
 double ModelDimensions::mlp_weights(std::int64_t width) const {
@@ -45,6 +46,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .num_attention_heads = config.num_attention_heads,
                              .query_groups = config.query_groups(),
                              .kv_channels = config.kv_channels,
+                             .attention_output_gate = config.attention_output_gate,
                              .ffn_hidden_size = config.ffn_hidden_size,
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = config.normalization == Normalization::RMSNorm,

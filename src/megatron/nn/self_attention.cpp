@@ -27,9 +27,13 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
   const TransformerConfig& config = arguments.config;
   const std::int64_t d = config.kv_channels, groups = config.query_groups();
   const std::int64_t q_rows = config.num_attention_heads / groups * d;
+  std::vector<ShardBlock> blocks{{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}};
+  if (config.attention_output_gate) blocks.insert(blocks.begin(), {q_rows});
+  const std::int64_t heads =
+      config.num_attention_heads * (config.attention_output_gate ? 2 : 1) + 2 * groups;
   return {.in = config.hidden_size,
-          .out = (config.num_attention_heads + 2 * groups) * d,
-          .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
+          .out = heads * d,
+          .blocks = std::move(blocks),
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
           .with_norm = arguments.has_input_norm,
@@ -44,6 +48,24 @@ std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
                      "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
   }
   return config.num_attention_heads / tp.size;
+}
+
+/// Divides the rows of the last dimension by their root mean square.
+at::Tensor l2_norm(const at::Tensor& x, double epsilon) {
+  return differentiable_by_autograd({.name = "L2NormBackward"}, {x}, [epsilon](const Tensors& in) {
+    const at::Tensor wide = in[0].to(compute_type(in[0].scalar_type()));
+    return (wide * (wide.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt())
+        .to(in[0].scalar_type());
+  });
+}
+
+/// Returns x·sigmoid(gate), rounded once.
+at::Tensor gated(const at::Tensor& x, const at::Tensor& gate) {
+  return differentiable_by_autograd(
+      {.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
+        const auto type = in[0].scalar_type();
+        return (in[0] * in[1].to(compute_type(type)).sigmoid()).to(type);
+      });
 }
 
 /// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.
@@ -97,21 +119,33 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
-QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
+void SelfAttention::normalize(QueryKeyValue& heads, const ForwardContext& context) const {
+  if (!q_layernorm_) return;
+  heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
+  heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+}
+
+QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context,
+                                   at::Tensor& gate) const {
   Rotation rotation{.interleaved = config_.rotary_interleaved};
   if (kind_.rotary == RotaryKind::global)
     std::tie(rotation.cos, rotation.sin) = std::tie(context.rotary_cos, context.rotary_sin);
   if (kind_.rotary == RotaryKind::local)
     std::tie(rotation.cos, rotation.sin) = std::tie(context.local_cos, context.local_sin);
   const bool rotates = rotation.cos.defined();
-  if (!q_layernorm_ && !config_.clip_qkv)
-    return split_query_key_value(mixed, groups_, config_.kv_channels,
-                                 rotates ? &rotation : nullptr);
-  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
-  if (q_layernorm_) {
-    heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
-    heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+  const bool norms_first =
+      q_layernorm_ && config_.qk_layernorm_placement == QkNormPlacement::before_rotary;
+  const bool rotates_at_once =
+      rotates && !norms_first && !config_.clip_qkv && !config_.attention_output_gate;
+  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels,
+                                              rotates_at_once ? &rotation : nullptr);
+  if (config_.attention_output_gate) {
+    const Tensors halves =
+        heads.q.unflatten(2, {groups_, 2, heads_ / groups_}).unbind(3);  // [s, b, g, r, d]
+    heads.q = halves[0].flatten(2, 3);
+    gate = halves[1].flatten(2);
   }
+  if (norms_first) normalize(heads, context);
   if (config_.clip_qkv) {
     for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
       *x = differentiable_by_autograd({.name = "ClampBackward"}, {*x},
@@ -119,11 +153,15 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
                                         return at::clamp(in[0], -limit, limit);
                                       });
   }
-  if (!rotates) return heads;
-  const auto rotated = [&](const at::Tensor& x) {
-    return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved);
-  };
-  return {rotated(heads.q), rotated(heads.k), heads.v};
+  if (rotates && !rotates_at_once) {
+    for (at::Tensor* x : {&heads.q, &heads.k})
+      *x = apply_rotary(*x, rotation.cos, rotation.sin, rotation.interleaved);
+  }
+  if (!norms_first) normalize(heads, context);
+  if (config_.qk_l2_norm && rotates) {
+    for (at::Tensor* x : {&heads.q, &heads.k}) *x = l2_norm(*x, config_.norm_epsilon);
+  }
+  return heads;
 }
 
 at::Tensor SelfAttention::sinks(const at::TensorOptions& type) const {
@@ -181,15 +219,17 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  auto [q, k, v] = split(mixed, context);
+  at::Tensor gate;
+  auto [q, k, v] = split(mixed, context, gate);
   if (kind_.rotary == RotaryKind::none && context.query_factor.defined())
     q = (q * context.query_factor).to(q.scalar_type());
   observe(context, *this, "query", q);
   observe(context, *this, "key", k);
   observe(context, *this, "value", v);
-  const at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
+  at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     return attend({q, k, v}, context);
   });
+  if (gate.defined()) out = gated(out, gate);
   return linear_proj_.forward(out, context);
 }
 

@@ -1,5 +1,6 @@
-// Self-attention: fused QKV projection (the rows of a query group are its q heads, k, v), optional
-// norms of q and k, rotary embedding, attention and output projection.
+// Self-attention: fused QKV projection (the rows of a query group are its q heads, their gates if
+// there are any, k and v), optional norms of q and k, rotary embedding, attention and output
+// projection.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,11 @@ class SelfAttention : public Sublayer {
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  private:
-  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
+  /// Splits the projection, and normalizes and rotates q and k. Sets the gate of the output [s, b,
+  /// n·d] if there is one.
+  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context,
+                      at::Tensor& gate) const;
+  void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
   /// Attention of the queries of this rank to the keys of all ranks that share the sequences.
   at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
   AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);

@@ -55,6 +55,8 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
   // are clamped, and the q|k|v that a clamp reads.
   const double mixed = heads + 2 * groups;
   double kept = config.qk_layernorm ? heads + groups : 0;
+  if (config.qk_l2_norm) kept += heads + groups;
+  if (config.attention_output_gate) kept += 2 * heads;  // the gate and the gated output
   const bool copies_q = config.qk_layernorm || config.clip_qkv || rotates || heads != groups,
              copies_k = config.qk_layernorm || config.clip_qkv || rotates;
   const bool reads_mixed = config.clip_qkv.has_value();
