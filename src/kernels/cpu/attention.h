@@ -58,6 +58,7 @@ struct AttentionArguments {
 struct AttentionForwardArguments : AttentionArguments {
   void* out;
   float* lse;
+  float* top = nullptr;  ///< [b, n, sq] or null: receives the largest score without the sink
 };
 
 /// Takes out and lse as forward left them, and dout, whose channels are contiguous. Overwrites dq

@@ -3,10 +3,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "megatron/base/error.h"
@@ -189,6 +192,7 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
+  options.max_scores = max_scores_;
   options.softcap = config_.attn_logit_softcapping;
   if (kind_.window) options.window = *kind_.window;
   options.chunk = kind_.chunk;
@@ -215,6 +219,25 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
                                      .a2a = &rank_.cp_a2a,
                                      .p2p = &rank_.cp_p2p,
                                      .activities = rank_.activities});
+}
+
+void SelfAttention::record_max_scores() {
+  max_scores_ = at::full({heads_}, -std::numeric_limits<float>::infinity(),
+                         at::TensorOptions(at::kFloat).device(rank_.device));
+}
+
+at::Tensor SelfAttention::row_factors(const std::vector<double>& eta, double alpha) const {
+  const std::int64_t d = config_.kv_channels, queries = heads_ / groups_,
+                     of_group = config_.num_attention_heads / config_.query_groups();
+  at::Tensor factors = at::ones({groups_, qkv_weight().local_shape()[0] / groups_}, at::kDouble);
+  for (std::int64_t group = 0; group < groups_; ++group) {
+    const double mine =
+        eta.at(static_cast<std::size_t>((first_head_ + group * queries) / of_group));
+    const at::Tensor rows = factors[group];
+    rows.narrow(0, 0, queries * d).fill_(std::pow(mine, alpha));
+    rows.narrow(0, rows.size(0) - 2 * d, d).fill_(std::pow(mine, 1 - alpha));
+  }
+  return factors.flatten();
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "megatron/config/layer_plan.h"
 #include "megatron/nn/layer_spec.h"
@@ -22,6 +24,16 @@ class SelfAttention : public Sublayer {
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override { return linear_qkv_.input_norm(); }
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+
+  /// Begins to record the largest score of each head in forward passes.
+  void record_max_scores();
+  /// Ends that. Returns float32 [heads of this rank], −∞ of a head that saw nothing.
+  at::Tensor take_max_scores() { return std::exchange(max_scores_, at::Tensor()); }
+  std::int64_t first_head() const { return first_head_; }  ///< of this rank, in the model
+  Parameter& qkv_weight() const { return linear_qkv_.weight(); }
+  /// Returns the factors η^α and η^(1 − α) of the rows of q and k in this rank's QKV weight, and 1
+  /// of the others, from η of each query group of the model.
+  at::Tensor row_factors(const std::vector<double>& eta, double alpha) const;
 
  private:
   /// Splits the projection, and normalizes and rotates q and k. Sets the gate of the output [s, b,
@@ -46,6 +58,7 @@ class SelfAttention : public Sublayer {
   std::unique_ptr<ParameterModule> core_attention_;  ///< the trained sinks, or null
   RowParallelLinear linear_proj_;
   at::Tensor alibi_slopes_;
+  at::Tensor max_scores_;  ///< undefined unless they are recorded
 };
 
 /// Returns ALiBi's slopes for n heads (Press et al. 2022): a geometric series for a power of two,

@@ -6,8 +6,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -182,11 +184,14 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
   const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
   at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
-  at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
+  at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options()), top;
+  if (options.wants_top) top = at::full_like(lse, -std::numeric_limits<double>::infinity());
   for_each_block(shape, options, [&](const QueryBlock& block) {
     at::Tensor scores =
         scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
     at::Tensor block_lse = at::logsumexp(scores, {-1});
+    if (options.wants_top && block.k_length > 0)
+      top.narrow(2, block.q_begin, block.q_length).copy_(scores.amax(-1));
     if (options.sinks.defined())
       block_lse = at::logaddexp(block_lse, options.sinks.to(q.scalar_type()).unsqueeze(1));
     at::Tensor p = probabilities_of(scores, block_lse);
@@ -196,7 +201,7 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
     lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
   });
-  return {out.view({shape.sq, shape.b, -1}), lse};
+  return {out.view({shape.sq, shape.b, -1}), lse, top};
 }
 
 /// Backward of attention. It recomputes the probabilities and the dropout mask of each block.
@@ -293,7 +298,8 @@ bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
                      options.chunk == 0 && options.softcap == 0 &&
                      !options.alibi_slopes.defined() && !options.sinks.defined() &&
-                     !options.document_ids.defined() && shape.d == shape.dv;
+                     !options.max_scores.defined() && !options.document_ids.defined() &&
+                     shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
@@ -315,7 +321,15 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options) {
   static const Operator<cpu_attention> op("megatron::attention");
   shape_of(inputs.q, inputs.k, inputs.v);
-  return op(inputs, with_totals(options, inputs));
+  AttentionOptions full = with_totals(options, inputs);
+  full.wants_top = options.max_scores.defined();
+  AttentionResult result = op(inputs, full);
+  if (full.wants_top && result.top.numel() > 0)
+    at::Tensor(options.max_scores)
+        .copy_(
+            at::maximum(options.max_scores, result.top.amax(at::IntArrayRef{0, 2}).to(at::kFloat)));
+  result.top = at::Tensor();
+  return result;
 }
 
 AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
@@ -352,9 +366,9 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
   }
   const at::Tensor& sinks = options.sinks;
   const Tensors results = differentiable({.name = "AttentionBackward"}, {q, k, v, sinks}, [&] {
-    const auto [out, lse] = attention_forward({q, k, v}, options);
+    const auto [out, lse, top] = attention_forward({q, k, v}, options);
     AttentionOptions plain = options;
-    plain.sinks = at::Tensor();
+    plain.sinks = plain.max_scores = at::Tensor();
     return Recorded{
         .outputs = {out, lse},
         .saved = {q, k, v, out, lse, sinks},

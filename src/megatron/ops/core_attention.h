@@ -33,6 +33,9 @@ struct AttentionOptions {
   std::int64_t k_start = 0;  ///< position of the first key
   /// Positions of the whole sequences. 0: the last query or key of the call is the last one.
   std::int64_t total_q = 0, total_k = 0;
+  /// float32 [n] or undefined: attention_forward() raises it to the largest score of each head.
+  at::Tensor max_scores;
+  bool wants_top = false;       ///< AttentionResult::top; set by attention_forward()
   std::int64_t first_head = 0;  ///< index of q's first head in the unsharded model
   /// The random element index is the flat index in [n, total_q, total_k] of the unsharded
   /// per-sample scores.
@@ -40,7 +43,7 @@ struct AttentionOptions {
   static auto members(auto& o) {
     return std::tie(o.causal, o.window[0], o.window[1], o.chunk, o.scale, o.softcap, o.alibi_slopes,
                     o.sinks, o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k,
-                    o.first_head, o.dropout);
+                    o.wants_top, o.first_head, o.dropout);
   }
 };
 
@@ -55,7 +58,8 @@ struct AttentionResult {
   at::Tensor out;  ///< [sq, b, n·dv] in the dtype of q
   /// [b, n, sq] float32: log Σ exp of the scores. Undefined on the fused path of an accelerator.
   at::Tensor lse;
-  static auto members(auto& result) { return std::tie(result.out, result.lse); }
+  at::Tensor top = {};  ///< like lse, the largest score that a query sees; undefined if not wanted
+  static auto members(auto& result) { return std::tie(result.out, result.lse, result.top); }
 };
 
 /// The forward pass of attention to some of the keys. Records no gradient. The lse is defined on

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
@@ -134,10 +135,12 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
   AttentionResult result{
       .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
+  if (options.wants_top) result.top = at::empty_like(result.lse);
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      kernels::AttentionForwardArguments{arguments_of(q, k, v, options),
-                                         result.out.mutable_data_ptr(),
-                                         result.lse.mutable_data_ptr<float>()});
+      kernels::AttentionForwardArguments{
+          arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
+          result.lse.mutable_data_ptr<float>(),
+          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr});
   return result;
 }
 

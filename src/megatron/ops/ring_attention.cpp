@@ -120,6 +120,12 @@ std::vector<std::vector<SequencePiece>> pieces_of_ranks(const SequencePlacement&
   return pieces;
 }
 
+/// Returns the options of a backward pass.
+AttentionOptions without_scores(AttentionOptions options) {
+  options.max_scores = at::Tensor();
+  return options;
+}
+
 at::Tensor rows_of(const at::Tensor& x, const PositionRun& rows) {
   return x.narrow(0, rows.first, rows.count);
 }
@@ -264,11 +270,12 @@ at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions&
   return differentiable(
              {.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v, sinks},
              [&] {
-               const auto [out, lse] = ring_forward(inputs, plain, sinks, context);
+               const auto [out, lse, top] = ring_forward(inputs, plain, sinks, context);
                return Recorded{
                    .outputs = {out, lse},
                    .saved = {inputs.q, inputs.k, inputs.v, out, lse, sinks},
-                   .backward = [plain, axis = context.axis, placement = context.placement,
+                   .backward = [plain = without_scores(plain), axis = context.axis,
+                                placement = context.placement,
                                 activities = context.activities](BackwardPass& pass) -> Tensors {
                      const Tensors& saved = pass.saved;
                      const at::Tensor& dout = pass.gradients[0];
