@@ -62,7 +62,8 @@ struct Problem {
         dk(type, c.sk, c.b, c.g, c.d, 6, 1),
         dv(type, c.sk, c.b, c.g, c.dv, 7, 1),
         out(type, static_cast<std::size_t>(c.sq * c.b * c.n * c.dv)),
-        lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
+        lse(static_cast<std::size_t>(c.b * c.n * c.sq)),
+        top(lse.size()) {
     arguments = {};
     arguments.type = type;
     arguments.micro_kernel = micro_kernel;
@@ -109,7 +110,7 @@ struct Problem {
   }
 
   void forward(std::int64_t step = 1 << 20) {
-    AttentionForwardArguments a{arguments, out.data(), lse.data()};
+    AttentionForwardArguments a{arguments, out.data(), lse.data(), top.data()};
     run_pass(attention_kernels().forward_plan, attention_kernels().forward, a, step);
   }
 
@@ -122,7 +123,7 @@ struct Problem {
 
   Heads q, k, v, dout, dq, dk, dv;
   Storage out;
-  std::vector<float> lse, slopes, sinks;
+  std::vector<float> lse, top, slopes, sinks;
   std::vector<std::int32_t> documents;
   std::vector<std::int64_t> ordinals{3, (std::int64_t{1} << 40) + 5, 0};
   AttentionArguments arguments;
@@ -136,7 +137,7 @@ struct Sum {
 
 struct Textbook {
   std::vector<Sum> out, dq, dk, dv;
-  std::vector<double> lse;
+  std::vector<double> lse, top;
 };
 
 bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j) {
@@ -189,6 +190,8 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     most = std::max(most, score[at]);
   }
   if (most > -kInfinity) sum = std::exp(sink - most);
+  book.top[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
+      *std::ranges::max_element(score);
   for (const double s : score) sum += most == -kInfinity ? 0 : std::exp(s - most);
   book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
       sum == 0 ? -kInfinity : most + std::log(sum);
@@ -224,9 +227,9 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
 }
 
 Textbook textbook(const Problem& p) {
-  Textbook book{std::vector<Sum>(p.out.size()), std::vector<Sum>(p.dq.values.size()),
+  Textbook book{std::vector<Sum>(p.out.size()),       std::vector<Sum>(p.dq.values.size()),
                 std::vector<Sum>(p.dk.values.size()), std::vector<Sum>(p.dv.values.size()),
-                std::vector<double>(p.lse.size())};
+                std::vector<double>(p.lse.size()),    std::vector<double>(p.lse.size())};
   for (std::int64_t sample = 0; sample < p.arguments.b; ++sample) {
     for (std::int64_t h = 0; h < p.arguments.n; ++h) {
       for (std::int64_t i = 0; i < p.arguments.sq; ++i) add_row(p, sample, h, i, book);
@@ -324,6 +327,18 @@ class Attention : public testing::TestWithParam<Kind> {
     return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
 
+  static void expect_scores(const std::vector<float>& actual, const std::vector<double>& exact,
+                            const char* what) {
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      if (exact[i] == -kInfinity) {
+        EXPECT_EQ(actual[i], -kInfinity) << what << " " << i;
+      } else {
+        EXPECT_NEAR(actual[i], exact[i], 1e-5 * std::max(1.0, std::abs(exact[i])))
+            << what << " " << i;
+      }
+    }
+  }
+
   void expect_textbook(const std::vector<Case>& all) const {
     for (const Case& c : all) {
       SCOPED_TRACE(c.name);
@@ -332,13 +347,8 @@ class Attention : public testing::TestWithParam<Kind> {
       p.backward();
       const Textbook exact = textbook(p);
       expect_near(p.out, exact.out, "out");
-      for (std::size_t i = 0; i < p.lse.size(); ++i) {
-        if (exact.lse[i] == -kInfinity) {
-          EXPECT_EQ(p.lse[i], -kInfinity) << i;
-        } else {
-          EXPECT_NEAR(p.lse[i], exact.lse[i], 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << i;
-        }
-      }
+      expect_scores(p.lse, exact.lse, "lse");
+      expect_scores(p.top, exact.top, "largest scores");
       expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
       expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
       expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);

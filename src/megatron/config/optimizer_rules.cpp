@@ -35,6 +35,7 @@ const Rules& optimizer_settings_rules() {
             adafactor),
       tunes({&Optimizer::adam_beta1, &Optimizer::adam_beta2, &Optimizer::adam_eps},
             is(&Optimizer::optimizer, "adam")),
+      tunes({&Optimizer::qk_clip_alpha, &Optimizer::qk_clip_threshold}, &Optimizer::qk_clip),
       tunes({&Optimizer::sgd_momentum}, is(&Optimizer::optimizer, "sgd")),
       excludes(&Offload::optimizer_cpu_offload, adafactor,
                {.why = ", which needs whole matrices and keeps two vectors of state for each",

@@ -37,9 +37,10 @@ at::Tensor largest_of_groups(const TrainStepContext& context,
     const at::Tensor own = layers[i]->take_max_scores();
     scores[static_cast<std::int64_t>(i)].narrow(0, layers[i]->first_head(), own.numel()).copy_(own);
   }
+  if (layers.empty()) return scores;
   for (const Axis* axis : {&context.rank.tp, &context.rank.dp_cp})
     all_reduce_(*axis, scores, "largest attention scores", ReduceOp::max);
-  return scores.view({scores.size(0), config.query_groups(), -1}).amax(-1).cpu();
+  return scores.view({std::ssize(layers), config.query_groups(), -1}).amax(-1).cpu();
 }
 
 /// Returns η of each query group of a layer; empty if no score is above the threshold.
