@@ -110,7 +110,8 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .attention_inputs = kept.attention_inputs * row,
           .query_copy = kept.query_copy * row,
           .key_elements = kept.key * row / layout.element_bytes,
-          .residual = hidden,
+          // The norms of outputs keep the outputs of both blocks.
+          .residual = hidden * (config.norm_placement == NormPlacement::sandwich ? 3 : 1),
           .mlp_norm = hidden};
 }
 
