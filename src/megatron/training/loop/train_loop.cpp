@@ -7,6 +7,7 @@
 #include "megatron/base/format.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
