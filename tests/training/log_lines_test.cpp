@@ -50,7 +50,7 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
             "         64 | elapsed time per iteration "
             "(ms): 123.4 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: "
             "4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
-            "max attention logit: 3.250 | params norm: 42.500 | number of skipped iterations:   2 "
+            "params norm: 42.500 | max attention logit: 3.250 | number of skipped iterations:   2 "
             "| number of nan iterations:   "
             "1 | tokens per second: 1234 |");
 }
