@@ -29,7 +29,8 @@ Weights operator*(double n, const Weights& w) {
 // Weights without biases: of Q, K, V and the output projection of one layer, of an MLP, of routed
 // experts with `width` hidden features in total, and of the projections around them (LatentMoE).
 double attention_weights(const ModelDimensions& d) {
-  return 2.0 * d.hidden_size * d.kv_channels * (d.num_attention_heads + d.query_groups);
+  const double queries = d.num_attention_heads * (d.attention_output_gate ? 1.5 : 1.0);
+  return 2.0 * d.hidden_size * d.kv_channels * (queries + d.query_groups);
 }
 double mlp_weights(const ModelDimensions& d, std::int64_t width) {
   return (d.gated_linear_unit ? 3.0 : 2.0) * d.hidden_size * width;
@@ -84,6 +85,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .num_attention_heads = config.num_attention_heads,
                              .query_groups = config.query_groups(),
                              .kv_channels = config.kv_channels,
+                             .attention_output_gate = config.attention_output_gate,
                              .ffn_hidden_size = config.ffn_hidden_size,
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = config.normalization == Normalization::RMSNorm,

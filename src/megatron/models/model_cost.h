@@ -15,6 +15,7 @@ struct ModelDimensions {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0, query_groups = 0, kv_channels = 0;
+  bool attention_output_gate = false;
   std::int64_t ffn_hidden_size = 0;
   bool gated_linear_unit = false;
   bool rms_norm = false;

@@ -1,10 +1,15 @@
 #include "megatron/nn/self_attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "megatron/base/error.h"
@@ -12,6 +17,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
@@ -23,9 +29,13 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
   const TransformerConfig& config = arguments.config;
   const std::int64_t d = config.kv_channels, groups = config.query_groups();
   const std::int64_t q_rows = config.num_attention_heads / groups * d;
+  std::vector<ShardBlock> blocks{{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}};
+  if (config.attention_output_gate) blocks.insert(blocks.begin(), {q_rows});
+  const std::int64_t heads =
+      config.num_attention_heads * (config.attention_output_gate ? 2 : 1) + 2 * groups;
   return {.in = config.hidden_size,
-          .out = (config.num_attention_heads + 2 * groups) * d,
-          .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
+          .out = heads * d,
+          .blocks = std::move(blocks),
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
           .with_norm = arguments.has_input_norm,
@@ -40,6 +50,24 @@ std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
                      "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
   }
   return config.num_attention_heads / tp.size;
+}
+
+/// Divides the rows of the last dimension by their root mean square.
+at::Tensor l2_norm(const at::Tensor& x, double epsilon) {
+  return differentiable_by_autograd({.name = "L2NormBackward"}, {x}, [epsilon](const Tensors& in) {
+    const at::Tensor wide = in[0].to(compute_type(in[0].scalar_type()));
+    return (wide * (wide.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt())
+        .to(in[0].scalar_type());
+  });
+}
+
+/// Returns x·sigmoid(gate), rounded once.
+at::Tensor gated(const at::Tensor& x, const at::Tensor& gate) {
+  return differentiable_by_autograd(
+      {.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
+        const auto type = in[0].scalar_type();
+        return (in[0] * in[1].to(compute_type(type)).sigmoid()).to(type);
+      });
 }
 
 /// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.
@@ -66,7 +94,7 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
       config_(arguments.config),
       rank_(arguments.rank),
-      layer_index_(arguments.layer_index),
+      kind_(config_.kind(arguments.layer_index)),
       causal_(arguments.causal),
       heads_(local_heads(config_, arguments.rank.tp)),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
@@ -81,21 +109,44 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     k_layernorm_ =
         std::make_unique<QueryKeyNorm>(this, "k_layernorm", arguments, config_.query_groups());
   }
+  if (config_.softmax_type == SoftmaxType::learnable)
+    core_attention_ = std::make_unique<ParameterModule>(
+        this, "core_attention",
+        ParameterSpec{.sharding = Sharding::split({config_.num_attention_heads}, 0),
+                      .init = Init::normal(config_.init_method_std),
+                      .tags = {.no_decay = true}},
+        rank_.tp, "softmax_offset");
   if (config_.position_embedding_type == PositionEmbedding::alibi)
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
-QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
-  const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
+void SelfAttention::normalize(QueryKeyValue& heads, const ForwardContext& context) const {
+  if (!q_layernorm_) return;
+  heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
+  heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+}
+
+QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context,
+                                   at::Tensor& gate) const {
+  Rotation rotation{.interleaved = config_.rotary_interleaved};
+  if (kind_.rotary == RotaryKind::global)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.rotary_cos, context.rotary_sin);
+  if (kind_.rotary == RotaryKind::local)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.local_cos, context.local_sin);
   const bool rotates = rotation.cos.defined();
-  if (!q_layernorm_ && !config_.clip_qkv)
-    return split_query_key_value(mixed, groups_, config_.kv_channels,
-                                 rotates ? &rotation : nullptr);
-  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
-  if (q_layernorm_) {
-    heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
-    heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+  const bool norms_first =
+      q_layernorm_ && config_.qk_layernorm_placement == QkNormPlacement::before_rotary;
+  const bool rotates_at_once =
+      rotates && !norms_first && !config_.clip_qkv && !config_.attention_output_gate;
+  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels,
+                                              rotates_at_once ? &rotation : nullptr);
+  if (config_.attention_output_gate) {
+    const Tensors halves =
+        heads.q.unflatten(2, {groups_, 2, heads_ / groups_}).unbind(3);  // [s, b, g, r, d]
+    heads.q = halves[0].flatten(2, 3);
+    gate = halves[1].flatten(2);
   }
+  if (norms_first) normalize(heads, context);
   if (config_.clip_qkv) {
     for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
       *x = differentiable_by_autograd({.name = "ClampBackward"}, {*x},
@@ -103,11 +154,30 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
                                         return at::clamp(in[0], -limit, limit);
                                       });
   }
-  if (!rotates) return heads;
-  const auto rotated = [&](const at::Tensor& x) {
-    return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved);
-  };
-  return {rotated(heads.q), rotated(heads.k), heads.v};
+  if (rotates && !rotates_at_once) {
+    for (at::Tensor* x : {&heads.q, &heads.k})
+      *x = apply_rotary(*x, rotation.cos, rotation.sin, rotation.interleaved);
+  }
+  if (!norms_first) normalize(heads, context);
+  if (config_.qk_l2_norm && rotates) {
+    for (at::Tensor* x : {&heads.q, &heads.k}) *x = l2_norm(*x, config_.norm_epsilon);
+  }
+  return heads;
+}
+
+at::Tensor SelfAttention::sinks(const at::TensorOptions& type) const {
+  const at::TensorOptions wide = type.dtype(compute_type(type.dtype().toScalarType()));
+  if (config_.softmax_type == SoftmaxType::vanilla) return {};
+  if (core_attention_ == nullptr) return at::zeros({heads_}, wide);
+  Parameter& offset = core_attention_->parameter;
+  // A copy, which backward may read when the weight is no longer there.
+  Recording recording({.name = "SoftmaxOffsetBackward", .trains_parameters = offset.is_trained()},
+                      {});
+  return recording.finish(offset.value().to(wide, false, true), {},
+                          [&offset](BackwardPass& pass) -> Tensors {
+                            offset.contribute(pass.gradients[0]);
+                            return {};
+                          });
 }
 
 AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
@@ -116,7 +186,10 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
   options.causal = causal_;
   options.scale =
       config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  if (const auto window = config_.kind(layer_index_).window) options.window = *window;
+  options.max_scores = max_scores_;
+  options.softcap = config_.attn_logit_softcapping;
+  if (kind_.window) options.window = *kind_.window;
+  options.chunk = kind_.chunk;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
     alibi_slopes_ = alibi_slopes_.to(device);
   options.alibi_slopes = alibi_slopes_;
@@ -127,7 +200,8 @@ AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
 }
 
 at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
-  const AttentionOptions options = attention_options(context, inputs.q.device());
+  AttentionOptions options = attention_options(context, inputs.q.device());
+  options.sinks = sinks(inputs.q.options());
   if (context.caches != nullptr)
     return cached_attention(inputs, options, *context.placement, *context.caches, path());
   if (context.placement == nullptr)
@@ -135,21 +209,44 @@ at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardCon
   return context_parallel_attention(inputs, options,
                                     {.axis = *context.cp,
                                      .placement = *context.placement,
-                                     .comm_type = config_.kind(layer_index_).cp_comm_type,
+                                     .comm_type = kind_.cp_comm_type,
                                      .a2a = &rank_.cp_a2a,
                                      .p2p = &rank_.cp_p2p,
                                      .activities = rank_.activities});
 }
 
+void SelfAttention::record_max_scores() {
+  max_scores_ = at::full({heads_}, -std::numeric_limits<float>::infinity(),
+                         at::TensorOptions(at::kFloat).device(rank_.device));
+}
+
+at::Tensor SelfAttention::row_factors(const std::vector<double>& eta, double alpha) const {
+  const std::int64_t d = config_.kv_channels, queries = heads_ / groups_,
+                     of_group = config_.num_attention_heads / config_.query_groups();
+  at::Tensor factors = at::ones({groups_, qkv_weight().local_shape()[0] / groups_}, at::kDouble);
+  for (std::int64_t group = 0; group < groups_; ++group) {
+    const double mine =
+        eta.at(static_cast<std::size_t>((first_head_ + group * queries) / of_group));
+    const at::Tensor rows = factors[group];
+    rows.narrow(0, 0, queries * d).fill_(std::pow(mine, alpha));
+    rows.narrow(0, rows.size(0) - 2 * d, d).fill_(std::pow(mine, 1 - alpha));
+  }
+  return factors.flatten();
+}
+
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  const auto [q, k, v] = split(mixed, context);
+  at::Tensor gate;
+  auto [q, k, v] = split(mixed, context, gate);
+  if (kind_.rotary == RotaryKind::none && context.query_factor.defined())
+    q = (q * context.query_factor).to(q.scalar_type());
   observe(context, *this, "query", q);
   observe(context, *this, "key", k);
   observe(context, *this, "value", v);
-  const at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
+  at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     return attend({q, k, v}, context);
   });
+  if (gate.defined()) out = gated(out, gate);
   return linear_proj_.forward(out, context);
 }
 

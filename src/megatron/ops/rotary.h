@@ -21,8 +21,10 @@ struct RotaryFrequencies {
 /// an even number.
 std::int64_t rotary_dim(const TransformerConfig& config);
 
-/// Returns the frequencies, computed in float32 as transformers and megatron-core do.
+/// Returns the frequencies, computed in float32 as transformers and megatron-core do. Those of
+/// local layers have rotary_base_local and no scaling.
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
+RotaryFrequencies local_rotary_frequencies(const TransformerConfig& config);
 
 struct RotaryTables {
   at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2]
