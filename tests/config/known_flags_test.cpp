@@ -41,7 +41,7 @@ TEST(KnownFlags, AreAcceptedWhenNeutral) {
 TEST(KnownFlags, AreRefusedWithReasonAndFix) {
   EXPECT_THAT(mistake_of(small({"--per-dataset-sequences-path", "f.json"})),
               HasSubstr("--per-dataset-sequences-path: is not in this version\n  fix: "));
-  EXPECT_THAT(mistake_of(small({"--attention-output-gate"})), HasSubstr("is not in this version"));
+  EXPECT_THAT(mistake_of(small({"--use-kitchen"})), HasSubstr("is not in this version"));
   EXPECT_THAT(mistake_of(small({"--train-mode", "finetune"})), HasSubstr("fix: use --sft"));
   EXPECT_THAT(mistake_of(small({"--memory-threshold", "0.8"})), HasSubstr("--memory-budget"));
   EXPECT_THAT(mistake_of(small({"--fp8", "hybrid"})), HasSubstr("use --bf16"));

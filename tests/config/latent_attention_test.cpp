@@ -52,6 +52,19 @@ TEST(LatentAttention, ExcludesWhatItHasOtherwise) {
               HasSubstr("--rotary-interleaved: excludes --multi-latent-attention, which rotates"));
   EXPECT_THAT(mistake_with({"--rotary-percent", "0.5"}), HasSubstr("--qk-pos-emb-head-dim"));
   EXPECT_THAT(mistake_with({"--clip-qkv", "3"}), HasSubstr("--clip-qkv: excludes"));
+  for (const Args& more : std::vector<Args>{{"--no-rope-freq", "2"},
+                                            {"--qk-l2-norm"},
+                                            {"--attention-output-gate"},
+                                            {"--softmax-scale", "0.1"}})
+    EXPECT_THAT(mistake_with(more), HasSubstr(more[0] + ": excludes --multi-latent-attention"));
+  EXPECT_THAT(mistake_with({"--window-size", "7,0", "--rotary-base-local", "100"}),
+              HasSubstr("--rotary-base-local: excludes --multi-latent-attention"));
+  EXPECT_THAT(mistake_with({"--qk-layernorm", "--qk-layernorm-placement", "after_rotary"}),
+              HasSubstr("excludes --multi-latent-attention, which normalizes its latents"));
+  EXPECT_EQ(
+      mistake_with({"--softmax-type", "learnable", "--attention-chunk-size", "8",
+                    "--attn-logit-softcapping", "2", "--qk-clip", "--norm-placement", "sandwich"}),
+      "no error");
   EXPECT_THAT(mistake_with({"--qk-pos-emb-head-dim", "9"}), HasSubstr("use an even number"));
   EXPECT_THAT(mistake({"--multi-latent-attention", "--position-embedding-type", "yarn"}),
               HasSubstr("rope with --rope-type yarn"));

@@ -71,6 +71,25 @@ TEST(LayerPlan, OnlyAttentionHasAWindow) {
   EXPECT_EQ(kinds(model), (std::vector{windowed, kMlp, kAttention}));
 }
 
+TEST(LayerPlan, LayersDifferInChunksAndRotation) {
+  TransformerConfig model;
+  model.num_layers = 4;
+  model.attention_chunk_size = 8;
+  model.rotary_base_local = 100;
+  model.no_rope_freq = "4";
+  set_windows(model, {1, 0, 1, 1});
+  const LayerKind chunked{.chunk = 8, .rotary = RotaryKind::local},
+      last{.chunk = 8, .rotary = RotaryKind::none};
+  EXPECT_EQ(kinds(model), (std::vector{chunked, LayerKind{}, chunked, last}));
+  EXPECT_EQ(nope_layers(model), (std::vector<std::int64_t>{0, 0, 0, 1}));
+  TransformerConfig blocks = model;
+  split_blocks(blocks);
+  EXPECT_TRUE(pair_blocks(blocks));
+  EXPECT_EQ(kinds(blocks), kinds(model));
+  set_nope(model, {0, 1});
+  EXPECT_TRUE(model.layers.empty()) << "a rule reports a list for other layers";
+}
+
 TEST(LayerPlan, PairsOfBlocksAreLayersOfTwo) {
   TransformerConfig layers;
   layers.num_layers = 2;

@@ -94,6 +94,29 @@ std::vector<Variant> variants() {
     c.q_lora_rank = 0;
     c.cache_mla_latents = true;
   });
+  add("cached_latents_with_sinks", [&](TransformerConfig& c) {
+    latents(c);
+    c.cache_mla_latents = true;
+    c.softmax_type = SoftmaxType::learnable;
+    c.attn_logit_softcapping = 3;
+    c.attention_chunk_size = 5;
+    set_windows(c, {1, 0, 1});
+  });
+  add("sinks", [](TransformerConfig& c) {
+    c.softmax_type = SoftmaxType::learnable;
+    c.attn_logit_softcapping = 3;
+    c.norm_placement = NormPlacement::sandwich;
+  });
+  add("chunks", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.attention_chunk_size = 5;
+    c.rotary_base_local = 100;
+    c.attn_temperature_scale = 0.5;
+    c.attn_temperature_floor = 3;
+    c.attention_output_gate = c.qk_l2_norm = c.parallel_residual = true;
+    set_windows(c, {1, 0, 1});
+    set_nope(c, {0, 1, 0});
+  });
   add("post_norm", [](TransformerConfig& c) {
     c.position_embedding_type = PositionEmbedding::none;
     c.norm_placement = NormPlacement::post;

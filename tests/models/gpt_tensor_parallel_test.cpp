@@ -92,6 +92,30 @@ constexpr Variant kVariants[] = {
        config.position_embedding_type = PositionEmbedding::none;
        config.fp32_residual_connection = true;
      }},
+    {"sinks",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 2;
+       config.softmax_type = SoftmaxType::learnable;
+       config.norm_placement = NormPlacement::sandwich;
+       config.final_logit_softcapping = 2;
+       config.logit_scale = 0.5;
+     }},
+    {"gated_parallel_blocks",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 2;
+       config.attention_output_gate = config.qk_l2_norm = true;
+       config.parallel_residual = true;
+       config.embedding_multiplier = 2;
+     }},
+    {"output_norms_one_input",
+     [](TransformerConfig& config) {
+       config.norm_placement = NormPlacement::output;
+       config.parallel_residual = config.share_block_norm = true;
+     }},
     {"residual_from_norm",
      [](TransformerConfig& config) {
        config.apply_residual_connection_post_layernorm = true;

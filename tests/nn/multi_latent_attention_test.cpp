@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
@@ -196,6 +197,40 @@ TEST(MultiLatentAttention, RecomputedProjectionsHaveTheSameBits) {
     const auto kept = pass(block, {}), again = pass(block, {LayerNode::mla_up_proj});
     for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(kept[i], again[i])) << i;
   }
+}
+
+// All heads share the rotated key, which QK clip leaves alone, and every score of a head is scaled.
+TEST(MultiLatentAttention, RowFactorsScaleTheScoresOfTheirHead) {
+  for (const std::int64_t q_lora_rank : {0, 7}) {
+    Block block(small_config(q_lora_rank, true));
+    const at::NoGradGuard no_grad;
+    const auto largest = [&] {
+      block.attention.record_max_scores();
+      block.attention.forward(random_input({kLength, kSamples, 8}).detach(), block.context);
+      return block.attention.take_max_scores();
+    };
+    const at::Tensor before = largest();
+    const std::vector<double> eta{0.25, 1, 0.5};
+    for (const auto& [weight, factors] : block.attention.row_factors(eta, 0.3))
+      weight.value().mul_(factors.unsqueeze(1));
+    const at::Tensor after = largest();
+    for (std::int64_t head = 0; head < 3; ++head) {
+      const double expected = before[head].item<double>() * eta[static_cast<std::size_t>(head)];
+      EXPECT_NEAR(after[head].item<double>(), expected, 1e-6 * std::abs(expected)) << head;
+    }
+  }
+}
+
+TEST(MultiLatentAttention, HasGradientsOfSinks) {
+  TransformerConfig config = small_config(7, true);
+  config.softmax_type = SoftmaxType::learnable;
+  config.attn_logit_softcapping = 2;
+  config.attention_chunk_size = 3;
+  Block block(config);
+  ASSERT_TRUE(block.weights.contains("self_attention.core_attention.softmax_offset"));
+  const at::Tensor x = random_input({kLength, kSamples, 8});
+  check_gradients([&] { return weighted_sum(block.attention.forward(x, block.context)); }, {x},
+                  &block.store);
 }
 
 }  // namespace

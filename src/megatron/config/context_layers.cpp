@@ -30,7 +30,7 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
     const LayerKind kind = model.kind(layer);
     if (!kind.has_mixer()) continue;
     const CpCommType type = kind.cp_comm_type;
-    PositionMask mask;
+    PositionMask mask{.chunk = kind.chunk};
     if (kind.window) mask.window = *kind.window;
     auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
       return one.comm_type == type && one.attention.mask == mask;

@@ -226,8 +226,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla softmax-scale=- qk-l2-norm export-qk-l2-norm qk-clip "
-     "attention-output-gate log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 "
+     "mrope-section+=-;0 "
      "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
@@ -357,8 +356,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "cache-mla-latents cache-kv-in-compressed-form mtp-loss-scaling-factor=* "
-     "mtp-use-repeated-layer mtp-detach-heads "
-     "mtp-hsm mtp-hybrid-override-pattern=* qk-clip-alpha=* qk-clip-threshold=* "
+     "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=* "
      "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "

@@ -39,17 +39,34 @@ struct TransformerConfig {
 
   Normalization normalization = Normalization::LayerNorm;
   NormPlacement norm_placement = NormPlacement::pre;
+  /// The blocks of a layer read its input and add their outputs to it (GPT-J, PaLM).
+  bool parallel_residual = false;
+  bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
   QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
-  std::optional<double> clip_qkv;  ///< limit of the absolute values of q, k and v
+  QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
+  bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
+  /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
+  /// between the queries and the keys of each group (Qwen3-Next).
+  bool attention_output_gate = false;
+  SoftmaxType softmax_type = SoftmaxType::vanilla;  ///< a sink of 0 or a trained one per head
+  std::optional<double> clip_qkv;                   ///< limit of the absolute values of q, k and v
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   double rotary_base = 10000;
+  /// Base in layers with a window or chunks, whose rotary positions are not scaled (Gemma 3).
+  std::optional<double> rotary_base_local;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
+  /// N: every N-th layer has no rotary positions; or a list expression with 1 for such layers.
+  std::string no_rope_freq;
+  /// Factor A of the temperature of layers without rotary positions: the query of position p is
+  /// multiplied by 1 + A·log(1 + ⌊(p + 1) / floor⌋) (Llama 4); 0: none.
+  double attn_temperature_scale = 0;
+  std::int64_t attn_temperature_floor = 8192;
   RopeScaling rope_scaling_type = RopeScaling::none;
   double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                          ///< llama3
@@ -75,6 +92,9 @@ struct TransformerConfig {
   /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. Empty: every
   /// layer is windowed.
   std::string window_attn_skip_freq;
+  /// If > 0, a query sees only keys of its own chunk of so many positions, in the layers that
+  /// window_attn_skip_freq would give a window.
+  std::int64_t attention_chunk_size = 0;
 
   MoeConfig moe;
 
@@ -88,6 +108,11 @@ struct TransformerConfig {
   bool apply_query_key_layer_scaling = false;
   /// Default 1/√kv_channels, or that of multi-latent attention (nn/multi_latent_attention.h).
   std::optional<double> softmax_scale;
+  double attn_logit_softcapping = 0;   ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
+  double final_logit_softcapping = 0;  ///< the same of the logits, after logit_scale
+  double logit_scale = 1;              ///< factor of the logits (Cohere; 1/logits_scaling, Granite)
+  double embedding_multiplier = 1;     ///< factor of the embeddings
+  double residual_multiplier = 1;      ///< factor of the output of each block
 
   /// The layers of a hybrid model, each one block: * attention, + multi-latent attention, - MLP, E
   /// experts; | separates pipeline stages. Empty: each layer has attention and a feed-forward
@@ -102,7 +127,11 @@ struct TransformerConfig {
     if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
     return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
             .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
-            .window = window_size};
+            .window = window_size,
+            .chunk = attention_chunk_size,
+            .rotary = rotary_base_local && (window_size || attention_chunk_size > 0)
+                          ? RotaryKind::local
+                          : RotaryKind::global};
   }
 
   bool is_gated() const { return gated_linear_unit; }

@@ -151,7 +151,7 @@ void canonicalize_positions(Config& c) {
   }
   if (!c.has_rotary())
     reset(c, &Config::rotary_base, &Config::rotary_percent, &Config::rotary_interleaved,
-          &Config::rope_scaling_type);
+          &Config::rotary_base_local, &Config::no_rope_freq, &Config::rope_scaling_type);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
     reset(c, &Config::max_position_embeddings);
   const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
@@ -189,11 +189,19 @@ bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
 }
 
 void canonicalize_window(Config& c) {
-  const std::vector<std::int64_t> windows = windowed_layers(c);
-  if (!windows.empty() && all_are(windows, 0)) c.window_size.reset();
+  const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
+  if (!windows.empty() && all_are(windows, 0)) {
+    c.window_size.reset();
+    c.attention_chunk_size = 0;
+  }
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
-  set_windows(c, c.window_size && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  const bool is_local = c.window_size || c.attention_chunk_size > 0;
+  if (!is_local) c.rotary_base_local.reset();
+  set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
+  if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;
+  if (c.attn_temperature_scale == 0) reset(c, &Config::attn_temperature_floor);
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -239,7 +247,6 @@ const FieldTable<TransformerConfig>& forward_members() {
     // layers follow from a pattern.
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
-    t.field("softmax_scale", &Config::softmax_scale, "");
     t.field("latent_norm_epsilon", &Config::latent_norm_epsilon, "").older_checkpoints_lack_it();
     t.custom(
         kGroupScore, ValueKind::integer,
@@ -247,6 +254,9 @@ const FieldTable<TransformerConfig>& forward_members() {
           read_values(config.moe.router_group_score_topk, values);
         },
         [](const Config& config) { return write_values(config.moe.router_group_score_topk); }, "");
+    Field nope = layer_list("nope_layers", nope_layers, set_nope);
+    nope.older_checkpoints_lack_it = true;
+    t.add_field(nope);
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -317,6 +327,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
                      ""});
   }
   check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
+  check_layer_list(nope_layers(c), c.num_layers, "nope_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
@@ -330,7 +341,11 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
-  if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
+  if (!c.qk_layernorm) {
+    c.qk_layernorm_scope = QkNormScope::head;
+    c.qk_layernorm_placement = QkNormPlacement::before_rotary;
+  }
+  if (!c.parallel_residual) c.share_block_norm = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();

@@ -37,7 +37,8 @@ double attention_weights(const ModelDimensions& d, double norm = 1) {
     return (q_rank > 0 ? q_rank * (h + q + norm) : h * q) +
            d.kv_lora_rank * (h + q - heads * rotated + v + norm) + h * rotated + v * h;
   }
-  return 2.0 * d.hidden_size * d.kv_channels * (d.num_attention_heads + d.query_groups);
+  const double queries = d.num_attention_heads * (d.attention_output_gate ? 1.5 : 1.0);
+  return 2.0 * d.hidden_size * d.kv_channels * (queries + d.query_groups);
 }
 double mlp_weights(const ModelDimensions& d, std::int64_t width) {
   return (d.gated_linear_unit ? 3.0 : 2.0) * d.hidden_size * width;
@@ -93,6 +94,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .query_groups = config.query_groups(),
                              .kv_channels = config.qk_channels(),
                              .v_head_dim = config.v_channels(),
+                             .attention_output_gate = config.attention_output_gate,
                              .ffn_hidden_size = config.ffn_hidden_size,
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = config.normalization == Normalization::RMSNorm,

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
 
 #include <cmath>
 
@@ -139,8 +140,7 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
   const at::Tensor up = linear_kv_up_proj_.weight().value().view({heads_, -1, rank});
   const at::Tensor from_key = up.narrow(1, 0, qk),
                    to_value = up.narrow(1, qk, config_.v_head_dim).transpose(1, 2);
-  AttentionOptions options = attention_options(context, kept.device());
-  options.scale = config_.softmax_scale.value_or(latent_attention_scale(config_));
+  AttentionOptions options = attention_options(kept, latent_attention_scale(config_), context);
   // What a sequence computes does not depend on the others.
   std::vector<at::Tensor> out;
   for (SequenceCache* cache : *context.caches) {
@@ -160,6 +160,20 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
     out.push_back(by_head(of_latents.unflatten(-1, {heads_, rank}), to_value).flatten(2));
   }
   return out.size() == 1 ? out.front() : at::cat(out);
+}
+
+std::vector<ScaledRows> MultiLatentAttention::row_factors(const std::vector<double>& eta,
+                                                          double alpha) const {
+  const std::int64_t qk = config_.qk_head_dim;
+  at::Tensor q = at::ones({heads_, config_.qk_channels()}, at::kDouble),
+             kv = at::ones({heads_, qk + config_.v_head_dim}, at::kDouble);
+  for (std::int64_t head = 0; head < heads_; ++head) {
+    const double mine = eta.at(static_cast<std::size_t>(first_head_ + head));
+    // The rotated key is that of all heads, so that its queries take all of the factor.
+    q[head].fill_(mine).narrow(0, 0, qk).fill_(std::pow(mine, alpha));
+    kv[head].narrow(0, 0, qk).fill_(std::pow(mine, 1 - alpha));
+  }
+  return {{linear_q_.weight(), q.flatten()}, {linear_kv_up_proj_.weight(), kv.flatten()}};
 }
 
 at::Tensor MultiLatentAttention::forward(const at::Tensor& input_sbh,

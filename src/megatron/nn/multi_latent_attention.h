@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "megatron/nn/attention.h"
 #include "megatron/nn/linear_layers.h"
@@ -20,6 +21,7 @@ class MultiLatentAttention : public Attention {
   MultiLatentAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override;
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+  std::vector<ScaledRows> row_factors(const std::vector<double>& eta, double alpha) const override;
 
  private:
   /// Returns the normed latents of queries, which without a latent are the input, and of keys and

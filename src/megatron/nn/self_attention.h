@@ -1,8 +1,10 @@
-// Self-attention: fused QKV projection (the rows of a query group are its q heads, k, v), optional
-// norms of q and k, rotary embedding, attention and output projection.
+// Self-attention: fused QKV projection (the rows of a query group are its q heads, their gates if
+// there are any, k and v), optional norms of q and k, rotary embedding, attention and output
+// projection.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "megatron/nn/attention.h"
 #include "megatron/nn/linear_layers.h"
@@ -17,9 +19,14 @@ class SelfAttention : public Attention {
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override { return linear_qkv_.input_norm(); }
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+  std::vector<ScaledRows> row_factors(const std::vector<double>& eta, double alpha) const override;
 
  private:
-  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
+  /// Splits the projection, and normalizes and rotates q and k. Sets the gate of the output [s, b,
+  /// n·d] if there is one.
+  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context,
+                      at::Tensor& gate) const;
+  void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
 
   std::int64_t groups_;  ///< of this rank
   ColumnParallelLinear linear_qkv_;

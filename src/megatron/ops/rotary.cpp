@@ -27,9 +27,9 @@
 namespace megatron {
 namespace {
 
-at::Tensor base_frequencies(const TransformerConfig& config, std::int64_t dim) {
+at::Tensor base_frequencies(double base, std::int64_t dim) {
   const at::Tensor exponent = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
-  return 1.0 / at::pow(config.rotary_base, exponent);
+  return 1.0 / at::pow(base, exponent);
 }
 
 /// Llama 3.1 scaling: divides the frequencies of long wavelengths by the factor, keeps short
@@ -161,7 +161,7 @@ std::int64_t rotary_dim(const TransformerConfig& config) {
 
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
   const std::int64_t dim = rotary_dim(config);
-  const at::Tensor inverse = base_frequencies(config, dim);
+  const at::Tensor inverse = base_frequencies(config.rotary_base, dim);
   switch (config.rope_scaling_type) {
     case RopeScaling::none:
       return {inverse};
@@ -173,6 +173,10 @@ RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
       return {yarn_frequencies(config, dim, inverse), yarn_concentration(config)};
   }
   throw InternalError("a rope scaling without a formula");
+}
+
+RotaryFrequencies local_rotary_frequencies(const TransformerConfig& config) {
+  return {base_frequencies(config.rotary_base_local.value(), rotary_dim(config))};
 }
 
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,

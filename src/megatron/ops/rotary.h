@@ -23,8 +23,10 @@ std::int64_t rotary_dim(const TransformerConfig& config);
 /// Returns YaRN's 0.1·mscale·ln(factor) + 1, or 1 unless the factor is above 1.
 double yarn_mscale(double factor, double mscale);
 
-/// Returns the frequencies, computed in float32 as transformers and megatron-core do.
+/// Returns the frequencies, computed in float32 as transformers and megatron-core do. Those of
+/// local layers have rotary_base_local and no scaling.
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
+RotaryFrequencies local_rotary_frequencies(const TransformerConfig& config);
 
 struct RotaryTables {
   at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2]

@@ -55,6 +55,8 @@ HeadsKept attention_heads_kept(const TransformerConfig& config, const Activation
   // are clamped, and the q|k|v that a clamp reads.
   const double mixed = heads + 2 * groups;
   double kept = config.qk_layernorm ? heads + groups : 0;
+  if (config.qk_l2_norm) kept += heads + groups;
+  if (config.attention_output_gate) kept += 2 * heads;  // the gate and the gated output
   const bool copies_q = config.qk_layernorm || config.clip_qkv || rotates || heads != groups,
              copies_k = config.qk_layernorm || config.clip_qkv || rotates;
   const bool reads_mixed = config.clip_qkv.has_value();
@@ -108,7 +110,8 @@ LayerActivations attention_parts(const TransformerConfig& config, const Activati
           .attention_inputs = kept.attention_inputs * row,
           .query_copy = kept.query_copy * row,
           .key_elements = kept.key * row / layout.element_bytes,
-          .residual = hidden,
+          // The norms of outputs keep the outputs of both blocks.
+          .residual = hidden * (config.norm_placement == NormPlacement::sandwich ? 3 : 1),
           .mlp_norm = hidden};
 }
 
