@@ -27,6 +27,16 @@ Json llama(const Json& changes = Json::object()) {
   return json;
 }
 
+/// The keys that DeepSeek's configuration classes have besides those with a default.
+Json deepseek(const std::string& model_type, const Json& changes = Json::object()) {
+  Json json = llama({{"model_type", model_type},
+                     {"num_key_value_heads", 4},
+                     {"num_experts_per_tok", 4},
+                     {"first_k_dense_replace", 1}});
+  json.merge_patch(changes);
+  return json;
+}
+
 Json gpt2(const Json& changes = Json::object()) {
   Json json = {{"model_type", "gpt2"}, {"vocab_size", 128}, {"n_embd", 64},
                {"n_head", 4},          {"n_layer", 2},      {"n_positions", 32}};
@@ -122,6 +132,63 @@ TEST(HfConfig, ReadsStarcoder2) {
   EXPECT_FALSE(fresh.contains("head_dim"));
 }
 
+// The defaults are those of DeepseekV2Config and DeepseekV3Config in transformers 5.
+TEST(HfConfig, ReadsDeepseek) {
+  const TransformerConfig v2 = model_of(deepseek("deepseek_v2", {{"q_lora_rank", nullptr}}));
+  EXPECT_TRUE(v2.multi_latent_attention && v2.qk_layernorm);
+  EXPECT_EQ(v2.q_lora_rank, 0);
+  EXPECT_EQ(v2.kv_lora_rank, 512);
+  EXPECT_EQ(v2.latent_norm_epsilon, 1e-6);
+  EXPECT_EQ(v2.moe.num_experts, 64);
+  EXPECT_EQ(v2.moe.shared_expert_intermediate_size, 2 * 1407);
+  EXPECT_TRUE(v2.moe.router_pre_softmax);
+  EXPECT_EQ(expert_layers(v2), (std::vector<std::int64_t>{0, 1, 1}));
+  const TransformerConfig limited = model_of(deepseek(
+      "deepseek_v2", {{"topk_method", "group_limited_greedy"}, {"n_group", 8}, {"topk_group", 3}}));
+  EXPECT_EQ(limited.q_lora_rank, 1536);
+  EXPECT_EQ(limited.moe.router_num_groups, 8);
+  EXPECT_EQ(limited.moe.router_group_topk, 3);
+  EXPECT_EQ(limited.moe.router_group_score_topk, 1);
+  const TransformerConfig v3 =
+      model_of(deepseek("deepseek_v3", {{"rope_scaling",
+                                         {{"type", "yarn"},
+                                          {"factor", 40},
+                                          {"original_max_position_embeddings", 64},
+                                          {"beta_fast", 32},
+                                          {"beta_slow", 1},
+                                          {"mscale", 1.0},
+                                          {"mscale_all_dim", 1.0}}}}));
+  EXPECT_EQ(v3.moe.router_score_function, RouterScore::sigmoid);
+  EXPECT_TRUE(v3.moe.router_enable_expert_bias);
+  EXPECT_EQ(v3.moe.router_topk_scaling_factor, 2.5);
+  EXPECT_EQ(v3.moe.router_num_groups, 8);
+  EXPECT_EQ(v3.moe.router_group_topk, 4);
+  EXPECT_EQ(v3.yarn_mscale_all_dim, 1);
+  for (const TransformerConfig& model : {v2, limited, v3}) {
+    const std::string type = model.moe.router_enable_expert_bias ? "deepseek_v3" : "deepseek_v2";
+    const Json fresh = make_hf_config(model, type, "float32", nullptr);
+    EXPECT_TRUE(forward_differences(model, model_of(fresh)).empty()) << fresh;
+    EXPECT_TRUE(forward_differences(model, architecture_from_json(architecture_to_json(model), "m"))
+                    .empty());
+  }
+}
+
+TEST(HfConfig, RefusesWhatDeepseekModelsLack) {
+  for (const auto& [changes, word] : std::vector<std::pair<Json, std::string>>{
+           {{{"num_key_value_heads", 2}}, "num_key_value_heads"},
+           {{{"rope_interleave", false}}, "rope_interleave"},
+           {{{"norm_topk_prob", false}}, "norm_topk_prob"},
+           {{{"attention_bias", true}}, "attention_bias"},
+           {{{"topk_method", "greedy"}}, "topk_method"},
+           {{{"scoring_func", "softmax"}}, "scoring_func"},
+           {{{"n_group", 7}}, "n_group"},
+           {{{"num_experts_per_tok", 1}}, "num_experts_per_tok"},
+           {{{"moe_layer_freq", 2}}, "moe_layer_freq"},
+           {{{"first_k_dense_replace", 3}}, "first_k_dense_replace"}})
+    expect_user_error([&] { model_of(deepseek("deepseek_v3", changes)); }, {"config.json", word},
+                      word);
+}
+
 TEST(HfConfig, ReadsGpt2) {
   const HfConfig config = parse_hf_config(gpt2({{"resid_pdrop", 0.2},
                                                 {"embd_pdrop", 0.2},
@@ -147,8 +214,10 @@ TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
     if (family == "gpt2" || family == "starcoder2") continue;
-    const HfConfig config =
-        parse_hf_config(llama({{"model_type", family}, {"moe_intermediate_size", 32}}), "c");
+    const Json json = family.starts_with("deepseek") || family == "kimi_k2"
+                          ? deepseek(family)
+                          : llama({{"model_type", family}, {"moe_intermediate_size", 32}});
+    const HfConfig config = parse_hf_config(json, "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
     EXPECT_EQ(config.given_training_fields.at("hidden_dropout"), kFamilyHasNone);
@@ -375,6 +444,22 @@ const std::set<std::string> kMembers{"num_layers",
                                      "window_size",
                                      "window_layers",
                                      "softmax_scale",
+                                     "qk_layernorm_placement",
+                                     "qk_l2_norm",
+                                     "attention_output_gate",
+                                     "softmax_type",
+                                     "attention_chunk_size",
+                                     "nope_layers",
+                                     "rotary_base_local",
+                                     "attn_temperature_scale",
+                                     "attn_temperature_floor",
+                                     "attn_logit_softcapping",
+                                     "final_logit_softcapping",
+                                     "logit_scale",
+                                     "embedding_multiplier",
+                                     "residual_multiplier",
+                                     "parallel_residual",
+                                     "share_block_norm",
                                      "position_embedding_type",
                                      "rotary_base",
                                      "rotary_percent",

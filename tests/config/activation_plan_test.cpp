@@ -63,6 +63,9 @@ TEST(LayerNodes, AreThoseOfTheBlocksOfALayer) {
   EXPECT_EQ(nodes_of({.feed_forward = FeedForwardKind::none}),
             (NodeSet{LayerNode::attn_norm, LayerNode::qkv_linear, LayerNode::core_attn,
                      LayerNode::attn_proj, LayerNode::layernorm}));
+  EXPECT_EQ(nodes_of({.mixer = MixerKind::latent_attention, .feed_forward = FeedForwardKind::none}),
+            (NodeSet{LayerNode::attn_norm, LayerNode::qkv_linear, LayerNode::core_attn,
+                     LayerNode::attn_proj, LayerNode::layernorm, LayerNode::mla_up_proj}));
   EXPECT_EQ(nodes_of({.mixer = MixerKind::none, .feed_forward = FeedForwardKind::experts}),
             (NodeSet{LayerNode::layernorm, LayerNode::mlp_norm, LayerNode::moe,
                      LayerNode::expert_fc1, LayerNode::moe_act, LayerNode::shared_experts}));

@@ -41,7 +41,7 @@ TEST(KnownFlags, AreAcceptedWhenNeutral) {
 TEST(KnownFlags, AreRefusedWithReasonAndFix) {
   EXPECT_THAT(mistake_of(small({"--per-dataset-sequences-path", "f.json"})),
               HasSubstr("--per-dataset-sequences-path: is not in this version\n  fix: "));
-  EXPECT_THAT(mistake_of(small({"--multi-latent-attention"})), HasSubstr("is not in this version"));
+  EXPECT_THAT(mistake_of(small({"--use-kitchen"})), HasSubstr("is not in this version"));
   EXPECT_THAT(mistake_of(small({"--train-mode", "finetune"})), HasSubstr("fix: use --sft"));
   EXPECT_THAT(mistake_of(small({"--memory-threshold", "0.8"})), HasSubstr("--memory-budget"));
   EXPECT_THAT(mistake_of(small({"--fp8", "hybrid"})), HasSubstr("use --bf16"));
@@ -54,11 +54,7 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
 
 // Without the flag that asks for the feature, they have no effect in Megatron-LM either.
 TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
-  const Args tuning{"--kv-lora-rank",
-                    "512",
-                    "--qk-rope-head-dim",
-                    "64",
-                    "--mtp-hsm",
+  const Args tuning{"--mtp-hsm",
                     "--fp8-margin",
                     "1",
                     "--muon-momentum",
@@ -77,7 +73,7 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
                     "--cache-kv-in-compressed-form"};
   const auto notes = read_small(tuning).parsed.notes;
   EXPECT_EQ(notes.at("without effect: it tunes a feature that no flag of this run asks for").size(),
-            12u);
+            10u);
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
 }
 

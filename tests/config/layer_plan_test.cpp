@@ -71,6 +71,25 @@ TEST(LayerPlan, OnlyAttentionHasAWindow) {
   EXPECT_EQ(kinds(model), (std::vector{windowed, kMlp, kAttention}));
 }
 
+TEST(LayerPlan, LayersDifferInChunksAndRotation) {
+  TransformerConfig model;
+  model.num_layers = 4;
+  model.attention_chunk_size = 8;
+  model.rotary_base_local = 100;
+  model.no_rope_freq = "4";
+  set_windows(model, {1, 0, 1, 1});
+  const LayerKind chunked{.chunk = 8, .rotary = RotaryKind::local},
+      last{.chunk = 8, .rotary = RotaryKind::none};
+  EXPECT_EQ(kinds(model), (std::vector{chunked, LayerKind{}, chunked, last}));
+  EXPECT_EQ(nope_layers(model), (std::vector<std::int64_t>{0, 0, 0, 1}));
+  TransformerConfig blocks = model;
+  split_blocks(blocks);
+  EXPECT_TRUE(pair_blocks(blocks));
+  EXPECT_EQ(kinds(blocks), kinds(model));
+  set_nope(model, {0, 1});
+  EXPECT_TRUE(model.layers.empty()) << "a rule reports a list for other layers";
+}
+
 TEST(LayerPlan, PairsOfBlocksAreLayersOfTwo) {
   TransformerConfig layers;
   layers.num_layers = 2;
@@ -122,7 +141,10 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
 TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of_hybrid({"M-M*"}), HasSubstr("'M' is a Mamba layer, which is not in this"));
   EXPECT_THAT(mistake_of_hybrid({"*G"}), HasSubstr("'G' is a gated delta net"));
-  EXPECT_THAT(mistake_of_hybrid({"+-"}), HasSubstr("'+' is multi-latent attention"));
+  EXPECT_THAT(mistake_of_hybrid({"+-"}),
+              HasSubstr("--hybrid-layer-pattern: its attention is + with multi-latent attention"));
+  EXPECT_THAT(mistake_of_hybrid({"+*", "--multi-latent-attention"}),
+              HasSubstr("its attention is + with multi-latent attention, and * without"));
   EXPECT_THAT(mistake_of_hybrid({"*-/*"}), HasSubstr("multi-token prediction"));
   EXPECT_THAT(mistake_of_hybrid({"*x"}), HasSubstr("'x' is no symbol of a layer"));
   EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));

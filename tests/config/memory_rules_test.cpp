@@ -131,10 +131,18 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
       {{granularity, "full", "--recompute-layers", "[1]*3"},
        1,
        "--recompute-layers: '[1]*3' does not list 0 or 1 for each of the 2 layers"},
+      {{granularity, "selective", modules, "mhc"},
+       1,
+       "--recompute-modules: gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that "
+       "are not in this version"},
       {{granularity, "selective", modules, "mla_up_proj"},
        1,
-       "--recompute-modules: mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of "
-       "layers that are not in this version"},
+       "--recompute-modules mla_up_proj: is a part of multi-latent attention\n  fix: add "
+       "--multi-latent-attention, or leave it out"},
+      {{"--activation-plan", "none,mla_up_proj"},
+       1,
+       "--activation-plan: 'mla_up_proj' recomputes mla_up_proj, and the model has no multi-latent "
+       "attention"},
   });
 }
 
@@ -187,9 +195,9 @@ TEST(RecomputeRules, PartsOfExpertsNeedExperts) {
 
 TEST(RecomputeRules, MistakesAreShownTogether) {
   const std::string text = mistake({"--recompute-granularity", "selective", "--recompute-modules",
-                                    "mla_up_proj", "moe", "--activation-plan", "full,ful"});
+                                    "mhc", "moe", "--activation-plan", "full,ful"});
   EXPECT_THAT(
-      text, AllOf(HasSubstr("4 problems"), HasSubstr("mla_up_proj, gdn_norm_out"),
+      text, AllOf(HasSubstr("4 problems"), HasSubstr("gdn_norm_out, gdp_in_proj"),
                   HasSubstr("and excludes --recompute-granularity selective, --recompute-modules"),
                   HasSubstr("item 2 of 'full,ful': 'ful' is not one of"),
                   HasSubstr("moe, moe_act and shared_experts need a model with experts")));

@@ -161,7 +161,8 @@ TEST(Notes, OfPositionsAndAttention) {
        "--rope-original-max-position-embeddings: there is no --use-rope-scaling and no YaRN\n"},
       {with_rope({"--mscale", "2"}), "--yarn-mscale: there is no YaRN\n"},
       {with_rope({"--yarn-beta-fast", "16"}), "--yarn-beta-fast: there is no YaRN\n"},
-      {{"--window-attn-skip-freq", "2"}, "--window-attn-skip-freq: there is no --window-size\n"},
+      {{"--window-attn-skip-freq", "2"},
+       "--window-attn-skip-freq: there is no --window-size or --attention-chunk-size\n"},
   });
   EXPECT_EQ(notes(with_rope({"--use-rope-scaling", "--rope-scaling-factor", "4",
                              "--rope-low-freq-factor", "2"})),

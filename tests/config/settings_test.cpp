@@ -285,6 +285,20 @@ TEST(RunSettings, WindowPatterns) {
               HasSubstr("neither a number above 0 nor a list"));
 }
 
+TEST(RunSettings, NopePatterns) {
+  const auto layers = [](const char* freq) {
+    return nope_layers(*resolved({"--position-embedding-type", "rope", "--num-layers", "4",
+                                  "--no-rope-freq", freq})
+                            .model);
+  };
+  EXPECT_THAT(layers("2"), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(layers("[0]*3+[1]"), ElementsAre(0, 0, 0, 1));
+  EXPECT_THAT(layers("0"), ElementsAre());
+  EXPECT_THAT(layers("None"), ElementsAre());
+  EXPECT_THAT(mistake_of(small({"--position-embedding-type", "rope", "--no-rope-freq", "[1]*3"})),
+              HasSubstr("names 3 layers, --num-layers is 2"));
+}
+
 TEST(ListExpression, ReadsPythonLists) {
   EXPECT_THAT(*list_expression("([1]*3+[0])*2"), ElementsAre(1, 1, 1, 0, 1, 1, 1, 0));
   EXPECT_THAT(*list_expression(" [ 1 , 0, ] "), ElementsAre(1, 0));
@@ -429,6 +443,8 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--window-size", "-2,0"}, "has a side below -1"},
       {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"},
        "excludes --norm-placement post"},
+      {{"--share-block-norm"}, "needs --parallel-residual"},
+      {{"--window-size", "7,0", "--attention-chunk-size", "8"}, "excludes --attention-chunk-size"},
   };
   for (const auto& [words, expected] : table)
     EXPECT_THAT(mistake_of(small(words)), HasSubstr(expected)) << words[0];

@@ -1,4 +1,6 @@
 // Decoding with the KV cache gives the logits of a full forward pass, up to the order of summation.
+#include "megatron/ops/kv_cache.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -73,6 +75,48 @@ std::vector<Variant> variants() {
     set_windows(c, {1, 0, 1});
   });
   add("alibi", [](TransformerConfig& c) { c.position_embedding_type = PositionEmbedding::alibi; });
+  const auto latents = [](TransformerConfig& c) {
+    c.multi_latent_attention = c.qk_layernorm = true;
+    c.q_lora_rank = 20;
+    c.kv_lora_rank = 12;
+    c.qk_head_dim = 10;
+    c.qk_pos_emb_head_dim = 6;
+    c.v_head_dim = 14;
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.rope_scaling_type = RopeScaling::yarn;
+    c.rope_scaling_factor = 4;
+    c.rope_original_max_position_embeddings = 16;
+    c.yarn_mscale_all_dim = 0.5;
+  };
+  add("latents", latents);
+  add("cached_latents", [&](TransformerConfig& c) {
+    latents(c);
+    c.q_lora_rank = 0;
+    c.cache_mla_latents = true;
+  });
+  add("cached_latents_with_sinks", [&](TransformerConfig& c) {
+    latents(c);
+    c.cache_mla_latents = true;
+    c.softmax_type = SoftmaxType::learnable;
+    c.attn_logit_softcapping = 3;
+    c.attention_chunk_size = 5;
+    set_windows(c, {1, 0, 1});
+  });
+  add("sinks", [](TransformerConfig& c) {
+    c.softmax_type = SoftmaxType::learnable;
+    c.attn_logit_softcapping = 3;
+    c.norm_placement = NormPlacement::sandwich;
+  });
+  add("chunks", [](TransformerConfig& c) {
+    c.position_embedding_type = PositionEmbedding::rope;
+    c.attention_chunk_size = 5;
+    c.rotary_base_local = 100;
+    c.attn_temperature_scale = 0.5;
+    c.attn_temperature_floor = 3;
+    c.attention_output_gate = c.qk_l2_norm = c.parallel_residual = true;
+    set_windows(c, {1, 0, 1});
+    set_nope(c, {0, 1, 0});
+  });
   add("post_norm", [](TransformerConfig& c) {
     c.position_embedding_type = PositionEmbedding::none;
     c.norm_placement = NormPlacement::post;
@@ -169,6 +213,19 @@ TEST_P(KvCacheTest, SequencesOfABatchHaveTheLogitsOfEachAlone) {
             << dtype;
       }
     }
+  }
+}
+
+// Keys and values of 4 heads have (10 + 6 + 14) · 4 channels; a latent has 12, and its key 6.
+TEST(LatentCache, KeepsALatentAndAKeyOfEachToken) {
+  for (const Variant& variant : variants()) {
+    if (!variant.config.multi_latent_attention) continue;
+    BoundModel bound(variant.config);
+    const OwnedCaches caches;
+    model_logits(*bound.model, sample_tokens(), &caches);
+    const auto& cache =
+        caches.caches.front()->of_layer<LayerKvCache>("decoder.layers.1.self_attention");
+    EXPECT_EQ(cache.elements_per_token(), variant.config.cache_mla_latents ? 18 : 120);
   }
 }
 

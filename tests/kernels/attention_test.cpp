@@ -62,7 +62,8 @@ struct Problem {
         dk(type, c.sk, c.b, c.g, c.d, 6, 1),
         dv(type, c.sk, c.b, c.g, c.dv, 7, 1),
         out(type, static_cast<std::size_t>(c.sq * c.b * c.n * c.dv)),
-        lse(static_cast<std::size_t>(c.b * c.n * c.sq)) {
+        lse(static_cast<std::size_t>(c.b * c.n * c.sq)),
+        top(lse.size()) {
     arguments = {};
     arguments.type = type;
     arguments.micro_kernel = micro_kernel;
@@ -79,6 +80,8 @@ struct Problem {
     for (std::int64_t h = 0; h < c.n; ++h)
       slopes.push_back(static_cast<float>(std::exp2(-1.0 - static_cast<double>(h))));
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
+    for (std::int64_t h = 0; h < c.n; ++h) sinks.push_back(1.5f - 1.25f * static_cast<float>(h));
+    if (arguments.sinks != nullptr) arguments.sinks = sinks.data();
     if (c.documents_span > 0) {
       const std::int64_t positions = std::max(arguments.q_start + c.sq, arguments.k_start + c.sk);
       for (std::int64_t i = 0; i < c.b * positions; ++i)
@@ -107,7 +110,7 @@ struct Problem {
   }
 
   void forward(std::int64_t step = 1 << 20) {
-    AttentionForwardArguments a{arguments, out.data(), lse.data()};
+    AttentionForwardArguments a{arguments, out.data(), lse.data(), top.data()};
     run_pass(attention_kernels().forward_plan, attention_kernels().forward, a, step);
   }
 
@@ -120,7 +123,7 @@ struct Problem {
 
   Heads q, k, v, dout, dq, dk, dv;
   Storage out;
-  std::vector<float> lse, slopes;
+  std::vector<float> lse, top, slopes, sinks;
   std::vector<std::int32_t> documents;
   std::vector<std::int64_t> ordinals{3, (std::int64_t{1} << 40) + 5, 0};
   AttentionArguments arguments;
@@ -134,7 +137,7 @@ struct Sum {
 
 struct Textbook {
   std::vector<Sum> out, dq, dk, dv;
-  std::vector<double> lse;
+  std::vector<double> lse, top;
 };
 
 bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j) {
@@ -143,6 +146,7 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
   if (a.causal && key > query) return false;
   if (a.window[0] >= 0 && key < query - a.window[0]) return false;
   if (a.window[1] >= 0 && key > query + a.window[1]) return false;
+  if (a.chunk > 0 && key / a.chunk != query / a.chunk) return false;
   const std::int32_t* ids =
       a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
   return ids == nullptr || ids[query] == ids[key];
@@ -167,7 +171,8 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
   const std::int64_t group = h / (a.n / a.g);
   std::vector<double> score(static_cast<std::size_t>(a.sk)), slope(score.size(), 1.0),
       dp(score.size());
-  double most = -kInfinity, sum = 0, size = 0;
+  const double sink = a.sinks != nullptr ? static_cast<double>(a.sinks[h]) : -kInfinity;
+  double most = sink, sum = 0, size = 0;
   for (std::int64_t j = 0; j < a.sk; ++j) {
     const auto at = static_cast<std::size_t>(j);
     double dot = 0;
@@ -184,6 +189,9 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     if (!sees(p, sample, i, j)) score[at] = -kInfinity;
     most = std::max(most, score[at]);
   }
+  if (most > -kInfinity) sum = std::exp(sink - most);
+  book.top[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
+      *std::ranges::max_element(score);
   for (const double s : score) sum += most == -kInfinity ? 0 : std::exp(s - most);
   book.lse[static_cast<std::size_t>((sample * a.n + h) * a.sq + i)] =
       sum == 0 ? -kInfinity : most + std::log(sum);
@@ -219,9 +227,9 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
 }
 
 Textbook textbook(const Problem& p) {
-  Textbook book{std::vector<Sum>(p.out.size()), std::vector<Sum>(p.dq.values.size()),
+  Textbook book{std::vector<Sum>(p.out.size()),       std::vector<Sum>(p.dq.values.size()),
                 std::vector<Sum>(p.dk.values.size()), std::vector<Sum>(p.dv.values.size()),
-                std::vector<double>(p.lse.size())};
+                std::vector<double>(p.lse.size()),    std::vector<double>(p.lse.size())};
   for (std::int64_t sample = 0; sample < p.arguments.b; ++sample) {
     for (std::int64_t h = 0; h < p.arguments.n; ++h) {
       for (std::int64_t i = 0; i < p.arguments.sq; ++i) add_row(p, sample, h, i, book);
@@ -278,12 +286,20 @@ std::vector<Case> cases() {
        [](auto& a) {
          a.causal = false, a.window = {40, 35};
        }},
+      {"chunks", 300, 300, 1, 2, 1, 16, 16, [](auto& a) { a.chunk = 70; }},
+      {"chunks both ways, later", 100, 120, 1, 2, 2, 16, 16,
+       [](auto& a) { a.causal = false, a.q_start = 30, a.k_start = 20, a.chunk = 33; }},
       {"blind queries", 120, 100, 1, 2, 2, 16, 16,
        [](auto& a) {
          a.k_start = 65, a.causal = false, a.window = {-1, 0};
        }},
       {"softcap", 90, 90, 1, 2, 2, 16, 16, [](auto& a) { a.softcap = 3; }},
       {"alibi", 90, 90, 1, 4, 2, 16, 16, [](auto& a) { a.alibi_slopes = &kSome; }},
+      {"sinks", 140, 140, 2, 6, 2, 16, 16, [](auto& a) { a.sinks = &kSome; }},
+      {"sinks of blind queries", 120, 100, 1, 2, 2, 16, 16,
+       [](auto& a) {
+         a.k_start = 65, a.causal = false, a.window = {-1, 0}, a.sinks = &kSome;
+       }},
       {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, 97},
       {"documents longer than a block", 300, 300, 2, 2, 2, 16, 16, [](auto&) {}, 600},
       {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, 97},
@@ -310,28 +326,80 @@ class Attention : public testing::TestWithParam<Kind> {
     static const MicroKernel tiles = emulation::amx_micro_kernel<EmulatedTiles>();
     return GetParam().on_tiles ? &tiles : &gemm_micro_kernel(type());
   }
-};
 
-TEST_P(Attention, EqualsTheTextbook) {
-  for (const Case& c : cases()) {
-    SCOPED_TRACE(c.name);
-    Problem p(c, type(), micro_kernel());
-    p.forward();
-    p.backward();
-    const Textbook exact = textbook(p);
-    expect_near(p.out, exact.out, "out");
-    for (std::size_t i = 0; i < p.lse.size(); ++i) {
-      if (exact.lse[i] == -kInfinity) {
-        EXPECT_EQ(p.lse[i], -kInfinity) << i;
+  static void expect_scores(const std::vector<float>& actual, const std::vector<double>& exact,
+                            const char* what) {
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      if (exact[i] == -kInfinity) {
+        EXPECT_EQ(actual[i], -kInfinity) << what << " " << i;
       } else {
-        EXPECT_NEAR(p.lse[i], exact.lse[i], 1e-5 * std::max(1.0, std::abs(exact.lse[i]))) << i;
+        EXPECT_NEAR(actual[i], exact[i], 1e-5 * std::max(1.0, std::abs(exact[i])))
+            << what << " " << i;
       }
     }
-    expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
-    expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
-    expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
   }
+
+  void expect_textbook(const std::vector<Case>& all) const {
+    for (const Case& c : all) {
+      SCOPED_TRACE(c.name);
+      Problem p(c, type(), micro_kernel());
+      p.forward();
+      p.backward();
+      const Textbook exact = textbook(p);
+      expect_near(p.out, exact.out, "out");
+      expect_scores(p.lse, exact.lse, "lse");
+      expect_scores(p.top, exact.top, "largest scores");
+      expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
+      expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
+      expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
+    }
+  }
+};
+
+TEST_P(Attention, EqualsTheTextbook) { expect_textbook(cases()); }
+
+/// Ragged sizes, positions around the borders of blocks, and any combination of options.
+std::vector<Case> random_cases(std::int64_t count) {
+  std::vector<Case> all;
+  std::uint64_t draws = 0;
+  const auto below = [&](std::int64_t end) {
+    return static_cast<std::int64_t>(philox_block(11, draws++, 0)[0] %
+                                     static_cast<std::uint64_t>(end));
+  };
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t g = 1 + below(2), d = 1 + below(9);
+    Case c{std::to_string(i),
+           1 + below(20),
+           1 + below(40),
+           1 + below(2),
+           g * (1 + below(3)),
+           g,
+           d,
+           below(2) == 0 ? d : 1 + below(9)};
+    const bool has[] = {below(2) == 0, below(3) == 0, below(3) == 0,
+                        below(3) == 0, below(3) == 0, below(3) == 0};
+    const std::int64_t k_start = below(2) * (110 + below(18)), q_start = k_start + below(c.sk),
+                       left = below(30) - 1, right = below(12) - 1, chunk = 1 + below(40);
+    c.documents_span = below(3) == 0 ? 1 + below(150) : 0;
+    c.set = [=](AttentionArguments& a) {
+      static const float kSome = 0;
+      a.q_start = q_start, a.k_start = k_start;
+      a.causal = has[0];
+      if (has[1]) a.window = {left, right};
+      if (has[2]) a.chunk = chunk;
+      if (has[3]) a.softcap = 3;
+      if (has[4]) a.alibi_slopes = &kSome;
+      if (has[5]) a.sinks = &kSome;
+      a.has_dropout = chunk % 4 == 0;
+      a.rule = {
+          .key = 7, .threshold = static_cast<std::uint32_t>(0.25 * 0x1p32), .scale = 1 / 0.75};
+    };
+    all.push_back(std::move(c));
+  }
+  return all;
 }
+
+TEST_P(Attention, EveryCombinationEqualsTheTextbook) { expect_textbook(random_cases(1000)); }
 
 TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
   for (const Case& c : cases()) {

@@ -53,7 +53,11 @@ const std::vector<Family>& context_families() {
               "--calculate-per-token-loss"})},
       {"packed sequences, best fit",
        {"--dataloader-inter-document-masking", "--document-packing-strategy", "bfd_split"}},
-      {"bert", padded, false, "bert"}};
+      {"bert", padded, false, "bert"},
+      {"latents", latents({"--rope-type", "rope"})},
+      {"packed sequences, latents, mean over tokens",
+       latents({"--qk-layernorm", "--q-lora-rank", "12", "--dataloader-inter-document-masking",
+                "--eod-mask-loss", "--calculate-per-token-loss"})}};
   return all;
 }
 

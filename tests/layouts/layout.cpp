@@ -77,6 +77,13 @@ Flags llama(const Flags& more) {
   return all;
 }
 
+Flags latents(const Flags& more) {
+  Flags all = llama({"--multi-latent-attention", "--kv-lora-rank", "10", "--qk-head-dim", "6",
+                     "--qk-pos-emb-head-dim", "4", "--v-head-dim", "5"});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;
@@ -138,6 +145,12 @@ const std::vector<Family>& families() {
               "--calculate-per-token-loss",
               "--eod-mask-loss"}),
        true},
+      {"mla",
+       latents({"--qk-layernorm", "--q-lora-rank", "12", "--rotary-scaling-factor", "4",
+                "--original-max-position-embeddings", "8", "--mscale-all-dim", "0.5",
+                "--num-experts", "4", "--moe-layer-freq", "([0]+[1]*3)", "--moe-router-topk", "2",
+                "--moe-ffn-hidden-size", "16"}),
+       true},
       {"olmoe",
        llama({"--qk-layernorm", "--qk-layernorm-scope", "all_heads", "--clip-qkv", "1.5",
               "--num-experts", "8", "--moe-router-topk", "3", "--moe-router-pre-softmax",
@@ -148,6 +161,31 @@ const std::vector<Family>& families() {
         "--activation-func-clamp-value", "0.2", "--glu-linear-offset", "1", "--num-experts", "8",
         "--moe-router-topk", "4", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
        true},
+      {"sinks",
+       llama({"--softmax-type", "learnable", "--init-method-std", "0.3", "--window-size", "6,0",
+              "--window-attn-skip-freq", "2", "--group-query-attention", "--num-query-groups", "2",
+              "--norm-placement", "sandwich", "--attn-logit-softcapping", "2",
+              "--final-logit-softcapping", "3", "--embedding-multiplier", "5"})},
+      {"chunks", llama({"--attention-chunk-size",
+                        "6",
+                        "--window-attn-skip-freq",
+                        "2",
+                        "--rotary-base-local",
+                        "100",
+                        "--no-rope-freq",
+                        "4",
+                        "--attn-temperature-scale",
+                        "0.3",
+                        "--attn-temperature-floor",
+                        "4",
+                        "--attention-output-gate",
+                        "--qk-l2-norm",
+                        "--parallel-residual",
+                        "--share-block-norm",
+                        "--residual-multiplier",
+                        "0.5",
+                        "--logit-scale",
+                        "0.7"})},
       {"switch",
        {"--num-experts", "4", "--moe-router-topk", "1", "--moe-router-pre-softmax",
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",

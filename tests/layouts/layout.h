@@ -53,6 +53,10 @@ using Flags = std::vector<std::string>;
 /// Returns the flags of a model of Llama's kind, and then `more`.
 Flags llama(const Flags& more);
 
+/// Returns the flags of such a model with multi-latent attention, whose queries and keys have 10
+/// channels and whose values have 5, and then `more`.
+Flags latents(const Flags& more);
+
 /// Returns the flags of a tokenizer for BERT, which has 61 ids.
 Flags bert();
 

@@ -62,6 +62,8 @@ constexpr std::array<std::size_t, 9> kPipelines{0, 1, 3, 4, 5, 7, 8, 10, 12};
 
 /// Returns the flags for a family: modules of experts take the place of "mlp", or are left out.
 Flags fitted(Flags flags, const Family& family) {
+  const auto modules = std::ranges::find(flags, "--recompute-modules");
+  if (family.name == "mla" && modules != flags.end()) flags.insert(modules + 1, "mla_up_proj");
   if (!family.has_experts) {
     std::erase(flags, "expert_fc1");
     std::erase(flags, "moe_act");

@@ -218,5 +218,20 @@ TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
             "0 differences");
 }
 
+TEST(CanonicalArchitecture, ForgetsVariantsWithoutEffect) {
+  TransformerConfig plain = dense(), same = dense();
+  same.share_block_norm = true;
+  same.attention_chunk_size = 8;
+  same.rotary_base_local = 100;
+  same.no_rope_freq = "2";
+  same.attn_temperature_scale = 0.1;
+  set_windows(same, {0, 0, 0});
+  EXPECT_THAT(forward_differences(plain, same), IsEmpty());
+  plain.position_embedding_type = same.position_embedding_type = PositionEmbedding::rope;
+  EXPECT_EQ(forward_differences(plain, same).size(), 2u) << "NoPE layers and their temperature";
+  set_windows(same, {0, 1, 1});
+  EXPECT_EQ(forward_differences(plain, same).size(), 5u);
+}
+
 }  // namespace
 }  // namespace megatron

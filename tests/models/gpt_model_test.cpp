@@ -106,6 +106,62 @@ INSTANTIATE_TEST_SUITE_P(
                               config.qk_layernorm_scope = QkNormScope::all_heads;
                               config.clip_qkv = 1.5;
                             }},
+                    Variant{"sinks",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.softmax_type = SoftmaxType::learnable;
+                              config.attn_logit_softcapping = 0.7;
+                              config.softmax_scale = 0.8;
+                            }},
+                    Variant{"chunks_and_local_rotation",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.softmax_type = SoftmaxType::off_by_one;
+                              config.attention_chunk_size = 3;
+                              config.rotary_base_local = 50;
+                              config.attn_temperature_scale = 0.5;
+                              config.attn_temperature_floor = 2;
+                              set_windows(config, {1, 0});
+                              set_nope(config, {0, 1});
+                            }},
+                    Variant{"multipliers",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.embedding_multiplier = 3;
+                              config.residual_multiplier = 0.4;
+                              config.logit_scale = 0.6;
+                              config.final_logit_softcapping = 0.5;
+                            }},
+                    Variant{"output_gate",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.attention_output_gate = true;
+                              config.qk_l2_norm = true;
+                            }},
+                    Variant{"norms_after_rotation",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_placement = QkNormPlacement::after_rotary;
+                              config.rotary_percent = 0.5;
+                            }},
+                    Variant{"sandwich_norms",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.norm_placement = NormPlacement::sandwich;
+                              config.apply_layernorm_1p = true;
+                            }},
+                    Variant{"output_norms",
+                            [](TransformerConfig& config) {
+                              config.norm_placement = NormPlacement::output;
+                            }},
+                    Variant{"parallel_residual",
+                            [](TransformerConfig& config) { config.parallel_residual = true; }},
+                    Variant{"parallel_residual_of_one_norm",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.parallel_residual = config.share_block_norm = true;
+                            }},
                     Variant{"clipped", [](TransformerConfig& config) { config.clip_qkv = 0.05; }},
                     Variant{"residual_from_norm",
                             [](TransformerConfig& config) {

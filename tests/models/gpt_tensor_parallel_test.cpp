@@ -21,6 +21,16 @@ struct Variant {
   void (*change)(TransformerConfig&);
 };
 
+void make_latent(TransformerConfig& config) {
+  config.group_query_attention = false;
+  config.num_query_groups = config.num_attention_heads;
+  config.multi_latent_attention = true;
+  config.kv_lora_rank = 5;
+  config.qk_head_dim = 3;
+  config.qk_pos_emb_head_dim = 4;
+  config.v_head_dim = 2;
+}
+
 constexpr Variant kVariants[] = {
     {"gpt2", [](TransformerConfig&) {}},
     {"gpt2_untied",
@@ -61,6 +71,14 @@ constexpr Variant kVariants[] = {
        config.apply_layernorm_1p = true;
        config.clip_qkv = 1.25;
      }},
+    {"latents",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       make_latent(config);
+       config.q_lora_rank = 6;
+       config.qk_layernorm = true;
+     }},
+    {"latents_of_keys_alone", [](TransformerConfig& config) { make_latent(config); }},
     {"post_norm_alibi",
      [](TransformerConfig& config) {
        config.norm_placement = NormPlacement::post;
@@ -73,6 +91,30 @@ constexpr Variant kVariants[] = {
        set_windows(config, {1, 0});
        config.position_embedding_type = PositionEmbedding::none;
        config.fp32_residual_connection = true;
+     }},
+    {"sinks",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 2;
+       config.softmax_type = SoftmaxType::learnable;
+       config.norm_placement = NormPlacement::sandwich;
+       config.final_logit_softcapping = 2;
+       config.logit_scale = 0.5;
+     }},
+    {"gated_parallel_blocks",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 2;
+       config.attention_output_gate = config.qk_l2_norm = true;
+       config.parallel_residual = true;
+       config.embedding_multiplier = 2;
+     }},
+    {"output_norms_one_input",
+     [](TransformerConfig& config) {
+       config.norm_placement = NormPlacement::output;
+       config.parallel_residual = config.share_block_norm = true;
      }},
     {"residual_from_norm",
      [](TransformerConfig& config) {

@@ -250,6 +250,27 @@ TEST(ParameterCount, OfLatentExpertsByHand) {
                                          3 * (shared / 2 + replicated) + 2 * h * 1024 / 2);
 }
 
+// Megatron-LM's formula with the sizes of DeepSeek-V2-Lite, whose queries have no latent, and with
+// a latent of 1,536 channels.
+TEST(ModelDimensions, OfLatentAttention) {
+  TransformerConfig config;
+  config.num_layers = 1;
+  config.hidden_size = 2048;
+  config.num_attention_heads = 16;
+  config.multi_latent_attention = true;
+  config.kv_lora_rank = 512;
+  const double q = 2048 * 16 * 192, kv = 512 * (2048 + 16 * (128 + 128) + 1), shared = 2048 * 64,
+               out = 16 * 128 * 2048;
+  const ModelDimensions plain = model_dimensions(config, 1024);
+  EXPECT_EQ(num_floating_point_operations(plain, 1.0, 0.0),
+            6 * (q + kv + shared + out + 2048 * 1024));
+  config.q_lora_rank = 1536;
+  // With LayerNorm, which has two weights for each channel.
+  EXPECT_EQ(count_parameters(model_dimensions(config, 1024), {}).transformer_block,
+            1536.0 * (2048 + 16 * 192 + 2) + kv + 512 + shared + out + 3 * 2 * 2048);
+  EXPECT_EQ(num_floating_point_operations(plain, 0.0, 1.0), 6.0 * 16 * (192 + 128) / 2);
+}
+
 TEST(ModelDimensions, ComeFromAConfig) {
   TransformerConfig config;
   config.num_layers = 24;

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
@@ -63,12 +64,17 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (o.causal) hidden = hidden.logical_or(k_position > q_position);
   if (o.window[0] >= 0) hidden = hidden.logical_or(q_position - k_position > o.window[0]);
   if (o.window[1] >= 0) hidden = hidden.logical_or(k_position - q_position > o.window[1]);
+  if (o.chunk > 0)
+    hidden =
+        hidden.logical_or(q_position.floor_divide(o.chunk) != k_position.floor_divide(o.chunk));
   if (o.document_ids.defined())
     hidden = hidden.logical_or((o.document_ids.narrow(1, o.q_start, sq).unsqueeze(2) !=
                                 o.document_ids.narrow(1, o.k_start, sk).unsqueeze(1))
                                    .unsqueeze(1));
-  at::Tensor p =
-      at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1);
+  scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+  if (o.sinks.defined())
+    scores = at::cat({scores, o.sinks.view({n, 1, 1}).expand({b, n, sq, 1})}, -1);
+  at::Tensor p = at::softmax(scores, -1).narrow(-1, 0, sk);
   if (o.dropout.active())
     p = p * dropout_factors(o.dropout, o.first_head + n, sq, sk).narrow(1, o.first_head, n);
   return at::matmul(p, heads(v)).permute({2, 0, 1, 3}).reshape({sq, b, n * v.size(3)});
@@ -109,14 +115,19 @@ std::vector<Case> cases() {
       {"window both sides", with([](auto& o) {
          o.causal = false, o.window = {1, 2};
        })},
+      {"chunks", with([](auto& o) { o.chunk = 2; })},
+      {"chunks, later queries", with([](auto& o) { o.q_start = 3, o.k_start = 1, o.chunk = 3; }), 4,
+       5},
       {"softcap", with([](auto& o) { o.softcap = 0.5; })},
       {"alibi", with([](auto& o) { o.alibi_slopes = alibi_slopes(4); })},
       {"softcap and alibi",
        with([](auto& o) { o.softcap = 0.5, o.alibi_slopes = alibi_slopes(4); })},
+      {"sinks", with([](auto& o) { o.sinks = random_input({4}, 1, 5); })},
       {"documents", with([&](auto& o) { o.document_ids = documents; })},
       {"dropout", with([&](auto& o) { o.dropout = dropout; })},
       {"everything", with([&](auto& o) {
-         o.softcap = 2, o.window = {2, 0}, o.document_ids = documents, o.dropout = dropout;
+         o.sinks = random_input({4}, 1, 5), o.softcap = 2, o.window = {2, 0},
+         o.document_ids = documents, o.dropout = dropout;
        })},
   };
 }
@@ -129,18 +140,24 @@ TEST(AttentionGradient, EveryOption) {
                      v = random_input({c.sk, c.b, c.g, c.dv}, 1, 2);
     EXPECT_LT(difference(core_attention(q, k, v, c.options).out, textbook(q, k, v, c.options)),
               1e-14);
-    check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, {q, k, v},
+    std::vector<at::Tensor> inputs{q, k, v};
+    if (c.options.sinks.defined()) inputs.push_back(c.options.sinks);
+    check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, inputs,
                     nullptr);
   }
 }
 
-/// The result and the gradients of q, k and v, which are leaves.
+/// The result and the gradients of q, k, v and the sinks, if there are any. These are leaves.
 template <class Function>
-std::vector<at::Tensor> result_and_gradients(const Function& attention, const at::Tensor& q,
-                                             const at::Tensor& k, const at::Tensor& v) {
+std::vector<at::Tensor> result_and_gradients(const Function& attention, at::Tensor sinks,
+                                             const at::Tensor& q, const at::Tensor& k,
+                                             const at::Tensor& v) {
+  if (sinks.defined()) sinks.mutable_grad() = at::Tensor();
   const at::Tensor out = attention(q, k, v);
   out.backward(random_input(out.sizes(), 1, 3).detach().to(at::kFloat).to(out.scalar_type()));
-  return {out.detach(), q.grad(), k.grad(), v.grad()};
+  std::vector<at::Tensor> results{out.detach(), q.grad(), k.grad(), v.grad()};
+  if (sinks.defined()) results.push_back(sinks.grad().clone());
+  return results;
 }
 
 /// The CPU's own kernels, which only take float32 and 16 bits, on a rank that holds heads 0 to n −
@@ -163,16 +180,18 @@ TEST(FusedAttention, EveryOptionInFloat32) {
       const auto [q, k, v] = inputs(at::kFloat);
       ASSERT_TRUE(fused_attention_supports(q.scalar_type()));
       const auto actual = result_and_gradients(
-          [&](const auto&... x) { return core_attention(x..., c.options).out; }, q, k, v);
+          [&](const auto&... x) { return core_attention(x..., c.options).out; }, c.options.sinks, q,
+          k, v);
       const auto [q64, k64, v64] = inputs(at::kDouble);
-      const auto expected = result_and_gradients(
-          [&](const auto&... x) { return textbook(x..., c.options); }, q64, k64, v64);
+      const auto expected =
+          result_and_gradients([&](const auto&... x) { return textbook(x..., c.options); },
+                               c.options.sinks, q64, k64, v64);
       double largest = 0;
       for (const at::Tensor& x : expected)
         largest = std::max(largest, x.abs().max().item<double>());
       for (std::size_t i = 0; i < actual.size(); ++i)
         EXPECT_LE(difference(actual[i].to(at::kDouble), expected[i]), 0x1p-18 * largest)
-            << "output and gradients of q, k, v: " << i;
+            << "output and gradients of q, k, v and sinks: " << i;
     }
   }
 }

@@ -57,15 +57,18 @@ std::map<std::string, AttentionOptions> all_options() {
           {"bidirectional", {.causal = false, .scale = 0.5}},
           {"window", {.window = {7, 0}, .scale = 0.5}},
           {"window on both sides", {.causal = false, .window = {3, 9}, .scale = 0.5}},
+          {"chunks", {.chunk = 11, .scale = 0.5}},
           {"documents", {.scale = 0.5, .document_ids = documents()}},
           {"softcap, ALiBi, a later head",
            {.scale = 0.5, .softcap = 2, .alibi_slopes = slopes, .first_head = 3}},
           {"dropout", {.scale = 0.5, .first_head = 3, .dropout = dropout}},
+          {"sinks", {.window = {7, 0}, .scale = 0.5, .sinks = 4 * slopes - 2}},
           {"everything",
            {.window = {20, 0},
             .scale = 0.5,
             .softcap = 2,
             .alibi_slopes = slopes,
+            .sinks = slopes,
             .document_ids = documents(),
             .dropout = dropout}}};
 }

@@ -245,13 +245,14 @@ TEST(Fallback, Embeddings) {
 TEST(Fallback, Attention) {
   const at::Tensor q = numbers({6, 2, 4, 8}, 1), k = numbers({6, 2, 2, 8}, 2),
                    v = numbers({6, 2, 2, 8}, 3), ordinals = at::arange(2, at::kLong);
-  const Arguments options{true, 3, -1, 0.3,      5.0, kNone, kNone, 0,    0,
-                          6,    6, 0,  ordinals, 0.2, 7,     0,     kNone};
+  const Arguments options{true,  3, -1, 4,    0.3, 5.0,  kNone, numbers({4}, 4),
+                          kNone, 0, 0,  6,    6,   true, 0,     ordinals,
+                          0.2,   7, 0,  kNone};
   const auto with_options = [&](Arguments first) {
     first.insert(first.end(), options.begin(), options.end());
     return first;
   };
-  expect_same("megatron::attention", with_options({q, k, v}), 2);
+  expect_same("megatron::attention", with_options({q, k, v}), 3);
 }
 
 }  // namespace

@@ -162,6 +162,27 @@ TEST(RecomputedOutputs, AreComputedForTheirReadersAndNotKept) {
   EXPECT_EQ(computed_again, 1) << "two readers share one computation";
 }
 
+TEST(RecomputedOutputs, AreThoseOfARecomputedPassToo) {
+  Calls inside, after;
+  const at::Tensor x = numbers(4);
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> output;
+  at::Tensor y;
+  {
+    RecomputedOutputs hooks;
+    const SavedTensorHooksScope scope(&hooks);
+    const Tensors squares = recomputed(
+        Tensors{x},
+        [&](const Tensors& in, ForwardReplay&) { return Tensors{square(in[0], inside)}; },
+        {.outputs = &hooks});
+    output = squares[0].storage().getWeakStorageImpl();
+    y = square(squares[0], after) + square(squares[0].view({2, 2}), after).view({4});
+  }
+  EXPECT_TRUE(output->expired());
+  y.sum().backward();
+  EXPECT_TRUE(x.grad().equal(8 * x.detach().pow(3)));
+  EXPECT_EQ(inside.computed, 2) << "two readers share one computation";
+}
+
 TEST(OffloadedActivations, ComeBackForBackward) {
   const auto file = std::make_shared<OffloadFile>(
       OffloadFile::Options{.folder = std::filesystem::temp_directory_path()});

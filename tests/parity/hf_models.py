@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file, save_model
 from transformers import (
     AutoModelForCausalLM,
+    DeepseekV2Config,
+    DeepseekV3Config,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
@@ -251,6 +253,70 @@ def expert_variants():
     )
 
 
+def is_correction_bias(name):
+    """A buffer of DeepSeek-V3's router that a folder holds and no gradient changes."""
+    return name.endswith("e_score_correction_bias")
+
+
+def deepseek_variants():
+    """Models with multi-latent attention."""
+    common = dict(
+        COMMON,
+        vocab_size=131,
+        num_key_value_heads=4,
+        q_lora_rank=20,
+        kv_lora_rank=12,
+        qk_nope_head_dim=10,
+        qk_rope_head_dim=8,
+        v_head_dim=14,
+        n_routed_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=24,
+        first_k_dense_replace=1,
+        rms_norm_eps=1e-5,
+    )
+    yarn = dict(
+        rope_type="yarn",
+        rope_theta=10000.0,
+        factor=4.0,
+        original_max_position_embeddings=16,
+        mscale=0.7,
+        mscale_all_dim=0.6,
+    )
+    yield Variant(
+        "deepseek_v2 without a latent of queries, yarn",
+        DeepseekV2Config(**dict(common, q_lora_rank=None), rope_parameters=yarn),
+    )
+    yield Variant(
+        "deepseek_v2 groups of experts, scaled, tied",
+        DeepseekV2Config(
+            **common,
+            topk_method="group_limited_greedy",
+            n_group=4,
+            topk_group=3,
+            routed_scaling_factor=1.5,
+            n_shared_experts=1,
+            tie_word_embeddings=True,
+        ),
+        stacked=True,
+    )
+    v3 = dict(common, num_experts_per_tok=4, n_group=4, topk_group=2)
+    yield Variant("deepseek_v3", DeepseekV3Config(**v3))
+    yield Variant(
+        "deepseek_v3 yarn, one group, v4",
+        DeepseekV3Config(
+            **dict(v3, n_group=1, topk_group=1, q_lora_rank=None), rope_parameters=yarn
+        ),
+        edits=[spell_as_transformers_4],
+    )
+
+
+def all_variants():
+    yield from variants()
+    yield from expert_variants()
+    yield from deepseek_variants()
+
+
 def build(config, seed):
     """Makes a model in which no weight or bias is neutral.
     Norms are near one, biases are near zero, and none is at either."""
@@ -270,6 +336,9 @@ def build(config, seed):
                 if parameter.dim() == 1
                 else 0.12 * noise
             )
+        for name, buffer in model.named_buffers():
+            if is_correction_bias(name):
+                buffer.copy_(0.1 * torch.randn(buffer.shape, generator=generator))
     return model
 
 
@@ -318,6 +387,9 @@ def loss_and_gradients(model, rows, logits_of=logits_of_rows):
     with torch.no_grad():
         for gradient, parameter in zip(gradients.parameters(), model.parameters()):
             gradient.copy_(parameter.grad)
+        for name, buffer in gradients.named_buffers():
+            if is_correction_bias(name):
+                buffer.zero_()
     with tempfile.TemporaryDirectory() as directory:
         tensors = published_tensors(gradients, directory)
     return loss.item(), {name: tensor.numpy() for name, tensor in tensors.items()}

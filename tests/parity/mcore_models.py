@@ -20,7 +20,7 @@ from megatron.core.models import backends
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.transformer import transformer_block
-from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.utils import openai_gelu
 
 VOCAB_SIZE, SEQ_LENGTH, MAX_POSITIONS, NUM_LAYERS = 131, 40, 64, 3
@@ -95,7 +95,73 @@ def llama(name, flags=(), config=None, model=None):
     )
 
 
+LATENT_FLAGS = [
+    "--multi-latent-attention",
+    *["--kv-lora-rank", 12],
+    *["--qk-head-dim", 10],
+    *["--qk-pos-emb-head-dim", 8],
+    *["--v-head-dim", 14],
+]
+LATENT_CONFIG = dict(
+    multi_latent_attention=True,
+    q_lora_rank=None,
+    kv_lora_rank=12,
+    qk_head_dim=10,
+    qk_pos_emb_head_dim=8,
+    v_head_dim=14,
+)
+
+
+def latent_variants():
+    """Models with multi-latent attention."""
+    yield llama(
+        "mla, norms of latents, yarn with mscale",
+        [
+            *LATENT_FLAGS,
+            "--qk-layernorm",
+            *["--q-lora-rank", 20],
+            *["--rotary-scaling-factor", 4],
+            *["--original-max-position-embeddings", 16],
+            *["--mscale", 0.7, "--mscale-all-dim", 0.6, "--beta-fast", 8],
+        ],
+        dict(
+            LATENT_CONFIG,
+            qk_layernorm=True,
+            q_lora_rank=20,
+            rope_type="yarn",
+            rotary_scaling_factor=4.0,
+            original_max_position_embeddings=16,
+            mscale=0.7,
+            mscale_all_dim=0.6,
+            beta_fast=8.0,
+        ),
+    )
+    yield llama(
+        "mla without a latent of queries, plain rope",
+        [*LATENT_FLAGS, "--rope-type", "rope"],
+        dict(LATENT_CONFIG, rope_type="rope"),
+    )
+    yield Variant(
+        "mla with layernorm and biases, default yarn",
+        [
+            *LATENT_FLAGS,
+            "--qk-layernorm",
+            *["--q-lora-rank", 20],
+            *["--position-embedding-type", "rope"],
+        ],
+        dict(
+            LATENT_CONFIG,
+            normalization="LayerNorm",
+            qk_layernorm=True,
+            q_lora_rank=20,
+            rotary_scaling_factor=1.0,
+        ),
+        dict(position_embedding_type="rope"),
+    )
+
+
 def variants():
+    yield from latent_variants()
     rope = dict(position_embedding_type="rope")
     yield Variant("layernorm, learned positions, gelu, tied", [], {})
     yield Variant(
@@ -270,11 +336,15 @@ def layer_norm_of(config):
 
 def build(variant):
     with layer_norm_of(variant.config):
-        config = TransformerConfig(**{**COMMON_CONFIG, **variant.config})
+        is_latent = variant.config.get("multi_latent_attention", False)
+        kind = MLATransformerConfig if is_latent else TransformerConfig
+        config = kind(**{**COMMON_CONFIG, **variant.config})
         for name, value in variant.attributes.items():
             setattr(config, name, value)
         spec = get_gpt_layer_local_spec(
-            qk_layernorm=config.qk_layernorm, normalization=config.normalization
+            qk_layernorm=config.qk_layernorm,
+            multi_latent_attention=is_latent,
+            normalization=config.normalization,
         )
         arguments = dict(
             share_embeddings_and_output_weights=True, position_embedding_type="learned_absolute"
@@ -282,20 +352,32 @@ def build(variant):
         return GPTModel(config, spec, VOCAB_SIZE, MAX_POSITIONS, **{**arguments, **variant.model})
 
 
-def te_name(name):
+def te_name(name, is_latent=False):
     """The Transformer-Engine spelling of a local-spec parameter name."""
-    name = re.sub(r"\.input_layernorm\.(\w+)$", r".self_attention.linear_qkv.layer_norm_\1", name)
+    if is_latent:
+        name = re.sub(r"\.(q|kv)_layernorm\.(\w+)$", r".linear_\1_up_proj.layer_norm_\2", name)
+    else:
+        name = re.sub(
+            r"\.input_layernorm\.(\w+)$", r".self_attention.linear_qkv.layer_norm_\1", name
+        )
     return re.sub(r"\.pre_mlp_layernorm\.(\w+)$", r".mlp.linear_fc1.layer_norm_\1", name)
 
 
+def te_parameters(model):
+    """The parameters by their Transformer-Engine names."""
+    names = dict(model.named_parameters())
+    is_latent = any("linear_kv_down_proj" in name for name in names)
+    return {te_name(name, is_latent): parameter for name, parameter in names.items()}
+
+
 def shapes(model):
-    return {te_name(name): tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    return {name: tuple(parameter.shape) for name, parameter in te_parameters(model).items()}
 
 
 def fill(model, tensors):
     """Copies tensors (Transformer-Engine names, numpy) into the model.
     Each must be used and each parameter filled."""
-    parameters = {te_name(name): parameter for name, parameter in model.named_parameters()}
+    parameters = te_parameters(model)
     if parameters.keys() != tensors.keys():
         raise ValueError(
             f"checkpoint lacks {sorted(parameters.keys() - tensors.keys())}, "
@@ -326,5 +408,5 @@ def loss_and_gradients(model, rows):
     loss = token_losses(model, rows).mean()
     loss.backward()
     return loss.item(), {
-        te_name(name): parameter.grad.numpy() for name, parameter in model.named_parameters()
+        name: parameter.grad.numpy() for name, parameter in te_parameters(model).items()
     }

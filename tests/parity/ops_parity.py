@@ -162,12 +162,13 @@ def check_attention(ops):
         first(q), first(k), first(v), is_causal=True, scale=0.25, enable_gqa=True
     )
     y = y.permute(2, 0, 1, 3).reshape(s, b, n * d)
-    options = (True, *WINDOW, 0.25, 0.0, None, None, 0, 0, s, s, 0, None, 0.0, 0, 0, None)
+    options = (True, *WINDOW, 0, 0.25, 0.0, None, None, None, 0, 0, s, s, False, 0)
+    options += (None, 0.0, 0, 0, None)
     plain = [t.detach() for t in (q, k, v)]
-    out, lse = ops.attention(*plain, *options)
+    out, lse, top = ops.attention(*plain, *options)
     report.close("attention", out, y.detach())
     dy = numbers(*y.shape, seed=7)
-    found = ops.attention_backward(dy, *plain, out, lse, *options)
+    found = ops.attention_backward(dy, *plain, out, lse, top, *options)
     report.close_tensors(
         "attention_backward", dict(zip("qkv", found)), dict(zip("qkv", gradients(y, (q, k, v), dy)))
     )

@@ -10,6 +10,7 @@ namespace {
 
 bool is_visible(std::int64_t query, std::int64_t key, const PositionMask& mask) {
   if (mask.causal && key > query) return false;
+  if (mask.chunk > 0 && key / mask.chunk != query / mask.chunk) return false;
   if (mask.window[0] >= 0 && key < query - mask.window[0]) return false;
   return mask.window[1] < 0 || key <= query + mask.window[1];
 }
@@ -17,8 +18,9 @@ bool is_visible(std::int64_t query, std::int64_t key, const PositionMask& mask) 
 TEST(PositionRuns, CountsVisiblePairs) {
   for (const bool causal : {true, false}) {
     for (const std::int64_t left : {-1, 0, 3, 9, 40}) {
-      for (const std::int64_t right : {-1, 0, 2, 11}) {
-        const PositionMask mask{.causal = causal, .window = {left, right}};
+      for (const std::int64_t right : {-1, 0, 2, 11, 15, 16}) {
+        PositionMask mask{.causal = causal, .window = {left, right}};
+        if (right > 11) mask = {.causal = causal, .window = {left, -1}, .chunk = right - 11};
         for (const PositionRun queries : {PositionRun{0, 7}, {5, 1}, {12, 9}}) {
           for (const PositionRun keys : {PositionRun{0, 5}, {4, 8}, {20, 3}, {13, 6}}) {
             std::int64_t pairs = 0;

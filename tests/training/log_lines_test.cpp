@@ -41,6 +41,7 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
   report.step.grad_norm.reset();
   report.step.skipped_samples = 64;
   report.step.num_zeros = 7;
+  report.step.max_attention_logit = 3.25;
   report.step.params_norm = 42.5;
   report.skipped_iterations = 2;
   report.nan_iterations = 1;
@@ -49,7 +50,8 @@ TEST(IterationLine, OptionalFieldsStandWhereMegatronPutsThem) {
             "         64 | elapsed time per iteration "
             "(ms): 123.4 | learning rate: 1.000000E-04 | global batch size:    32 | lm loss: "
             "4.567890E+00 | loss scale: 1.0 | num zeros: 7 | "
-            "params norm: 42.500 | number of skipped iterations:   2 | number of nan iterations:   "
+            "params norm: 42.500 | max attention logit: 3.250 | number of skipped iterations:   2 "
+            "| number of nan iterations:   "
             "1 | tokens per second: 1234 |");
 }
 

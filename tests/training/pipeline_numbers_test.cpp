@@ -147,6 +147,34 @@ TEST_F(PipelineNumbers, CountWeightsThatTwoStagesShareOnce) {
                       metrics(1, {"--bf16"}), rounded, "bf16");
 }
 
+/// The scores of all heads, of all ranks and samples, decide what is clipped.
+TEST_F(PipelineNumbers, OfClippedScoresAreThoseOfOneRank) {
+  const Words clip{"--qk-clip", "--qk-clip-threshold", "0.001", "--log-max-attention-logit"},
+      untied = joined(kUntied, clip), groups{"--group-query-attention", "--num-query-groups", "1"},
+      latents{"--multi-latent-attention",
+              "--kv-lora-rank",
+              "12",
+              "--qk-head-dim",
+              "8",
+              "--qk-pos-emb-head-dim",
+              "4",
+              "--v-head-dim",
+              "8"};
+  Comparison comparison{.tolerance = 0, .names = {"lm loss", "params_norm", "max_attention_logit"}};
+  for (const Words& model : {untied, joined(untied, groups), joined(untied, latents)}) {
+    const std::vector<Json> expected = metrics(1, model);
+    EXPECT_LT(expected[2].at("max_attention_logit").get<double>(),
+              0.5 * expected[1].at("max_attention_logit").get<double>());
+    comparison.tolerance = 0;
+    expect_same_numbers(metrics(2, joined(model, kTwoStages)), expected, comparison, "two stages");
+    comparison.tolerance = 1e-4;
+    expect_same_numbers(metrics(2, joined(model, {"--tensor-model-parallel-size", "2"})), expected,
+                        comparison, "two shards");
+    expect_same_numbers(metrics(2, joined(model, kDistributed)), expected, comparison,
+                        "two replicas");
+  }
+}
+
 TrainStepContext parts_of(Trainer& trainer) {
   return {*trainer.state.model, *trainer.state.weights, *trainer.state.optimizer,
           *trainer.data.train,  trainer.timers,         trainer.plan.rank,

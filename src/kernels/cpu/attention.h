@@ -34,8 +34,12 @@ struct AttentionArguments {
   bool causal;
   std::array<std::int64_t, 2>
       window;                 ///< keys seen to the left and right of a query; −1 is unlimited
+  std::int64_t chunk;         ///< if > 0, a query sees the keys of its own chunk of positions only
   double scale, softcap;      ///< softcap > 0 gives cap·tanh(score / cap)
   const float* alibi_slopes;  ///< [n] or null
+  /// [n] or null: the score of a further key of each head, whose value is zero. Forward adds it to
+  /// lse and to the sum of the probabilities, after all keys.
+  const float* sinks;
   const std::int32_t* document_ids;  ///< [b, positions of the sequence] or null
   std::int64_t document_stride;      ///< elements between samples
   std::int64_t q_start, k_start;     ///< positions of the first query and key
@@ -50,10 +54,11 @@ struct AttentionArguments {
 };
 
 /// out [sq, b, n, dv] is contiguous, and lse [b, n, sq] = log Σ exp of the scores. For queries that
-/// see no key, out is zero and lse is −∞.
+/// see no key, out is zero and lse is −∞ or the sink.
 struct AttentionForwardArguments : AttentionArguments {
   void* out;
   float* lse;
+  float* top = nullptr;  ///< [b, n, sq] or null: receives the largest score without the sink
 };
 
 /// Takes out and lse as forward left them, and dout, whose channels are contiguous. Overwrites dq

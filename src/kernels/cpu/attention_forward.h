@@ -227,18 +227,23 @@ class ForwardBlock {
       for (int half = kLanes / 2; half > 0; half /= 2) {
         for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
       }
-      const bool is_fully_masked = sums[0] == 0.0f;
-      const float scale = is_fully_masked
-                              ? 0.0f
-                              : static_cast<float>((a_.has_dropout ? a_.rule.scale : 1.0) /
-                                                   static_cast<double>(sums[0]));
+      double top = kLn2 * static_cast<double>(s_.top[r]), sum = static_cast<double>(sums[0]),
+             weight = a_.has_dropout ? a_.rule.scale : 1.0;
+      const std::int64_t row = (sample_ * a_.n + h) * a_.sq + i;
+      if (a_.top != nullptr) a_.top[row] = static_cast<float>(top);
+      if (a_.sinks != nullptr) {
+        const auto sink = static_cast<double>(a_.sinks[h]);
+        const double most = std::max(top, sink), shrunk = ::exp(top - most);
+        weight *= shrunk;
+        sum = sum * shrunk + ::exp(sink - most);
+        top = most;
+      }
+      const bool is_fully_masked = sum == 0;
+      const float scale = is_fully_masked ? 0.0f : static_cast<float>(weight / sum);
       char* to =
           static_cast<char*>(a_.out) + ((i * a_.b + sample_) * a_.n + h) * a_.dv * size_of(a_.type);
       store_row(s_.out + r * s_.out_stride, scale, to, a_.type, a_.dv);
-      a_.lse[(sample_ * a_.n + h) * a_.sq + i] =
-          is_fully_masked ? kMasked
-                          : static_cast<float>(kLn2 * static_cast<double>(s_.top[r]) +
-                                               ::log(static_cast<double>(sums[0])));
+      a_.lse[row] = is_fully_masked ? kMasked : static_cast<float>(top + ::log(sum));
     }
   }
 

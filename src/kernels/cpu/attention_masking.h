@@ -31,6 +31,10 @@ inline Span visible_keys(const AttentionArguments& a, std::int64_t i) {
   if (a.causal) seen.end = std::min(seen.end, position + 1);
   if (a.window[0] >= 0) seen.begin = std::max(seen.begin, position - a.window[0]);
   if (a.window[1] >= 0) seen.end = std::min(seen.end, position + a.window[1] + 1);
+  if (a.chunk > 0) {
+    const std::int64_t first = position / a.chunk * a.chunk;
+    seen = {std::max(seen.begin, first), std::min(seen.end, first + a.chunk)};
+  }
   return seen;
 }
 

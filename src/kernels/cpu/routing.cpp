@@ -102,7 +102,7 @@ struct TokenRouting {
       for (std::int64_t g = 0; g < groups; ++g) {
         chosen.clear();
         add_best(ranking.data(), g * size, (g + 1) * size,
-                 static_cast<std::size_t>(rule.topk / rule.group_topk), chosen);
+                 static_cast<std::size_t>(rule.num_scored()), chosen);
         group_scores[g] = 0;
         for (const std::int32_t e : chosen) group_scores[g] += ranking[e];
       }

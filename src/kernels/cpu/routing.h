@@ -19,13 +19,16 @@ struct RoutingRule {
   /// softmax over the chosen experts, or division by their sum (with sigmoid and sqrtsoftplus).
   bool normalizes() const { return score == RouterScore::softmax ? !pre_softmax : topk > 1; }
   double scaling_factor;  ///< multiplies the probabilities
-  /// The experts are `num_groups` runs. A group's score is the sum of its topk / group_topk best
-  /// experts, and only experts of the group_topk best groups are chosen (DeepSeek-V3, section
-  /// 2.1.2). 1 and 1: no limit.
-  std::int64_t num_groups, group_topk;
+  /// The experts are `num_groups` runs. A group's score is the sum of its `group_score_topk` best
+  /// experts (0: topk / group_topk), and only experts of the group_topk best groups are chosen
+  /// (DeepSeek-V3, section 2.1.2). 1 and 1: no limit.
+  std::int64_t num_groups, group_topk, group_score_topk = 0;
+  std::int64_t num_scored() const {
+    return group_score_topk > 0 ? group_score_topk : topk / group_topk;
+  }
   static auto members(auto& r) {
     return std::tie(r.num_experts, r.topk, r.score, r.pre_softmax, r.scaling_factor, r.num_groups,
-                    r.group_topk);
+                    r.group_topk, r.group_score_topk);
   }
 };
 

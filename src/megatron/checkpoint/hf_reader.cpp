@@ -27,11 +27,11 @@ std::string place_of(const HfDirectory::Entry& entry) {
 }  // namespace
 
 std::map<std::string, Sharding> declared_shardings(const ModelFamily& family,
-                                                   const TransformerConfig& model) {
+                                                   const TransformerConfig& model, bool of_states) {
   std::map<std::string, Sharding> shardings;
   const auto whole = family.make(resolved(model), Rank{}, {});
   for (const Parameter* parameter : declared_parameters(*whole))
-    if (parameter->spec().kind != ParameterKind::state)
+    if ((parameter->spec().kind == ParameterKind::state) == of_states)
       shardings.emplace(parameter->name(), parameter->sharding());
   return shardings;
 }
@@ -43,7 +43,8 @@ HfReader::HfReader(const std::filesystem::path& folder)
 
 void HfReader::link() {
   const HfFamily& family = directory_.family();
-  const auto shardings = declared_shardings(find_model_family(family.network), model_);
+  const ModelFamily& network = find_model_family(family.network);
+  auto shardings = declared_shardings(network, model_);
   std::vector<std::string> names, missing, misshapen;
   for (const auto& [name, sharding] : shardings) names.push_back(name);
   const auto& tensors = directory_.tensors();
@@ -56,8 +57,14 @@ void HfReader::link() {
       link.theirs = link.alternatives;
     HfTensor& first = link.theirs.front();
     if (has_only_output_layer && first.name == embedding) first.name = output_layer;
-    link_weight(link, shardings.at(link.ours), missing, misshapen);
+    weights_.push_back(link_weight(link, shardings.at(link.ours), missing, misshapen));
   }
+  shardings = declared_shardings(network, model_, /*of_states=*/true);
+  std::erase_if(shardings, [&](const auto& state) { return !has_hf_tensor(family, state.first); });
+  names.clear();
+  for (const auto& [name, sharding] : shardings) names.push_back(name);
+  for (const WeightMapping& link : map_weights(family, names, model_.moe.num_experts))
+    states_.push_back(link_weight(link, shardings.at(link.ours), missing, misshapen));
   Problems problems;
   const auto add = [&](const std::string& what, const std::vector<std::string>& found,
                        const std::string& fix) {
@@ -76,8 +83,9 @@ void HfReader::link() {
 
 /// Finds the tensors of a parameter and checks their shapes. The parameter takes their type, or
 /// float32 when they differ in it.
-void HfReader::link_weight(const WeightMapping& link, const Sharding& sharding,
-                           std::vector<std::string>& missing, std::vector<std::string>& misshapen) {
+WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& sharding,
+                                 std::vector<std::string>& missing,
+                                 std::vector<std::string>& misshapen) {
   std::optional<at::ScalarType> type;
   for (const HfTensor& theirs : link.theirs) {
     used_.insert(theirs.name);
@@ -97,7 +105,7 @@ void HfReader::link_weight(const WeightMapping& link, const Sharding& sharding,
     sources_[link.ours].push_back(
         {&found->second, theirs.part, theirs.part.slices(sharding), at::Tensor()});
   }
-  weights_.push_back({link.ours, sharding.global_shape, type.value_or(at::kFloat)});
+  return {link.ours, sharding.global_shape, type.value_or(at::kFloat)};
 }
 
 std::vector<std::string> HfReader::unused() const {

@@ -22,6 +22,7 @@ class HfReader : public WeightReader {
 
   const HfConfig& config() const { return directory_.config(); }
   const std::vector<WeightInfo>& weights() const override { return weights_; }
+  const std::vector<WeightInfo>& states() const override { return states_; }
   void copy_slice(const std::string& name, const TensorSlice& slice,
                   at::Tensor destination) override;
 
@@ -35,21 +36,23 @@ class HfReader : public WeightReader {
   };
 
   void link();
-  void link_weight(const WeightMapping& link, const Sharding& sharding,
-                   std::vector<std::string>& missing, std::vector<std::string>& misshapen);
+  WeightInfo link_weight(const WeightMapping& link, const Sharding& sharding,
+                         std::vector<std::string>& missing, std::vector<std::string>& misshapen);
   std::vector<std::string> unused() const;
   bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
 
   HfDirectory directory_;
   TransformerConfig model_;  ///< resolved
-  std::vector<WeightInfo> weights_;
+  std::vector<WeightInfo> weights_, states_;
   std::map<std::string, std::vector<Source>> sources_;  ///< by our names
   std::set<std::string> used_;                          ///< the tensors that the links name
   std::string last_name_;                               ///< the parameter whose sources have views
 };
 
-/// Returns the layouts of the parameters of a model by their names.
+/// Returns the layouts of the parameters of a model by their names: of its weights, or of the
+/// states of its layers.
 std::map<std::string, Sharding> declared_shardings(const ModelFamily& family,
-                                                   const TransformerConfig& model);
+                                                   const TransformerConfig& model,
+                                                   bool of_states = false);
 
 }  // namespace megatron

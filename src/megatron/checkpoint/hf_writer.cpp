@@ -24,12 +24,14 @@ struct ExportTensor {
   TensorHeader header;
   std::string ours;
   TensorPart part;
+  at::ScalarType type;
 };
 
 struct ExportPlan {
   const HfFamily* family = nullptr;
   Json config;
-  std::vector<WeightMapping> links;
+  std::vector<WeightMapping> links;  ///< of weights, then of states of layers
+  std::size_t num_weights = 0;
   std::map<std::string, Sharding> shardings = {};  ///< of our parameters
   at::ScalarType type = at::kFloat;
   std::vector<std::vector<ExportTensor>> files;
@@ -62,6 +64,7 @@ void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
 void choose_family(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
   std::vector<std::string> names;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
+  plan.num_weights = names.size();
   std::vector<const HfFamily*> families;
   for (const HfFamily& family : hf_families())
     if (family.network == request.network->name &&
@@ -74,7 +77,10 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   std::string reasons;
   for (const HfFamily* family : families) {
     try {
-      plan.links = map_weights(*family, names, request.model.moe.num_experts);
+      std::vector<std::string> all = names;
+      for (const WeightInfo& info : reader.states())
+        if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
+      plan.links = map_weights(*family, all, request.model.moe.num_experts);
       plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),
                                    original_json.is_object() ? &original_json : nullptr);
       plan.family = family;
@@ -91,13 +97,17 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
 
 void plan_files(const HfExport& request, ExportPlan& plan) {
   plan.shardings = declared_shardings(*request.network, request.model);
+  plan.shardings.merge(declared_shardings(*request.network, request.model, /*of_states=*/true));
   std::uint64_t used = 0;
-  for (const WeightMapping& link : plan.links) {
+  for (std::size_t i = 0; i < plan.links.size(); ++i) {
+    const WeightMapping& link = plan.links[i];
+    const at::ScalarType type = i < plan.num_weights ? plan.type : at::kFloat;
     for (const HfTensor& theirs : link.theirs) {
-      ExportTensor tensor{{theirs.name, to_safetensors_dtype(plan.type),
+      ExportTensor tensor{{theirs.name, to_safetensors_dtype(type),
                            theirs.part.shape(plan.shardings.at(link.ours))},
                           link.ours,
-                          theirs.part};
+                          theirs.part,
+                          type};
       const std::uint64_t size = tensor.header.num_bytes();
       if (plan.files.empty() || used + size > request.max_shard_bytes) {
         plan.files.emplace_back();
@@ -129,7 +139,7 @@ void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path&
     for (const ExportTensor& tensor : plan.files[index]) {
       if (tensor.ours != last_name) last = reader.read(last_name = tensor.ours);
       writer.write(tensor_bytes(
-          contiguous_cpu(tensor.part.cut(last, plan.shardings.at(tensor.ours)).to(plan.type))));
+          contiguous_cpu(tensor.part.cut(last, plan.shardings.at(tensor.ours)).to(tensor.type))));
       weight_map[tensor.header.name] = name;
     }
     writer.close();

@@ -30,6 +30,7 @@ bool is_set(const ParseResult& parsed, V T::*member) {
 /// Returns where the user set the member ("--swiglu", "run.yaml:3"); empty when it was not set.
 std::string given_by(const std::string& member, const ParseResult& parsed) {
   const std::string name = member == "window_layers" ? "window_attn_skip_freq"
+                           : member == "nope_layers" ? "no_rope_freq"
                            : member == "moe_layers"  ? "moe_layer_freq"
                                                      : member;
   return parsed.is_set(name) ? parsed.origin(name).where : std::string();
@@ -64,7 +65,8 @@ void copy_dispatch(const MoeConfig& from, MoeConfig& to) {
 /// Returns whether a member decides only the frequencies of rotary positions. The number of rotated
 /// channels and their order are none: weights are trained for them.
 bool is_rotary_frequency(std::string_view member) {
-  return member == "rotary_base" || member.starts_with("rope_") || member.starts_with("yarn_");
+  return member.starts_with("rotary_base") || member.starts_with("rope_") ||
+         member.starts_with("yarn_");
 }
 
 /// Applies the flags of rotary scaling. Another type of scaling takes none of the checkpoint's

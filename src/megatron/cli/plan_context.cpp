@@ -65,6 +65,7 @@ std::string mask_text(const PositionMask& mask) {
   std::string text = "causal";
   if (mask.window[0] >= 0)
     text += ", window of " + std::to_string(mask.window[0] + 1) + " positions";
+  if (mask.chunk > 0) text += ", chunks of " + std::to_string(mask.chunk) + " positions";
   return text;
 }
 

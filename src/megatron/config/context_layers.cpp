@@ -30,7 +30,7 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
     const LayerKind kind = model.kind(layer);
     if (!kind.has_mixer()) continue;
     const CpCommType type = kind.cp_comm_type;
-    PositionMask mask;
+    PositionMask mask{.chunk = kind.chunk};
     if (kind.window) mask.window = *kind.window;
     auto found = std::ranges::find_if(all, [&](const ContextLayers& one) {
       return one.comm_type == type && one.attention.mask == mask;
@@ -43,8 +43,8 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
           .samples = settings.training->micro_batch_size,
           .heads = model.num_attention_heads / tp,
           .groups = std::max<std::int64_t>(1, model.query_groups() / tp),
-          .key_channels = model.kv_channels,
-          .value_channels = model.kv_channels,
+          .key_channels = model.qk_channels(),
+          .value_channels = model.v_channels(),
           .element_bytes = settings.training->bf16 || settings.training->fp16 ? 2.0 : 4.0};
       found = all.insert(all.end(), {.comm_type = type, .layers = {}, .attention = attention});
     }

@@ -46,6 +46,11 @@ void declare_model(FieldTable<Options>& table) {
               "compute in bfloat16; default: the type of the weights");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
   table.field("fp32", Flag{&Options::fp32}, "compute in float32");
+  table
+      .field("cache_mla_latents", Flag{&Options::cache_mla_latents},
+             "cache the latents of multi-latent attention in place of its keys and values: less "
+             "memory, and less to read for each token")
+      .alias("cache-kv-in-compressed-form");
 }
 
 template <class Options>

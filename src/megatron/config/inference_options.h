@@ -22,6 +22,7 @@ struct ComputeOptions {
 struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
+  bool cache_mla_latents = false;
   ParallelConfig parallel;
   /// Flags of a training run, which are accepted so that its script can be reused. The architecture
   /// must agree with the checkpoint.

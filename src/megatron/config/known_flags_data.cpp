@@ -222,14 +222,11 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-mlp-glu-interleave-size=-;0"},
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
-    {refused, "is not in this version: attention is multi-head, grouped or multi-query",
-     "leave it out", "multi-latent-attention"},
     {refused, "is not in this version: the model predicts one token", "leave it out",
      "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "softmax-type=vanilla softmax-scale=- qk-l2-norm export-qk-l2-norm qk-clip "
-     "attention-output-gate log-max-attention-logit no-rope-freq=-;0 mrope-section+=-;0 "
+     "mrope-section+=-;0 "
      "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
@@ -358,10 +355,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
-     "q-lora-rank=* kv-lora-rank=* qk-head-dim=* qk-nope-head-dim=* qk-pos-emb-head-dim=* "
-     "qk-rope-head-dim=* v-head-dim=* cache-mla-latents cache-kv-in-compressed-form "
-     "rope-type={rope,yarn} mtp-loss-scaling-factor=* mtp-use-repeated-layer mtp-detach-heads "
-     "mtp-hsm mtp-hybrid-override-pattern=* qk-clip-alpha=* qk-clip-threshold=* "
+     "cache-mla-latents cache-kv-in-compressed-form mtp-loss-scaling-factor=* "
+     "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=* "
      "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "

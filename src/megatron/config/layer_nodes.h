@@ -26,7 +26,8 @@ enum class LayerNode : std::uint8_t {
   moe,
   expert_fc1,
   moe_act,
-  shared_experts
+  shared_experts,
+  mla_up_proj
 };
 
 class NodeSet {
@@ -52,7 +53,8 @@ inline constexpr unsigned kRecomputed = 1, kOffloaded = 2;
 /// Its backward kernel recomputes it, whatever the flags.
 inline constexpr unsigned kRecomputedByKernel = 4;
 /// Layers with these blocks have it.
-inline constexpr unsigned kOfAttention = 8, kOfMlp = 16, kOfExperts = 32, kOfAny = 56;
+inline constexpr unsigned kOfAttention = 8, kOfMlp = 16, kOfExperts = 32, kOfLatentAttention = 64,
+                          kOfAny = 120;
 
 struct LayerNodeRow {
   LayerNode node;
@@ -71,7 +73,8 @@ inline constexpr LayerNodeRow kLayerNodes[] = {
     {LayerNode::moe, "moe", kOfExperts | kRecomputed},
     {LayerNode::expert_fc1, "expert_fc1", kOfExperts | kOffloaded},
     {LayerNode::moe_act, "moe_act", kOfExperts | kOffloaded | kRecomputedByKernel},
-    {LayerNode::shared_experts, "shared_experts", kOfExperts | kRecomputed}};
+    {LayerNode::shared_experts, "shared_experts", kOfExperts | kRecomputed},
+    {LayerNode::mla_up_proj, "mla_up_proj", kOfLatentAttention | kRecomputed}};
 
 /// Returns the names of the nodes that have any of `uses`, in the order of the table.
 inline std::vector<std::string> node_names(unsigned uses) {
@@ -92,10 +95,12 @@ inline NodeSet named_nodes(const std::vector<std::string>& names, unsigned uses)
 
 /// Returns the nodes of layers of a kind.
 inline NodeSet nodes_of(const LayerKind& kind) {
-  return named_nodes(node_names((kind.mixer == MixerKind::attention ? kOfAttention : 0U) |
-                                (kind.feed_forward == FeedForwardKind::mlp ? kOfMlp : 0U) |
-                                (kind.has_experts() ? kOfExperts : 0U)),
-                     kOfAny);
+  const bool is_latent = kind.mixer == MixerKind::latent_attention;
+  return named_nodes(
+      node_names((kind.has_mixer() ? kOfAttention : 0U) | (is_latent ? kOfLatentAttention : 0U) |
+                 (kind.feed_forward == FeedForwardKind::mlp ? kOfMlp : 0U) |
+                 (kind.has_experts() ? kOfExperts : 0U)),
+      kOfAny);
 }
 
 }  // namespace megatron

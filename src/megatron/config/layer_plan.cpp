@@ -29,15 +29,25 @@ LayerList layer_list(const std::string& text, std::int64_t num_layers, std::int6
 /// Returns "[1,0,1]", which layer_list() reads.
 std::string list_text(const LayerList& list) { return "[" + joined_text(list, ",") + "]"; }
 
+bool is_attention(char symbol) { return symbol == '*' || symbol == '+'; }
+
 /// Returns the layer of one block that a symbol of a hybrid pattern stands for. `full` is what a
 /// layer with attention and MLP would be.
 LayerKind one_block(char symbol, const LayerKind& full) {
-  if (symbol == '*')
-    return {.feed_forward = FeedForwardKind::none,
+  if (is_attention(symbol))
+    return {.mixer = symbol == '+' ? MixerKind::latent_attention : MixerKind::attention,
+            .feed_forward = FeedForwardKind::none,
             .window = full.window,
+            .chunk = full.chunk,
+            .rotary = full.rotary,
             .cp_comm_type = full.cp_comm_type};
   return {.mixer = MixerKind::none,
           .feed_forward = symbol == 'E' ? FeedForwardKind::experts : FeedForwardKind::mlp};
+}
+
+/// Returns whether layers may have a window or chunks.
+bool has_local_layers(const TransformerConfig& config) {
+  return config.window_size || config.attention_chunk_size > 0;
 }
 
 /// The symbols of Megatron's patterns whose layers this version lacks.
@@ -45,7 +55,6 @@ constexpr std::array kAbsentSymbols{
     std::pair{'M', "a Mamba layer"},
     std::pair{'G', "a gated delta net"},
     std::pair{'D', "sparse attention (DSA)"},
-    std::pair{'+', "multi-latent attention"},
     std::pair{'/', "the start of multi-token prediction"},
 };
 
@@ -62,18 +71,23 @@ void resolve_layers(TransformerConfig& config) {
   std::erase(pattern, '|');
   if (!pattern.empty()) config.num_layers = std::ssize(pattern);
   const LayerList experts = config.moe.num_experts > 0 ? expert_layers(config) : LayerList(),
-                  windows = windowed_layers(config);
+                  windows = windowed_layers(config), nope = nope_layers(config);
   const auto fits = [&](const LayerList& list) {
     return list.empty() || std::ssize(list) == config.num_layers;
   };
   config.layers.clear();
-  if (config.num_layers > kMaxLayers || !fits(experts) || !fits(windows)) return;
+  if (config.num_layers > kMaxLayers || !fits(experts) || !fits(windows) || !fits(nope)) return;
   const LayerKind common = config.kind(0);
   std::vector<LayerKind> layers(
       static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)), common);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (!experts.empty() && experts[i] == 0) layers[i].feed_forward = FeedForwardKind::mlp;
-    if (!windows.empty() && windows[i] == 0) layers[i].window.reset();
+    if (!windows.empty() && windows[i] == 0) {
+      layers[i].window.reset();
+      layers[i].chunk = 0;
+      layers[i].rotary = RotaryKind::global;
+    }
+    if (!nope.empty() && nope[i] != 0) layers[i].rotary = RotaryKind::none;
     if (!pattern.empty()) layers[i] = one_block(pattern[i], layers[i]);
   }
   if (std::ranges::count(layers, common) < std::ssize(layers)) config.layers = std::move(layers);
@@ -98,6 +112,10 @@ std::vector<std::int64_t> windowed_layers(const TransformerConfig& config) {
   return layer_list(config.window_attn_skip_freq, config.num_layers, 1, /*at_multiple=*/false);
 }
 
+std::vector<std::int64_t> nope_layers(const TransformerConfig& config) {
+  return layer_list(config.no_rope_freq, config.num_layers, 1, /*at_multiple=*/true);
+}
+
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
   config.moe.layer_freq = layers.empty() ? MoeConfig{}.layer_freq : list_text(layers);
   resolve_layers(config);
@@ -108,36 +126,47 @@ void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& lay
   resolve_layers(config);
 }
 
+void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
+  config.no_rope_freq = layers.empty() ? "" : list_text(layers);
+  resolve_layers(config);
+}
+
 bool pair_blocks(TransformerConfig& config) {
   resolve_layers(config);
   std::string pattern = config.hybrid_layer_pattern;
   std::erase(pattern, '|');
   for (std::size_t i = 0; i < pattern.size(); ++i)
-    if ((pattern[i] == '*') != (i % 2 == 0)) return false;
+    if (is_attention(pattern[i]) != (i % 2 == 0)) return false;
   if (pattern.empty() || pattern.size() % 2 != 0) return false;
-  LayerList experts, windows;
+  LayerList experts, windows, nope;
   for (std::size_t i = 0; i < pattern.size(); i += 2) {
+    const LayerKind kind = config.kind(static_cast<std::int64_t>(i));
     experts.push_back(pattern[i + 1] == 'E' ? 1 : 0);
-    windows.push_back(config.kind(static_cast<std::int64_t>(i)).window ? 1 : 0);
+    windows.push_back(kind.is_local() ? 1 : 0);
+    nope.push_back(kind.rotary == RotaryKind::none ? 1 : 0);
   }
   config.hybrid_layer_pattern.clear();
   config.num_layers = std::ssize(experts);
   set_experts(config, config.moe.num_experts > 0 ? experts : LayerList());
-  set_windows(config, config.window_size ? windows : LayerList());
+  set_windows(config, has_local_layers(config) ? windows : LayerList());
+  set_nope(config, std::ranges::count(nope, 1) > 0 ? nope : LayerList());
   return true;
 }
 
 void split_blocks(TransformerConfig& config) {
-  LayerList windows;
+  LayerList windows, nope;
   std::string pattern;
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
-    pattern += kind.has_experts() ? "*E" : "*-";
-    windows.insert(windows.end(), 2, kind.window ? 1 : 0);
+    pattern += kind.mixer == MixerKind::latent_attention ? '+' : '*';
+    pattern += kind.has_experts() ? 'E' : '-';
+    windows.insert(windows.end(), 2, kind.is_local() ? 1 : 0);
+    nope.insert(nope.end(), 2, kind.rotary == RotaryKind::none ? 1 : 0);
   }
   config.hybrid_layer_pattern = pattern;
   set_experts(config, {});
-  set_windows(config, config.window_size ? windows : LayerList());
+  set_windows(config, has_local_layers(config) ? windows : LayerList());
+  set_nope(config, std::ranges::count(nope, 1) > 0 ? nope : LayerList());
 }
 
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
@@ -152,10 +181,10 @@ void check_hybrid_pattern(std::string_view pattern) {
     const std::string quoted = std::string("'") + symbol + "'";
     if (absent != kAbsentSymbols.end())
       throw FieldError{quoted + " is " + absent->second + ", which is not in this version"};
-    if (std::string_view("*-E|").find(symbol) == std::string_view::npos)
+    if (std::string_view("*+-E|").find(symbol) == std::string_view::npos)
       throw FieldError{quoted + " is no symbol of a layer",
-                       "write * for attention, - for an MLP, E for experts, and | between pipeline "
-                       "stages"};
+                       "write * for attention, + for multi-latent attention, - for an MLP, E for "
+                       "experts, and | between pipeline stages"};
   }
   const bool has_layers = pattern.find_first_not_of('|') != std::string_view::npos;
   if (!pattern.empty() && !has_layers) throw FieldError{"lists no layer"};

@@ -20,7 +20,10 @@ struct TransformerConfig;
 
 /// The block of a layer that mixes positions; none in a layer of a hybrid pattern that only has a
 /// feed-forward block.
-enum class MixerKind : std::uint8_t { none, attention };
+enum class MixerKind : std::uint8_t { none, attention, latent_attention };
+
+/// How attention rotates queries and keys, in a model with rotary positions.
+enum class RotaryKind : std::uint8_t { none, global, local };
 
 /// The block of a layer that works on each position separately.
 enum class FeedForwardKind : std::uint8_t { none, mlp, experts };
@@ -30,8 +33,12 @@ struct LayerKind {
   FeedForwardKind feed_forward = FeedForwardKind::mlp;
   /// Sliding window (left, right) of attention; −1 = unlimited, nullopt = no window.
   std::optional<std::array<std::int64_t, 2>> window = {};
+  std::int64_t chunk = 0;  ///< attention within chunks of so many positions; 0 = no chunks
+  RotaryKind rotary = RotaryKind::global;
   CpCommType cp_comm_type = CpCommType::p2p;
 
+  /// Returns whether attention does not see all positions.
+  bool is_local() const { return window.has_value() || chunk > 0; }
   bool has_mixer() const { return mixer != MixerKind::none; }
   bool has_mlp() const { return feed_forward == FeedForwardKind::mlp; }
   bool has_experts() const { return feed_forward == FeedForwardKind::experts; }
@@ -71,11 +78,15 @@ void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& ty
 /// Returns 1 for each layer with experts and 0 for others, as --moe-layer-freq says; empty: every
 /// layer that has a feed-forward block may have them.
 std::vector<std::int64_t> expert_layers(const TransformerConfig& config);
-/// Returns 1 for each layer that uses the window, as --window-attn-skip-freq says; empty: all do.
+/// Returns 1 for each layer that uses the window or the chunks, as --window-attn-skip-freq says;
+/// empty: all do.
 std::vector<std::int64_t> windowed_layers(const TransformerConfig& config);
-/// Name the layers as expert_layers() and windowed_layers() return them, and resolve the layers.
+/// Returns 1 for each layer without rotary positions, as --no-rope-freq says; empty: none.
+std::vector<std::int64_t> nope_layers(const TransformerConfig& config);
+/// Name the layers as the functions above return them, and resolve the layers.
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
+void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 
 /// Spells a hybrid pattern of attention and a feed-forward block in turn as half as many layers of
 /// two blocks, which compute the same. Returns false, and changes nothing, for another pattern.

@@ -14,6 +14,7 @@ struct LegacyFlags {
   bool use_rotary_position_embeddings = false, no_position_embedding = false;
   bool use_rope_scaling = false;
   std::optional<double> rotary_seq_len_interpolation_factor, rotary_scaling_factor;
+  std::string rope_type;                          ///< of multi-latent attention
   std::map<std::string, std::string> shorthands;  ///< flags that stand for others, by name
 };
 

@@ -172,7 +172,23 @@ void add_positions(FieldTable<Settings>& t) {
       .alias("rotary-scale-factor");
   add_factor(t, "rotary_scaling_factor", &LegacyFlags::rotary_scaling_factor, RopeScaling::yarn,
              "scale rotary positions by this factor with YaRN; default with "
-             "--position-embedding-type yarn: 1");
+             "--position-embedding-type yarn, or with multi-latent attention: 1");
+  t.custom(
+       "rope_type", ValueKind::text,
+       [](Settings& s, std::span<const std::string> values) {
+         read_values(s.legacy->rope_type, values);
+       },
+       [](const Settings& s) {
+         const RopeScaling scaling = s.model->rope_scaling_type;
+         const bool is_yarn = scaling == RopeScaling::yarn;
+         return s.model->multi_latent_attention && (is_yarn || scaling == RopeScaling::none)
+                    ? std::vector<std::string>{is_yarn ? "yarn" : "rope"}
+                    : std::vector<std::string>{};
+       },
+       "rotary positions of multi-latent attention: rope, or yarn, which is the default")
+      .stores(&LegacyFlags::rope_type)
+      .choices({"rope", "yarn"})
+      .none_is_empty();
 }
 
 /// Translates the flags of one run. A setting that a source of higher precedence gives by its own
@@ -297,7 +313,22 @@ class Translation {
     model_.num_layers = std::ssize(pattern);
   }
 
+  /// Multi-latent attention has YaRN, as in Megatron-LM, unless another scaling is given.
+  void translate_rope_type() {
+    constexpr const char* kFlag = "rope_type";
+    if (!model_.multi_latent_attention) {
+      if (!legacy_.rope_type.empty())
+        note("without effect: there is no --multi-latent-attention", kFlag);
+    } else if (!legacy_.rope_type.empty()) {
+      set("rope_scaling_type", legacy_.rope_type == "yarn" ? "yarn" : "none", kFlag);
+    } else if (!parsed_.is_set("rope_scaling_type") && !legacy_.use_rope_scaling &&
+               !legacy_.rotary_seq_len_interpolation_factor) {
+      model_.rope_scaling_type = RopeScaling::yarn;
+    }
+  }
+
   void translate_rope_scaling() {
+    translate_rope_type();
     const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
                          model_.rope_scaling_type == RopeScaling::yarn;
     const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)

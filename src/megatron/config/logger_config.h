@@ -13,6 +13,7 @@ struct LoggerConfig {
   bool log_throughput = false;
   bool log_params_norm = false;
   bool log_num_zeros_in_grad = false;
+  bool log_max_attention_logit = false;
   std::int64_t timing_log_level = 0;
   std::string timing_log_option = "minmax";
   std::string tensorboard_dir;

@@ -17,6 +17,8 @@ void add_log_fields(FieldTable<Config>& t) {
   t.field("log_params_norm", &Config::log_params_norm, "log the norm of the parameters");
   t.field("log_num_zeros_in_grad", &Config::log_num_zeros_in_grad,
           "log the number of zeros in the gradient");
+  t.field("log_max_attention_logit", &Config::log_max_attention_logit,
+          "log the largest score of attention in each step");
   t.field("log_layer_norms_interval", &Config::log_layer_norms_interval,
           "number of iterations between tables of the norms of each layer's weights, gradients "
           "and activations")

@@ -46,7 +46,7 @@ bool lists_layers_wrongly(S s) {
 
 bool has_modules_of_other_version(S s) {
   return std::ranges::any_of(recompute(s).recompute_modules, [](const std::string& module) {
-    return module == "mla_up_proj" || module == "mhc" || module.starts_with("gd");
+    return module == "mhc" || module.starts_with("gd");
   });
 }
 
@@ -83,7 +83,7 @@ Rules recompute_rules() {
                         at_most(&Model::num_layers, &Recompute::recompute_num_layers,
                                 {.fix = "give at most the layers of a pipeline stage"}))),
       refuse({&Recompute::recompute_modules, has_modules_of_other_version},
-             "mla_up_proj, gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that are "
+             "gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that are "
              "not in this version",
              "choose among layernorm, mlp, moe and shared_experts"),
       refuse({&Recompute::recompute_layers, lists_layers_wrongly},
@@ -173,14 +173,17 @@ Rules plan_rules() {
   };
 }
 
-/// Returns what is wrong if a given plan recomputes experts that the model does not have.
-std::string parts_without_experts(S s) {
+/// Returns what is wrong if a given plan recomputes what the model does not have.
+std::string absent_parts(S s) {
   const MemoryConfig& memory = *s.memory;
   if (memory.activation_plan.empty()) return {};
   const MoeConfig& moe = s.model->moe;
   const auto layers = parse_activation_plan(memory.activation_plan);
   if (!layers) return {};  // plan_rules() report it
   for (const LayerPolicy& layer : *layers) {
+    if (layer.recomputed.contains(LayerNode::mla_up_proj) && !s.model->multi_latent_attention)
+      return "'" + policy_text(layer) +
+             "' recomputes mla_up_proj, and the model has no multi-latent attention";
     if (layer.recomputed.contains(LayerNode::moe) && moe.num_experts == 0)
       return "'" + policy_text(layer) + "' recomputes moe, and the model has no experts";
     if (layer.recomputed.contains(LayerNode::shared_experts) &&
@@ -228,11 +231,18 @@ const Rules& recomputed_module_rules() {
   };
   static const Rules rules = {
       when(without(&Moe::num_experts), of_dense_models),
-      rule([](S s) { return !parts_without_experts(s).empty(); },
+      rule([](S s) { return !absent_parts(s).empty(); },
            {&Memory::activation_plan,
-            parts_without_experts,
-            "use mlp, or add the flags of the experts",
-            {&Moe::num_experts, &Moe::shared_expert_intermediate_size}}),
+            absent_parts,
+            "use mlp, or add the flags of what it names",
+            {&Moe::num_experts, &Moe::shared_expert_intermediate_size,
+             &Model::multi_latent_attention}}),
+      refuse({{[](S s) { return has_module(s, "mla_up_proj"); },
+               {&Recompute::recompute_modules, " mla_up_proj"},
+               {}},
+              without(&Model::multi_latent_attention)},
+             "is a part of multi-latent attention",
+             {"add ", &Model::multi_latent_attention, ", or leave it out"}),
       refuse({{[](S s) { return has_module(s, "shared_experts"); },
                {&Recompute::recompute_modules, " shared_experts"},
                {}},

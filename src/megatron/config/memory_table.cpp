@@ -22,7 +22,7 @@ bool keeps_the_only_microbatch(const Settings& s) {
 /// Returns the nodes of layers, and those of Megatron-LM that no layer here has.
 std::vector<std::string> recomputed_modules() {
   std::vector<std::string> names = node_names(kRecomputed | kRecomputedByKernel);
-  for (const char* name : {"mla_up_proj", "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
+  for (const char* name : {"gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"})
     names.emplace_back(name);
   return names;
 }
@@ -56,7 +56,8 @@ const FieldTable<RecomputeConfig>& recompute_table() {
             "parts of a layer that selective recomputes; layernorm: the outputs of its norms; mlp, "
             "moe, shared_experts: all but the input of these blocks; core_attn and moe_act: the "
             "scores of attention and the activations of MLPs and experts, which the kernels here "
-            "always recompute")
+            "always recompute; "
+            "mla_up_proj: queries, keys and values of multi-latent attention")
         .choices(recomputed_modules())
         .none_is_empty();
     t.field("moe_layer_recompute", &Config::moe_layer_recompute,
@@ -143,7 +144,8 @@ const FieldTable<MemoryConfig>& memory_table() {
         .left_out_of_check("--memory-budget");
     t.field("activation_plan", &MemoryConfig::activation_plan,
             "what each layer recomputes or offloads, such as full*4,layernorm+mlp*20,none: none, "
-            "full, layernorm, mlp, moe, shared_experts and offload, joined by +, *N for N layers; "
+            "full, layernorm, mlp, moe, shared_experts, mla_up_proj and offload, joined by +, *N "
+            "for N layers; "
             "--memory-budget chooses it")
         .none_is_empty()
         .differs_silently();

@@ -14,16 +14,9 @@ namespace {
 
 using namespace rules;
 
-bool is_rotary(S s) {
-  return s.model->position_embedding_type == PositionEmbedding::rope ||
-         s.model->position_embedding_type == PositionEmbedding::yarn;
-}
-
-/// Returns the number of channels of a head that are rotated.
-std::int64_t rotary_channels(S s) {
-  return static_cast<std::int64_t>(static_cast<double>(s.model->kv_channels) *
-                                   s.model->rotary_percent);
-}
+bool is_rotary(S s) { return s.model->has_rotary(); }
+bool is_latent(S s) { return s.model->multi_latent_attention; }
+std::int64_t rotary_channels(S s) { return s.model->rotated_channels(); }
 
 std::int64_t largest_size(S s) {
   const TransformerConfig& m = *s.model;
@@ -42,8 +35,8 @@ bool rounds_to_nothing(S s) {
 
 bool has_indivisible_heads(S s) {
   const TransformerConfig& m = *s.model;
-  const bool derived =
-      m.num_attention_heads > 0 && m.kv_channels == m.hidden_size / m.num_attention_heads;
+  const bool derived = !m.multi_latent_attention && m.num_attention_heads > 0 &&
+                       m.kv_channels == m.hidden_size / m.num_attention_heads;
   return derived && m.hidden_size % m.num_attention_heads != 0;
 }
 
@@ -88,8 +81,13 @@ Rules size_rules() {
   };
 }
 
+Condition has_local_layers() {
+  return {[](S s) { return s.model->window_size || s.model->attention_chunk_size > 0; },
+          {&Model::window_size, " or ", &Model::attention_chunk_size}};
+}
+
 bool has_odd_rotation(S s) {
-  return is_rotary(s) && s.model->kv_channels > 0 &&
+  return is_rotary(s) && !is_latent(s) && s.model->kv_channels > 0 &&
          (rotary_channels(s) < 2 || rotary_channels(s) % 2 != 0);
 }
 
@@ -116,9 +114,14 @@ Rules position_rules() {
             {&Model::hidden_size, &Model::num_attention_heads, &Model::position_embedding_type}}),
       tunes({{is_scaled, Piece(&Model::rope_scaling_type, show_scaling)},
              &Model::rotary_base,
+             &Model::rotary_base_local,
              &Model::rotary_percent,
-             &Model::rotary_interleaved},
+             &Model::rotary_interleaved,
+             &Model::no_rope_freq},
             {is_rotary, {&Model::position_embedding_type, " rope"}}),
+      when(is_rotary, tunes({&Model::rotary_base_local}, has_local_layers())),
+      tunes({&Model::attn_temperature_scale}, &Model::no_rope_freq),
+      tunes({&Model::attn_temperature_floor}, &Model::attn_temperature_scale),
       tunes({&Model::rope_scaling_factor},
             {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
       tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},
@@ -134,6 +137,55 @@ Rules position_rules() {
                          {value(&Model::rope_high_freq_factor), " is not above ",
                           with_value(&Model::rope_low_freq_factor)},
                          {"raise ", &Model::rope_high_freq_factor}}),
+  };
+}
+
+bool has_own_head_size(S s) {
+  const TransformerConfig& m = *s.model;
+  return m.num_attention_heads > 0 && m.kv_channels != m.hidden_size / m.num_attention_heads;
+}
+
+bool has_wrong_symbol(S s) {
+  return s.model->hybrid_layer_pattern.find(is_latent(s) ? '*' : '+') != std::string::npos;
+}
+
+Rules latent_attention_rules() {
+  const Condition latents = &Model::multi_latent_attention;
+  return {
+      when(latents,
+           {excludes(&Model::group_query_attention, latents,
+                     {.why = ", in which each head has keys and values of its own"}),
+            excludes(&Model::rotary_interleaved, latents,
+                     {.why = ", which rotates pairs of adjacent channels anyway"}),
+            excludes(
+                &Model::rotary_percent, latents,
+                {.fix = {"set the number of rotated channels with ", &Model::qk_pos_emb_head_dim}}),
+            excludes(&Model::no_rope_freq, latents, {.why = ", which always rotates"}),
+            excludes(&Model::rotary_base_local, latents), excludes(&Model::clip_qkv, latents),
+            excludes(&Model::qk_l2_norm, latents, {.fix = {"use ", &Model::qk_layernorm}}),
+            excludes(is(&Model::qk_layernorm_placement, "after_rotary"), latents,
+                     {.why = ", which normalizes its latents"}),
+            excludes(&Model::attention_output_gate, latents),
+            excludes(&Model::softmax_scale, latents,
+                     {.why = ", which scales scores by the size of its heads and by YaRN",
+                      .fix = {"use ", &Model::yarn_mscale_all_dim}}),
+            excludes(is(&Model::qk_layernorm_scope, "all_heads"), latents),
+            excludes(is(&Model::position_embedding_type, "alibi"), latents),
+            excludes(is(&Model::position_embedding_type, "yarn"), latents,
+                     {.fix = {"use ", &Model::position_embedding_type, " rope with ",
+                              &Legacy::rope_type, " yarn"}}),
+            idle({&Model::add_qkv_bias, {has_own_head_size, {&Model::kv_channels}}}, latents)}),
+      when(latents, rule([](S s) { return s.model->qk_pos_emb_head_dim % 2 != 0; },
+                         {&Model::qk_pos_emb_head_dim,
+                          {value(&Model::qk_pos_emb_head_dim), " channels cannot be rotated"},
+                          "use an even number"})),
+      tunes({&Model::q_lora_rank, &Model::kv_lora_rank, &Model::qk_head_dim,
+             &Model::qk_pos_emb_head_dim, &Model::v_head_dim},
+            latents),
+      rule(has_wrong_symbol,
+           {&Model::hybrid_layer_pattern,
+            "its attention is + with multi-latent attention, and * without",
+            {"write one of the two, with or without ", &Model::multi_latent_attention}}),
   };
 }
 
@@ -162,34 +214,47 @@ Rules gate_rules() {
 }
 
 std::int64_t num_window_layers(S s) { return std::ssize(windowed_layers(*s.model)); }
+std::int64_t num_nope_layers(S s) { return std::ssize(nope_layers(*s.model)); }
+
+/// The rules of a flag that lists layers, of which `count` were read.
+Rules layer_list_rules(const Setting& flag, std::int64_t (*count)(S), const char* example) {
+  const auto is_malformed = [=](S s) { return count(s) == 0 && s.model->num_layers > 0; };
+  const auto names_other_layers = [=](S s) {
+    return count(s) > 0 && count(s) != s.model->num_layers;
+  };
+  return {
+      refuse({flag, is_malformed},
+             {"'", value(flag), "' is neither a number above 0 nor a list expression"},
+             {"write 4, or ", example}),
+      rule(names_other_layers,
+           {flag,
+            {"names ", count, " layers, ", &Model::num_layers, " is ", value(&Model::num_layers)},
+            "list every layer once"}),
+  };
+}
 
 Rules attention_rules() {
   const auto has_negative_side = [](S s) {
     return std::min((*s.model->window_size)[0], (*s.model->window_size)[1]) < -1;
   };
-  const auto is_malformed = [](S s) {
-    return num_window_layers(s) == 0 && s.model->num_layers > 0;
-  };
-  const auto names_other_layers = [](S s) {
-    return num_window_layers(s) > 0 && num_window_layers(s) != s.model->num_layers;
-  };
   return {
       refuse({&Model::window_size, has_negative_side},
              {value(&Model::window_size), " has a side below -1"}, "use -1 for an unlimited side"),
-      refuse({&Model::window_attn_skip_freq, is_malformed},
-             {"'", value(&Model::window_attn_skip_freq),
-              "' is neither a number above 0 nor a list expression"},
-             "write 4, or ([1]*3+[0])*2"),
-      rule(names_other_layers, {&Model::window_attn_skip_freq,
-                                {"names ", num_window_layers, " layers, ", &Model::num_layers,
-                                 " is ", value(&Model::num_layers)},
-                                "list every layer once"}),
-      tunes({&Model::window_attn_skip_freq}, &Model::window_size),
+      layer_list_rules(&Model::window_attn_skip_freq, num_window_layers, "([1]*3+[0])*2"),
+      layer_list_rules(&Model::no_rope_freq, num_nope_layers, "([0]*3+[1])*2"),
+      tunes({&Model::window_attn_skip_freq}, has_local_layers()),
+      excludes(&Model::window_size, &Model::attention_chunk_size),
       needs({has_layers_with_experts, {&Model::hybrid_layer_pattern, " with E"}},
             &Moe::num_experts),
       excludes(&Model::apply_residual_connection_post_layernorm,
                is(&Model::norm_placement, "post")),
+      needs(&Model::share_block_norm, &Model::parallel_residual),
+      excludes(&Model::parallel_residual, is(&Model::norm_placement, "post")),
+      excludes(&Model::parallel_residual, &Model::apply_residual_connection_post_layernorm),
+      excludes(&Model::parallel_residual, &Model::hybrid_layer_pattern),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),
+      needs(is(&Model::qk_layernorm_placement, "after_rotary"), &Model::qk_layernorm),
+      needs(&Model::qk_l2_norm, {is_rotary, {&Model::position_embedding_type, " rope"}}),
       when(&Model::qk_layernorm, needs(is(&Model::qk_layernorm_scope, "all_heads"),
                                        is(&Model::normalization, "RMSNorm"))),
   };
@@ -198,15 +263,11 @@ Rules attention_rules() {
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),
-                              position_rules(),
-                              attention_rules(),
-                              gate_rules(),
-                              moe_rules(),
-                              sharding_rules(),
-                              context_sharding_rules(),
-                              layout_rules(),
-                              recomputed_module_rules()};
+  static const Rules rules = {size_rules(),      position_rules(),
+                              attention_rules(), latent_attention_rules(),
+                              gate_rules(),      moe_rules(),
+                              sharding_rules(),  context_sharding_rules(),
+                              layout_rules(),    recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 

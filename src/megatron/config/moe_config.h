@@ -28,6 +28,9 @@ struct MoeConfig {
   bool router_pre_softmax = false;  ///< softmax over all experts, before top-k
   std::optional<double> router_topk_scaling_factor;
   std::optional<std::int64_t> router_num_groups, router_group_topk;
+  /// Number of experts whose scores add up to that of their group; 0: router_topk /
+  /// router_group_topk.
+  std::int64_t router_group_score_topk = 0;
   bool router_enable_expert_bias = false;
   double router_bias_update_rate = 1e-3;
   RouterDtype router_dtype = RouterDtype::none;

@@ -14,6 +14,8 @@ struct OptimizerConfig {
   double weight_decay = 0.01;
   bool apply_wd_to_qk_layernorm = false;
   double clip_grad = 1.0;
+  bool qk_clip = false;
+  double qk_clip_alpha = 0.5, qk_clip_threshold = 100;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_eps = 1e-8;

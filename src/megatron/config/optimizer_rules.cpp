@@ -24,6 +24,7 @@ const Rules& optimizer_settings_rules() {
             &Offload::optimizer_cpu_offload),
       tunes({&Optimizer::adam_beta1, &Optimizer::adam_beta2, &Optimizer::adam_eps},
             is(&Optimizer::optimizer, "adam")),
+      tunes({&Optimizer::qk_clip_alpha, &Optimizer::qk_clip_threshold}, &Optimizer::qk_clip),
       tunes({&Optimizer::sgd_momentum}, is(&Optimizer::optimizer, "sgd")),
   };
   return rules;

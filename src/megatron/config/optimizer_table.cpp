@@ -39,6 +39,20 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     t.field("clip_grad", &Config::clip_grad, "clip the gradient to this norm; 0: do not clip")
         .at_least(0)
         .applies_on_resume();
+    t.field("qk_clip", &Config::qk_clip,
+            "after each step, scale down the weights of queries and keys whose attention scores "
+            "were larger than --qk-clip-threshold")
+        .applies_on_resume();
+    t.field("qk_clip_alpha", &Config::qk_clip_alpha,
+            "exponent of the factor threshold / largest score for queries; that of keys is 1 minus "
+            "it")
+        .at_least(0)
+        .at_most(1)
+        .applies_on_resume();
+    t.field("qk_clip_threshold", &Config::qk_clip_threshold,
+            "largest attention score that --qk-clip leaves alone")
+        .above(0)
+        .applies_on_resume();
     t.field("adam_beta1", &Config::adam_beta1, "decay rate of Adam's first moment")
         .at_least(0)
         .below(1)

@@ -101,6 +101,7 @@ void resolve(TransformerConfig& model) {
     model.rope_scaling_type = RopeScaling::yarn;
   if (model.moe.num_experts > 0 && model.moe.ffn_hidden_size == 0)
     model.moe.ffn_hidden_size = model.ffn_hidden_size;
+  if (model.no_rope_freq == "0") model.no_rope_freq.clear();
   resolve_layers(model);
 }
 

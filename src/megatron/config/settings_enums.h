@@ -23,14 +23,30 @@ struct EnumNames<Normalization> {
 
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr EnumTable<NormPlacement, 2> value{
-      {{"pre", NormPlacement::pre}, {"post", NormPlacement::post}}};
+  static constexpr EnumTable<NormPlacement, 4> value{{{"pre", NormPlacement::pre},
+                                                      {"post", NormPlacement::post},
+                                                      {"sandwich", NormPlacement::sandwich},
+                                                      {"output", NormPlacement::output}}};
 };
 
 template <>
 struct EnumNames<QkNormScope> {
   static constexpr EnumTable<QkNormScope, 2> value{
       {{"head", QkNormScope::head}, {"all_heads", QkNormScope::all_heads}}};
+};
+
+template <>
+struct EnumNames<QkNormPlacement> {
+  static constexpr EnumTable<QkNormPlacement, 2> value{
+      {{"before_rotary", QkNormPlacement::before_rotary},
+       {"after_rotary", QkNormPlacement::after_rotary}}};
+};
+
+template <>
+struct EnumNames<SoftmaxType> {
+  static constexpr EnumTable<SoftmaxType, 3> value{{{"vanilla", SoftmaxType::vanilla},
+                                                    {"off-by-one", SoftmaxType::off_by_one},
+                                                    {"learnable", SoftmaxType::learnable}}};
 };
 
 template <>

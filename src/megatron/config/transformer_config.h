@@ -25,22 +25,48 @@ struct TransformerConfig {
   bool group_query_attention = false;
   /// Used only with group_query_attention. Otherwise resolve() sets it to the number of heads.
   std::int64_t num_query_groups = 1;
+  /// Attention whose queries, keys and values are projections of latents (DeepSeek-V2, 2024). A
+  /// head has qk_head_dim + qk_pos_emb_head_dim channels of queries and keys, of which only the
+  /// latter are rotated, and v_head_dim channels of values; kv_channels is not used.
+  bool multi_latent_attention = false;
+  std::int64_t q_lora_rank = 0;  ///< size of the latent of queries; 0: they have none
+  std::int64_t kv_lora_rank = 32;
+  std::int64_t qk_head_dim = 128, qk_pos_emb_head_dim = 64, v_head_dim = 128;
+  bool cache_mla_latents = false;  ///< generation keeps latents in place of keys and values
+  std::optional<double> latent_norm_epsilon;  ///< of the norms of latents; default norm_epsilon
   std::int64_t max_position_embeddings = 0;
   std::int64_t vocab_size = 0;  ///< size of the vocabulary without padding
 
   Normalization normalization = Normalization::LayerNorm;
   NormPlacement norm_placement = NormPlacement::pre;
+  /// The blocks of a layer read its input and add their outputs to it (GPT-J, PaLM).
+  bool parallel_residual = false;
+  bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
   QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
-  std::optional<double> clip_qkv;  ///< limit of the absolute values of q, k and v
+  QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
+  bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
+  /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
+  /// between the queries and the keys of each group (Qwen3-Next).
+  bool attention_output_gate = false;
+  SoftmaxType softmax_type = SoftmaxType::vanilla;  ///< a sink of 0 or a trained one per head
+  std::optional<double> clip_qkv;                   ///< limit of the absolute values of q, k and v
 
   PositionEmbedding position_embedding_type = PositionEmbedding::learned_absolute;
   double rotary_base = 10000;
+  /// Base in layers with a window or chunks, whose rotary positions are not scaled (Gemma 3).
+  std::optional<double> rotary_base_local;
   double rotary_percent = 1.0;
   bool rotary_interleaved = false;
+  /// N: every N-th layer has no rotary positions; or a list expression with 1 for such layers.
+  std::string no_rope_freq;
+  /// Factor A of the temperature of layers without rotary positions: the query of position p is
+  /// multiplied by 1 + A·log(1 + ⌊(p + 1) / floor⌋) (Llama 4); 0: none.
+  double attn_temperature_scale = 0;
+  std::int64_t attn_temperature_floor = 8192;
   RopeScaling rope_scaling_type = RopeScaling::none;
   double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                          ///< llama3
@@ -66,6 +92,9 @@ struct TransformerConfig {
   /// N: every N-th layer uses full attention; or a list expression with 1 = windowed. Empty: every
   /// layer is windowed.
   std::string window_attn_skip_freq;
+  /// If > 0, a query sees only keys of its own chunk of so many positions, in the layers that
+  /// window_attn_skip_freq would give a window.
+  std::int64_t attention_chunk_size = 0;
 
   MoeConfig moe;
 
@@ -77,10 +106,17 @@ struct TransformerConfig {
   bool fp32_residual_connection = false;
   bool attention_softmax_in_fp32 = false;
   bool apply_query_key_layer_scaling = false;
-  std::optional<double> softmax_scale;  ///< default 1/√kv_channels
+  /// Default 1/√kv_channels, or that of multi-latent attention (nn/multi_latent_attention.h).
+  std::optional<double> softmax_scale;
+  double attn_logit_softcapping = 0;   ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
+  double final_logit_softcapping = 0;  ///< the same of the logits, after logit_scale
+  double logit_scale = 1;              ///< factor of the logits (Cohere; 1/logits_scaling, Granite)
+  double embedding_multiplier = 1;     ///< factor of the embeddings
+  double residual_multiplier = 1;      ///< factor of the output of each block
 
-  /// The layers of a hybrid model, each one block: * attention, - MLP, E experts; | separates
-  /// pipeline stages. Empty: each layer has attention and a feed-forward block.
+  /// The layers of a hybrid model, each one block: * attention, + multi-latent attention, - MLP, E
+  /// experts; | separates pipeline stages. Empty: each layer has attention and a feed-forward
+  /// block.
   std::string hybrid_layer_pattern;
   /// The kinds of the layers of the whole model, which resolve() computes from the texts that name
   /// layers. Empty: all layers are alike.
@@ -89,11 +125,30 @@ struct TransformerConfig {
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
-    return {.feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
-            .window = window_size};
+    return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
+            .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
+            .window = window_size,
+            .chunk = attention_chunk_size,
+            .rotary = rotary_base_local && (window_size || attention_chunk_size > 0)
+                          ? RotaryKind::local
+                          : RotaryKind::global};
   }
 
   bool is_gated() const { return gated_linear_unit; }
+  /// Returns whether queries and keys are rotated.
+  bool has_rotary() const {
+    return position_embedding_type == PositionEmbedding::rope ||
+           position_embedding_type == PositionEmbedding::yarn || multi_latent_attention;
+  }
+  /// Return the channels of a head's query and key, of its value, and those that positions rotate.
+  std::int64_t qk_channels() const {
+    return multi_latent_attention ? qk_head_dim + qk_pos_emb_head_dim : kv_channels;
+  }
+  std::int64_t v_channels() const { return multi_latent_attention ? v_head_dim : kv_channels; }
+  std::int64_t rotated_channels() const {
+    const std::int64_t width = multi_latent_attention ? qk_pos_emb_head_dim : kv_channels;
+    return static_cast<std::int64_t>(static_cast<double>(width) * rotary_percent);
+  }
   std::int64_t query_groups() const {
     return group_query_attention ? num_query_groups : num_attention_heads;
   }

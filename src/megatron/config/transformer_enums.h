@@ -6,8 +6,12 @@ namespace megatron {
 enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
-enum class NormPlacement { pre, post };
+/// Where a block has norms: of its input; of the sum with the residual; of its input and its
+/// output; of its output.
+enum class NormPlacement { pre, post, sandwich, output };
 enum class QkNormScope { head, all_heads };
+enum class QkNormPlacement { before_rotary, after_rotary };
+enum class SoftmaxType { vanilla, off_by_one, learnable };
 enum class RopeScaling { none, linear, llama3, yarn };
 
 enum class RouterScore { softmax, sigmoid, sqrtsoftplus };

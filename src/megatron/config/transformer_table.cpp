@@ -27,9 +27,8 @@ void add_size(Table& t) {
          config.hybrid_layer_pattern = pattern;
        },
        [](const Config& config) { return write_values(config.hybrid_layer_pattern); },
-       "layers of `pretrain hybrid`, each one block with its norm: * attention, - MLP, E experts; "
-       "| "
-       "separates pipeline stages. It gives the number of layers")
+       "layers of `pretrain hybrid`, each one block with its norm: * attention, + multi-latent "
+       "attention, - MLP, E experts; | separates pipeline stages. It gives the number of layers")
       .stores(&Config::hybrid_layer_pattern)
       .none_is_empty()
       .older_name("hybrid-override-pattern")
@@ -60,11 +59,43 @@ void add_size(Table& t) {
           "use separate weights for the embedding and the output layer");
 }
 
+void add_latent_attention(Table& t) {
+  t.group("Multi-latent attention");
+  const auto size = [&](const char* name, std::int64_t Config::*member, std::int64_t least,
+                        const char* help) {
+    return t.field(name, member, help).between(least, kMaxSize).older_checkpoints_lack_it();
+  };
+  t.field("multi_latent_attention", &Config::multi_latent_attention,
+          "use multi-latent attention: queries, keys and values are projections of latents of "
+          "--q-lora-rank and --kv-lora-rank channels, as in DeepSeek-V2 and V3")
+      .older_checkpoints_lack_it();
+  size("q_lora_rank", &Config::q_lora_rank, 0,
+       "channels of the latent of queries; none: queries are projections of the hidden state")
+      .none_is("0");
+  size("kv_lora_rank", &Config::kv_lora_rank, 1, "channels of the latent of keys and values");
+  size("qk_head_dim", &Config::qk_head_dim, 1,
+       "channels of each head's queries and keys that positions do not rotate")
+      .alias("qk-nope-head-dim");
+  size("qk_pos_emb_head_dim", &Config::qk_pos_emb_head_dim, 2,
+       "channels of each head's queries, and of a key that all heads share, that positions rotate")
+      .alias("qk-rope-head-dim");
+  size("v_head_dim", &Config::v_head_dim, 1, "channels of each head's values");
+}
+
 void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
   t.field("norm_placement", &Config::norm_placement,
-          "pre: normalize the input of each block; post: normalize after the residual addition");
+          "pre: normalize the input of each block; post: normalize after the residual addition; "
+          "sandwich: normalize the input and the output of each block (Gemma 2); output: normalize "
+          "the output alone (OLMo 2)");
+  t.field("parallel_residual", &Config::parallel_residual,
+          "let attention and MLP of a layer both read its input, and add both outputs to it")
+      .older_checkpoints_lack_it();
+  t.field("share_block_norm", &Config::share_block_norm,
+          "with --parallel-residual: attention and MLP read the same norm of the layer's input, as "
+          "in Cohere's models and Falcon")
+      .older_checkpoints_lack_it();
   t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
       .above(0)
       .alias("layernorm-epsilon");
@@ -75,10 +106,34 @@ void add_layers(Table& t) {
           &Config::apply_residual_connection_post_layernorm,
           "use the output of the norm as the residual instead of its input");
   t.field("qk_layernorm", &Config::qk_layernorm,
-          "normalize queries and keys before the rotary embedding");
+          "normalize queries and keys, by default before the rotary embedding, or the latents of "
+          "multi-latent attention");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
           "token together, as OLMoE does")
+      .older_checkpoints_lack_it();
+  t.field("qk_layernorm_placement", &Config::qk_layernorm_placement,
+          "whether --qk-layernorm normalizes before or after the rotary embedding")
+      .older_checkpoints_lack_it();
+  t.field("qk_l2_norm", &Config::qk_l2_norm,
+          "divide the queries and keys of each head by their root mean square after the rotary "
+          "embedding, in layers that have one")
+      .alias("export-qk-l2-norm")
+      .older_checkpoints_lack_it();
+  t.field("attention_output_gate", &Config::attention_output_gate,
+          "multiply the output of attention by the sigmoid of a gate, which the projection of "
+          "queries, keys and values also computes")
+      .older_checkpoints_lack_it();
+  t.field("softmax_type", &Config::softmax_type,
+          "off-by-one: add 1 to the sum of the exponentials of each query; learnable: add exp(s), "
+          "with a trained number s for each head")
+      .older_checkpoints_lack_it();
+  t.field("softmax_scale", &Config::softmax_scale,
+          "factor of the attention scores; default: 1 / square root of --kv-channels")
+      .above(0);
+  t.field("attn_logit_softcapping", &Config::attn_logit_softcapping,
+          "if C > 0: replace each attention score x by C tanh(x / C), as Gemma 2 does")
+      .at_least(0)
       .older_checkpoints_lack_it();
   t.field("clip_qkv", &Config::clip_qkv,
           "clamp queries, keys and values to [-C, C] before the rotary embedding")
@@ -95,6 +150,27 @@ void add_layers(Table& t) {
           "each layer that uses the window")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
+  t.field("attention_chunk_size", &Config::attention_chunk_size,
+          "if > 0: attention sees only positions of the query's own chunk of this size, in the "
+          "layers that --window-attn-skip-freq names")
+      .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
+}
+
+void add_multipliers(Table& t) {
+  t.field("embedding_multiplier", &Config::embedding_multiplier,
+          "multiply the embeddings by this number")
+      .older_checkpoints_lack_it();
+  t.field("residual_multiplier", &Config::residual_multiplier,
+          "multiply the output of each block by this number before the residual addition")
+      .older_checkpoints_lack_it();
+  t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
+      .above(0)
+      .older_checkpoints_lack_it();
+  t.field("final_logit_softcapping", &Config::final_logit_softcapping,
+          "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")
+      .at_least(0)
+      .older_checkpoints_lack_it();
 }
 
 void add_mlp(Table& t) {
@@ -139,7 +215,8 @@ void add_rope_scaling(Table& t) {
       .alias("beta-slow");
   t.field("yarn_mscale", &Config::yarn_mscale, "YaRN: attention scale").at_least(0).alias("mscale");
   t.field("yarn_mscale_all_dim", &Config::yarn_mscale_all_dim,
-          "YaRN: attention scale of all dimensions")
+          "YaRN: attention scale of all dimensions, which also scales the scores of multi-latent "
+          "attention")
       .at_least(0)
       .alias("mscale-all-dim");
   t.field("yarn_correction_range_round_to_int", &Config::yarn_correction_range_round_to_int,
@@ -154,6 +231,26 @@ void add_positions(Table& t) {
   t.field("position_embedding_type", &Config::position_embedding_type,
           "type of position embedding");
   t.field("rotary_base", &Config::rotary_base, "base of the rotary frequencies").above(0);
+  t.field("rotary_base_local", &Config::rotary_base_local,
+          "base of the rotary frequencies of layers with --window-size or --attention-chunk-size; "
+          "they are not scaled")
+      .above(0)
+      .older_checkpoints_lack_it();
+  t.field("no_rope_freq", &Config::no_rope_freq,
+          "N: every N-th layer has no rotary embedding; or a list such as ([0]*3+[1])*2 with 1 for "
+          "each layer without")
+      .none_is_empty()
+      .architecture(ArchitectureRole::none)  // the architecture has nope_layers
+      .differs_silently();
+  t.field("attn_temperature_scale", &Config::attn_temperature_scale,
+          "in layers without rotary embedding: multiply the query at position p by 1 + this x "
+          "log(1 + floor((p + 1) / --attn-temperature-floor)), as Llama 4 does")
+      .at_least(0)
+      .older_checkpoints_lack_it();
+  t.field("attn_temperature_floor", &Config::attn_temperature_floor,
+          "number of positions with the same factor of --attn-temperature-scale")
+      .between(1, kMaxSize)
+      .older_checkpoints_lack_it();
   t.field("rotary_percent", &Config::rotary_percent,
           "fraction of each head's channels that is rotated")
       .above(0)
@@ -198,6 +295,8 @@ const FieldTable<TransformerConfig>& transformer_table() {
     Table t;
     add_size(t);
     add_layers(t);
+    add_multipliers(t);
+    add_latent_attention(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

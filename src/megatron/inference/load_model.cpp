@@ -48,6 +48,10 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                      "give the --save folder of a training run, or a Hugging Face folder "
                      "(config.json and safetensors files)"});
   }
+  if (options.cache_mla_latents && !source->model.multi_latent_attention)
+    throw UserError(
+        {"--cache-mla-latents: the model has no multi-latent attention", "", "leave it out"});
+  source->model.cache_mla_latents = options.cache_mla_latents;
   const PipelineLayout layout = layout_of(source->model, options.parallel);
   const c10::ScalarType type = options.type.value_or(default_compute_dtype(source->weight_type));
   const Rank& rank = options.rank;

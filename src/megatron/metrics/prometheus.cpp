@@ -122,6 +122,8 @@ void write_step(ExpositionWriter& out, const StepMetrics& step) {
   out.gauge("megatron_training_grad_norm", "Norm of the gradient before clipping.", step.grad_norm);
   out.gauge("megatron_training_params_norm", "Norm of the parameters.", step.params_norm);
   out.gauge("megatron_training_grad_zeros", "Zeros in the gradient.", step.num_zeros);
+  out.gauge("megatron_training_max_attention_logit", "Largest score of attention in the step.",
+            step.max_attention_logit);
   out.gauge("megatron_training_step_duration_seconds", "Time of the last step.", step.elapsed_s);
   out.gauge("megatron_training_tokens_per_second", "Tokens per second in the last step.",
             step.throughput.tokens_per_second);

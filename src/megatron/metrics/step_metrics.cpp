@@ -91,6 +91,7 @@ JsonText json_line(const StepMetrics& step) {
   add_if(line, "grad_norm", step.grad_norm);
   add_if(line, "params_norm", step.params_norm);
   add_if(line, "num_zeros", step.num_zeros);
+  add_if(line, "max_attention_logit", step.max_attention_logit);
   line["skipped"] = step.is_skipped;
   line["elapsed_ms"] = step.elapsed_s * 1000;
   line["tokens_per_second"] = step.throughput.tokens_per_second;

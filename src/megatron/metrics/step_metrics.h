@@ -101,7 +101,7 @@ struct StepMetrics {
   double learning_rate = 0;
   std::optional<double> decoupled_learning_rate;
   double loss_scale = 1;
-  std::optional<double> grad_norm, params_norm;
+  std::optional<double> grad_norm, params_norm, max_attention_logit;
   std::optional<std::int64_t> num_zeros;
   bool is_skipped = false;  ///< the update was not applied
   double elapsed_s = 0;

@@ -50,6 +50,7 @@ void TensorBoard::add(const StepMetrics& step) {
     both.emplace_back("world-size", static_cast<double>(step.world_size));
   add_if(both, "grad-norm", step.grad_norm);
   add_if(both, "num-zeros", step.num_zeros);
+  add_if(both, "max_attention_logit", step.max_attention_logit);
   add_if(both, "params-norm", step.params_norm);
 
   std::vector<TaggedValue> over_iterations;

@@ -21,6 +21,7 @@ namespace {
 using Config = TransformerConfig;
 using Table = FieldTable<Config>;
 
+constexpr const char* kGroupScore = "moe_router_group_score_topk";
 constexpr std::int64_t kLong = std::int64_t{1} << 31;
 
 /// Returns the settings that have a role in the architecture.
@@ -132,6 +133,8 @@ void check_experts(const Config& c, const std::string& source) {
   check_layer_list(expert_layers(c), c.num_layers, "moe_layers", source);
   for (const auto member : {&MoeConfig::router_num_groups, &MoeConfig::router_group_topk})
     check_between((moe.*member).value_or(0), 0, moe.num_experts, Setting(member).name(), source);
+  const std::int64_t groups = std::max<std::int64_t>(1, moe.router_num_groups.value_or(0));
+  check_between(moe.router_group_score_topk, 0, moe.num_experts / groups, kGroupScore, source);
 }
 
 /// Gives members their defaults.
@@ -146,9 +149,9 @@ void canonicalize_positions(Config& c) {
     c.position_embedding_type = PositionEmbedding::rope;
     c.rope_scaling_type = RopeScaling::yarn;
   }
-  if (c.position_embedding_type != PositionEmbedding::rope)
+  if (!c.has_rotary())
     reset(c, &Config::rotary_base, &Config::rotary_percent, &Config::rotary_interleaved,
-          &Config::rope_scaling_type);
+          &Config::rotary_base_local, &Config::no_rope_freq, &Config::rope_scaling_type);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
     reset(c, &Config::max_position_embeddings);
   const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
@@ -162,16 +165,43 @@ void canonicalize_positions(Config& c) {
           &Config::yarn_attention_factor);
 }
 
+/// Gives sizes that the kind of attention does not use one value each.
+void canonicalize_latents(Config& c) {
+  if (c.multi_latent_attention) {
+    c.kv_channels = c.v_head_dim;
+    c.add_qkv_bias = false;
+    if (!c.qk_layernorm || c.latent_norm_epsilon == c.norm_epsilon) c.latent_norm_epsilon.reset();
+    return;
+  }
+  reset(c, &Config::q_lora_rank, &Config::kv_lora_rank, &Config::qk_head_dim,
+        &Config::qk_pos_emb_head_dim, &Config::v_head_dim, &Config::latent_norm_epsilon);
+}
+
+/// Returns whether a member describes multi-latent attention; other models do not store it.
+bool is_latent_member(std::string_view name) {
+  return name == "multi_latent_attention" || name.ends_with("_lora_rank") ||
+         name == "latent_norm_epsilon" || name.starts_with("qk_head") ||
+         name.starts_with("qk_pos_emb") || name == "v_head_dim";
+}
+
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
   return std::ranges::count(layers, value) == std::ssize(layers);
 }
 
 void canonicalize_window(Config& c) {
-  const std::vector<std::int64_t> windows = windowed_layers(c);
-  if (!windows.empty() && all_are(windows, 0)) c.window_size.reset();
+  const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
+  if (!windows.empty() && all_are(windows, 0)) {
+    c.window_size.reset();
+    c.attention_chunk_size = 0;
+  }
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
-  set_windows(c, c.window_size && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  const bool is_local = c.window_size || c.attention_chunk_size > 0;
+  if (!is_local) c.rotary_base_local.reset();
+  set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
+  set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
+  if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;
+  if (c.attn_temperature_scale == 0) reset(c, &Config::attn_temperature_floor);
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -183,6 +213,9 @@ void canonicalize_router(MoeConfig& moe) {
   if (num_groups == 0 || moe.router_group_topk.value_or(0) == 0 || keeps_all_groups) {
     moe.router_num_groups.reset();
     moe.router_group_topk.reset();
+    moe.router_group_score_topk = 0;
+  } else if (moe.router_group_score_topk == moe.router_topk / *moe.router_group_topk) {
+    moe.router_group_score_topk = 0;
   }
 }
 
@@ -214,7 +247,16 @@ const FieldTable<TransformerConfig>& forward_members() {
     // layers follow from a pattern.
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
-    t.field("softmax_scale", &Config::softmax_scale, "");
+    t.field("latent_norm_epsilon", &Config::latent_norm_epsilon, "").older_checkpoints_lack_it();
+    t.custom(
+        kGroupScore, ValueKind::integer,
+        [](Config& config, std::span<const std::string> values) {
+          read_values(config.moe.router_group_score_topk, values);
+        },
+        [](const Config& config) { return write_values(config.moe.router_group_score_topk); }, "");
+    Field nope = layer_list("nope_layers", nope_layers, set_nope);
+    nope.older_checkpoints_lack_it = true;
+    t.add_field(nope);
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -230,12 +272,14 @@ Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
-      if (config.moe.num_experts > 0 || !is_moe_member(field.name))
+      if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
+          (config.multi_latent_attention || !is_latent_member(field.name)))
         json[field.name] = member_to_json(field, config);
     }
   }
   if (config.hybrid_layer_pattern.empty())
     json.erase(Setting(&Config::hybrid_layer_pattern).name());
+  if (config.moe.router_group_score_topk == 0) json.erase(kGroupScore);
   return json;
 }
 
@@ -268,8 +312,12 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   const TransformerConfig full = canonical_architecture(c);
-  check_between(full, {&Config::ffn_hidden_size, &Config::kv_channels, &Config::num_query_groups},
-                1, kWidest, source);
+  check_between(
+      full,
+      {&Config::ffn_hidden_size, &Config::kv_channels, &Config::kv_lora_rank, &Config::qk_head_dim,
+       &Config::qk_pos_emb_head_dim, &Config::v_head_dim, &Config::num_query_groups},
+      1, kWidest, source);
+  check_between(full, {&Config::q_lora_rank}, 0, kWidest, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
     check_between(c, {&Config::max_position_embeddings}, 1, kLong, source);
   if (full.num_attention_heads % full.num_query_groups != 0) {
@@ -279,6 +327,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
                      ""});
   }
   check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
+  check_layer_list(nope_layers(c), c.num_layers, "nope_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
@@ -290,9 +339,14 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
   if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
+  canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
-  if (!c.qk_layernorm) c.qk_layernorm_scope = QkNormScope::head;
-  if (c.softmax_scale && c.kv_channels > 0 &&
+  if (!c.qk_layernorm) {
+    c.qk_layernorm_scope = QkNormScope::head;
+    c.qk_layernorm_placement = QkNormPlacement::before_rotary;
+  }
+  if (!c.parallel_residual) c.share_block_norm = false;
+  if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();
   canonicalize_positions(c);

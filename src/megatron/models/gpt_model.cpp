@@ -4,6 +4,7 @@
 #include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/moe/moe_layer.h"
+#include "megatron/nn/multi_latent_attention.h"
 #include "megatron/nn/self_attention.h"
 
 namespace megatron {
@@ -53,7 +54,9 @@ std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t /*laye
     blocks.push_back({.name = "self_attention",
                       .site = "self_attn_bda",
                       .post_norm = "post_self_attn_layernorm",
-                      .make = make_sublayer<SelfAttention>});
+                      .make = kind.mixer == MixerKind::latent_attention
+                                  ? make_sublayer<MultiLatentAttention>
+                                  : make_sublayer<SelfAttention>});
   if (kind.feed_forward != FeedForwardKind::none)
     blocks.push_back({.name = "mlp",
                       .site = "mlp_bda",

@@ -27,9 +27,18 @@ Weights operator*(double n, const Weights& w) {
 }
 
 // Weights without biases: of Q, K, V and the output projection of one layer, of an MLP, of routed
-// experts with `width` hidden features in total, and of the projections around them (LatentMoE).
-double attention_weights(const ModelDimensions& d) {
-  return 2.0 * d.hidden_size * d.kv_channels * (d.num_attention_heads + d.query_groups);
+// experts with `width` hidden features in total, and of the projections around them (LatentMoE). A
+// channel of a latent of attention has `norm` weights besides.
+double attention_weights(const ModelDimensions& d, double norm = 1) {
+  if (d.kv_lora_rank > 0) {
+    const double h = d.hidden_size, q_rank = d.q_lora_rank, rotated = d.qk_pos_emb_head_dim,
+                 heads = d.num_attention_heads, q = heads * d.kv_channels,
+                 v = heads * d.v_channels();
+    return (q_rank > 0 ? q_rank * (h + q + norm) : h * q) +
+           d.kv_lora_rank * (h + q - heads * rotated + v + norm) + h * rotated + v * h;
+  }
+  const double queries = d.num_attention_heads * (d.attention_output_gate ? 1.5 : 1.0);
+  return 2.0 * d.hidden_size * d.kv_channels * (queries + d.query_groups);
 }
 double mlp_weights(const ModelDimensions& d, std::int64_t width) {
   return (d.gated_linear_unit ? 3.0 : 2.0) * d.hidden_size * width;
@@ -49,7 +58,7 @@ std::int64_t num_dense_layers(const ModelDimensions& d) {
 double norm_weights(const ModelDimensions& d) { return (d.rms_norm ? 1.0 : 2.0) * d.hidden_size; }
 
 Weights attention_block(const ModelDimensions& d) {
-  return {.sharded = attention_weights(d), .replicated = norm_weights(d)};
+  return {.sharded = attention_weights(d, d.rms_norm ? 1 : 2), .replicated = norm_weights(d)};
 }
 
 Weights mlp_block(const ModelDimensions& d) {
@@ -83,7 +92,9 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .hidden_size = config.hidden_size,
                              .num_attention_heads = config.num_attention_heads,
                              .query_groups = config.query_groups(),
-                             .kv_channels = config.kv_channels,
+                             .kv_channels = config.qk_channels(),
+                             .v_head_dim = config.v_channels(),
+                             .attention_output_gate = config.attention_output_gate,
                              .ffn_hidden_size = config.ffn_hidden_size,
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = config.normalization == Normalization::RMSNorm,
@@ -95,6 +106,11 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
     dimensions.num_layers_without_mixer += kind.has_mixer() ? 0 : 1;
     dimensions.num_layers_without_feed_forward +=
         kind.feed_forward == FeedForwardKind::none ? 1 : 0;
+  }
+  if (config.multi_latent_attention) {
+    dimensions.q_lora_rank = config.q_lora_rank;
+    dimensions.kv_lora_rank = config.kv_lora_rank;
+    dimensions.qk_pos_emb_head_dim = config.qk_pos_emb_head_dim;
   }
   const MoeConfig& moe = config.moe;
   if (moe.num_experts == 0) return dimensions;
@@ -117,7 +133,8 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
   const double mlp =
       mlp_weights(d, d.ffn_hidden_size) * dense_layers + active_moe_weights(d) * moe_layers;
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
-  const double projection = d.kv_channels * d.num_attention_heads;
+  // The mean width of the queries and values of all heads.
+  const double projection = (d.kv_channels + d.v_channels()) / 2.0 * d.num_attention_heads;
   const double logits = hidden * d.padded_vocab_size * (mtp + 1);
   const double linear = mlp + attention_weights(d) * layers + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;

@@ -14,7 +14,12 @@ struct TransformerConfig;
 struct ModelDimensions {
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
-  std::int64_t num_attention_heads = 0, query_groups = 0, kv_channels = 0;
+  std::int64_t num_attention_heads = 0, query_groups = 0;
+  std::int64_t kv_channels = 0;  ///< of a head's query and key
+  std::int64_t v_head_dim = 0;   ///< channels of a head's value; 0: kv_channels
+  bool attention_output_gate = false;
+  /// Multi-latent attention: the sizes of its latents, and the rotated ones of kv_channels.
+  std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_pos_emb_head_dim = 0;
   std::int64_t ffn_hidden_size = 0;
   bool gated_linear_unit = false;
   bool rms_norm = false;
@@ -30,6 +35,7 @@ struct ModelDimensions {
   bool moe_router_bias = false;
   std::int64_t num_mtp_layers = 0;  ///< multi-token prediction depth, in addition to num_layers
   bool mtp_layers_are_moe = false;
+  std::int64_t v_channels() const { return v_head_dim > 0 ? v_head_dim : kv_channels; }
 };
 
 /// Returns the dimensions of a resolved configuration.

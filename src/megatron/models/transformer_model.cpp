@@ -1,7 +1,10 @@
 // The one model class: it runs a ModelSpec on the pipeline stages that a rank holds.
 // b samples, s positions, h hidden channels, v vocabulary.
+#include <ATen/TensorOperators.h>
+
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,7 +58,7 @@ bool is_inside(const PipelineLayout& layout, std::int64_t place) {
 struct Stack {
   std::unique_ptr<Input> input;
   std::unique_ptr<TransformerBlock> block;
-  std::optional<RotaryFrequencies> rotary;
+  std::optional<RotaryFrequencies> rotary, local_rotary;
 };
 
 class TransformerModel : public Model {
@@ -205,19 +208,18 @@ class TransformerModel : public Model {
         LayerArguments{
             .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
         layers, has(&StackPart::has_end));
-    const auto type = spec.config.position_embedding_type;
-    if (type == PositionEmbedding::rope || type == PositionEmbedding::yarn)
-      stack.rotary = rotary_frequencies(spec.config);
+    if (spec.config.has_rotary()) stack.rotary = rotary_frequencies(spec.config);
+    if (stack.rotary && spec.config.rotary_base_local)
+      stack.local_rotary = local_rotary_frequencies(spec.config);
     return stack;
   }
 
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
-    const RotaryTables rotary =
-        stack.rotary ? tables(*stack.rotary, positions.t().reshape({-1})) : RotaryTables();
-    context.rotary_cos = rotary.cos;
-    context.rotary_sin = rotary.sin;
+    std::tie(context.rotary_cos, context.rotary_sin) = tables(stack.rotary, positions);
+    std::tie(context.local_cos, context.local_sin) = tables(stack.local_rotary, positions);
+    context.query_factor = query_factor(spec_.stacks[part.stack].config, positions);
     if (part.has_input)
       hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
         return stack.input->forward(pass.microbatch, positions, context);
@@ -272,6 +274,8 @@ class TransformerModel : public Model {
             context.rotary_cos,
             context.rotary_sin,
             context.document_ids,
+            context.local_cos,
+            context.local_sin,
             context.sample_ordinals,
             context.row_positions.each,
             context.row_positions.sequences,
@@ -287,11 +291,27 @@ class TransformerModel : public Model {
                 chunks_.size() == 1 && chunk(0).stage.has_embedding && chunk(0).stage.has_output};
   }
 
-  /// Returns rotary tables of s rows when all samples share their positions, else of s·b rows.
-  RotaryTables tables(RotaryFrequencies& rotary, const at::Tensor& positions) {
-    if (rotary.inverse.device() != positions.device())
-      rotary.inverse = rotary.inverse.to(positions.device());
-    return rotary_tables(rotary, positions, compute_type(params_dtype()));
+  /// Returns rotary tables of s rows when all samples share their positions [1 or b, s], else of
+  /// s·b rows.
+  std::pair<at::Tensor, at::Tensor> tables(std::optional<RotaryFrequencies>& rotary,
+                                           const at::Tensor& positions) {
+    if (!rotary) return {};
+    if (rotary->inverse.device() != positions.device())
+      rotary->inverse = rotary->inverse.to(positions.device());
+    const RotaryTables result =
+        rotary_tables(*rotary, positions.t().reshape({-1}), compute_type(params_dtype()));
+    return {result.cos, result.sin};
+  }
+
+  /// Returns the factors of --attn-temperature-scale, computed in float32 as transformers does.
+  at::Tensor query_factor(const TransformerConfig& config, const at::Tensor& positions) const {
+    if (config.attn_temperature_scale == 0) return {};
+    const at::Tensor group =
+        ((positions.t().to(at::kFloat) + 1) / config.attn_temperature_floor).floor();
+    return (group.log1p() * config.attn_temperature_scale + 1)
+        .to(compute_type(params_dtype()))
+        .unsqueeze(-1)
+        .unsqueeze(-1);
   }
 
   /// Returns the dtype of the model's weights.

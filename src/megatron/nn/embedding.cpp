@@ -89,9 +89,9 @@ at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch,
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
   const bool in_one_pass = word_embeddings_.parameter.axis().size == 1 && !types.defined() &&
                            !observes_ops(context.hooks);
-  const at::Tensor hidden_sbh = in_one_pass
-                                    ? sum_in_one_pass(tokens, position_ids, residual_type)
-                                    : sum(tokens, position_ids, types, context).to(residual_type);
+  at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
+                                      : sum(tokens, position_ids, types, context).to(residual_type);
+  if (config_.embedding_multiplier != 1) hidden_sbh = hidden_sbh * config_.embedding_multiplier;
   return run_node(context, {*this, "dropout"}, [&] {
     return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
   });

@@ -92,7 +92,11 @@ struct ForwardContext {
   /// hidden row i has column first_row + i.
   at::Tensor tokens;
   at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
-  at::Tensor rotary_cos, rotary_sin;  ///< [s, 1 or b, 1, rotary_dim / 2] or undefined
+  at::Tensor rotary_cos, rotary_sin;  ///< [s or s·b, rotary_dim / 2] or undefined
+  /// The same for RotaryKind::local; undefined if no layer has it.
+  at::Tensor local_cos, local_sin;
+  /// [s, 1 or b, 1, 1]: what multiplies queries of layers without rotary positions, or undefined.
+  at::Tensor query_factor;
   /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
   const Caches* caches = nullptr;
   /// The rows that each rank of `cp` holds, and the sequences packed in them. Null when this rank

@@ -28,6 +28,16 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
       .tags = {.embedding = true}};
 }
 
+OutputHead::OutputHead(const TransformerConfig& config, const Rank& rank,
+                       const OutputWeights& weights)
+    : config_(config), rank_(rank), weights_(weights) {
+  weights_.softcap = config.final_logit_softcapping;
+}
+
+at::Tensor OutputHead::scaled(const at::Tensor& hidden) const {
+  return config_.logit_scale == 1 ? hidden : hidden * config_.logit_scale;
+}
+
 StepOutput OutputHead::loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
                             const ForwardContext& context, const LossGradient& gradient) const {
   const at::Tensor &labels = microbatch.at("labels"), &mask = microbatch.at("loss_mask");
@@ -38,7 +48,7 @@ StepOutput OutputHead::loss(const at::Tensor& decoded_sbh, const Microbatch& mic
           : copy_to_tensor_parallel_region(decoded_sbh, rank_.tp, "output_layer");
   const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
   const TokenLoss loss =
-      linear_cross_entropy(hidden_sbh.reshape({-1, config_.hidden_size}), weights_,
+      linear_cross_entropy(scaled(hidden_sbh).reshape({-1, config_.hidden_size}), weights_,
                            by_position(labels), by_position(mask), gradient);
   return StepOutput::of(kLanguageModelLoss, loss.loss_sum, mask.sum(),
                         loss.token_losses.view({labels.size(1), labels.size(0)}).t());
@@ -49,9 +59,10 @@ at::Tensor OutputHead::logits(const at::Tensor& hidden_sbh) const {
     return rank_.tp.size == 1 ? all.narrow(0, 0, config_.vocab_size) : all;
   };
   const at::Tensor weight = rows(weights_.weight.value());
-  at::Tensor mine = matmul(hidden_sbh.reshape({-1, config_.hidden_size}), weight.t(),
+  at::Tensor mine = matmul(scaled(hidden_sbh).reshape({-1, config_.hidden_size}), weight.t(),
                            compute_type(weight.scalar_type()));
   if (weights_.bias != nullptr) mine = mine + rows(weights_.bias->value());
+  if (weights_.softcap > 0) mine = (mine / weights_.softcap).tanh_().mul_(weights_.softcap);
   const at::Tensor logits_sbv =
       gather_from_tensor_parallel_region(mine, rank_.tp, "logits").narrow(1, 0, config_.vocab_size);
   return logits_sbv.reshape({hidden_sbh.size(0), hidden_sbh.size(1), -1})

@@ -43,8 +43,7 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
 /// The head over weights whose rows are split over tp. Every call is collective over tp.
 class OutputHead : public Head {
  public:
-  OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights)
-      : config_(config), rank_(rank), weights_(weights) {}
+  OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights);
 
   /// Reads "labels" and "loss_mask" [b, s].
   StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
@@ -54,6 +53,9 @@ class OutputHead : public Head {
   at::Tensor logits(const at::Tensor& hidden_sbh) const override;
 
  private:
+  /// Scales hidden rows, which scales their logits.
+  at::Tensor scaled(const at::Tensor& hidden) const;
+
   const TransformerConfig& config_;
   const Rank& rank_;
   OutputWeights weights_;

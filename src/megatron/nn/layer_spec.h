@@ -67,7 +67,7 @@ struct PublishedTensor {
 struct BlockSpec {
   std::string_view name;       ///< of the module
   std::string_view site;       ///< of the dropout, and of the sum in diagnosis
-  std::string_view post_norm;  ///< name of the norm of the sum, with post-norm
+  std::string_view post_norm;  ///< name of the norm of the sum or of the block's output
   std::function<std::unique_ptr<Sublayer>(Module*, std::string_view, const LayerArguments&)> make;
   double residual_scale = 1;
   std::vector<PublishedTensor> publishes = {};

@@ -43,6 +43,7 @@ class ColumnParallelLinear : public Module {
   NormWeights input_norm() const {
     return {norm_weight_, norm_bias_, norm_options_, this, "layer_norm"};
   }
+  Parameter& weight() const { return weight_; }
   /// Returns b [out / tp], or null.
   Parameter* bias() const { return bias_; }
 

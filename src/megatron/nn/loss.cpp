@@ -68,7 +68,8 @@ class ProjectedLoss {
         labels_(labels.contiguous()),
         mask_(mask.contiguous()),
         weight_(&weights.weight),
-        bias_(weights.bias) {
+        bias_(weights.bias),
+        softcap_(weights.softcap) {
     const std::int64_t local = weight_->local_shape()[0];
     first_ = weight_->axis().rank * local;
     v_ = std::clamp<std::int64_t>(weight_->sharding().global_shape[0] - first_, 0, local);
@@ -170,6 +171,7 @@ class ProjectedLoss {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
     if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
     if (bias_ != nullptr) logits.add_(bias_->value().narrow(0, 0, v_));
+    if (softcap_ > 0) logits.div_(softcap_).tanh_().mul_(softcap_);
     return {logits, chunk.of(labels_), first_, weight_->sharding().global_shape[0]};
   }
 
@@ -195,7 +197,10 @@ class ProjectedLoss {
       const at::Tensor rows = dlogits.narrow(0, chunk.begin - block.begin, chunk.count);
       const LabelledLogits labelled = project(chunk, in_place ? rows : logits);
       if (measures) measure(chunk, labelled);
+      at::Tensor slope;  // of the softcap, 1 − tanh²
+      if (softcap_ > 0) slope = 1 - (labelled.logits / softcap_).square_();
       cross_entropy_gradient(labelled, chunk.of(lse_), chunk.of(mask_), scale, rows);
+      if (slope.defined()) at::Tensor(rows).mul_(slope);
     });
   }
 
@@ -225,6 +230,7 @@ class ProjectedLoss {
 
   at::Tensor hidden_, labels_, mask_;
   Parameter *weight_, *bias_;
+  double softcap_;
   std::int64_t first_ = 0, v_ = 0;
   LogitBlocks blocks_;
   at::Tensor lse_, label_logit_;  ///< [t]

@@ -38,11 +38,13 @@ struct LossGradient {
 
 /// The weight [padded vocabulary, h] of a projection onto the vocabulary, and its bias [padded
 /// vocabulary] or null, split alike. Padded rows, past the global ones, are outside the softmax.
+/// With softcap c > 0 the logits become c·tanh(logit / c).
 struct OutputWeights {
   OutputWeights(Parameter& own_weight, Parameter* own_bias = nullptr)
       : weight(own_weight), bias(own_bias) {}
   Parameter& weight;
   Parameter* bias;
+  double softcap = 0;
 };
 
 /// Computes the cross entropy of hidden [tokens, h] · weightᵀ + bias against int64 labels [tokens].

@@ -1,18 +1,17 @@
 #include "megatron/nn/self_attention.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
-#include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/differentiable.h"
-#include "megatron/ops/kv_cache.h"
+#include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
 
@@ -23,23 +22,35 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
   const TransformerConfig& config = arguments.config;
   const std::int64_t d = config.kv_channels, groups = config.query_groups();
   const std::int64_t q_rows = config.num_attention_heads / groups * d;
+  std::vector<ShardBlock> blocks{{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}};
+  if (config.attention_output_gate) blocks.insert(blocks.begin(), {q_rows});
+  const std::int64_t heads =
+      config.num_attention_heads * (config.attention_output_gate ? 2 : 1) + 2 * groups;
   return {.in = config.hidden_size,
-          .out = (config.num_attention_heads + 2 * groups) * d,
-          .blocks = {{q_rows}, {d, /*splittable=*/false}, {d, /*splittable=*/false}},
+          .out = heads * d,
+          .blocks = std::move(blocks),
           .repeats = groups,
           .bias = config.add_bias_linear || config.add_qkv_bias,
           .with_norm = arguments.has_input_norm,
           .node = LayerNode::qkv_linear};
 }
 
-std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
-  if (config.num_attention_heads % tp.size != 0) {
-    throw UserError({std::to_string(config.num_attention_heads) +
-                         " attention heads cannot be split over tp=" + std::to_string(tp.size),
-                     "",
-                     "choose a --tensor-model-parallel-size that divides --num-attention-heads"});
-  }
-  return config.num_attention_heads / tp.size;
+/// Divides the rows of the last dimension by their root mean square.
+at::Tensor l2_norm(const at::Tensor& x, double epsilon) {
+  return differentiable_by_autograd({.name = "L2NormBackward"}, {x}, [epsilon](const Tensors& in) {
+    const at::Tensor wide = in[0].to(compute_type(in[0].scalar_type()));
+    return (wide * (wide.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt())
+        .to(in[0].scalar_type());
+  });
+}
+
+/// Returns x·sigmoid(gate), rounded once.
+at::Tensor gated(const at::Tensor& x, const at::Tensor& gate) {
+  return differentiable_by_autograd(
+      {.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
+        const auto type = in[0].scalar_type();
+        return (in[0] * in[1].to(compute_type(type)).sigmoid()).to(type);
+      });
 }
 
 /// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.
@@ -63,14 +74,8 @@ at::Tensor alibi_slopes(std::int64_t num_heads) {
 }
 
 SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
-      config_(arguments.config),
-      rank_(arguments.rank),
-      layer_index_(arguments.layer_index),
-      causal_(arguments.causal),
-      heads_(local_heads(config_, arguments.rank.tp)),
+    : Attention(parent, name, arguments),
       groups_(std::max<std::int64_t>(1, config_.query_groups() / arguments.rank.tp.size)),
-      first_head_(arguments.rank.tp.rank * heads_),
       linear_qkv_(this, "linear_qkv", config_, arguments.rank, qkv_options(arguments)),
       linear_proj_(this, "linear_proj", config_, arguments.rank,
                    config_.num_attention_heads * config_.kv_channels, config_.hidden_size,
@@ -85,17 +90,33 @@ SelfAttention::SelfAttention(Module* parent, std::string_view name, const LayerA
     alibi_slopes_ = alibi_slopes(config_.num_attention_heads).narrow(0, first_head_, heads_);
 }
 
-QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context) const {
-  const Rotation rotation{context.rotary_cos, context.rotary_sin, config_.rotary_interleaved};
+void SelfAttention::normalize(QueryKeyValue& heads, const ForwardContext& context) const {
+  if (!q_layernorm_) return;
+  heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
+  heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+}
+
+QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext& context,
+                                   at::Tensor& gate) const {
+  Rotation rotation{.interleaved = config_.rotary_interleaved};
+  if (kind_.rotary == RotaryKind::global)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.rotary_cos, context.rotary_sin);
+  if (kind_.rotary == RotaryKind::local)
+    std::tie(rotation.cos, rotation.sin) = std::tie(context.local_cos, context.local_sin);
   const bool rotates = rotation.cos.defined();
-  if (!q_layernorm_ && !config_.clip_qkv)
-    return split_query_key_value(mixed, groups_, config_.kv_channels,
-                                 rotates ? &rotation : nullptr);
-  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels, nullptr);
-  if (q_layernorm_) {
-    heads.q = run_node(context, {*q_layernorm_}, [&] { return q_layernorm_->forward(heads.q); });
-    heads.k = run_node(context, {*k_layernorm_}, [&] { return k_layernorm_->forward(heads.k); });
+  const bool norms_first =
+      q_layernorm_ && config_.qk_layernorm_placement == QkNormPlacement::before_rotary;
+  const bool rotates_at_once =
+      rotates && !norms_first && !config_.clip_qkv && !config_.attention_output_gate;
+  QueryKeyValue heads = split_query_key_value(mixed, groups_, config_.kv_channels,
+                                              rotates_at_once ? &rotation : nullptr);
+  if (config_.attention_output_gate) {
+    const Tensors halves =
+        heads.q.unflatten(2, {groups_, 2, heads_ / groups_}).unbind(3);  // [s, b, g, r, d]
+    heads.q = halves[0].flatten(2, 3);
+    gate = halves[1].flatten(2);
   }
+  if (norms_first) normalize(heads, context);
   if (config_.clip_qkv) {
     for (at::Tensor* x : {&heads.q, &heads.k, &heads.v})
       *x = differentiable_by_autograd({.name = "ClampBackward"}, {*x},
@@ -103,53 +124,42 @@ QueryKeyValue SelfAttention::split(const at::Tensor& mixed, const ForwardContext
                                         return at::clamp(in[0], -limit, limit);
                                       });
   }
-  if (!rotates) return heads;
-  const auto rotated = [&](const at::Tensor& x) {
-    return apply_rotary(x, rotation.cos, rotation.sin, rotation.interleaved);
-  };
-  return {rotated(heads.q), rotated(heads.k), heads.v};
+  if (rotates && !rotates_at_once) {
+    for (at::Tensor* x : {&heads.q, &heads.k})
+      *x = apply_rotary(*x, rotation.cos, rotation.sin, rotation.interleaved);
+  }
+  if (!norms_first) normalize(heads, context);
+  if (config_.qk_l2_norm && rotates) {
+    for (at::Tensor* x : {&heads.q, &heads.k}) *x = l2_norm(*x, config_.norm_epsilon);
+  }
+  return heads;
 }
 
-AttentionOptions SelfAttention::attention_options(const ForwardContext& context,
-                                                  const at::Device& device) {
-  AttentionOptions options;
-  options.causal = causal_;
-  options.scale =
-      config_.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(config_.kv_channels)));
-  if (const auto window = config_.kind(layer_index_).window) options.window = *window;
-  if (alibi_slopes_.defined() && alibi_slopes_.device() != device)
-    alibi_slopes_ = alibi_slopes_.to(device);
-  options.alibi_slopes = alibi_slopes_;
-  options.document_ids = context.document_ids;
-  options.first_head = first_head_;
-  options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
-  return options;
-}
-
-at::Tensor SelfAttention::attend(const AttentionInputs& inputs, const ForwardContext& context) {
-  const AttentionOptions options = attention_options(context, inputs.q.device());
-  if (context.caches != nullptr)
-    return cached_attention(inputs, options, *context.placement, *context.caches, path());
-  if (context.placement == nullptr)
-    return core_attention(inputs.q, inputs.k, inputs.v, options).out;
-  return context_parallel_attention(inputs, options,
-                                    {.axis = *context.cp,
-                                     .placement = *context.placement,
-                                     .comm_type = config_.kind(layer_index_).cp_comm_type,
-                                     .a2a = &rank_.cp_a2a,
-                                     .p2p = &rank_.cp_p2p,
-                                     .activities = rank_.activities});
+std::vector<ScaledRows> SelfAttention::row_factors(const std::vector<double>& eta,
+                                                   double alpha) const {
+  const std::int64_t d = config_.kv_channels, queries = heads_ / groups_,
+                     of_group = config_.num_attention_heads / config_.query_groups();
+  Parameter& weight = linear_qkv_.weight();
+  at::Tensor factors = at::ones({groups_, weight.local_shape()[0] / groups_}, at::kDouble);
+  for (std::int64_t group = 0; group < groups_; ++group) {
+    const double mine =
+        eta.at(static_cast<std::size_t>((first_head_ + group * queries) / of_group));
+    const at::Tensor rows = factors[group];
+    rows.narrow(0, 0, queries * d).fill_(std::pow(mine, alpha));
+    rows.narrow(0, rows.size(0) - 2 * d, d).fill_(std::pow(mine, 1 - alpha));
+  }
+  return {{weight, factors.flatten()}};
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
-  const auto [q, k, v] = split(mixed, context);
-  observe(context, *this, "query", q);
-  observe(context, *this, "key", k);
-  observe(context, *this, "value", v);
-  const at::Tensor out = run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
-    return attend({q, k, v}, context);
-  });
+  at::Tensor gate;
+  auto [q, k, v] = split(mixed, context, gate);
+  if (kind_.rotary == RotaryKind::none && context.query_factor.defined())
+    q = (q * context.query_factor).to(q.scalar_type());
+  at::Tensor out =
+      attend({q, k, v}, 1 / std::sqrt(static_cast<double>(config_.kv_channels)), context);
+  if (gate.defined()) out = gated(out, gate);
   return linear_proj_.forward(out, context);
 }
 

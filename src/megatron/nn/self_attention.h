@@ -1,41 +1,37 @@
-// Self-attention: fused QKV projection (the rows of a query group are its q heads, k, v), optional
-// norms of q and k, rotary embedding, attention and output projection.
+// Self-attention: fused QKV projection (the rows of a query group are its q heads, their gates if
+// there are any, k and v), optional norms of q and k, rotary embedding, attention and output
+// projection.
 #pragma once
 
 #include <memory>
+#include <vector>
 
-#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/attention.h"
 #include "megatron/nn/linear_layers.h"
 #include "megatron/nn/query_key_norm.h"
-#include "megatron/ops/core_attention.h"
 #include "megatron/ops/query_key_value.h"
 
 namespace megatron {
 
-struct TransformerConfig;
-
 /// The attention block of a transformer layer, sharded over tp by query groups.
-class SelfAttention : public Sublayer {
+class SelfAttention : public Attention {
  public:
   SelfAttention(Module* parent, std::string_view name, const LayerArguments& arguments);
   NormWeights input_norm() const override { return linear_qkv_.input_norm(); }
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+  std::vector<ScaledRows> row_factors(const std::vector<double>& eta, double alpha) const override;
 
  private:
-  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context) const;
-  /// Attention of the queries of this rank to the keys of all ranks that share the sequences.
-  at::Tensor attend(const AttentionInputs& inputs, const ForwardContext& context);
-  AttentionOptions attention_options(const ForwardContext& context, const at::Device& device);
+  /// Splits the projection, and normalizes and rotates q and k. Sets the gate of the output [s, b,
+  /// n·d] if there is one.
+  QueryKeyValue split(const at::Tensor& mixed, const ForwardContext& context,
+                      at::Tensor& gate) const;
+  void normalize(QueryKeyValue& heads, const ForwardContext& context) const;
 
-  const TransformerConfig& config_;
-  const Rank& rank_;
-  std::int64_t layer_index_;
-  bool causal_;
-  std::int64_t heads_, groups_, first_head_;  ///< counts and first head of this rank
+  std::int64_t groups_;  ///< of this rank
   ColumnParallelLinear linear_qkv_;
   std::unique_ptr<QueryKeyNorm> q_layernorm_, k_layernorm_;
   RowParallelLinear linear_proj_;
-  at::Tensor alibi_slopes_;
 };
 
 /// Returns ALiBi's slopes for n heads (Press et al. 2022): a geometric series for a power of two,

@@ -26,14 +26,16 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
       config_(arguments.config),
       layer_index_(arguments.layer_index),
       policy_(arguments.policy()) {
-  arguments.has_input_norm = config_.norm_placement == NormPlacement::pre;
+  const NormPlacement placement = config_.norm_placement;
+  const bool norms_inputs = placement == NormPlacement::pre || placement == NormPlacement::sandwich;
   for (const BlockSpec& block : spec.blocks(config_.kind(layer_index_), layer_index_)) {
     for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
     reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
+    arguments.has_input_norm = norms_inputs && !(config_.share_block_norm && !blocks_.empty());
     blocks_.push_back({.sublayer = block.make(this, block.name, arguments),
                        .site = std::string(block.site),
-                       .residual_scale = block.residual_scale});
-    if (!arguments.has_input_norm)
+                       .residual_scale = block.residual_scale * config_.residual_multiplier});
+    if (placement != NormPlacement::pre)
       blocks_.back().post_norm = std::make_unique<Norm>(this, block.post_norm, config_,
                                                         config_.hidden_size, arguments.rank);
   }
@@ -59,10 +61,12 @@ at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
   SumAndNorm stream =
       run_node(context, first.nodes().norm, [&] { return norm_with_residual(hidden_sbh, norm); });
   observe_norm(context, norm, stream);
+  const std::vector<at::Tensor> parallel = parallel_inputs(stream, context);
   at::Tensor out;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     out = run_node(
-        context, blocks_[i].sublayer->nodes().block, stream.normalised,
+        context, blocks_[i].sublayer->nodes().block,
+        parallel[i].defined() ? parallel[i] : stream.normalised,
         [sublayer = blocks_[i].sublayer.get()](const at::Tensor& x, const ForwardContext& own) {
           return sublayer->forward(x, own);
         });
@@ -71,14 +75,37 @@ at::Tensor TransformerLayer::run_blocks(const at::Tensor& hidden_sbh,
   return stream.sum;
 }
 
-SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& out,
+std::vector<at::Tensor> TransformerLayer::parallel_inputs(SumAndNorm& stream,
+                                                          const ForwardContext& context) const {
+  std::vector<at::Tensor> inputs(blocks_.size());
+  for (std::size_t i = 1; i < blocks_.size() && config_.parallel_residual; ++i) {
+    const Sublayer& block = *blocks_[i].sublayer;
+    const NormWeights norm = block.input_norm();
+    inputs[i] = stream.normalised;
+    if (norm.weight == nullptr) continue;
+    const SumAndNorm own =
+        run_node(context, block.nodes().norm, [&] { return norm_with_residual(stream.sum, norm); });
+    observe_norm(context, norm, own);
+    stream.sum = own.sum;
+    inputs[i] = own.normalised;
+  }
+  return inputs;
+}
+
+SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& output,
                                           const SumAndNorm& stream,
                                           const ForwardContext& context) const {
   const Block& block = blocks_[i];
-  const Sublayer* next = i + 1 < blocks_.size() ? blocks_[i + 1].sublayer.get() : nullptr;
-  const NormWeights norm = block.post_norm   ? block.post_norm->weights()
+  const bool norms_sum = config_.norm_placement == NormPlacement::post;
+  const bool has_next = i + 1 < blocks_.size() && !config_.parallel_residual;
+  const Sublayer* next = has_next ? blocks_[i + 1].sublayer.get() : nullptr;
+  const NormWeights norm = norms_sum         ? block.post_norm->weights()
                            : next != nullptr ? next->input_norm()
                                              : NormWeights{};
+  const at::Tensor out =
+      block.post_norm && !norms_sum
+          ? run_node(context, {*block.post_norm}, [&] { return block.post_norm->forward(output); })
+          : output;
   const at::Tensor& residual =
       config_.apply_residual_connection_post_layernorm ? stream.normalised : stream.sum;
   const LayerNode node = next != nullptr ? next->nodes().norm : LayerNode::none;
@@ -88,7 +115,7 @@ SumAndNorm TransformerLayer::add_residual(std::size_t i, const at::Tensor& out,
   });
   observe(context, *this, block.site, sums.sum);
   observe_norm(context, norm, sums);
-  return block.post_norm ? SumAndNorm{sums.normalised, sums.normalised} : sums;
+  return norms_sum ? SumAndNorm{sums.normalised, sums.normalised} : sums;
 }
 
 TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
@@ -106,7 +133,7 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
         std::make_unique<TransformerLayer>(this, "layers." + std::to_string(layer), spec, own));
   }
   const TransformerConfig& config = arguments.config;
-  if (has_final_norm && config.norm_placement == NormPlacement::pre)
+  if (has_final_norm && config.norm_placement != NormPlacement::post)
     final_norm_ =
         std::make_unique<Norm>(this, spec.final_norm, config, config.hidden_size, arguments.rank);
 }

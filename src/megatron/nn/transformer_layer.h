@@ -1,5 +1,5 @@
 // A transformer layer and the stack of layers. Pre-norm computes x + f(norm(x)); post-norm (Vaswani
-// et al. 2017) computes norm(x + f(x)).
+// et al. 2017) computes norm(x + f(x)); the norm of the output gives x + norm(f(x)).
 #pragma once
 
 #include <memory>
@@ -35,10 +35,13 @@ class TransformerLayer : public Module {
     double residual_scale = 1;
   };
 
+  /// Returns the inputs of the blocks behind the first that read the layer's input; undefined of
+  /// those that read the stream.
+  std::vector<at::Tensor> parallel_inputs(SumAndNorm& stream, const ForwardContext& context) const;
   at::Tensor run_blocks(const at::Tensor& hidden_sbh, const ForwardContext& context) const;
   /// Adds the output of block `i` to the residual stream, with dropout. Returns the stream and the
   /// input of the next block.
-  SumAndNorm add_residual(std::size_t i, const at::Tensor& out, const SumAndNorm& stream,
+  SumAndNorm add_residual(std::size_t i, const at::Tensor& output, const SumAndNorm& stream,
                           const ForwardContext& context) const;
 
   const TransformerConfig& config_;

@@ -98,6 +98,8 @@ at::Tensor attend_by_heads(const AttentionInputs& inputs, AttentionOptions optio
   options.first_head += first;
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.narrow(0, first, own);
+  for (at::Tensor* x : {&options.sinks, &options.max_scores})
+    if (x->defined()) *x = x->narrow(0, first, own);
   const AttentionInputs mine{exchange.to_heads(inputs.q, "queries"),
                              exchange.to_heads(for_ranks(inputs.k), "keys"),
                              exchange.to_heads(for_ranks(inputs.v), "values")};

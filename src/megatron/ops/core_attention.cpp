@@ -6,7 +6,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -54,6 +57,12 @@ QueryBlock block_at(const AttentionShape& shape, const AttentionOptions& options
   if (options.causal) k_end = std::min(k_end, last + 1);
   if (options.window[0] >= 0) k_begin = std::max(k_begin, first - options.window[0]);
   if (options.window[1] >= 0) k_end = std::min(k_end, last + options.window[1] + 1);
+  if (const std::int64_t chunk = options.chunk; chunk > 0) {
+    const std::int64_t position = options.q_start + q_begin;
+    k_begin = std::max(k_begin, position / chunk * chunk - options.k_start);
+    k_end = std::min(k_end, ((position + q_length - 1) / chunk + 1) * chunk - options.k_start);
+  }
+  k_end = std::max<std::int64_t>(k_end, 0);
   return {q_begin, q_length, std::min(k_begin, k_end), std::max<std::int64_t>(k_end - k_begin, 0)};
 }
 
@@ -116,6 +125,8 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
   if (options.causal) hide(k_position > q_position);
   if (options.window[0] >= 0) hide(k_position < q_position - options.window[0]);
   if (options.window[1] >= 0) hide(k_position > q_position + options.window[1]);
+  if (options.chunk > 0)
+    hide(q_position.floor_divide(options.chunk) != k_position.floor_divide(options.chunk));
   if (options.document_ids.defined()) {
     const at::Tensor q_document =
         options.document_ids.narrow(1, options.q_start + block.q_begin, block.q_length)
@@ -172,11 +183,16 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
   const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
   at::Tensor out = at::empty({shape.sq, shape.b, shape.n, shape.dv}, q.options());
-  at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options());
+  at::Tensor lse = at::empty({shape.b, shape.n, shape.sq}, q.options()), top;
+  if (options.wants_top) top = at::full_like(lse, -std::numeric_limits<double>::infinity());
   for_each_block(shape, options, [&](const QueryBlock& block) {
     at::Tensor scores =
         scores_of(group_rows(q, shape, block), group_keys(k, shape, block), shape, options, block);
-    const at::Tensor block_lse = at::logsumexp(scores, {-1});
+    at::Tensor block_lse = at::logsumexp(scores, {-1});
+    if (options.wants_top && block.k_length > 0)
+      top.narrow(2, block.q_begin, block.q_length).copy_(scores.amax(-1));
+    if (options.sinks.defined())
+      block_lse = at::logaddexp(block_lse, options.sinks.to(q.scalar_type()).unsqueeze(1));
     at::Tensor p = probabilities_of(scores, block_lse);
     drop(p, options, block);
     const at::Tensor rows =
@@ -184,7 +200,7 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
     out.narrow(0, block.q_begin, block.q_length).copy_(ungroup_rows(rows, shape, block));
     lse.narrow(2, block.q_begin, block.q_length).copy_(block_lse);
   });
-  return {out.view({shape.sq, shape.b, -1}), lse};
+  return {out.view({shape.sq, shape.b, -1}), lse, top};
 }
 
 /// Backward of attention. It recomputes the probabilities and the dropout mask of each block.
@@ -292,13 +308,15 @@ AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& in
   return options;
 }
 
-/// Returns whether ATen's flash kernels support the options. They have no dropout, window, bias or
-/// softcap. Their causal mask starts at the top left, so queries must start where keys do, or be a
-/// single query at the end.
+/// Returns whether ATen's flash kernels support the options. They have no dropout, window, chunks,
+/// bias, sink or softcap. Their causal mask starts at the top left, so queries must start where
+/// keys do, or be a single query at the end.
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
-                     options.softcap == 0 && !options.alibi_slopes.defined() &&
-                     !options.document_ids.defined() && shape.d == shape.dv;
+                     options.chunk == 0 && options.softcap == 0 &&
+                     !options.alibi_slopes.defined() && !options.sinks.defined() &&
+                     !options.max_scores.defined() && !options.document_ids.defined() &&
+                     shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
@@ -320,13 +338,37 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options) {
   static const Operator<cpu_attention> op("megatron::attention");
   shape_of(inputs.q, inputs.k, inputs.v);
-  return op(inputs, with_totals(options, inputs));
+  AttentionOptions full = with_totals(options, inputs);
+  full.wants_top = options.max_scores.defined();
+  AttentionResult result = op(inputs, full);
+  if (full.wants_top && result.top.numel() > 0)
+    at::Tensor(options.max_scores)
+        .copy_(
+            at::maximum(options.max_scores, result.top.amax(at::IntArrayRef{0, 2}).to(at::kFloat)));
+  result.top = at::Tensor();
+  return result;
 }
 
 AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
                                    const AttentionResult& result, const AttentionOptions& options) {
   static const Operator<cpu_backward> op("megatron::attention_backward");
   return op(dout, inputs, result, with_totals(options, inputs));
+}
+
+/// d sink = −Σ over queries of p·Σ p·dp, where p is the probability of the sink and Σ p·dp =
+/// Σ dout·out, since its own value is zero.
+at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,
+                         const at::Tensor& sinks) {
+  const at::Tensor& lse = result.lse;  // [b, n, sq]
+  const auto rows = [&](const at::Tensor& x) {
+    return x.reshape({lse.size(2), lse.size(0), lse.size(1), -1}).to(lse.scalar_type());
+  };
+  const at::Tensor delta = (rows(dout) * rows(result.out)).sum(-1).permute({1, 2, 0}),
+                   p = (sinks.to(lse.scalar_type()).unsqueeze(1) - lse).exp_();
+  return p.mul_(delta)
+      .sum(at::IntArrayRef{0, 2}, /*keepdim=*/false, at::kDouble)
+      .neg()
+      .to(sinks.scalar_type());
 }
 
 AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -339,15 +381,20 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
     };
     return {differentiable_by_autograd({.name = "FlashAttentionBackward"}, {q, k, v}, attend), {}};
   }
-  Recording recording({.name = "AttentionBackward"}, {q, k, v});
-  const auto [out, lse] = attention_forward({q, k, v}, options);
-  const auto backward = [options](BackwardPass& pass) -> Tensors {
+  AttentionOptions plain = options;  // of backward
+  plain.sinks = plain.max_scores = at::Tensor();
+  Recording recording({.name = "AttentionBackward"}, {q, k, v, options.sinks});
+  const auto [out, lse, top] = attention_forward({q, k, v}, options);
+  const auto backward = [plain](BackwardPass& pass) -> Tensors {
     const Tensors& saved = pass.saved;
-    const AttentionInputs d = attention_backward(pass.gradients[0], {saved[0], saved[1], saved[2]},
-                                                 {saved[3], saved[4]}, options);
-    return {d.q, d.k, d.v};
+    const at::Tensor& dout = pass.gradients[0];
+    const AttentionResult result{saved[3], saved[4]};
+    const AttentionInputs d =
+        attention_backward(dout, {saved[0], saved[1], saved[2]}, result, plain);
+    return {d.q, d.k, d.v,
+            pass.needs_input[3] ? sink_gradient(dout, result, saved[5]) : at::Tensor()};
   };
-  return {recording.finish(out, {q, k, v, out, lse}, backward), lse};
+  return {recording.finish(out, {q, k, v, out, lse, options.sinks}, backward), lse};
 }
 
 }  // namespace megatron

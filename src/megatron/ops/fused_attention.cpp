@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 
@@ -18,6 +19,7 @@ namespace {
 AttentionOptions kernel_options(AttentionOptions options) {
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
+  if (options.sinks.defined()) options.sinks = options.sinks.to(at::kFloat).contiguous();
   if (options.document_ids.defined()) options.document_ids = options.document_ids.contiguous();
   return options;
 }
@@ -51,9 +53,11 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .v = view_of(v),
                                 .causal = options.causal,
                                 .window = options.window,
+                                .chunk = options.chunk,
                                 .scale = options.scale,
                                 .softcap = options.softcap,
                                 .alibi_slopes = nullptr,
+                                .sinks = nullptr,
                                 .document_ids = nullptr,
                                 .document_stride = 0,
                                 .q_start = options.q_start,
@@ -70,6 +74,11 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
     MEGATRON_CHECK(options.alibi_slopes.numel() == a.n, options.alibi_slopes.numel(),
                    " slopes for ", a.n, " heads");
     a.alibi_slopes = options.alibi_slopes.const_data_ptr<float>();
+  }
+  if (options.sinks.defined()) {
+    MEGATRON_CHECK(options.sinks.numel() == a.n, options.sinks.numel(), " sinks for ", a.n,
+                   " heads");
+    a.sinks = options.sinks.const_data_ptr<float>();
   }
   if (options.document_ids.defined()) {
     const at::Tensor& ids = options.document_ids;
@@ -125,10 +134,12 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
   AttentionResult result{
       .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
+  if (options.wants_top) result.top = at::empty_like(result.lse);
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      kernels::AttentionForwardArguments{arguments_of(q, k, v, options),
-                                         result.out.mutable_data_ptr(),
-                                         result.lse.mutable_data_ptr<float>()});
+      kernels::AttentionForwardArguments{
+          arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
+          result.lse.mutable_data_ptr<float>(),
+          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr});
   return result;
 }
 

@@ -25,12 +25,25 @@ at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) 
   return cache.narrow(0, 0, end);
 }
 
+bool are_first_channels(const at::Tensor& value, const at::Tensor& key) {
+  return value.is_alias_of(key) && value.storage_offset() == key.storage_offset();
+}
+
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key,
                                                        const at::Tensor& value,
                                                        std::int64_t start) {
-  return {write(key_, key, start), write(value_, value, start)};
+  const at::Tensor keys = write(key_, key, start);
+  return {keys, are_first_channels(value, key) ? keys.narrow(-1, 0, value.size(-1))
+                                               : write(value_, value, start)};
+}
+
+std::int64_t LayerKvCache::elements_per_token() const {
+  std::int64_t count = 0;
+  for (const at::Tensor* kept : {&key_, &value_})
+    if (kept->defined()) count += kept->numel() / kept->size(0);
+  return count;
 }
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,

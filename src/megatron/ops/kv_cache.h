@@ -14,13 +14,15 @@
 namespace megatron {
 
 /// Keys and values of all tokens so far: [capacity, b, groups, head_dim], growing along the first
-/// dimension.
+/// dimension. Values that are the first channels of the keys, as latents are, are kept once.
 class LayerKvCache : public LayerCache {
  public:
   /// Writes `key` and `value` [s, b, g, d] at position `start`, drops later positions, and returns
   /// views of all keys and values [start + s, b, g, d].
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value,
                                            std::int64_t start);
+  /// Returns the number of elements that it keeps of a token.
+  std::int64_t elements_per_token() const;
 
  private:
   at::Tensor key_, value_;

@@ -24,8 +24,10 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     std::shared_ptr<SavedTensor> tensor;
     bool has_gradient;
   };
-  Recomputation(RecomputedForward forward, std::vector<Input> inputs)
-      : forward_(std::move(forward)), inputs_(std::move(inputs)) {}
+  Recomputation(RecomputedForward forward, std::vector<Input> inputs, bool computes_outputs)
+      : forward_(std::move(forward)),
+        inputs_(std::move(inputs)),
+        computes_outputs_(computes_outputs) {}
 
   Tensors first_run(const Tensors& inputs) {
     FirstRun hooks(*this);
@@ -37,6 +39,11 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
   at::Tensor take(std::size_t index) {
     if (!has_run_again_) second_run();
     return std::exchange(values_.at(index), at::Tensor());
+  }
+  /// Returns an output of the forward pass.
+  at::Tensor take_output(std::size_t index) {
+    if (!has_run_again_) second_run();
+    return std::exchange(outputs_.at(index), at::Tensor());
   }
 
  private:
@@ -73,7 +80,8 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     const SavedTensorHooksScope scope(&hooks);
     const at::AutoGradMode records(true);
     try {
-      forward_(inputs, replay_);
+      for (const at::Tensor& output : forward_(inputs, replay_))
+        if (computes_outputs_) outputs_.push_back(output.detach());
     } catch (const EndOfRecomputation&) {
     }
     MEGATRON_CHECK(values_.size() == num_saved_, "a second forward pass saved ", values_.size(),
@@ -85,7 +93,8 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
   std::vector<Input> inputs_;
   ForwardReplay replay_;
   std::size_t num_saved_ = 0;
-  std::vector<at::Tensor> values_;
+  std::vector<at::Tensor> values_, outputs_;
+  const bool computes_outputs_;
   bool has_run_again_ = false;
 };
 
@@ -112,7 +121,8 @@ std::shared_ptr<SavedTensor> Recomputation::FirstRun::save(const at::Tensor&) {
 
 std::shared_ptr<SavedTensor> Recomputation::SecondRun::save(const at::Tensor& tensor) {
   owner_.values_.push_back(tensor);
-  if (owner_.values_.size() == owner_.num_saved_) throw EndOfRecomputation();
+  if (owner_.values_.size() == owner_.num_saved_ && !owner_.computes_outputs_)
+    throw EndOfRecomputation();
   return std::make_shared<NoTensor>();
 }
 
@@ -163,7 +173,12 @@ Tensors recomputed(const Tensors& inputs, const RecomputedForward& forward,
                         ? std::make_shared<DistributedTensor>(input, *options.distributes_over)
                         : save_for_backward(input),
                     input.requires_grad()});
-  return std::make_shared<Recomputation>(forward, std::move(kept))->first_run(inputs);
+  const auto call =
+      std::make_shared<Recomputation>(forward, std::move(kept), options.outputs != nullptr);
+  Tensors outputs = call->first_run(inputs);
+  for (std::size_t i = 0; i < outputs.size() && options.outputs != nullptr; ++i)
+    options.outputs->take_offer(outputs[i], [call, i] { return call->take_output(i); });
+  return outputs;
 }
 
 /// An output that several ops may read in backward. It is computed for the first of them and freed

@@ -39,6 +39,9 @@ using RecomputedForward = std::function<Tensors(const Tensors& inputs, ForwardRe
 struct RecomputeOptions {
   /// Each of these ranks keeps a slice of each input, which backward gathers. Null: all of it.
   const Axis* distributes_over = nullptr;
+  /// Is offered to compute each output again (SavedTensorHooks::take_offer): then ops that read the
+  /// outputs need not keep them either. Null: they keep them.
+  SavedTensorHooks* outputs = nullptr;
 };
 
 /// Returns forward(inputs) and keeps the inputs only. `forward` must be a function of them: it runs

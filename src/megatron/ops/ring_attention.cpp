@@ -71,7 +71,8 @@ std::int64_t for_visible_pieces(const std::vector<SequencePiece>& queries,
                                 const std::vector<SequencePiece>& keys,
                                 const AttentionOptions& options, const SequencePlacement& placement,
                                 const Body& body) {
-  const PositionMask mask{.causal = options.causal, .window = options.window};
+  const PositionMask mask{
+      .causal = options.causal, .window = options.window, .chunk = options.chunk};
   std::int64_t num_visible = 0;
   for (const SequencePiece& mine : queries) {
     for (const SequencePiece& seen :
@@ -143,6 +144,13 @@ class MergedAttention {
     lse.copy_(both);
   }
 
+  /// Adds the sinks [n], after all keys.
+  void add_sinks(const at::Tensor& sinks) {
+    const at::Tensor both = at::logaddexp(lse_, sinks.to(lse_.scalar_type()).unsqueeze(1));
+    out_.mul_((lse_ - both).exp_().permute({2, 0, 1}).unsqueeze(3));
+    lse_ = both;
+  }
+
   AttentionResult result(c10::ScalarType type) const {
     return {out_.to(type).view({out_.size(0), out_.size(1), -1}), lse_};
   }
@@ -152,7 +160,7 @@ class MergedAttention {
 };
 
 AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptions& options,
-                             const ContextParallelism& context) {
+                             const at::Tensor& sinks, const ContextParallelism& context) {
   const auto& [q, k, v] = inputs;
   const Ring ring(context.axis);
   const auto pieces = pieces_of_ranks(context.placement);
@@ -179,6 +187,7 @@ AttentionResult ring_forward(const AttentionInputs& inputs, const AttentionOptio
     sent->wait();
     std::swap(here, next);
   }
+  if (sinks.defined()) merged.add_sinks(sinks);
   return merged.result(q.scalar_type());
 }
 
@@ -249,17 +258,24 @@ AttentionInputs ring_backward(const at::Tensor& dout, const AttentionInputs& inp
 
 at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                           const ContextParallelism& context) {
-  Recording recording({.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v});
-  const auto [out, lse] = ring_forward(inputs, options, context);
-  const auto backward = [options, axis = context.axis, placement = context.placement,
+  const at::Tensor& sinks = options.sinks;
+  AttentionOptions plain = options;  // of a part of the keys
+  plain.sinks = at::Tensor();
+  Recording recording({.name = "RingAttentionBackward"}, {inputs.q, inputs.k, inputs.v, sinks});
+  const auto [out, lse, top] = ring_forward(inputs, plain, sinks, context);
+  plain.max_scores = at::Tensor();
+  const auto backward = [plain, axis = context.axis, placement = context.placement,
                          activities = context.activities](BackwardPass& pass) -> Tensors {
     const Tensors& saved = pass.saved;
+    const at::Tensor& dout = pass.gradients[0];
+    const AttentionResult result{saved[3], saved[4]};
     const AttentionInputs d =
-        ring_backward(pass.gradients[0], {saved[0], saved[1], saved[2]}, {saved[3], saved[4]},
-                      options, {.axis = axis, .placement = placement, .activities = activities});
-    return {d.q, d.k, d.v};
+        ring_backward(dout, {saved[0], saved[1], saved[2]}, result, plain,
+                      {.axis = axis, .placement = placement, .activities = activities});
+    return {d.q, d.k, d.v,
+            pass.needs_input[3] ? sink_gradient(dout, result, saved[5]) : at::Tensor()};
   };
-  return recording.finish(out, {inputs.q, inputs.k, inputs.v, out, lse}, backward);
+  return recording.finish(out, {inputs.q, inputs.k, inputs.v, out, lse, sinks}, backward);
 }
 
 }  // namespace megatron

@@ -27,9 +27,9 @@
 namespace megatron {
 namespace {
 
-at::Tensor base_frequencies(const TransformerConfig& config, std::int64_t dim) {
+at::Tensor base_frequencies(double base, std::int64_t dim) {
   const at::Tensor exponent = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
-  return 1.0 / at::pow(config.rotary_base, exponent);
+  return 1.0 / at::pow(base, exponent);
 }
 
 /// Llama 3.1 scaling: divides the frequencies of long wavelengths by the factor, keeps short
@@ -70,10 +70,6 @@ at::Tensor yarn_frequencies(const TransformerConfig& config, std::int64_t dim,
   const at::Tensor ramp = ((at::arange(dim / 2, at::kFloat) - low) / (high - low)).clamp(0, 1);
   const at::Tensor keep = 1 - ramp;
   return inverse / config.rope_scaling_factor * (1 - keep) + inverse * keep;
-}
-
-double yarn_mscale(double scale, double mscale) {
-  return scale <= 1 ? 1.0 : 0.1 * mscale * std::log(scale) + 1.0;
 }
 
 double yarn_concentration(const TransformerConfig& config) {
@@ -155,15 +151,17 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
 
 }  // namespace
 
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
 std::int64_t rotary_dim(const TransformerConfig& config) {
-  return static_cast<std::int64_t>(static_cast<double>(config.kv_channels) *
-                                   config.rotary_percent) /
-         2 * 2;
+  return config.rotated_channels() / 2 * 2;
 }
 
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
   const std::int64_t dim = rotary_dim(config);
-  const at::Tensor inverse = base_frequencies(config, dim);
+  const at::Tensor inverse = base_frequencies(config.rotary_base, dim);
   switch (config.rope_scaling_type) {
     case RopeScaling::none:
       return {inverse};
@@ -175,6 +173,10 @@ RotaryFrequencies rotary_frequencies(const TransformerConfig& config) {
       return {yarn_frequencies(config, dim, inverse), yarn_concentration(config)};
   }
   throw InternalError("a rope scaling without a formula");
+}
+
+RotaryFrequencies local_rotary_frequencies(const TransformerConfig& config) {
+  return {base_frequencies(config.rotary_base_local.value(), rotary_dim(config))};
 }
 
 RotaryTables rotary_tables(const RotaryFrequencies& frequencies, const at::Tensor& positions,

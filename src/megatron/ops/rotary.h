@@ -17,12 +17,16 @@ struct RotaryFrequencies {
   double concentration = 1;  ///< multiplies cos and sin (YaRN's attention factor)
 };
 
-/// Returns the number of rotated channels per head: rotary_percent of kv_channels, rounded down to
-/// an even number.
+/// Returns the number of rotated channels per head, an even number.
 std::int64_t rotary_dim(const TransformerConfig& config);
 
-/// Returns the frequencies, computed in float32 as transformers and megatron-core do.
+/// Returns YaRN's 0.1·mscale·ln(factor) + 1, or 1 unless the factor is above 1.
+double yarn_mscale(double factor, double mscale);
+
+/// Returns the frequencies, computed in float32 as transformers and megatron-core do. Those of
+/// local layers have rotary_base_local and no scaling.
 RotaryFrequencies rotary_frequencies(const TransformerConfig& config);
+RotaryFrequencies local_rotary_frequencies(const TransformerConfig& config);
 
 struct RotaryTables {
   at::Tensor cos, sin;  ///< [s or s·b, rotary_dim / 2]

@@ -136,7 +136,7 @@ at::Tensor largest(const at::Tensor& scores, std::int64_t count) {
 at::Tensor within_groups(const at::Tensor& ranking, const RoutingRule& rule) {
   const std::int64_t size = rule.num_experts / rule.num_groups;
   const at::Tensor grouped = ranking.view({-1, rule.num_groups, size}),
-                   best = largest(grouped, rule.topk / rule.group_topk),
+                   best = largest(grouped, rule.num_scored()),
                    chosen = largest(grouped.gather(-1, best).sum(-1), rule.group_topk);
   const at::Tensor is_chosen =
       at::zeros_like(grouped.select(-1, 0), grouped.options().dtype(at::kBool))

@@ -82,6 +82,8 @@ Policies recomputations(const TransformerConfig& model) {
                {.full = true}};
   if (model.moe.shared_expert_intermediate_size > 0)
     all.insert(all.begin() + 2, {.recomputed = {layernorm, shared_experts}});
+  if (model.multi_latent_attention)
+    all.insert(all.begin() + 2, {.recomputed = {layernorm, mla_up_proj}});
   return all;
 }
 

@@ -32,6 +32,11 @@ struct Heads {
   std::int64_t n, g;
 };
 
+/// Returns the elements of a head's rows, the mean of its keys and values.
+double mean_row(const TransformerConfig& config, const ActivationLayout& layout) {
+  return number(layout.tokens) * number(config.qk_channels() + config.v_channels()) / 2;
+}
+
 /// Returns the shapes of one call of the attention kernels.
 AttentionSizes call_sizes(const TransformerConfig& config, const ActivationLayout& layout,
                           CpCommType exchange, std::int64_t micro_batch_size) {
@@ -43,7 +48,7 @@ AttentionSizes call_sizes(const TransformerConfig& config, const ActivationLayou
                        .b = micro_batch_size,
                        .n = std::max<std::int64_t>(1, heads.n / head_ranks),
                        .g = std::max<std::int64_t>(1, heads.g / head_ranks),
-                       .d = config.kv_channels};
+                       .d = config.qk_channels()};
   if (ranks == 1) return sizes;
   // Each rank holds two chunks of the sequence, which a ring and all_gather attend for apart.
   const bool in_chunks = exchange != CpCommType::a2a;
@@ -109,9 +114,7 @@ double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayou
 double held_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                   const StepShape& shape) {
   const double tokens = number(layout.tokens), positions = tokens / number(shape.micro_batch_size);
-  const bool rotates = config.position_embedding_type == PositionEmbedding::rope ||
-                       config.position_embedding_type == PositionEmbedding::yarn;
-  double tables = rotates ? positions * number(rotary_dim(config)) * kFloatBytes : 0;
+  double tables = config.has_rotary() ? positions * number(rotary_dim(config)) * kFloatBytes : 0;
   if (layout.context_parallel > 1)
     tables += 2 * kIndexBytes * positions * number(layout.context_parallel);
   return shape.microbatches_in_flight * tables +
@@ -123,8 +126,8 @@ double held_bytes(const TransformerConfig& config, const ActivationLayout& layou
 double attention_forward_bytes(const TransformerConfig& config, const ActivationLayout& layout,
                                CpCommType exchange, std::int64_t micro_batch_size) {
   const Heads heads(config, layout);
-  const double row = number(layout.tokens) * number(config.kv_channels),
-               element = layout.element_bytes, wide = std::max(element, kFloatBytes);
+  const double row = mean_row(config, layout), element = layout.element_bytes,
+               wide = std::max(element, kFloatBytes);
   const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
                exchanged = 2 * row * number(std::max(heads.g, layout.head_ranks(exchange)));
   double bytes = number(kernel_buffers(config, layout, exchange, micro_batch_size).forward);
@@ -139,8 +142,8 @@ double attention_backward_bytes(const TransformerConfig& config, const Activatio
                                 CpCommType exchange, std::int64_t micro_batch_size) {
   const Heads heads(config, layout);
   const std::int64_t head_ranks = layout.head_ranks(exchange);
-  const double row = number(layout.tokens) * number(config.kv_channels),
-               element = layout.element_bytes, wide = std::max(element, kFloatBytes);
+  const double row = mean_row(config, layout), element = layout.element_bytes,
+               wide = std::max(element, kFloatBytes);
   const double queries = row * number(heads.n), keys = 2 * row * number(heads.g),
                exchanged = 2 * row * number(std::max(heads.g, head_ranks));
   const double calls = number(kernel_buffers(config, layout, exchange, micro_batch_size).backward);

@@ -205,6 +205,7 @@ std::string draw_blocks(const ContextAttention& attention, int width) {
   if (16 + 2 * ranks * kCell > width) return note_too_wide("the drawing of the blocks");
   std::string text = "  in which step a block is computed: ◣ masked in part, · causality hides it";
   if (attention.mask.window != std::array<std::int64_t, 2>{-1, -1}) text += ", - the window does";
+  if (attention.mask.chunk > 0) text += ", - the chunks do";
   text += "\n  queries  keys:";
   for (std::int64_t keys = 0; keys < 2 * ranks; ++keys)
     text += format("%*lld%s", kCell - 1, wide(keys), keys + 1 < 2 * ranks ? " " : "\n");

@@ -31,6 +31,12 @@ std::optional<std::int64_t> reach_to_the_right(const PositionMask& mask) {
   return window;
 }
 
+/// Returns the part of a run that lies in chunk number `index`.
+PositionRun part_in_chunk(const PositionRun& run, std::int64_t chunk, std::int64_t index) {
+  const std::int64_t first = std::max(run.first, index * chunk);
+  return {first, std::max<std::int64_t>(0, std::min(run.end(), (index + 1) * chunk) - first)};
+}
+
 }  // namespace
 
 RunsOfRanks zigzag_runs(std::int64_t length, std::int64_t ranks) {
@@ -53,6 +59,7 @@ RunsOfRanks join_neighbours(const RunsOfRanks& runs, std::int64_t ranks) {
 }
 
 bool sees(const PositionRun& queries, const PositionRun& keys, const PositionMask& mask) {
+  if (mask.chunk > 0) return visible_pairs(queries, keys, mask) > 0;
   if (mask.causal && keys.first >= queries.end()) return false;
   if (mask.window[0] >= 0 && keys.end() <= queries.first - mask.window[0]) return false;
   return mask.window[1] < 0 || keys.first < queries.end() + mask.window[1];
@@ -60,6 +67,14 @@ bool sees(const PositionRun& queries, const PositionRun& keys, const PositionMas
 
 double visible_pairs(const PositionRun& queries, const PositionRun& keys,
                      const PositionMask& mask) {
+  if (const std::int64_t chunk = mask.chunk; chunk > 0) {
+    double pairs = 0;
+    const PositionMask inside{.causal = mask.causal, .window = mask.window};
+    for (std::int64_t i = queries.first / chunk; i * chunk < queries.end(); ++i)
+      pairs +=
+          visible_pairs(part_in_chunk(queries, chunk, i), part_in_chunk(keys, chunk, i), inside);
+    return pairs;
+  }
   const auto right = reach_to_the_right(mask);
   double pairs = right ? pairs_up_to(queries, keys, *right)
                        : static_cast<double>(queries.count) * static_cast<double>(keys.count);

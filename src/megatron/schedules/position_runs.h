@@ -30,6 +30,7 @@ struct PositionMask {
   bool causal = true;
   /// Keys that a query sees to its left and right; −1 means unlimited.
   std::array<std::int64_t, 2> window{-1, -1};
+  std::int64_t chunk = 0;  ///< if > 0, a query sees the keys of its own chunk of positions only
   bool operator==(const PositionMask&) const = default;
 };
 

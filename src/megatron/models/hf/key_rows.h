@@ -152,8 +152,8 @@ KeyRow sliding_window(const Windows& windows);
 /// The dropouts. Training takes that of the embedding from `residual`.
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
                      const std::string& embedding);
-/// A boolean that must be false.
-KeyRow always_false(const std::string& key);
+/// A key that has one value in the family.
+KeyRow constant(const std::string& key, const Json& value);
 /// decoder_sparse_step and mlp_only_layers, which say which layers have experts.
 KeyRow expert_layers();
 KeyRow aux_loss();

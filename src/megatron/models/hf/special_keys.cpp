@@ -49,6 +49,8 @@ void extend_without_factor(const ConfigReader& rope, HfConfig& result) {
 
 void read_mscale(const ConfigReader& rope, HfConfig& result) {
   const double mscale = rope.number("mscale", 0), all_dim = rope.number("mscale_all_dim", 0);
+  if (result.model.multi_latent_attention && mscale == 0 && all_dim != 0)
+    rope.unsupported("mscale_all_dim", "mscale must be given as well");
   if (mscale == 0 || all_dim == 0) return;
   result.model.yarn_mscale = mscale;
   result.model.yarn_mscale_all_dim = all_dim;
@@ -261,11 +263,12 @@ KeyRows dropout_keys(const std::string& attention, const std::string& residual,
           {attention, &T::attention_dropout, {.range = kFraction}}};
 }
 
-KeyRow always_false(const std::string& key) {
+KeyRow constant(const std::string& key, const Json& value) {
   const auto read = [=](const ConfigReader& config, HfConfig&) {
-    if (config.boolean(key, false)) config.unsupported(key, "only false is, in this family");
+    if (config.has(key) && *config.find(key) != value)
+      config.unsupported(key, "only " + value.dump() + " is, in this family");
   };
-  return {key, read, [=](const T&, Json& json) { json[key] = false; }};
+  return {key, read, [=](const T&, Json& json) { json[key] = value; }};
 }
 
 KeyRow expert_layers() { return {"decoder_sparse_step", read_expert_layers, write_expert_layers}; }

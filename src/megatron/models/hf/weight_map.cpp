@@ -151,6 +151,12 @@ std::vector<WeightMapping> map_weights(const HfFamily& family,
   return mappings;
 }
 
+bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
+  return std::ranges::any_of(family.tensors, [&](const TensorRow& row) {
+    return filled_from(our_name, row.ours) == our_name;
+  });
+}
+
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
   if (name.starts_with(family.prefix) || name.starts_with("lm_head.")) return name;
   return family.prefix + name;

@@ -53,6 +53,9 @@ std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
                                        std::int64_t num_experts);
 
+/// Returns whether the family has a tensor for a parameter or a state of ours.
+bool has_hf_tensor(const HfFamily& family, std::string_view our_name);
+
 /// Returns the family's full name of a tensor; base models omit the prefix.
 std::string full_hf_name(const HfFamily& family, const std::string& name);
 

@@ -48,7 +48,8 @@ RoutingRule rule_of(const MoeConfig& config) {
                    .pre_softmax = config.router_pre_softmax,
                    .scaling_factor = config.router_topk_scaling_factor.value_or(1),
                    .num_groups = limits_groups ? config.router_num_groups.value_or(1) : 1,
-                   .group_topk = limits_groups ? *config.router_group_topk : 1};
+                   .group_topk = limits_groups ? *config.router_group_topk : 1,
+                   .group_score_topk = config.router_group_score_topk};
   if (uses_sinkhorn(config)) {
     // Its probabilities are the scores among all experts.
     rule.score =

@@ -34,8 +34,8 @@ constexpr double kBytesPerChannel = 8;
 /// Sending a byte counts as a thousand of them: the 400 TFLOP/s of an H100 are 900 for each byte of
 /// the 450 GB/s of its NVLink, and a core of 1 TFLOP/s with 1 GB/s over loopback has a thousand.
 SequenceCost sequence_cost(const ModelDimensions& dimensions) {
-  const double channels = 2.0 * static_cast<double>(dimensions.query_groups) *
-                          static_cast<double>(dimensions.kv_channels) *
+  const double channels = static_cast<double>(dimensions.query_groups) *
+                          static_cast<double>(dimensions.kv_channels + dimensions.v_channels()) *
                           static_cast<double>(dimensions.num_layers);
   return {.per_token = num_floating_point_operations(dimensions, 1.0, 0.0),
           .per_squared_token = num_floating_point_operations(dimensions, 0.0, 1.0),

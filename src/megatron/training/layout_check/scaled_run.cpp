@@ -146,7 +146,7 @@ class Scaling {
     TransformerConfig& model = *s_.model;
     if (std::ssize(kept) == model.num_layers) return;
     const auto experts = pick(expert_layers(model), kept),
-               windows = pick(windowed_layers(model), kept);
+               windows = pick(windowed_layers(model), kept), nope = pick(nope_layers(model), kept);
     model.hybrid_layer_pattern = pick(model.hybrid_layer_pattern, kept);
     ParallelConfig& p = *s_.parallel;
     p.cp_comm_type = pick(p.cp_comm_type, kept);
@@ -158,6 +158,7 @@ class Scaling {
     set(model, &TransformerConfig::num_layers, std::ssize(kept));
     set_experts(model, experts);
     set_windows(model, windows);
+    set_nope(model, nope);
   }
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
@@ -183,6 +184,13 @@ class Scaling {
       set(model, &TransformerConfig::num_query_groups, fewer_groups);
     else
       model.num_query_groups = fewer_groups * sharers;
+    if (model.multi_latent_attention) {
+      for (const auto member :
+           {&TransformerConfig::q_lora_rank, &TransformerConfig::kv_lora_rank,
+            &TransformerConfig::qk_head_dim, &TransformerConfig::qk_pos_emb_head_dim,
+            &TransformerConfig::v_head_dim})
+        set(model, member, std::min(model.*member, kHeadChannels));
+    }
     set(model, &TransformerConfig::kv_channels, std::min(model.kv_channels, kHeadChannels));
     const std::int64_t width = fills_width ? model.num_attention_heads * model.kv_channels
                                            : shrink(model.hidden_size, 4 * sizes_.tp,
@@ -225,6 +233,9 @@ class Scaling {
     set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
     s_.model->max_position_embeddings = t.seq_length;
+    if (std::int64_t& chunk = s_.model->attention_chunk_size; chunk > 0)
+      set(Setting(&TransformerConfig::attention_chunk_size).flag(), chunk,
+          std::max<std::int64_t>(3, chunk * t.seq_length / before));
     if (!s_.model->window_size) return;
     for (std::int64_t& side : *s_.model->window_size)
       if (side > 0)

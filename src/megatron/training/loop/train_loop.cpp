@@ -6,6 +6,7 @@
 #include "megatron/base/format.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/parallel/rank.h"
@@ -232,6 +233,9 @@ void TrainLoop::train_iteration() {
   options.update.decoupled_lr = state_.scheduler.decoupled_lr();
   options.update.weight_decay = state_.scheduler.weight_decay();
   options.update.count_zeros = plan_.settings.logger->log_num_zeros_in_grad;
+  options.log_max_attention_logit = plan_.settings.logger->log_max_attention_logit;
+  if (const OptimizerConfig& optimizer = *plan_.settings.optimizer; optimizer.qk_clip)
+    options.qk_clip = {.alpha = optimizer.qk_clip_alpha, .threshold = optimizer.qk_clip_threshold};
   options.non_finite_checkpoint = state_.non_finite_checkpoint;
   const GuardedStep::Outcome outcome = run_step(parts, options);
   rejection_ = outcome.exit_code;

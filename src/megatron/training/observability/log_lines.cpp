@@ -36,6 +36,8 @@ std::string update_fields(const StepMetrics& step) {
   if (step.grad_norm) line += format(" grad norm: %.3f |", *step.grad_norm);
   if (step.num_zeros) line += format(" num zeros: %lld |", Integer{*step.num_zeros});
   if (step.params_norm) line += format(" params norm: %.3f |", *step.params_norm);
+  if (step.max_attention_logit)
+    line += format(" max attention logit: %.3f |", *step.max_attention_logit);
   return line;
 }
 

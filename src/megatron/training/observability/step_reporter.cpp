@@ -301,6 +301,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
   metrics.logs_layers_routing = plan_.settings.model->moe.per_layer_logging;
   if (comm_log_) metrics.traffic = comm_log_->take_step();
   if (logger.log_params_norm) metrics.params_norm = state_.optimizer->main_parameters().norm();
+  metrics.max_attention_logit = step.max_attention_logit;
   if (logger.log_num_zeros_in_grad && step.update.applied)
     metrics.num_zeros = step.update.num_zeros;
   return metrics;

@@ -25,7 +25,8 @@ struct TrainStepResult {
   std::vector<LossTotal> losses = {};          ///< the terms of the model's objective
   std::vector<double> microbatch_losses = {};  ///< Σ of all losses of each microbatch, in order
   StepResult update;
-  std::vector<LayerRouting> routing = {};                   ///< of the layers with experts
+  std::vector<LayerRouting> routing = {};          ///< of the layers with experts
+  std::optional<double> max_attention_logit = {};  ///< with --log-max-attention-logit or --qk-clip
   std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};

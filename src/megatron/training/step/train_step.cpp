@@ -13,6 +13,7 @@
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/overlapped_pair.h"
+#include "megatron/training/step/attention_step.h"
 #include "megatron/training/step/router_step.h"
 
 namespace megatron {
@@ -154,6 +155,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   ScheduleStepTimers timed(context.timers, context.steps);
   context.weights.zero_gradients(num_microbatches);
   begin_router_step(context.model);
+  begin_attention_step(context, options);
   run_schedule(context.pipeline.training_schedule(num_microbatches),
                {context.model, context.weights, context.rank.pp,
                 overlapped_pair_of({&context.rank.tp, &context.rank.tp_cp, &context.rank.etp_ep})},
@@ -206,6 +208,7 @@ TrainStepResult read_step(const TrainStepContext& context, const TrainStepOption
   }
   result.update = context.optimizer.result(count);
   result.routing = finish_router_step(context, options, result.update.applied);
+  result.max_attention_logit = finish_attention_step(context, options, result.update.applied);
   return result;
 }
 

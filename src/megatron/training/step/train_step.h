@@ -24,6 +24,11 @@ namespace megatron {
 
 struct Rank;
 
+/// The settings of QK clip (finish_attention_step()).
+struct QkClip {
+  double alpha = 0.5, threshold = 100;
+};
+
 struct TrainStepOptions {
   std::int64_t iteration = 0;  ///< one-based, for messages
   /// Microbatches of a rank; with hybrid context parallelism the data decides.
@@ -34,6 +39,8 @@ struct TrainStepOptions {
   /// A non-finite loss prevents the update too, and GuardedStep throws NonFiniteError.
   bool check_for_nan = true;
   StepOptions update = {};
+  bool log_max_attention_logit = false;
+  std::optional<QkClip> qk_clip = {};
   /// Describes non-finite weights of the loaded checkpoint, for error messages; empty if none.
   std::string non_finite_checkpoint = {};
 };
@@ -74,7 +81,8 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
 /// finite.
 void update_weights(const TrainStepContext& context, const TrainStepOptions& options,
                     const StepLosses& losses);
-/// Waits for the device and reads the results of the step. Moves the expert biases of routers.
+/// Waits for the device and reads the results of the step. Moves the expert biases of routers, and
+/// clips the weights of queries and keys.
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses);
 

@@ -44,11 +44,12 @@ double total_bytes(const std::vector<TensorShape>& shapes) {
 }
 
 /// Returns the name under which an operator is listed. Attention is listed by its mask, which
-/// decides its FLOPs; `causal` follows q, k, v in forward and dout, q, k, v, out, lse in backward.
+/// decides its FLOPs; `causal` follows q, k, v in forward and dout, q, k, v, out, lse, top in
+/// backward.
 std::string listed_name(const char* name, c10::ArrayRef<const c10::IValue> inputs) {
   const std::string_view text = name;
   const std::size_t causal = text == "megatron::attention"            ? 3
-                             : text == "megatron::attention_backward" ? 6
+                             : text == "megatron::attention_backward" ? 7
                                                                       : inputs.size();
   const bool is_causal =
       causal < inputs.size() && inputs[causal].isBool() && inputs[causal].toBool();

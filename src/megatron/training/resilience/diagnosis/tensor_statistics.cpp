@@ -17,6 +17,7 @@
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/nn/multi_latent_attention.h"
 
 namespace megatron {
 namespace {
@@ -88,8 +89,9 @@ std::optional<NonFiniteScores> non_finite_scores(const at::Tensor& query, const 
   const at::NoGradGuard no_grad;
   if (!at::isfinite(query).all().item<bool>() || !at::isfinite(key).all().item<bool>())
     return std::nullopt;
-  const double scale =
-      config.softmax_scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  const double scale = config.softmax_scale.value_or(
+      config.multi_latent_attention ? latent_attention_scale(config)
+                                    : 1 / std::sqrt(static_cast<double>(query.size(3))));
   const std::int64_t heads_per_group = query.size(2) / key.size(2);
   for (std::int64_t sample = 0; sample < query.size(1); ++sample) {
     for (std::int64_t head = 0; head < query.size(2); ++head) {
