@@ -275,12 +275,14 @@ AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inpu
              : blocked_backward(dout, inputs, result, options);
 }
 
-AttentionResult meta_attention(const AttentionInputs& inputs, const AttentionOptions& /*options*/) {
+AttentionResult meta_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
   const auto& [q, k, v] = inputs;
   const AttentionShape shape = shape_of(q, k, v);
-  return {
+  AttentionResult result{
       at::empty({shape.sq, shape.b, shape.n * shape.dv}, q.options()),
       at::empty({shape.b, shape.n, shape.sq}, q.options().dtype(compute_type(q.scalar_type())))};
+  if (options.wants_top) result.top = at::empty_like(result.lse);
+  return result;
 }
 
 AttentionInputs meta_backward(const at::Tensor& /*dout*/, const AttentionInputs& inputs,
