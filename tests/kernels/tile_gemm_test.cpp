@@ -3,8 +3,12 @@
 // runs the same code on real tiles.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "emulated_tiles.h"
@@ -54,9 +58,12 @@ Storage run(const TileGemmCase& gemm, const Storage& a, const Storage& b, const 
                         .n = gemm.n,
                         .k = gemm.k,
                         .accumulate = gemm.accumulate};
-  std::vector<char> workspace(static_cast<std::size_t>(plan.workspace_bytes), '\xFF');
+  const auto bytes = static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64);
+  const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, bytes),
+                                                              std::free);
+  std::memset(workspace.get(), 0xFF, bytes);
   for (std::int64_t unit = 0; unit < plan.units(); ++unit)
-    emulation::run_tile_unit<EmulatedTiles>(g, plan, unit, workspace.data());
+    emulation::run_tile_unit<EmulatedTiles>(g, plan, unit, workspace.get());
   return out;
 }
 
@@ -68,9 +75,20 @@ void expect_right(const TileGemmCase& gemm) {
                 before = numbers(gemm.out_type, count(gemm.m, gemm.n + 3), 4);
   const std::int64_t steps = (gemm.k + 31) / 32 * 16;
   const std::vector<GemmPlan> plans = {
-      plan_of(gemm, 512, 4, steps, true),  plan_of(gemm, 96, 1, steps, true),
-      plan_of(gemm, 512, 4, steps, false), plan_of(gemm, 128, 2, steps, false),
+      plan_of(gemm, 512, 4, steps, true),
+      plan_of(gemm, 96, 1, steps, true),
+      plan_of(gemm, 512, 4, steps, false),
+      plan_of(gemm, 128, 2, steps, false),
       plan_of(gemm, 512, 2, 128, false),
+      [&] {
+        GemmArguments g{};
+        g.a_depth_stride = gemm.a_across ? gemm.m : 1;
+        g.b_depth_stride = gemm.b_across ? gemm.n : 1;
+        g.m = gemm.m;
+        g.n = gemm.n;
+        g.k = gemm.k;
+        return plan_tile_gemm(g, 3);
+      }(),
   };
   const Storage first = run(gemm, a, b, bias, before, plans.front());
   for (const GemmPlan& plan : plans)
@@ -147,6 +165,11 @@ TEST(TileGemmPlan, CoversTheResultWithinTheCache) {
           EXPECT_GE(plan.rows_each * plan.row_parts, m);
           EXPECT_GE(plan.panels_each * plan.column_parts * kPanelColumns, n);
           EXPECT_GE(2 * plan.steps_each * plan.passes, k);
+          const TileWorkspace space = tile_workspace(plan);
+          EXPECT_LE(std::min(space.row_bytes, space.panel_bytes),
+                    std::max<std::int64_t>(l2_cache_bytes(), 4 * k * kTileBlockRows));
+          EXPECT_LE(space.sum_bytes,
+                    l2_cache_bytes() + 4 * kTileBlockRows * plan.panels_each * kPanelColumns);
           if (m >= 1024 && n >= 768) {
             EXPECT_GE(plan.units(), std::min<std::int64_t>(threads, 16));
           }

@@ -5,6 +5,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
+
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel_variants.h"
@@ -103,11 +106,15 @@ class AmxTiles {
   }
 
   /// Rounds rows of kPanelColumns sums to bf16. Numbers too small to be normal become zero, as in
-  /// the tiles.
+  /// the tiles, and NaN is the one that other kernels store.
   static void round_rows(const float* sums, std::int64_t rows, std::uint16_t* out,
                          std::int64_t out_stride) {
     for (std::int64_t r = 0; r < rows; ++r, sums += kPanelColumns, out += out_stride) {
-      const __m512bh row = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(sums + 16), _mm512_loadu_ps(sums));
+      const __m512 low = _mm512_loadu_ps(sums), high = _mm512_loadu_ps(sums + 16);
+      const __mmask32 is_nan = _mm512_kunpackw(_mm512_cmp_ps_mask(high, high, _CMP_UNORD_Q),
+                                               _mm512_cmp_ps_mask(low, low, _CMP_UNORD_Q));
+      const auto rounded = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+      const __m512i row = _mm512_mask_set1_epi16(rounded, is_nan, 0x7fc0);
       std::memcpy(out, &row, sizeof row);
     }
   }
@@ -137,10 +144,10 @@ bool has_amx_permission() {
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// Multiplies 17 rows by 18 columns, 40 deep. The numbers are small and whole, so their sums are
-/// exact in any order.
+/// Multiplies 17 rows by 41 columns, 40 deep, by a call of the micro-kernel (its first 18 columns)
+/// and by a unit of a GEMM. The numbers are small and whole, so their sums are exact in any order.
 bool amx_passes_self_test(const MicroKernel& micro_kernel) {
-  constexpr std::int64_t kRows = 17, kColumns = 18, kDepth = 40, kLine = 32;
+  constexpr std::int64_t kRows = 17, kColumns = 41, kDepth = 40, kCallColumns = 18, kLine = 32;
   const auto bf16 = [](std::int64_t value) {
     const float wide = static_cast<float>(value);
     std::uint32_t bits;
@@ -154,20 +161,45 @@ bool amx_passes_self_test(const MicroKernel& micro_kernel) {
     for (std::int64_t d = 0; d < kDepth; ++d) a[r * kDepth + d] = bf16(a_value(r, d));
   for (std::int64_t d = 0; d < kDepth; ++d)
     for (std::int64_t c = 0; c < kColumns; ++c) b[d * kColumns + c] = bf16(b_value(d, c));
+  const auto is_product = [&](const float* out, std::int64_t columns) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        std::int64_t sum = 0;
+        for (std::int64_t d = 0; d < kDepth; ++d) sum += a_value(r, d) * b_value(d, c);
+        if (out[r * columns + c] != static_cast<float>(sum)) return false;
+      }
+    }
+    return true;
+  };
   std::uint32_t lines[kRows * kLine], panel[kLine * kPanelColumns];
   float out[kRows * kColumns];
   micro_kernel.copy({a, Type::bf16, 1, kDepth, kDepth, kRows, lines, kLine});
-  micro_kernel.pack({b, Type::bf16, kColumns, 1, kDepth, kColumns, panel, kPanelColumns});
-  micro_kernel.multiply({lines, kLine, 1, panel, out, kColumns, kRows, kColumns,
+  micro_kernel.pack({b, Type::bf16, kColumns, 1, kDepth, kCallColumns, panel, kPanelColumns});
+  micro_kernel.multiply({lines, kLine, 1, panel, out, kCallColumns, kRows, kCallColumns,
                          micro_kernel.steps_of(kDepth), false});
-  for (std::int64_t r = 0; r < kRows; ++r) {
-    for (std::int64_t c = 0; c < kColumns; ++c) {
-      std::int64_t sum = 0;
-      for (std::int64_t d = 0; d < kDepth; ++d) sum += a_value(r, d) * b_value(d, c);
-      if (out[r * kColumns + c] != static_cast<float>(sum)) return false;
-    }
-  }
-  return true;
+  if (!is_product(out, kCallColumns)) return false;
+  const GemmArguments gemm{.a = a,
+                           .b = b,
+                           .type = Type::bf16,
+                           .a_row_stride = kDepth,
+                           .a_depth_stride = 1,
+                           .b_depth_stride = kColumns,
+                           .b_column_stride = 1,
+                           .out = out,
+                           .out_type = Type::f32,
+                           .out_stride = kColumns,
+                           .bias = nullptr,
+                           .m = kRows,
+                           .n = kColumns,
+                           .k = kDepth,
+                           .accumulate = false};
+  const GemmPlan plan = plan_tile_gemm(gemm, 1);
+  const auto bytes = static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64);
+  const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, bytes),
+                                                              std::free);
+  for (std::int64_t unit = 0; unit < plan.units(); ++unit)
+    micro_kernel.run_unit(gemm, plan, unit, workspace.get());
+  return is_product(out, kColumns);
 }
 
 }  // namespace

@@ -8,10 +8,11 @@
 #include <cstring>
 
 #include "kernels/cpu/gemm_packing.h"
+#include "kernels/cpu/tile_gemm_plan.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
-constexpr std::int64_t kTile = 16, kTileBytes = 64;
+constexpr std::int64_t kTileBytes = 64;  ///< of a line of a tile
 
 /// Packs panels padded to whole tiles: the steps past depth are zero.
 inline void pack_pairs_in_tiles(const PackArguments& p) {

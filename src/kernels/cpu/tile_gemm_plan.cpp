@@ -1,49 +1,65 @@
 #include "kernels/cpu/tile_gemm_plan.h"
 
-#include <algorithm>
+#include <unistd.h>
 
-#include "kernels/cpu/cache_sizes.h"
+#include <algorithm>
+#include <array>
 
 namespace megatron::kernels {
 namespace {
 
-constexpr std::int64_t kTile = 16;
-
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) { return divide_up(a, b) * b; }
 
 /// Returns the bytes of the packed operand that stays. Half of the L2 cache is left to the other
 /// operand, the result and what the hardware prefetches.
 std::int64_t bytes_that_stay() { return l2_cache_bytes() / 2; }
 
-/// Costs in cycles, measured on CPUs with AMX.
-constexpr double kTileCycles = 90;  ///< of 32 rows by a panel, 16 steps deep
-constexpr double kSumCycles = 110;  ///< of reading and writing such a block's sums in the L2 cache
-constexpr double kFarSumCycles = 900;  ///< and where that cache does not hold them
-constexpr double kLineCycles = 6;      ///< of copying 16 steps of a row or column
-constexpr double kTurnCycles = 10;     ///< of transposing them too
-constexpr double kHidden = 0.4;        ///< share of the packing that costs time when it is hidden
+/// Costs in cycles, measured on a Xeon with AMX at about 3 GHz.
+constexpr double kTileCycles = 90;       ///< of 32 rows by a panel, 16 steps deep
+constexpr double kSumCycles = 110;       ///< of such a block's sums, read and written in L2
+constexpr double kCopyCycles = 6;        ///< of packing 16 steps of a row or column
+constexpr double kTransposeCycles = 10;  ///< of packing them from lines across depth
+constexpr double kHiddenShare = 0.4;     ///< of packing beside multiplications that costs time
+
+/// More units than this for each thread balance nothing.
+constexpr std::int64_t kMaxUnitsPerThread = 8;
+/// Steps of a pass that are tried; 0 is the whole depth.
+constexpr std::array<std::int64_t, 6> kPassSteps{0, 1024, 768, 512, 384, 256};
 
 double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t threads) {
   const double tiles = static_cast<double>(divide_up(plan.steps_each, kTile) * plan.passes),
                blocks = static_cast<double>(divide_up(plan.rows_each, 2 * kTile)),
                panels = static_cast<double>(plan.panels_each),
-               row_cycles = (g.a_depth_stride == 1 ? kLineCycles : kTurnCycles) *
+               row_cycles = (g.a_depth_stride == 1 ? kCopyCycles : kTransposeCycles) *
                             static_cast<double>(plan.rows_each) * tiles,
-               panel_cycles = (g.b_depth_stride == 1 ? kTurnCycles : kLineCycles) * kPanelColumns *
-                              panels * tiles;
-  const bool has_near_sums = tile_workspace(plan).sum_bytes <= l2_cache_bytes();
-  const double sums =
-      static_cast<double>(plan.passes - 1) * (has_near_sums ? kSumCycles : kFarSumCycles);
+               panel_cycles = (g.b_depth_stride == 1 ? kTransposeCycles : kCopyCycles) *
+                              kPanelColumns * panels * tiles;
+  const double sums = static_cast<double>(plan.passes - 1) * kSumCycles;
   const double unit = blocks * panels * (tiles * kTileCycles + sums) +
-                      row_cycles * (plan.rows_stay ? 1 : kHidden) +
-                      panel_cycles * (plan.rows_stay ? kHidden : 1);
+                      row_cycles * (plan.rows_stay ? 1 : kHiddenShare) +
+                      panel_cycles * (plan.rows_stay ? kHiddenShare : 1);
   return static_cast<double>(divide_up(plan.units(), threads)) * unit;
 }
 
 /// Returns the bytes of a row or column, `steps` deep.
 std::int64_t line_bytes(std::int64_t steps) { return 4 * steps; }
 
+/// Returns the next number of 1, 2, 3, 4, 6, 8, 12, 16 …
+std::int64_t next_count(std::int64_t count) {
+  return count < 4 ? count + 1 : count % 3 == 0 ? count / 3 * 4 : count / 2 * 3;
+}
+
 }  // namespace
+
+std::int64_t l2_cache_bytes() {
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+  static const std::int64_t bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+  static const std::int64_t bytes = 0;
+#endif
+  return bytes > 0 ? bytes : std::int64_t{1} << 20;
+}
 
 TileWorkspace tile_workspace(const GemmPlan& plan) {
   const std::int64_t blocks = divide_up(plan.rows_each, kTileBlockRows),
@@ -57,8 +73,8 @@ TileWorkspace tile_workspace(const GemmPlan& plan) {
 }
 
 GemmPlan plan_tile_gemm(const GemmArguments& g, std::int64_t threads) {
-  const std::int64_t steps = divide_up(g.k, 2 * kTile) * kTile,
-                     panels = divide_up(g.n, kPanelColumns), stay = bytes_that_stay();
+  const std::int64_t steps = round_up(g.k, 2 * kTile) / 2, panels = divide_up(g.n, kPanelColumns),
+                     max_units = kMaxUnitsPerThread * threads;
   GemmPlan best{};
   double least = 0;
   const auto consider = [&](std::int64_t rows, std::int64_t panels_each, std::int64_t steps_each,
@@ -76,22 +92,32 @@ GemmPlan plan_tile_gemm(const GemmArguments& g, std::int64_t threads) {
     least = cost;
     best = plan;
   };
-  for (std::int64_t passes = 1; passes <= divide_up(steps, kTileBlockSteps); ++passes) {
-    const std::int64_t steps_each =
-        passes == 1 ? steps
-                    : divide_up(divide_up(steps, passes), kTileBlockSteps) * kTileBlockSteps;
-    const std::int64_t lines = std::max<std::int64_t>(stay / line_bytes(steps_each), kPanelColumns);
-    for (std::int64_t parts = 1; parts <= 16 * threads; parts = parts < 4 ? parts + 1 : parts * 2) {
-      const std::int64_t most_rows = divide_up(divide_up(g.m, parts), 2 * kTile) * 2 * kTile;
-      for (std::int64_t cuts = 1; cuts <= 16 * threads; cuts = cuts < 4 ? cuts + 1 : cuts * 2) {
-        const std::int64_t most_panels = divide_up(panels, cuts);
-        if (passes == 1)
-          consider(std::min(most_rows, lines / (2 * kTile) * 2 * kTile), most_panels, steps_each,
-                   true);
-        consider(most_rows, std::min(most_panels, lines / kPanelColumns), steps_each, false);
+  for (const std::int64_t pass_steps : kPassSteps) {
+    if (pass_steps >= steps) continue;
+    const std::int64_t passes = pass_steps == 0 ? 1 : divide_up(steps, pass_steps),
+                       steps_each = passes == 1
+                                        ? steps
+                                        : round_up(divide_up(steps, passes), kTileBlockSteps),
+                       lines = std::max(bytes_that_stay() / line_bytes(steps_each), kPanelColumns);
+    for (std::int64_t parts = 1; parts <= max_units; parts = next_count(parts)) {
+      const std::int64_t most_rows = round_up(divide_up(g.m, parts), 2 * kTile);
+      for (std::int64_t cuts = 1; parts * cuts <= max_units; cuts = next_count(cuts)) {
+        const std::int64_t most_panels = divide_up(panels, cuts),
+                           panels_each = std::min(most_panels, lines / kPanelColumns);
+        if (passes == 1) {
+          consider(std::min(most_rows, lines / (2 * kTile) * 2 * kTile), most_panels, steps, true);
+          consider(most_rows, panels_each, steps, false);
+        } else {
+          // The sums of all rows wait for the next pass in the L2 cache.
+          const std::int64_t row_bytes = 4 * panels_each * kPanelColumns,
+                             rows = l2_cache_bytes() / row_bytes / kTileBlockRows * kTileBlockRows;
+          consider(std::min(most_rows, std::max(rows, kTileBlockRows)), panels_each, steps_each,
+                   false);
+        }
+        if (most_panels == 1) break;
       }
+      if (most_rows == 2 * kTile) break;
     }
-    if (passes >= 8 && lines > 16 * kPanelColumns) break;
   }
   const TileWorkspace space = tile_workspace(best);
   best.workspace_bytes = space.row_bytes + space.panel_bytes + space.sum_bytes;

@@ -7,10 +7,15 @@
 
 namespace megatron::kernels {
 
+/// Rows and steps of a tile.
+inline constexpr std::int64_t kTile = 16;
 /// Number of rows whose sums stay in the L1 cache beside a block of a panel.
 inline constexpr std::int64_t kTileBlockRows = 128;
 /// Number of steps of a block of a panel in the L1 cache.
 inline constexpr std::int64_t kTileBlockSteps = 128;
+
+/// Returns the bytes of a core's L2 cache, or 1 MiB where the system does not report them.
+std::int64_t l2_cache_bytes();
 
 /// Returns the fastest plan by an estimate of the busiest thread's cycles. If plan.rows_stay, its
 /// rows stay in the L2 cache, and otherwise its panels.

@@ -223,6 +223,8 @@ at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList
   const Tensors given(inputs.begin(), inputs.end());
   recording.save(given);
   return recording.finish(f(given), {}, [f](BackwardPass& pass) -> Tensors {
+    // Backward of some of ATen's operators has no shapes on the meta device.
+    if (pass.gradients[0].is_meta()) return pass.saved;
     const at::AutoGradMode records(true);
     Tensors leaves, wanted;
     for (std::size_t i = 0; i < pass.saved.size(); ++i) {
