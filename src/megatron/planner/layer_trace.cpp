@@ -10,6 +10,8 @@
 
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
@@ -177,6 +179,14 @@ bool freezes(const Settings& settings) {
   return !settings.optimizer->freeze.empty() || !settings.optimizer->train_only.empty();
 }
 
+/// Returns whether the layer is in the stage with the embedding. Measured stages, which the
+/// settings do not say, are taken for even ones.
+bool is_in_first_stage(const Settings& settings, std::int64_t layer) {
+  ParallelConfig parallel = *settings.parallel;
+  parallel.pipeline_split = ParallelConfig().pipeline_split;
+  return layer < pipeline_layout(parallel, settings.model->num_layers).stages.front().num_layers;
+}
+
 LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, const Rank& given,
                        std::int64_t layer, const ActivationPlan& plan, bool has_gradient) {
   LayerTrace trace;
@@ -249,7 +259,7 @@ double LayerTrace::sent_over(std::string_view axis) const {
 bool LayerTraces::needs_input_gradient(const Settings& settings, const Rank& rank,
                                        std::int64_t layer) {
   // Rows from another stage have a gradient, whatever it trains.
-  if (!freezes(settings) || rank.pp.rank > 0) return true;
+  if (!freezes(settings) || rank.pp.rank > 0 || !is_in_first_stage(settings, layer)) return true;
   if (trains_before_.empty()) {
     Rank alone = rank;
     alone.pp = Axis{"pp"};
