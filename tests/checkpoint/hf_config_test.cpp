@@ -173,6 +173,20 @@ TEST(HfConfig, ReadsDeepseek) {
   }
 }
 
+TEST(HfConfig, NullIsNoneInAnOptionalNumber) {
+  Json json = deepseek("deepseek_v3");
+  json["routed_scaling_factor"] = nullptr;
+  EXPECT_FALSE(model_of(json).moe.router_topk_scaling_factor.has_value());
+}
+
+TEST(KeyRows, WriteTheFirstOfAList) {
+  TransformerConfig model;
+  model.moe.aux_loss_coeff = {0.25, 0.5};
+  Json json = {{"", "other"}};
+  write_keys({{"coefficient", &MoeConfig::aux_loss_coeff}}, model, json);
+  EXPECT_EQ(json, (Json{{"", "other"}, {"coefficient", 0.25}}));
+}
+
 TEST(HfConfig, RefusesWhatDeepseekModelsLack) {
   for (const auto& [changes, word] : std::vector<std::pair<Json, std::string>>{
            {{{"num_key_value_heads", 2}}, "num_key_value_heads"},
