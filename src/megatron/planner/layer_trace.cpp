@@ -8,6 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "megatron/base/error.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
@@ -31,8 +32,9 @@ namespace {
 
 using Sent = std::map<std::string, double, std::less<>>;
 
-/// A group that sends nothing, but counts what this rank would send. Numbers on the CPU, such as
-/// counts of rows that follow, arrive as if every rank had those of this one.
+/// A group that sends nothing, but counts what this rank would send. Numbers on the CPU that a
+/// gather or an exchange sends, such as counts of rows that follow, arrive as if every rank had
+/// those of this one.
 class CountingComm final : public Comm {
  public:
   CountingComm(const Axis& axis, Sent& sent)
@@ -54,8 +56,10 @@ class CountingComm final : public Comm {
   }
   void run(CommCall call) override {
     sent_[name_] += sent_bytes(call);
-    if (call.operation != CommOperation::all_to_all || !call.out.is_cpu()) return;
-    const at::Tensor own = call.in.view({size_, -1})[rank_];
+    const bool gathers = call.operation == CommOperation::all_gather;
+    if ((!gathers && call.operation != CommOperation::all_to_all) || !call.out.is_cpu()) return;
+    MEGATRON_CHECK(!call.is_uneven(), describe(call), " of numbers on the CPU in a trace");
+    const at::Tensor own = gathers ? call.in.view({-1}) : call.in.view({size_, -1})[rank_];
     call.out.view({size_, -1}).copy_(own.unsqueeze(0));
   }
   double sent_bytes(const CommCall& call) const {
