@@ -48,7 +48,7 @@ struct GemmPlan {
 GemmPlan plan_gemm(const GemmArguments& arguments, std::int64_t threads);
 
 /// Computes units [begin, end). `workspace` belongs to this thread and is aligned to 64 bytes.
-/// Micro-kernels without run_unit prefetch `upcoming`, which may be null.
+/// Micro-kernels without run_unit may prefetch `upcoming`, which may be null.
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
               std::int64_t end, void* workspace, UpcomingLines* upcoming = nullptr);
 
