@@ -173,6 +173,20 @@ TEST(HfConfig, ReadsDeepseek) {
   }
 }
 
+TEST(HfConfig, NullIsNoneInAnOptionalNumber) {
+  Json json = deepseek("deepseek_v3");
+  json["routed_scaling_factor"] = nullptr;
+  EXPECT_FALSE(model_of(json).moe.router_topk_scaling_factor.has_value());
+}
+
+TEST(KeyRows, WriteTheFirstOfAList) {
+  TransformerConfig model;
+  model.moe.aux_loss_coeff = {0.25, 0.5};
+  Json json = {{"", "other"}};
+  write_keys({{"coefficient", &MoeConfig::aux_loss_coeff}}, model, json);
+  EXPECT_EQ(json, (Json{{"", "other"}, {"coefficient", 0.25}}));
+}
+
 TEST(HfConfig, RefusesWhatDeepseekModelsLack) {
   for (const auto& [changes, word] : std::vector<std::pair<Json, std::string>>{
            {{{"num_key_value_heads", 2}}, "num_key_value_heads"},
@@ -314,16 +328,20 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
       {llama({{"rope_scaling", {{"type", "linear"}}}}), {"rope_scaling", "factor"}},
       {llama({{"rope_scaling", 3}}), {"rope_scaling"}},
       {llama({{"rope_parameters", {{"full_attention", Json::object()}, {"rope_theta", 1.0}}}}),
-       {"full_attention"}},
-      {llama({{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor"}},
+       {"full_attention", "use one set of rotary parameters for all layers"}},
+      {llama({{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor", "set it to 1"}},
       {llama({{"attention_bias", true}}), {"attention_bias"}},
+      {llama({{"model_type", "qwen3"}, {"attention_bias", true}}),
+       {"attention_bias", "set it to false"}},
       {llama({{"quantization_config", {{"bits", 4}}}}), {"quantization_config"}},
       {llama({{"attention_dropout", 1.5}}), {"attention_dropout", "below 1"}},
       {gpt2({{"resid_pdrop", -0.5}}), {"resid_pdrop"}},
       {llama({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}), {"layer_types"}},
+      {llama({{"model_type", "qwen2"}, {"layer_types", {"full_attention", "x", "x"}}}),
+       {"layer_types", "use full_attention or sliding_attention"}},
       {llama({{"model_type", "mistral"}, {"sliding_window", 0}}), {"sliding_window"}},
       {gpt2({{"activation_function", "tanh"}}), {"activation_function", "tanh"}},
-      {gpt2({{"add_cross_attention", true}}), {"add_cross_attention"}},
+      {gpt2({{"add_cross_attention", true}}), {"add_cross_attention", "set it to false"}},
       {gpt2({{"scale_attn_by_inverse_layer_idx", true}}), {"scale_attn_by_inverse_layer_idx"}},
       {gpt2({{"n_positions", 0}}), {"n_positions"}},
       {gpt2({{"n_head", 0}}), {"n_head"}},

@@ -1,4 +1,5 @@
-// Emulates AMX's tile registers in ordinary memory, for micro_kernel_amx.h.
+// Emulates AMX's tile registers in ordinary memory, for micro_kernel_amx.h and tile_gemm.h. It
+// keeps subnormal numbers, which real tiles take for zero.
 #pragma once
 
 #define MEGATRON_KERNEL_ISA emulation

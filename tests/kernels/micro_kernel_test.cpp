@@ -87,8 +87,8 @@ Rows rows_for(const MicroKernel& micro_kernel, const Operand& a) {
 }
 
 std::vector<float> multiply(const MicroKernel& micro_kernel, const Operand& a, const Operand& b,
-                            std::int64_t first, std::int64_t rows,
-                            const std::vector<float>& before) {
+                            std::int64_t first, std::int64_t rows, const std::vector<float>& before,
+                            UpcomingLines* upcoming = nullptr) {
   const std::int64_t out_stride = b.count + 5;
   const Rows packed = rows_for(micro_kernel, a);
   const auto panel = b.packed(micro_kernel, kPanelColumns);
@@ -105,7 +105,8 @@ std::vector<float> multiply(const MicroKernel& micro_kernel, const Operand& a, c
                          .rows = rows,
                          .columns = b.count,
                          .steps = micro_kernel.steps_of(a.depth),
-                         .accumulate = !before.empty()});
+                         .accumulate = !before.empty(),
+                         .upcoming = upcoming});
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = b.count; c < out_stride; ++c)
       EXPECT_EQ(out[static_cast<std::size_t>(r * out_stride + c)], -7.0f)
@@ -162,6 +163,22 @@ TEST(MicroKernel, ARowDoesNotDependOnItsBatch) {
         EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + first * 37))
             << variant.name << " from " << first << ", " << rows << " rows";
       }
+    }
+  }
+}
+
+TEST(MicroKernel, Avx512PrefetchesUpcomingLinesWithAnyNumberOfRows) {
+  const std::vector<char> memory(4096);
+  for (const Variant<MicroKernel>& variant : micro_kernels()) {
+    if (!variant.name.starts_with("avx512")) continue;
+    const Operand a(variant.kernels.type, true, 40, 12, 9),
+        b(variant.kernels.type, true, 40, 32, 1);
+    for (std::int64_t rows = 1; rows <= 12; ++rows) {
+      UpcomingLines upcoming(memory.data(), /*num_runs=*/3, /*stride_bytes=*/1024,
+                             /*run_bytes=*/256);
+      EXPECT_EQ(multiply(variant.kernels, a, b, 0, rows, {}, &upcoming),
+                multiply(variant.kernels, a, b, 0, rows, {}));
+      EXPECT_EQ(upcoming.runs, 0) << variant.name << ", " << rows << " rows";
     }
   }
 }

@@ -133,6 +133,25 @@ TEST(GroupedMatmulFormula, EqualsAMaskedDenseProduct) {
   EXPECT_LT((out - gradient).abs().max().item<double>(), 1e-13);
 }
 
+TEST(Matmul, ReadsOneElementThatIsExpandedToAColumn) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    // The kernel must not read the elements behind the one that is repeated.
+    const at::Tensor one = at::arange(1, 9, at::kFloat).to(type).view({8, 1}).narrow(0, 1, 1),
+                     row = at::arange(3, at::kFloat).to(type).view({1, 3});
+    const at::Tensor y = matmul(one.expand({5, 1}), row, type);
+    EXPECT_TRUE(at::equal(y, row.mul(2).expand({5, 3}))) << y;
+    const at::Tensor sum = matmul(row, one.expand({3, 1}), type);
+    EXPECT_EQ(sum.item<double>(), 6) << type;
+  }
+}
+
+TEST(Matmul, RefusesMixedTypes) {
+  const at::Tensor a = at::zeros({2, 3}), b = at::zeros({3, 4}, at::kBFloat16);
+  EXPECT_THROW(matmul(a, b, at::kFloat), InternalError);
+  EXPECT_THROW(matmul(a, a.t(), at::kBFloat16), InternalError);
+  EXPECT_THROW(matmul(a, a.t(), at::kFloat, at::zeros({2}, at::kBFloat16)), InternalError);
+}
+
 TEST(GroupedMatmulFormula, RefusesRowCountsThatDoNotFit) {
   const at::Tensor a = at::zeros({4, 2}), b = at::zeros({2, 2, 3});
   const auto failing = [&](const std::vector<std::int64_t>& rows) -> std::string {

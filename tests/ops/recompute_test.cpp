@@ -95,6 +95,17 @@ TEST(Recompute, TakesAndReturnsLists) {
   EXPECT_TRUE(factor.grad().equal(4 * factor.detach().pow(3)));
 }
 
+TEST(Recompute, PassesUndefinedInputsOn) {
+  Calls calls;
+  const at::Tensor x = numbers(3);
+  const Tensors y = recomputed(Tensors{x, {}}, [&](const Tensors& in, ForwardReplay&) {
+    EXPECT_FALSE(in[1].defined());
+    return Tensors{square(square(in[0], calls), calls)};
+  });
+  y[0].sum().backward();
+  EXPECT_TRUE(x.grad().equal(4 * x.detach().pow(3)));
+}
+
 TEST(Recompute, SecondRunSeesTheValuesOfTheFirst) {
   Calls calls;
   double count = 0;

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <thread>
 
+#include "megatron/base/error.h"
 #include "megatron/parallel/collectives.h"
 #include "support/rank_numbers.h"
 
@@ -60,6 +61,7 @@ TEST(AxisCollectives, TakeAnyStridesAndKeepTheOtherDimensions) {
     const at::Tensor mixed =
         at::cat({first.narrow(0, 2 * world.rank(), 2), second.narrow(0, 2 * world.rank(), 2)});
     EXPECT_TRUE(at::equal(all_to_all(tp, in, "c"), mixed));
+    EXPECT_TRUE(at::equal(start_all_to_all(tp, in, "c").wait(), mixed));
   });
 }
 
@@ -88,6 +90,11 @@ TEST(AxisCollectives, ADimensionThatDoesNotDivideIsRefused) {
                          reduce_scatter(axis_of(world, "tp"), at::zeros({3, 2}), "input gradient");
                        }),
       HasSubstr("'input gradient': shape [3, 2] does not divide by tp=2"));
+}
+
+TEST(AxisCollectives, ARingHasAtLeastTwoRanks) {
+  const at::Tensor tensor = at::zeros({2});
+  EXPECT_THROW(exchange_around_ring(Axis{"cp"}, tensor, tensor, "keys"), InternalError);
 }
 
 TEST(CommCounters, CountCallsBytesAndWaitingByAxisOperationAndName) {

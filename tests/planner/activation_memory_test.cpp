@@ -56,6 +56,14 @@ TEST(ActivationVolume, OfOneStepByAxis) {
   const ActivationPlan full{.layers = std::vector<LayerPolicy>(2, {.full = true})};
   EXPECT_EQ(volume_of(full).tensor, volume.tensor + 3 * 2 * 3 * half)
       << "what the second forward pass exchanges, but for the sum at its end";
+  const auto gathers_of = [&](ActivationPlan plan) {
+    plan.distributes_saved_activations = true;
+    return volume_of(plan).tensor - volume_of(full).tensor;
+  };
+  const ActivationPlan together{
+      .layers = std::vector<LayerPolicy>(2, {.full = true, .joins_previous = true})};
+  EXPECT_EQ(gathers_of(full), 3 * 2 * half / 2) << "the input of each layer";
+  EXPECT_EQ(gathers_of(together), 3 * half / 2) << "the input of the first layer";
   settings.parallel->num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(volume_of({}).pipeline, 2 * volume.pipeline) << "each chunk sends its rows";
 }

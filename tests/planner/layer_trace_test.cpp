@@ -234,6 +234,20 @@ TEST(LayerTrace, OfFrozenWeightsKeepsLess) {
   EXPECT_EQ(kept(settings, 1), whole);
 }
 
+// The second chunk of the first rank gets rows from another rank, whatever it trains.
+TEST(LayerTrace, OfFrozenWeightsInALaterChunkKeepsWhatTheInputsGradientNeeds) {
+  Settings settings = two_kinds();
+  settings.model->num_layers = 4;
+  set_experts(*settings.model, {0, 1, 0, 1});
+  settings.optimizer->freeze = {"embedding", R"(layers\.[0-2]\.)"};
+  settings.parallel->pipeline_model_parallel_size = 2;
+  settings.parallel->num_virtual_stages_per_pipeline_rank = 2;
+  const Rank rank = make_rank(Mesh({.pp = 2}, 2), 0);
+  LayerTraces traces(find_model_family("gpt"));
+  EXPECT_EQ(traces.of(settings, rank, 0).kept_bytes(), 0);
+  EXPECT_GT(traces.of(settings, rank, 2).kept_bytes(), 0);
+}
+
 // Of hidden rows over 2 ranks: attention and MLP each all-reduce them in both passes; with sequence
 // parallelism, forward gathers and scatters them, and backward gathers input and gradient and
 // scatters the result.

@@ -388,9 +388,11 @@ void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t
 }
 
 UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::int64_t unit) {
+  const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
+  if (micro_kernel.run_unit != nullptr) return {};
   const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns;
   return lines_of_panels(g, {.depth = 0,
-                             .count = std::min(pass_depth(plan, gemm_micro_kernel(g.type)), g.k),
+                             .count = std::min(pass_depth(plan, micro_kernel), g.k),
                              .column = column,
                              .columns = std::min(plan.panels_each * kPanelColumns, g.n - column)});
 }

@@ -32,11 +32,13 @@ struct GemmArguments {
   bool accumulate;
 };
 
-/// Cuts a GEMM into units of about the same work.
+/// Cuts a GEMM into units of about the same work. Plans of micro-kernels with run_unit come from
+/// plan_tile_gemm().
 struct GemmPlan {
-  std::int64_t row_parts, rows_each;  ///< multiples of kPanelRows
+  std::int64_t row_parts, rows_each;  ///< multiples of kPanelRows; of 32 for run_unit
   std::int64_t column_parts, panels_each;
-  /// These cut the depth. A pass has a multiple of kDepthBlockSteps steps, or all of them.
+  /// These cut the depth. A pass has a multiple of kDepthBlockSteps steps (kTileBlockSteps for
+  /// run_unit), or all of them.
   std::int64_t passes, steps_each;
   std::int64_t workspace_bytes;  ///< for each thread
   bool rows_stay = false;        ///< see tile_gemm_plan.h
@@ -45,12 +47,12 @@ struct GemmPlan {
 
 GemmPlan plan_gemm(const GemmArguments& arguments, std::int64_t threads);
 
-/// Computes units [begin, end). `workspace` belongs to this thread and is aligned to 64 bytes. The
-/// micro-kernel prefetches `upcoming`, which may be null.
+/// Computes units [begin, end). `workspace` belongs to this thread and is aligned to 64 bytes.
+/// Micro-kernels without run_unit may prefetch `upcoming`, which may be null.
 void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t begin,
               std::int64_t end, void* workspace, UpcomingLines* upcoming = nullptr);
 
-/// Returns the part of b that a unit packs first.
+/// Returns the part of b that a unit packs first; nothing where the micro-kernel has run_unit.
 UpcomingLines lines_to_pack(const GemmArguments& arguments, const GemmPlan& plan,
                             std::int64_t unit);
 

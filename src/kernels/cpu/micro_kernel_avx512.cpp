@@ -122,34 +122,34 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
                              : store_partial<kRows, kVectors>(p, sums, out);
 }
 
-template <class Steps, int kVectors>
+template <class Steps, int kVectors, bool kPrefetches>
 void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const char* a,
                         float* out) {
   switch (rows) {
     case 1:
-      return multiply_rows<Steps, kVectors, 1>(p, a, out);
+      return multiply_rows<Steps, kVectors, 1, kPrefetches>(p, a, out);
     case 2:
-      return multiply_rows<Steps, kVectors, 2>(p, a, out);
+      return multiply_rows<Steps, kVectors, 2, kPrefetches>(p, a, out);
     case 3:
-      return multiply_rows<Steps, kVectors, 3>(p, a, out);
+      return multiply_rows<Steps, kVectors, 3, kPrefetches>(p, a, out);
     case 4:
-      return multiply_rows<Steps, kVectors, 4>(p, a, out);
+      return multiply_rows<Steps, kVectors, 4, kPrefetches>(p, a, out);
     case 5:
-      return multiply_rows<Steps, kVectors, 5>(p, a, out);
+      return multiply_rows<Steps, kVectors, 5, kPrefetches>(p, a, out);
     case 6:
-      return multiply_rows<Steps, kVectors, 6>(p, a, out);
+      return multiply_rows<Steps, kVectors, 6, kPrefetches>(p, a, out);
     case 7:
-      return multiply_rows<Steps, kVectors, 7>(p, a, out);
+      return multiply_rows<Steps, kVectors, 7, kPrefetches>(p, a, out);
     case 8:
-      return multiply_rows<Steps, kVectors, 8>(p, a, out);
+      return multiply_rows<Steps, kVectors, 8, kPrefetches>(p, a, out);
     case 9:
-      return multiply_rows<Steps, kVectors, 9>(p, a, out);
+      return multiply_rows<Steps, kVectors, 9, kPrefetches>(p, a, out);
     case 10:
-      return multiply_rows<Steps, kVectors, 10>(p, a, out);
+      return multiply_rows<Steps, kVectors, 10, kPrefetches>(p, a, out);
     case 11:
-      return multiply_rows<Steps, kVectors, 11>(p, a, out);
+      return multiply_rows<Steps, kVectors, 11, kPrefetches>(p, a, out);
     default:
-      return multiply_rows<Steps, kVectors, 12>(p, a, out);
+      return multiply_rows<Steps, kVectors, 12, kPrefetches>(p, a, out);
   }
 }
 
@@ -158,15 +158,18 @@ void multiply_columns(const MicroKernelArguments& p) {
   const auto* a = static_cast<const char*>(p.a);
   float* out = p.out;
   std::int64_t left = p.rows;
+  const auto has_lines = [&p] { return p.upcoming != nullptr && p.upcoming->runs > 0; };
   for (; left >= kPanelRows;
        left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride) {
-    if (p.upcoming != nullptr && p.upcoming->runs > 0) {
+    if (has_lines()) {
       multiply_rows<Steps, kVectors, kPanelRows, true>(p, a, out);
     } else {
       multiply_rows<Steps, kVectors, kPanelRows>(p, a, out);
     }
   }
-  if (left > 0) multiply_remainder<Steps, kVectors>(p, left, a, out);
+  if (left == 0) return;
+  has_lines() ? multiply_remainder<Steps, kVectors, true>(p, left, a, out)
+              : multiply_remainder<Steps, kVectors, false>(p, left, a, out);
 }
 
 template <class Steps>

@@ -17,7 +17,7 @@ struct Command {
   std::string_view name;
   std::string_view summary;
   std::string_view group;
-  /// Runs the command in this process without LibTorch. If null, the engine runs it.
+  /// Runs the command in this process, or checks its flags and runs it in the engine.
   int (*run)(std::span<const std::string> args) = nullptr;
   /// Returns the command's flags, for completion and documentation. If null, only the engine knows
   /// them.

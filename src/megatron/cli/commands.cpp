@@ -136,7 +136,7 @@ constexpr std::array kAbsent{
 };
 
 /// The names that other programs use for the commands.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOtherNames{{
+constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"train", "pretrain gpt"},
     {"training", "pretrain gpt"},
     {"finetune", "pretrain gpt --finetune"},
@@ -150,7 +150,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kOtherNa
     {"inspect", "checkpoint inspect"},
     {"verify", "checkpoint verify"},
     {"run", "launch"},
-}};
+});
 
 }  // namespace
 
@@ -193,9 +193,7 @@ int dispatch(const std::vector<std::string>& args) {
   const std::span<const std::string> rest = std::span(args).subspan(1);
   const Command* command = find_command(args[0]);
   if (!command) return run_command("", [&]() -> int { refuse_command(args[0]); });
-  return run_command(command->name, [&] {
-    return command->run ? command->run(rest) : run_in_engine(command->name, rest);
-  });
+  return run_command(command->name, [&] { return command->run(rest); });
 }
 
 }  // namespace megatron

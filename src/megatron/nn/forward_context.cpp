@@ -39,7 +39,7 @@ UnitHooks& UnitHooks::in_second_run() {
 }
 
 at::Tensor with_after_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& input) {
-  return on_gradient(input, [&](const at::Tensor&) { hooks.after_backward(unit); });
+  return on_gradient(input, [&hooks, &unit](const at::Tensor&) { hooks.after_backward(unit); });
 }
 
 at::Tensor with_before_backward(UnitHooks& hooks, const Module& unit, const at::Tensor& output,

@@ -29,7 +29,8 @@ struct Strides {
 };
 
 Strides strides_of(const at::Tensor& x) {
-  if (x.size(1) == 1) return {std::max<std::int64_t>(x.stride(0), 1), 1};
+  // Rows that an expansion repeats have a stride of 0.
+  if (x.size(1) == 1) return {x.size(0) == 1 ? 1 : x.stride(0), 1};
   if (x.size(0) == 1 && x.stride(1) != 1) return {1, x.stride(1)};
   return {x.stride(0), x.stride(1)};
 }

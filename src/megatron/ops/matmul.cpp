@@ -109,25 +109,28 @@ TORCH_LIBRARY_FRAGMENT(megatron, library) {
   register_kernel<over_rows_by_aten>(library, "grouped_matmul_over_rows_out", kAnyDevice);
 }
 
-/// Throws InternalError unless `a` and `b` have one dtype and a GEMM of them may have results of
-/// dtype `out`: their own, or float32 for 16-bit operands.
-void check_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out) {
+/// Throws InternalError unless `a`, `b` and `bias`, if defined, have one dtype and a GEMM of them
+/// may have results of dtype `out`: their own, or float32 for 16-bit operands.
+void check_types(const at::Tensor& a, const at::Tensor& b, c10::ScalarType out,
+                 const at::Tensor& bias = {}) {
   const c10::ScalarType type = a.scalar_type();
   MEGATRON_CHECK(b.scalar_type() == type &&
                      (out == type || (c10::isReducedFloatingType(type) && out == c10::kFloat)),
                  "a GEMM of ", c10::toString(type), " and ", c10::toString(b.scalar_type()),
                  " into ", c10::toString(out));
+  MEGATRON_CHECK(!bias.defined() || bias.scalar_type() == type, "a GEMM of ", c10::toString(type),
+                 " with a bias of ", c10::toString(bias.scalar_type()));
 }
 
 void check(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows, std::int64_t groups,
-           c10::ScalarType type) {
+           c10::ScalarType type, const at::Tensor& bias = {}) {
   MEGATRON_CHECK(static_cast<std::int64_t>(rows.size()) == groups, "a grouped GEMM of ", groups,
                  " groups with ", rows.size(), " row counts");
   MEGATRON_CHECK(
       std::all_of(rows.begin(), rows.end(), [](std::int64_t count) { return count >= 0; }) &&
           std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) == a.size(0),
       "the rows of a grouped GEMM's groups, ", rows, ", do not sum to ", a.size(0));
-  check_types(a, b, type);
+  check_types(a, b, type, bias);
 }
 
 }  // namespace
@@ -141,6 +144,7 @@ void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool 
 at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type,
                   const at::Tensor& bias) {
   static const Operator<matmul_on_cpu> op("megatron::matmul");
+  check_types(a, b, type, bias);
   return op(a, b, optional_tensor(bias), type);
 }
 
@@ -149,7 +153,7 @@ at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArray
   static const Operator<grouped_on_cpu> op("megatron::grouped_matmul");
   MEGATRON_CHECK(a.dim() == 2 && b.dim() == 3 && a.size(1) == b.size(1) && b.size(1) > 0,
                  "a grouped GEMM of shapes ", a.sizes(), " and ", b.sizes());
-  check(a, b, rows, b.size(0), type);
+  check(a, b, rows, b.size(0), type, bias);
   return op(a, b, rows, optional_tensor(bias), type);
 }
 

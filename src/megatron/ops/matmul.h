@@ -24,7 +24,8 @@ void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool 
 // One GEMM per group of rows, as the experts of a mixture need them (grouped GEMM of CUTLASS,
 // torch._grouped_mm, jax.lax.ragged_dot). All groups run at once. `rows` holds the number of rows
 // of each group, in host memory. Groups follow each other and may be empty. Types are those of
-// matmul(); the bits of a row do not depend on the other rows.
+// matmul(). In our kernels the bits of a row do not depend on the other rows. Where LibTorch's
+// library runs the GEMMs (uses_own_gemm()), they may.
 
 /// Multiplies the rows of group e of `a` [T, k] by b[e], where `b` is [E, k, n] with any strides,
 /// and adds bias[e] when `bias` [E, n] is defined. Returns [T, n] in dtype `type`.
@@ -46,9 +47,8 @@ void for_each_group(c10::ArrayRef<std::int64_t> rows, const Use& use) {
 }
 
 /// Returns whether our kernels run a CPU GEMM of this dtype; false for types that they do not have.
-/// The CPU's features decide, so that the bits of a row depend neither on its batch nor on a
-/// measurement: LibTorch's library runs float32 where there is no AVX2, and float16 where there is
-/// AVX512-FP16.
+/// The CPU's features decide, not a measurement: LibTorch's library runs float32 where there is no
+/// AVX2, and float16 where there is AVX512-FP16. The bits of a row depend on its batch only there.
 bool uses_own_gemm(c10::ScalarType type);
 
 }  // namespace megatron

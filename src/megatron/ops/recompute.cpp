@@ -21,7 +21,7 @@ struct EndOfRecomputation {};
 class Recomputation final : public std::enable_shared_from_this<Recomputation> {
  public:
   struct Input {
-    std::shared_ptr<SavedTensor> tensor;
+    std::shared_ptr<SavedTensor> tensor;  ///< null: the input is undefined
     bool has_gradient;
   };
   Recomputation(RecomputedForward forward, std::vector<Input> inputs, bool computes_outputs)
@@ -75,7 +75,9 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     replay_.begin_second_run();
     Tensors inputs;
     for (const Input& input : std::exchange(inputs_, {}))
-      inputs.push_back(input.tensor->take().set_requires_grad(input.has_gradient));
+      inputs.push_back(input.tensor != nullptr
+                           ? input.tensor->take().set_requires_grad(input.has_gradient)
+                           : at::Tensor());
     SecondRun hooks(*this);
     const SavedTensorHooksScope scope(&hooks);
     const at::AutoGradMode records(true);
@@ -169,7 +171,7 @@ Tensors recomputed(const Tensors& inputs, const RecomputedForward& forward,
       options.distributes_over != nullptr && options.distributes_over->size > 1;
   std::vector<Recomputation::Input> kept;
   for (const at::Tensor& input : inputs)
-    kept.push_back({is_distributed
+    kept.push_back({is_distributed && input.defined()
                         ? std::make_shared<DistributedTensor>(input, *options.distributes_over)
                         : save_for_backward(input),
                     input.requires_grad()});

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <cstdint>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -33,6 +34,12 @@ at::Tensor output_of_rows(const at::Tensor& in, const std::vector<std::int64_t>&
   std::vector<std::int64_t> shape = in.sizes().vec();
   shape.at(0) = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   return at::empty(shape, in.options());
+}
+
+at::Tensor all_to_all_output(const Axis& axis, const at::Tensor& in, const char* what,
+                             const RowCounts& rows) {
+  return rows.out.empty() ? output_like(axis, in, what, axis.size, axis.size)
+                          : output_of_rows(in, rows.out);
 }
 
 }  // namespace
@@ -81,8 +88,7 @@ PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
                       const RowCounts& rows) {
   if (is_single_rank(axis, what)) return in;
-  at::Tensor out = rows.out.empty() ? output_like(axis, in, what, axis.size, axis.size)
-                                    : output_of_rows(in, rows.out);
+  at::Tensor out = all_to_all_output(axis, in, what, rows);
   axis.comm->all_to_all(out, in.contiguous(), what, rows);
   return out;
 }
@@ -90,7 +96,7 @@ at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
 PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
                                const RowCounts& rows) {
   if (is_single_rank(axis, what)) return {in};
-  at::Tensor out = output_of_rows(in, rows.out), packed = in.contiguous();
+  at::Tensor out = all_to_all_output(axis, in, what, rows), packed = in.contiguous();
   PendingWork work = axis.comm->start_all_to_all(out, packed, what, rows);
   return {std::move(out), std::move(work), std::move(packed)};
 }
@@ -105,6 +111,8 @@ void barrier(const Axis& axis, const char* what) {
 
 std::pair<PendingWork, PendingWork> exchange_around_ring(const Axis& axis, const at::Tensor& out,
                                                          const at::Tensor& in, const char* what) {
+  MEGATRON_CHECK(!is_single_rank(axis, what), "'", what, "' goes around the ring ", axis.name,
+                 " of one rank");
   const std::int64_t next = (axis.rank + 1) % axis.size,
                      previous = (axis.rank + axis.size - 1) % axis.size;
   PendingWork received;

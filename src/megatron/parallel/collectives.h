@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "megatron/parallel/axis.h"
 #include "megatron/parallel/comm.h"
@@ -48,7 +50,7 @@ PendingTensor start_reduce_scatter(const Axis& axis, const at::Tensor& in, const
 at::Tensor all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
                       const RowCounts& rows = {});
 PendingTensor start_all_to_all(const Axis& axis, const at::Tensor& in, const char* what,
-                               const RowCounts& rows);
+                               const RowCounts& rows = {});
 
 /// Broadcasts `tensor` in place from `root`, a rank of the axis. Collective over the axis.
 void broadcast_(const Axis& axis, const at::Tensor& tensor, std::int64_t root, const char* what);

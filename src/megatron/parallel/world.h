@@ -148,7 +148,7 @@ class World {
 /// Runs the body of a command as one rank of the run and returns its exit code. An exception ends
 /// every rank: with exit code 2 for a UserError, else 1. Rank 0 prints it as `megatron <command>:
 /// error: …`. A returned exit code other than 0 also ends every rank, except codes above 128, which
-/// mean a requested stop.
+/// mean a requested stop. In a world of one process exceptions pass through.
 int run_rank(const std::string& command, const std::function<int(World&)>& body,
              const LaunchEnvironment& environment = find_launch_environment());
 

@@ -51,20 +51,25 @@ double StageActivations::held_at(std::size_t i) const {
   return held;
 }
 
+bool continues_group(const ActivationPlan& plan, const std::vector<std::int64_t>& layers,
+                     std::size_t i) {
+  const LayerPolicy policy = plan.of(layers[i]);
+  return policy.full && policy.joins_previous && i > 0 && layers[i - 1] + 1 == layers[i] &&
+         plan.of(layers[i - 1]).full;
+}
+
 StageActivations stage_activations(const Settings& settings, const Rank& rank,
                                    const std::vector<std::int64_t>& layers,
                                    const ActivationPlan& plan, LayerTraces& traces) {
   StageActivations stage;
   double before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerPolicy policy = plan.of(layers[i]);
-    const bool continues = policy.full && policy.joins_previous && i > 0 &&
-                           layers[i - 1] + 1 == layers[i] && plan.of(layers[i - 1]).full;
-    const LayerTrace& own = traces.of(settings, rank, layers[i], plan);
+    const bool continues = continues_group(plan, layers, i);
+    const LayerTrace* own = continues ? nullptr : &traces.of(settings, rank, layers[i], plan);
     stage.whole.push_back(traces.of(settings, rank, layers[i]));
     stage.group_begin.push_back(continues ? stage.group_begin.back() : i);
-    stage.kept.push_back(continues ? 0 : own.kept_bytes());
-    stage.offloaded.push_back(continues ? 0 : own.offloaded);
+    stage.kept.push_back(continues ? 0 : own->kept_bytes());
+    stage.offloaded.push_back(continues ? 0 : own->offloaded);
     stage.read_ahead.push_back(before);
     before = stage.offloaded.back();
   }

@@ -63,6 +63,11 @@ struct StageActivations {
   double held_at(std::size_t i) const;
 };
 
+/// Returns whether layer layers[i] is recomputed together with the layer before it (LayerPolicy).
+/// `layers` are those of a pipeline rank, 0-based and ascending.
+bool continues_group(const ActivationPlan& plan, const std::vector<std::int64_t>& layers,
+                     std::size_t i);
+
 /// `layers` are 0-based and ascending.
 StageActivations stage_activations(const Settings& settings, const Rank& rank,
                                    const std::vector<std::int64_t>& layers,

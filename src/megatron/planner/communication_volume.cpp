@@ -28,8 +28,12 @@ CommunicationVolume activation_volume(const Settings& settings, const Rank& rank
                                       LayerTraces& traces) {
   const double microbatches = static_cast<double>(num_microbatches);
   CommunicationVolume volume;
-  for (const std::int64_t layer : layers) {
-    const LayerTrace& trace = traces.of(settings, rank, layer, plan);
+  ActivationPlan without_input = plan;  // of a layer whose group has the input of another
+  without_input.distributes_saved_activations = false;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool continues = continues_group(plan, layers, i);
+    const LayerTrace& trace =
+        traces.of(settings, rank, layers[i], continues ? without_input : plan);
     volume.tensor += microbatches * trace.sent_over(rank.tp.name);
     volume.expert += microbatches * trace.sent_over(rank.etp_ep.name);
     for (const Axis* axis : {&rank.cp, &rank.cp_a2a, &rank.cp_p2p})

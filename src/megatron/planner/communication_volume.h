@@ -36,7 +36,8 @@ double share_between_hosts(const RankList& group, std::int64_t gpus_per_host, bo
 
 /// Returns the bytes that one rank with these layers (0-based) sends for the activations of
 /// `num_microbatches` microbatches: `tensor`, `pipeline`, `context` and `expert`. `plan` says what
-/// the layers of the model recompute.
+/// the layers of the model recompute; layers that are recomputed together count one by one, but
+/// gather one distributed input.
 CommunicationVolume activation_volume(const Settings& settings, const Rank& rank,
                                       const std::vector<std::int64_t>& layers,
                                       const ActivationPlan& plan, std::int64_t num_microbatches,

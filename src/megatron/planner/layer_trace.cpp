@@ -8,8 +8,11 @@
 #include <memory>
 #include <unordered_map>
 
+#include "megatron/base/error.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
@@ -29,8 +32,9 @@ namespace {
 
 using Sent = std::map<std::string, double, std::less<>>;
 
-/// A group that sends nothing, but counts what this rank would send. Numbers on the CPU, such as
-/// counts of rows that follow, arrive as if every rank had those of this one.
+/// A group that sends nothing, but counts what this rank would send. Numbers on the CPU that a
+/// gather or an exchange sends, such as counts of rows that follow, arrive as if every rank had
+/// those of this one.
 class CountingComm final : public Comm {
  public:
   CountingComm(const Axis& axis, Sent& sent)
@@ -52,8 +56,10 @@ class CountingComm final : public Comm {
   }
   void run(CommCall call) override {
     sent_[name_] += sent_bytes(call);
-    if (call.operation != CommOperation::all_to_all || !call.out.is_cpu()) return;
-    const at::Tensor own = call.in.view({size_, -1})[rank_];
+    const bool gathers = call.operation == CommOperation::all_gather;
+    if ((!gathers && call.operation != CommOperation::all_to_all) || !call.out.is_cpu()) return;
+    MEGATRON_CHECK(!call.is_uneven(), describe(call), " of numbers on the CPU in a trace");
+    const at::Tensor own = gathers ? call.in.view({-1}) : call.in.view({size_, -1})[rank_];
     call.out.view({size_, -1}).copy_(own.unsqueeze(0));
   }
   double sent_bytes(const CommCall& call) const {
@@ -177,6 +183,14 @@ bool freezes(const Settings& settings) {
   return !settings.optimizer->freeze.empty() || !settings.optimizer->train_only.empty();
 }
 
+/// Returns whether the layer is in the stage with the embedding. Measured stages, which the
+/// settings do not say, are taken for even ones.
+bool is_in_first_stage(const Settings& settings, std::int64_t layer) {
+  ParallelConfig parallel = *settings.parallel;
+  parallel.pipeline_split = ParallelConfig().pipeline_split;
+  return layer < pipeline_layout(parallel, settings.model->num_layers).stages.front().num_layers;
+}
+
 LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, const Rank& given,
                        std::int64_t layer, const ActivationPlan& plan, bool has_gradient) {
   LayerTrace trace;
@@ -249,7 +263,7 @@ double LayerTrace::sent_over(std::string_view axis) const {
 bool LayerTraces::needs_input_gradient(const Settings& settings, const Rank& rank,
                                        std::int64_t layer) {
   // Rows from another stage have a gradient, whatever it trains.
-  if (!freezes(settings) || rank.pp.rank > 0) return true;
+  if (!freezes(settings) || rank.pp.rank > 0 || !is_in_first_stage(settings, layer)) return true;
   if (trains_before_.empty()) {
     Rank alone = rank;
     alone.pp = Axis{"pp"};

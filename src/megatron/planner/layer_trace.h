@@ -1,6 +1,6 @@
 // What a layer costs, found by running it on the meta device, where tensors have sizes but no data:
 // its operators say what they save for backward, offload and send, so a layer needs no formula.
-// What nodes of ATen save, in place of those of differentiable(), is not seen.
+// What nodes of ATen save, in place of those of `Recording`, is not seen.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct LayerTrace {
   /// Returns the bytes that some nodes keep.
   double kept_by(NodeSet nodes) const;
   /// Returns the bytes that are held when the backward of `node` begins: backward has released what
-  /// was saved after it. All bytes of a layer without the node.
+  /// was saved after it. All bytes of the layer if the node saves nothing or is not in it.
   double kept_until(LayerNode node) const;
   double sent_over(std::string_view axis) const;
 };

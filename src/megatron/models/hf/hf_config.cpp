@@ -16,7 +16,7 @@ void reject_unsupported_features(const ConfigReader& config) {
     config.unsupported("quantization_config", "use the unquantised weights");
   for (const char* key :
        {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
-    if (config.boolean(key, false)) config.unsupported(key, "only false is");
+    if (config.boolean(key, false)) config.unsupported(key, "set it to false");
   }
 }
 

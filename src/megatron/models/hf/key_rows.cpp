@@ -55,6 +55,7 @@ struct MemberReader {
     if (range.contains != nullptr && !range.contains(number)) config.unsupported(key, range.words);
   }
   void operator()(std::optional<double>& number) const {
+    if (config.is_null(key)) number.reset();
     if (config.has(key)) (*this)(number.emplace());
     if (meaning.zero_is_none && number == 0) number.reset();
   }
@@ -83,6 +84,7 @@ struct MemberWriter {
   Json operator()(const std::optional<double>& number) const {
     return number || meaning.zero_is_none ? Json(number.value_or(0)) : Json();
   }
+  Json operator()(const std::vector<double>& list) const { return list.front(); }
   Json operator()(bool flag) const { return flag != meaning.is_negated; }
   Json operator()(Activation activation) const {
     return std::ranges::find(kActivations, activation, [](const auto& row) { return row.second; })
@@ -180,7 +182,7 @@ void write_keys(const KeyRows& rows, const TransformerConfig& model, Json& json)
     } else if (row.member) {
       json[row.key] = apply_to(*row.member, model, MemberWriter{row.meaning});
       const std::string alias(row.meaning.alias);
-      if (json.contains(alias)) json[alias] = json[row.key];
+      if (!alias.empty() && json.contains(alias)) json[alias] = json[row.key];
     }
   }
 }

@@ -96,7 +96,7 @@ inline constexpr NumberRange kAtLeastZero{[](double x) { return x >= 0 && std::i
 struct KeyMeaning {
   NumberRange range = {};                      ///< of a number
   bool is_required = false;                    ///< a number without a default
-  bool zero_is_none = false;                   ///< of a number or none; else null is none
+  bool zero_is_none = false;                   ///< of a number or none; null always is
   bool is_negated = false;                     ///< a boolean that is true where the key is false
   std::int64_t most = kWidest;                 ///< of a size
   std::int64_t MoeConfig::*most_in = nullptr;  ///< the member with the most

@@ -50,7 +50,7 @@ void extend_without_factor(const ConfigReader& rope, HfConfig& result) {
 void read_mscale(const ConfigReader& rope, HfConfig& result) {
   const double mscale = rope.number("mscale", 0), all_dim = rope.number("mscale_all_dim", 0);
   if (result.model.multi_latent_attention && mscale == 0 && all_dim != 0)
-    rope.unsupported("mscale_all_dim", "mscale must be given as well");
+    rope.unsupported("mscale_all_dim", "give mscale as well");
   if (mscale == 0 || all_dim == 0) return;
   result.model.yarn_mscale = mscale;
   result.model.yarn_mscale_all_dim = all_dim;
@@ -102,13 +102,13 @@ void read_rope(const ConfigReader& config, HfConfig& result) {
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
   for (const char* layers : {"full_attention", "sliding_attention"}) {
     if (rope.has(layers))
-      rope.unsupported(layers, "one set of rotary parameters for all layers is");
+      rope.unsupported(layers, "use one set of rotary parameters for all layers");
   }
   read_keys({{"rope_theta", &T::rotary_base, {.range = kAboveZero}}}, rope.with("rope_theta"),
             result);
   const ConfigReader& partial = rope.with("partial_rotary_factor");
   if (partial.number("partial_rotary_factor", 1) != 1)
-    partial.unsupported("partial_rotary_factor", "only 1 is, in this family");
+    partial.unsupported("partial_rotary_factor", "set it to 1; the family has no other value");
   const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
@@ -148,7 +148,7 @@ Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::
       const Json& type = types->at(static_cast<std::size_t>(layer));
       has_window = type == "sliding_attention";
       if (!has_window && type != "full_attention")
-        config.unsupported("layer_types", "full_attention and sliding_attention are");
+        config.unsupported("layer_types", "use full_attention or sliding_attention");
     }
     layers.push_back(has_window ? 1 : 0);
   }
@@ -266,7 +266,7 @@ KeyRows dropout_keys(const std::string& attention, const std::string& residual,
 KeyRow constant(const std::string& key, const Json& value) {
   const auto read = [=](const ConfigReader& config, HfConfig&) {
     if (config.has(key) && *config.find(key) != value)
-      config.unsupported(key, "only " + value.dump() + " is, in this family");
+      config.unsupported(key, "set it to " + value.dump() + "; the family has no other value");
   };
   return {key, read, [=](const T&, Json& json) { json[key] = value; }};
 }
