@@ -22,7 +22,7 @@ TEST(ActivationPlanRules, AMistakeNamesItsItem) {
       {{plan, "full,ful"},
        1,
        item_2 + "of 'full,ful': 'ful' is not one of none, full, layernorm, mlp, moe, " +
-           "shared_experts, offload" + kPlanFix},
+           "shared_experts, mla_up_proj, offload" + kPlanFix},
       {{plan, "full,"}, 1, item_2 + "of 'full,': is empty" + kPlanFix},
       {{plan, "mlp+mlp,none"}, 1, item_1 + "'mlp+mlp,none': 'mlp' is given twice" + kPlanFix},
       {{plan, "none,none+mlp"},
@@ -185,7 +185,7 @@ TEST(RecomputeRules, PartsOfExpertsNeedExperts) {
       {{"--activation-plan", "none,mlp+moe"},
        1,
        "--activation-plan: 'mlp+moe' recomputes moe, and the model has no experts\n  fix: use mlp, "
-       "or add the flags of the experts"},
+       "or add the flags of what it names"},
       {{"--activation-plan", "shared_experts*2", "--num-experts", "2"},
        1,
        "--activation-plan: 'shared_experts' recomputes shared_experts, and the model has no shared "

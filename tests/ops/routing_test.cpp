@@ -217,17 +217,17 @@ TEST(Routing, TheFallbackAgrees) {
   using Int = std::int64_t;
   const auto forward = dispatch("megatron::route")
                            .typed<Routed(const at::Tensor&, Int, Int, Int, bool, double, Int, Int,
-                                         const Optional&, const Optional&, bool)>();
+                                         Int, const Optional&, const Optional&, bool)>();
   const auto backward =
       dispatch("megatron::route_backward")
           .typed<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, Int, Int, Int,
-                            bool, double, Int, Int, const Optional&, const Optional&)>();
+                            bool, double, Int, Int, Int, const Optional&, const Optional&)>();
   const c10::DispatchKeySet any(c10::DispatchKey::CompositeExplicitAutograd);
   for (const RoutingRule& rule : rules()) {
     SCOPED_TRACE(name_of(rule));
     const auto with_rule = [&](const auto& call) {
       return call(rule.num_experts, rule.topk, static_cast<Int>(rule.score), rule.pre_softmax,
-                  rule.scaling_factor, rule.num_groups, rule.group_topk);
+                  rule.scaling_factor, rule.num_groups, rule.group_topk, rule.group_score_topk);
     };
     const auto chosen = [&](const at::Tensor& x, const Optional& added, const Optional& choice,
                             bool with_scores) {

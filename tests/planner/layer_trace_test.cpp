@@ -159,9 +159,11 @@ TEST(LayerTrace, LatentExpertsDispatchNarrowRows) {
 TEST(LayerTrace, IsDividedOverTensorRanks) {
   Settings settings = two_kinds();
   settings.parallel->tensor_model_parallel_size = 2;
-  EXPECT_EQ(kept(settings, 0), 10 * (kHiddenBytes + kAttentionBytes / 2 + 2 * 2 * 96 / 2.0));
+  // A rank has one group, whose queries lie one after another: attention reads a view of them.
+  const double attention = kAttentionBytes - 2 * 64, mlp = 2 * 2 * 96;
+  EXPECT_EQ(kept(settings, 0), 10 * (kHiddenBytes + (attention + mlp) / 2));
   settings.parallel->sequence_parallel = true;
-  EXPECT_EQ(kept(settings, 0), 10 * (kHiddenBytes + kAttentionBytes + 2 * 2 * 96) / 2);
+  EXPECT_EQ(kept(settings, 0), 10 * (kHiddenBytes + attention + mlp) / 2);
 }
 
 // Experts of one rank each take the rows of a half of the tokens; experts that two ranks divide
