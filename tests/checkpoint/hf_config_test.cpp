@@ -134,7 +134,9 @@ TEST(HfConfig, ReadsStarcoder2) {
 
 // The defaults are those of DeepseekV2Config and DeepseekV3Config in transformers 5.
 TEST(HfConfig, ReadsDeepseek) {
-  const TransformerConfig v2 = model_of(deepseek("deepseek_v2", {{"q_lora_rank", nullptr}}));
+  Json lite = deepseek("deepseek_v2");
+  lite["q_lora_rank"] = nullptr;
+  const TransformerConfig v2 = model_of(lite);
   EXPECT_TRUE(v2.multi_latent_attention && v2.qk_layernorm);
   EXPECT_EQ(v2.q_lora_rank, 0);
   EXPECT_EQ(v2.kv_lora_rank, 512);

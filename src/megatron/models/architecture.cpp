@@ -214,7 +214,8 @@ void canonicalize_router(MoeConfig& moe) {
     moe.router_num_groups.reset();
     moe.router_group_topk.reset();
     moe.router_group_score_topk = 0;
-  } else if (moe.router_group_score_topk == moe.router_topk / *moe.router_group_topk) {
+  } else if (moe.router_topk % *moe.router_group_topk == 0 &&
+             moe.router_group_score_topk == moe.router_topk / *moe.router_group_topk) {
     moe.router_group_score_topk = 0;
   }
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/config/size_limits.h"
+#include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/hf_family.h"
 
 namespace megatron {

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
+#include "megatron/models/hf/config_reader.h"
 
 namespace megatron {
 namespace {

@@ -9,6 +9,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/base/words.h"
 #include "megatron/config/setting.h"
+#include "megatron/models/hf/config_reader.h"
 
 namespace megatron {
 namespace {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/key_rows.h"
 
 namespace megatron {
