@@ -13,9 +13,9 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/model_spec.h"
 #include "megatron/nn/transformer_layer.h"
+#include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -303,12 +303,13 @@ class TransformerModel : public Model {
     return {result.cos, result.sin};
   }
 
-  /// Returns the factors of --attn-temperature-scale, computed in float32 as transformers does.
+  /// Returns the factors of --attn-temperature-scale. The logarithm is taken in double: in float32
+  /// its last bit depends on how many positions are computed together.
   at::Tensor query_factor(const TransformerConfig& config, const at::Tensor& positions) const {
     if (config.attn_temperature_scale == 0) return {};
     const at::Tensor group =
         ((positions.t().to(at::kFloat) + 1) / config.attn_temperature_floor).floor();
-    return (group.log1p() * config.attn_temperature_scale + 1)
+    return (group.to(at::kDouble).log1p() * config.attn_temperature_scale + 1)
         .to(compute_type(params_dtype()))
         .unsqueeze(-1)
         .unsqueeze(-1);

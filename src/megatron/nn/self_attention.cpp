@@ -12,6 +12,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/norm_rows.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
 
@@ -37,19 +38,26 @@ ColumnParallelLinear::Options qkv_options(const LayerArguments& arguments) {
 
 /// Divides the rows of the last dimension by their root mean square.
 at::Tensor l2_norm(const at::Tensor& x, double epsilon) {
-  return differentiable_by_autograd({.name = "L2NormBackward"}, {x}, [epsilon](const Tensors& in) {
-    const at::Tensor wide = in[0].to(compute_type(in[0].scalar_type()));
-    return (wide * (wide.square().mean(-1, /*keepdim=*/true) + epsilon).rsqrt())
-        .to(in[0].scalar_type());
+  const NormParams params{
+      .weight = at::ones({x.size(-1)}, x.options().dtype(compute_type(x.scalar_type()))),
+      .bias = {},
+      .epsilon = epsilon};
+  Recording recording({.name = "L2NormBackward"}, {x});
+  const NormRows rows = norm_rows(x.contiguous(), nullptr, params, x.scalar_type());
+  return recording.finish(rows.y, {rows.sum, rows.rstd}, [params](BackwardPass& pass) -> Tensors {
+    const NormRows kept{.sum = pass.saved[0], .y = {}, .mean = {}, .rstd = pass.saved[1]};
+    const at::Tensor dy = pass.gradients[0].contiguous();
+    return {norm_rows_backward(dy, /*residual_grad=*/{}, kept, nullptr, params).dsum};
   });
 }
 
-/// Returns x·sigmoid(gate), rounded once.
+/// Returns x·sigmoid(gate). The sigmoid is taken in double: in float32 its last bit depends on how
+/// many numbers ATen computes together.
 at::Tensor gated(const at::Tensor& x, const at::Tensor& gate) {
   return differentiable_by_autograd(
       {.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
         const auto type = in[0].scalar_type();
-        return (in[0] * in[1].to(compute_type(type)).sigmoid()).to(type);
+        return (in[0] * in[1].to(at::kDouble).sigmoid().to(compute_type(type))).to(type);
       });
 }
 
