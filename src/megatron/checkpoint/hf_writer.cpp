@@ -1,6 +1,8 @@
 #include "megatron/checkpoint/hf_writer.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -118,6 +120,11 @@ void plan_files(const HfExport& request, ExportPlan& plan) {
       plan.files.back().push_back(std::move(tensor));
     }
   }
+  // The writer takes larger element types first.
+  for (std::vector<ExportTensor>& file : plan.files)
+    std::ranges::stable_sort(file, std::ranges::greater{}, [](const ExportTensor& tensor) {
+      return element_size(tensor.header.type);
+    });
 }
 
 std::string hf_shard_name(std::size_t index, std::size_t count) {
