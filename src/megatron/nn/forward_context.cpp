@@ -23,7 +23,7 @@ class SilentHooks final : public UnitHooks {
 };
 
 /// Returns x, such that `call` receives its gradient before x passes it on.
-at::Tensor on_gradient(const at::Tensor& x, std::function<void(const at::Tensor&)> call) {
+at::Tensor on_gradient(const at::Tensor& x, const std::function<void(const at::Tensor&)>& call) {
   Recording recording({.name = "UnitHooksBackward"}, {x});
   return recording.finish(x.alias(), {}, [call](BackwardPass& pass) -> Tensors {
     call(pass.gradients[0]);

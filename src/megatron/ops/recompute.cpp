@@ -81,13 +81,16 @@ class Recomputation final : public std::enable_shared_from_this<Recomputation> {
     SecondRun hooks(*this);
     const SavedTensorHooksScope scope(&hooks);
     const at::AutoGradMode records(true);
+    bool ended_early = false;
     try {
       for (const at::Tensor& output : forward_(inputs, replay_))
         if (computes_outputs_) outputs_.push_back(output.detach());
     } catch (const EndOfRecomputation&) {
+      ended_early = true;
     }
     MEGATRON_CHECK(values_.size() == num_saved_, "a second forward pass saved ", values_.size(),
-                   " tensors, the first ", num_saved_);
+                   " tensors", ended_early ? " before it ended early" : "", ", the first ",
+                   num_saved_);
     forward_ = nullptr;
   }
 
