@@ -161,7 +161,7 @@ bool amx_passes_self_test(const MicroKernel& micro_kernel) {
     for (std::int64_t d = 0; d < kDepth; ++d) a[r * kDepth + d] = bf16(a_value(r, d));
   for (std::int64_t d = 0; d < kDepth; ++d)
     for (std::int64_t c = 0; c < kColumns; ++c) b[d * kColumns + c] = bf16(b_value(d, c));
-  const auto is_product = [&](const float* out, std::int64_t columns) {
+  const auto holds_sums = [&](const float* out, std::int64_t columns) {
     for (std::int64_t r = 0; r < kRows; ++r) {
       for (std::int64_t c = 0; c < columns; ++c) {
         std::int64_t sum = 0;
@@ -177,7 +177,7 @@ bool amx_passes_self_test(const MicroKernel& micro_kernel) {
   micro_kernel.pack({b, Type::bf16, kColumns, 1, kDepth, kCallColumns, panel, kPanelColumns});
   micro_kernel.multiply({lines, kLine, 1, panel, out, kCallColumns, kRows, kCallColumns,
                          micro_kernel.steps_of(kDepth), false});
-  if (!is_product(out, kCallColumns)) return false;
+  if (!holds_sums(out, kCallColumns)) return false;
   const GemmArguments gemm{.a = a,
                            .b = b,
                            .type = Type::bf16,
@@ -199,7 +199,7 @@ bool amx_passes_self_test(const MicroKernel& micro_kernel) {
                                                               std::free);
   for (std::int64_t unit = 0; unit < plan.units(); ++unit)
     micro_kernel.run_unit(gemm, plan, unit, workspace.get());
-  return is_product(out, kColumns);
+  return holds_sums(out, kColumns);
 }
 
 }  // namespace

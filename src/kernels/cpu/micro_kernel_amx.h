@@ -94,13 +94,15 @@ inline void pack_tile(const PackArguments& p, std::uint32_t* to, std::int64_t li
     std::memcpy(to + r * line, rows + r * kTile, kTileBytes);
 }
 
-/// Returns the tile of the operand whose first row is r and first step is s.
-inline PackArguments tile_of(const PackArguments& p, std::int64_t r, std::int64_t s) {
+/// Returns a part of the operand, 16 steps deep: up to `width` rows or columns from r on, and its
+/// steps from s on.
+inline PackArguments tile_of(const PackArguments& p, std::int64_t r, std::int64_t s,
+                             std::int64_t width = kTile) {
   PackArguments part = p;
   part.from =
       static_cast<const std::uint16_t*>(p.from) + 2 * s * p.depth_stride + r * p.cross_stride;
   part.depth = std::min(2 * kTile, p.depth - 2 * s);
-  part.count = std::min(kTile, p.count - r);
+  part.count = std::min(width, p.count - r);
   return part;
 }
 

@@ -79,13 +79,7 @@ class TilePacking {
   static constexpr std::int64_t kAhead = 16;
 
   PackArguments part_of(std::int64_t index) const {
-    const std::int64_t line = index / tiles_each_ * width_, depth = index % tiles_each_ * 2 * kTile;
-    PackArguments part = p_;
-    part.from = static_cast<const std::uint16_t*>(p_.from) + depth * p_.depth_stride +
-                line * p_.cross_stride;
-    part.depth = std::min(2 * kTile, p_.depth - depth);
-    part.count = std::min(width_, p_.count - line);
-    return part;
+    return tile_of(p_, index / tiles_each_ * width_, index % tiles_each_ * kTile, width_);
   }
   void prefetch(std::int64_t index) const {
     const PackArguments part = part_of(index);
@@ -108,8 +102,6 @@ class TileFinishing {
   TileFinishing() = default;
   explicit TileFinishing(const GemmEpilogue& epilogue)
       : e_(epilogue), left_(epilogue.rows), finish_(gemm_epilogue_kernels().finish) {}
-
-  std::int64_t left() const { return left_; }
 
   /// Prefetches the part of the result that the next `count` rows will be written to.
   void prefetch_rows(std::int64_t count) {
@@ -260,7 +252,7 @@ class TileUnit {
   /// meanwhile.
   void multiply(const char* a, std::int64_t row, std::int64_t rows, const char* panel,
                 std::int64_t column) {
-    const std::int64_t steps = (pass_.count + 2 * kTile - 1) / (2 * kTile) * kTile;
+    const std::int64_t steps = tiles_of(pass_.count, 2 * kTile) * kTile;
     float* const sums = sums_of(row, column);
     finishing_pace_ = std::max<std::int64_t>(
         1, steps / kTile * tiles_of(rows, 2 * kTile) * kRowsAtOnce / kTileBlockRows);
