@@ -1,0 +1,35 @@
+// The built-in families, by the files that have their tables.
+#pragma once
+
+#include "megatron/models/hf/hf_family.h"
+
+namespace megatron::families {
+
+// gpt2.cpp
+HfFamily gpt2();
+
+// llama.cpp
+HfFamily llama();
+
+// qwen.cpp
+HfFamily qwen2();
+HfFamily qwen3();
+HfFamily qwen2_moe();
+HfFamily qwen3_moe();
+
+// mistral.cpp
+HfFamily mistral();
+HfFamily mixtral();
+
+// olmo.cpp
+HfFamily olmoe();
+
+// starcoder2.cpp
+HfFamily starcoder2();
+
+// deepseek.cpp
+HfFamily deepseek_v2();
+HfFamily deepseek_v3();
+HfFamily kimi_k2();
+
+}  // namespace megatron::families

@@ -1,0 +1,106 @@
+#include "megatron/models/hf/families/family_parts.h"
+
+#include <nlohmann/json.hpp>
+
+namespace megatron::families {
+
+KeyRows common_keys() {
+  return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
+          {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
+          {"initializer_range", &T::init_method_std}};
+}
+
+TensorRows mlp_tensors() {
+  return {{"mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"},
+          {"mlp.linear_fc1.{w}", "mlp.gate_proj.{w}", kGate},
+          {"mlp.linear_fc1.{w}", "mlp.up_proj.{w}", kUp},
+          {"mlp.linear_fc2.{w}", "mlp.down_proj.{w}"}};
+}
+
+TensorRow stacked(const std::string& ours, const std::string& theirs) {
+  return {.ours = ours, .theirs = theirs, .is_alternative = true};
+}
+
+TensorRows expert_tensors(const std::string& gate, const std::string& up, const std::string& down,
+                          const std::string& router) {
+  const std::string fc1 = "mlp.experts.linear_fc1.weight", fc2 = "mlp.experts.linear_fc2.weight";
+  return {{"pre_mlp_layernorm.weight", "post_attention_layernorm.weight"},
+          {"mlp.router.weight", router},
+          {fc1, gate, kGate},
+          {fc1, up, kUp},
+          {fc2, down},
+          stacked(fc1, "mlp.experts.gate_up_proj"),
+          stacked(fc2, "mlp.experts.down_proj")};
+}
+
+TensorRows shared_expert_tensors(const std::string& theirs) {
+  const std::string ours = "mlp.shared_experts.";
+  return {{ours + "linear_fc1.weight", theirs + ".gate_proj.weight", kGate},
+          {ours + "linear_fc1.weight", theirs + ".up_proj.weight", kUp},
+          {ours + "linear_fc2.weight", theirs + ".down_proj.weight"}};
+}
+
+HfFamily decoder(const std::string& model_type, const std::string& architecture,
+                 std::int64_t groups, bool writes_head_dim) {
+  HfFamily family{.model_type = model_type, .architecture = architecture, .keys = common_keys()};
+  family.defaults.num_query_groups = groups;
+  family.defaults.position_embedding_type = PositionEmbedding::rope;
+  family.defaults.hidden_dropout = family.defaults.attention_dropout = 0;
+  family.add_keys({{"num_hidden_layers", &T::num_layers, {.most = kMostLayers}},
+                   {"hidden_size", &T::hidden_size},
+                   {"intermediate_size", &T::ffn_hidden_size},
+                   {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
+                   {"hidden_act", &T::activation}});
+  family.add_keys(attention_keys(writes_head_dim));
+  family.add_layer_tensors(
+      {{"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
+       {"self_attention.linear_qkv.{w}", "self_attn.q_proj.{w}", kQuery},
+       {"self_attention.linear_qkv.{w}", "self_attn.k_proj.{w}", kKey},
+       {"self_attention.linear_qkv.{w}", "self_attn.v_proj.{w}", kValue},
+       {"self_attention.linear_proj.{w}", "self_attn.o_proj.{w}"}});
+  family.add_tensors({{"embedding.word_embeddings.weight", "model.embed_tokens.weight"},
+                      {"decoder.final_layernorm.weight", "model.norm.weight"},
+                      {"output_layer.weight", "lm_head.weight"}});
+  return family;
+}
+
+HfFamily llama_like(const std::string& model_type, const std::string& architecture,
+                    std::int64_t groups, bool writes_head_dim) {
+  HfFamily family = decoder(model_type, architecture, groups, writes_head_dim);
+  family.defaults.normalization = Normalization::RMSNorm;
+  family.defaults.norm_epsilon = 1e-6;
+  family.defaults.activation = Activation::silu;
+  family.defaults.gated_linear_unit = true;
+  family.defaults.add_bias_linear = false;
+  family.defaults.untie_embeddings_and_output_weights = true;
+  family.add_keys({{"rms_norm_eps", &T::norm_epsilon, kPositive},
+                   {"attention_dropout", &T::attention_dropout, {.range = kFraction}}});
+  return family;
+}
+
+void add_experts(HfFamily& family, const std::string& number, std::string_view alias,
+                 const std::string& width, std::int64_t default_number, std::int64_t topk) {
+  M& moe = family.defaults.moe;
+  moe.num_experts = default_number;
+  moe.router_topk = topk;
+  moe.aux_loss_coeff = {0.001};
+  family.add_keys({{number, &M::num_experts, {.most = kMostExperts, .alias = alias}},
+                   {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
+                   {width, &M::ffn_hidden_size},
+                   aux_loss()});
+}
+
+void add_optional_normalization(HfFamily& family) {
+  family.defaults.moe.router_pre_softmax = true;
+  family.keys.emplace_back("norm_topk_prob", &M::router_pre_softmax, kNegated);
+}
+
+void add_query_key_norms(HfFamily& family, QkNormScope scope) {
+  family.defaults.qk_layernorm = true;
+  family.defaults.qk_layernorm_scope = scope;
+  family.keys.push_back(constant("attention_bias", false));
+  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+}
+
+}  // namespace megatron::families

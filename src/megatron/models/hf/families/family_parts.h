@@ -1,0 +1,55 @@
+// What families share: constants of their rows, and beginnings of tables that each completes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "megatron/config/size_limits.h"
+#include "megatron/models/hf/hf_family.h"
+
+namespace megatron::families {
+
+using T = TransformerConfig;
+using M = MoeConfig;
+
+inline constexpr Blocks kQuery{0, 1}, kKey{1, 1}, kValue{2, 1}, kQueryKeyValue{0, 3};
+inline constexpr Blocks kGate{0, 1}, kUp{1, 1};
+inline constexpr KeyMeaning kPositive{.range = kAboveZero};
+inline constexpr KeyMeaning kNegated{.is_negated = true};
+inline constexpr KeyMeaning kLayers{.most = kMostLayers, .alias = "num_hidden_layers"};
+inline constexpr KeyMeaning kPositions{.most = kMaxSize, .alias = "max_position_embeddings"};
+
+/// The size of the vocabulary, whether the output layer is the embedding, and the deviation of new
+/// weights.
+KeyRows common_keys();
+
+/// A gated MLP and its norm.
+TensorRows mlp_tensors();
+/// A tensor that transformers 5 has in place of those of each expert.
+TensorRow stacked(const std::string& ours, const std::string& theirs);
+/// The names are below the layer; those of an expert have {e}.
+TensorRows expert_tensors(const std::string& gate = "mlp.experts.{e}.gate_proj.weight",
+                          const std::string& up = "mlp.experts.{e}.up_proj.weight",
+                          const std::string& down = "mlp.experts.{e}.down_proj.weight",
+                          const std::string& router = "mlp.gate.weight");
+/// Shared experts without a gate.
+TensorRows shared_expert_tensors(const std::string& theirs = "mlp.shared_experts");
+
+/// A decoder with rotary positions and without dropout. `groups` is the class's default of
+/// num_key_value_heads (0: as many as heads).
+HfFamily decoder(const std::string& model_type, const std::string& architecture,
+                 std::int64_t groups, bool writes_head_dim);
+/// A decoder with RMS norms and gated units, and without biases. It has an MLP or experts.
+HfFamily llama_like(const std::string& model_type, const std::string& architecture,
+                    std::int64_t groups, bool writes_head_dim);
+
+/// Adds the keys of experts: their number, which may have another spelling, and the width of one.
+void add_experts(HfFamily& family, const std::string& number, std::string_view alias,
+                 const std::string& width, std::int64_t default_number, std::int64_t topk);
+/// Adds norm_topk_prob, which is false by default.
+void add_optional_normalization(HfFamily& family);
+/// Adds norms of queries and keys, without biases of the attention.
+void add_query_key_norms(HfFamily& family, QkNormScope scope);
+
+}  // namespace megatron::families

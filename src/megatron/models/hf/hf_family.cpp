@@ -1,0 +1,31 @@
+#include "megatron/models/hf/hf_family.h"
+
+#include <algorithm>
+
+#include "megatron/models/hf/families/families.h"
+
+namespace megatron {
+
+const std::vector<HfFamily>& hf_families() {
+  static const std::vector<HfFamily> all{
+      families::gpt2(),    families::llama(),      families::qwen2(),       families::qwen3(),
+      families::mistral(), families::mixtral(),    families::qwen2_moe(),   families::qwen3_moe(),
+      families::olmoe(),   families::starcoder2(), families::deepseek_v2(), families::deepseek_v3(),
+      families::kimi_k2()};
+  return all;
+}
+
+const HfFamily* find_hf_family(std::string_view model_type) {
+  const auto found = std::ranges::find(hf_families(), model_type, &HfFamily::model_type);
+  return found == hf_families().end() ? nullptr : &*found;
+}
+
+void HfFamily::add_layer_tensors(TensorRows rows, const std::string& layer) {
+  for (TensorRow& row : rows) {
+    row.ours = "decoder.layers.{i}." + row.ours;
+    row.theirs = layer + row.theirs;
+  }
+  add_tensors(rows);
+}
+
+}  // namespace megatron
