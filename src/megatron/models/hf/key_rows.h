@@ -88,10 +88,16 @@ void write_keys(const KeyRows& rows, const TransformerConfig& model, Json& json)
 // Rows that need code (special_keys.cpp): their defaults depend on other keys, or several keys make
 // one setting.
 
+/// Which keys of attention a configuration class has.
+struct AttentionKeys {
+  bool has_head_dim = false;  ///< a class without the key gets it only where the size differs
+  /// The name in config.json itself of what rope_parameters calls partial_rotary_factor. "": the
+  /// class has neither.
+  std::string_view partial_rotary = {};
+};
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
-/// hidden_size / num_attention_heads; a configuration class without the key writes it only where
-/// the size differs), rope_parameters or rope_theta and rope_scaling.
-KeyRows attention_keys(bool writes_head_dim);
+/// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
+KeyRows attention_keys(const AttentionKeys& keys);
 
 /// Which layers have a sliding window.
 struct Windows {

@@ -97,7 +97,20 @@ const std::vector<RopeType>& rope_types() {
   return types;
 }
 
-void read_rope(const ConfigReader& config, HfConfig& result) {
+/// Reads the part of a head that is rotated, from the rotary parameters or the file itself.
+void read_partial(const ConfigReader& rope, const std::string& spelling, HfConfig& result) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  double& part = result.model.rotary_percent;
+  const bool is_inside = rope.has(kKey) || spelling.empty();
+  const ConfigReader& config = is_inside ? rope.with(kKey) : rope.outer();
+  const std::string key = is_inside ? kKey : spelling;
+  part = config.number(key, part);
+  if (spelling.empty() && part != 1)
+    config.unsupported(key, "set it to 1; the family has no other value");
+  if (!(part > 0 && part <= 1)) config.unsupported(key, "it must be above 0 and at most 1");
+}
+
+void read_rope(const ConfigReader& config, const std::string& partial, HfConfig& result) {
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
@@ -107,9 +120,7 @@ void read_rope(const ConfigReader& config, HfConfig& result) {
   }
   read_keys({{"rope_theta", &T::rotary_base, {.range = kAboveZero}}}, rope.with("rope_theta"),
             result);
-  const ConfigReader& partial = rope.with("partial_rotary_factor");
-  if (partial.number("partial_rotary_factor", 1) != 1)
-    partial.unsupported("partial_rotary_factor", "set it to 1; the family has no other value");
+  read_partial(rope, partial, result);
   const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
@@ -121,7 +132,7 @@ void read_rope(const ConfigReader& config, HfConfig& result) {
   }
 }
 
-void write_rope(const T& model, Json& json) {
+void write_rope(const T& model, const std::string& partial, Json& json) {
   const RopeType& type =
       *std::ranges::find(rope_types(), model.rope_scaling_type, &RopeType::scaling);
   Json rope = {{"rope_type", type.name}};
@@ -131,6 +142,8 @@ void write_rope(const T& model, Json& json) {
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");
+  if (partial.empty()) return;
+  json[partial] = json["rope_parameters"]["partial_rotary_factor"] = model.rotary_percent;
 }
 
 Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
@@ -230,16 +243,23 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
   return width / count;
 }
 
-KeyRows attention_keys(bool writes_head_dim) {
+KeyRows attention_keys(const AttentionKeys& keys) {
+  const std::string partial(keys.partial_rotary);
+  const auto read_positions = [=](const ConfigReader& config, HfConfig& result) {
+    read_rope(config, partial, result);
+  };
+  const auto write_positions = [=](const T& model, Json& json) {
+    write_rope(model, partial, json);
+  };
   const auto write_head_dim = [=](const T& model, Json& json) {
-    if (writes_head_dim || json.contains("head_dim") ||
+    if (keys.has_head_dim || json.contains("head_dim") ||
         model.kv_channels * model.num_attention_heads != model.hidden_size)
       json["head_dim"] = model.kv_channels;
   };
   return {{"num_attention_heads", &T::num_attention_heads},
           {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
           {"head_dim", read_head_dim, write_head_dim},
-          {"rope_parameters", read_rope, write_rope}};
+          {"rope_parameters", read_positions, write_positions}};
 }
 
 KeyRow sliding_window(const Windows& windows) {

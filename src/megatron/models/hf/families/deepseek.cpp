@@ -109,7 +109,7 @@ KeyRows deepseek_expert_keys(std::int64_t num_dense, std::int64_t num_shared) {
 
 /// Multi-latent attention, and experts in all but the first layers.
 HfFamily deepseek(const std::string& model_type, const std::string& architecture) {
-  HfFamily family = llama_like(model_type, architecture, 0, /*writes_head_dim=*/false);
+  HfFamily family = llama_like(model_type, architecture, 0, {});
   std::erase_if(family.keys, [](const KeyRow& row) {
     return row.key == "num_key_value_heads" || row.key == "head_dim";
   });

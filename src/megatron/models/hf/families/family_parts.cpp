@@ -41,7 +41,7 @@ TensorRows shared_expert_tensors(const std::string& theirs) {
 }
 
 HfFamily decoder(const std::string& model_type, const std::string& architecture,
-                 std::int64_t groups, bool writes_head_dim) {
+                 std::int64_t groups, const AttentionKeys& keys) {
   HfFamily family{.model_type = model_type, .architecture = architecture, .keys = common_keys()};
   family.defaults.num_query_groups = groups;
   family.defaults.position_embedding_type = PositionEmbedding::rope;
@@ -51,7 +51,7 @@ HfFamily decoder(const std::string& model_type, const std::string& architecture,
                    {"intermediate_size", &T::ffn_hidden_size},
                    {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
                    {"hidden_act", &T::activation}});
-  family.add_keys(attention_keys(writes_head_dim));
+  family.add_keys(attention_keys(keys));
   family.add_layer_tensors(
       {{"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
        {"self_attention.linear_qkv.{w}", "self_attn.q_proj.{w}", kQuery},
@@ -65,8 +65,8 @@ HfFamily decoder(const std::string& model_type, const std::string& architecture,
 }
 
 HfFamily llama_like(const std::string& model_type, const std::string& architecture,
-                    std::int64_t groups, bool writes_head_dim) {
-  HfFamily family = decoder(model_type, architecture, groups, writes_head_dim);
+                    std::int64_t groups, const AttentionKeys& keys) {
+  HfFamily family = decoder(model_type, architecture, groups, keys);
   family.defaults.normalization = Normalization::RMSNorm;
   family.defaults.norm_epsilon = 1e-6;
   family.defaults.activation = Activation::silu;

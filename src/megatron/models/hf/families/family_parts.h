@@ -39,10 +39,10 @@ TensorRows shared_expert_tensors(const std::string& theirs = "mlp.shared_experts
 /// A decoder with rotary positions and without dropout. `groups` is the class's default of
 /// num_key_value_heads (0: as many as heads).
 HfFamily decoder(const std::string& model_type, const std::string& architecture,
-                 std::int64_t groups, bool writes_head_dim);
+                 std::int64_t groups, const AttentionKeys& keys);
 /// A decoder with RMS norms and gated units, and without biases. It has an MLP or experts.
 HfFamily llama_like(const std::string& model_type, const std::string& architecture,
-                    std::int64_t groups, bool writes_head_dim);
+                    std::int64_t groups, const AttentionKeys& keys);
 
 /// Adds the keys of experts: their number, which may have another spelling, and the width of one.
 void add_experts(HfFamily& family, const std::string& number, std::string_view alias,

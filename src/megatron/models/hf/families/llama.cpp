@@ -7,7 +7,7 @@
 namespace megatron::families {
 
 HfFamily llama() {
-  HfFamily family = llama_like("llama", "LlamaForCausalLM", 0, /*writes_head_dim=*/true);
+  HfFamily family = llama_like("llama", "LlamaForCausalLM", 0, {.has_head_dim = true});
   family.needs_even_heads = true;
   const auto read_biases = [](const ConfigReader& config, HfConfig& result) {
     const bool attention = config.boolean("attention_bias", false);

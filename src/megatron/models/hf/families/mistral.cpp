@@ -6,14 +6,14 @@
 namespace megatron::families {
 
 HfFamily mistral() {
-  HfFamily family = llama_like("mistral", "MistralForCausalLM", 8, /*writes_head_dim=*/true);
+  HfFamily family = llama_like("mistral", "MistralForCausalLM", 8, {.has_head_dim = true});
   family.keys.push_back(sliding_window({}));
   family.add_layer_tensors(mlp_tensors());
   return family;
 }
 
 HfFamily mixtral() {
-  HfFamily family = llama_like("mixtral", "MixtralForCausalLM", 8, /*writes_head_dim=*/true);
+  HfFamily family = llama_like("mixtral", "MixtralForCausalLM", 8, {.has_head_dim = true});
   family.defaults.norm_epsilon = 1e-5;
   family.defaults.rotary_base = 1e6;
   family.keys.push_back(sliding_window({.width = 0}));

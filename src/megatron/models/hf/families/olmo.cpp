@@ -6,7 +6,7 @@
 namespace megatron::families {
 
 HfFamily olmoe() {
-  HfFamily family = llama_like("olmoe", "OlmoeForCausalLM", 0, /*writes_head_dim=*/false);
+  HfFamily family = llama_like("olmoe", "OlmoeForCausalLM", 0, {});
   family.defaults.norm_epsilon = 1e-5;
   family.keys.emplace_back("clip_qkv", &T::clip_qkv, kPositive);
   add_query_key_norms(family, QkNormScope::all_heads);

@@ -13,7 +13,7 @@ constexpr Windows kFromLayer{
 }  // namespace
 
 HfFamily qwen2() {
-  HfFamily family = llama_like("qwen2", "Qwen2ForCausalLM", 32, /*writes_head_dim=*/false);
+  HfFamily family = llama_like("qwen2", "Qwen2ForCausalLM", 32, {});
   family.defaults.add_qkv_bias = true;
   family.keys.push_back(sliding_window(kFromLayer));
   family.add_layer_tensors(mlp_tensors());
@@ -21,7 +21,7 @@ HfFamily qwen2() {
 }
 
 HfFamily qwen3() {
-  HfFamily family = llama_like("qwen3", "Qwen3ForCausalLM", 32, /*writes_head_dim=*/true);
+  HfFamily family = llama_like("qwen3", "Qwen3ForCausalLM", 32, {.has_head_dim = true});
   family.defaults.kv_channels = 128;
   add_query_key_norms(family, QkNormScope::head);
   family.keys.push_back(sliding_window(kFromLayer));
@@ -30,7 +30,7 @@ HfFamily qwen3() {
 }
 
 HfFamily qwen2_moe() {
-  HfFamily family = llama_like("qwen2_moe", "Qwen2MoeForCausalLM", 16, /*writes_head_dim=*/false);
+  HfFamily family = llama_like("qwen2_moe", "Qwen2MoeForCausalLM", 16, {});
   family.defaults.add_qkv_bias = true;
   family.keys.emplace_back("qkv_bias", &T::add_qkv_bias);
   family.keys.push_back(
@@ -53,7 +53,7 @@ HfFamily qwen2_moe() {
 }
 
 HfFamily qwen3_moe() {
-  HfFamily family = llama_like("qwen3_moe", "Qwen3MoeForCausalLM", 4, /*writes_head_dim=*/true);
+  HfFamily family = llama_like("qwen3_moe", "Qwen3MoeForCausalLM", 4, {.has_head_dim = true});
   add_query_key_norms(family, QkNormScope::head);
   family.keys.push_back(sliding_window({.has_switch = true}));
   add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", 128, 8);

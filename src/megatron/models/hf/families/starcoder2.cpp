@@ -6,7 +6,7 @@
 namespace megatron::families {
 
 HfFamily starcoder2() {
-  HfFamily family = decoder("starcoder2", "Starcoder2ForCausalLM", 2, /*writes_head_dim=*/false);
+  HfFamily family = decoder("starcoder2", "Starcoder2ForCausalLM", 2, {});
   family.defaults.activation = Activation::gelu_tanh;
   family.defaults.init_method_std = 0.018042;
   family.add_keys(
