@@ -175,7 +175,7 @@ def check_layout(report, variant, work):
 def check_half_precision(report, dtype, work):
     """Checks that half-precision weights come back as they were.
     So do unknown config keys and the files beside them."""
-    model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(dtype)
+    model = hf_models.build(LlamaConfig(**hf_variants.COMMON, vocab_size=131), seed=7).to(dtype)
     model.save_pretrained(work / "hf")
     config = json.loads((work / "hf/config.json").read_text()) | {
         "a_key_of_tomorrow": {"list": [1, 2.5, None]}
@@ -309,7 +309,7 @@ def check_caches(report, samples, work):
 def main():
     report = Report()
     chosen = ("gpt2", "llama gqa llama3 rope", "qwen2", "qwen3 tied yarn")
-    for variant in hf_models.variants():
+    for variant in hf_models.all_variants():
         if variant.name in chosen:
             with tempfile.TemporaryDirectory() as work, report.guard(variant.name):
                 check_layout(report, variant, Path(work))

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 import corpus
 import hf_models
+import hf_variants
 import program
 from report import Report
 
@@ -19,7 +20,7 @@ torch.set_num_threads(1)
 VOCAB_SIZE = 131
 FIRST, EOD = 0, VOCAB_SIZE - 1  # the first id of each packed document, and the last one of some
 SIZES = dict(
-    hf_models.COMMON,
+    hf_variants.COMMON,
     vocab_size=VOCAB_SIZE,
     hidden_size=32,
     num_hidden_layers=2,
@@ -29,7 +30,7 @@ SIZES = dict(
 GROUPED = dict(SIZES, num_key_value_heads=2)
 MODELS = {
     "llama": LlamaConfig(**SIZES),
-    "llama gqa llama3 rope": LlamaConfig(**GROUPED, rope_parameters=hf_models.LLAMA3_SCALING),
+    "llama gqa llama3 rope": LlamaConfig(**GROUPED, rope_parameters=hf_variants.LLAMA3_SCALING),
     "qwen2": Qwen2Config(**GROUPED),
     "qwen3": Qwen3Config(**GROUPED, head_dim=12),
     "mistral sliding window": MistralConfig(**GROUPED, sliding_window=150),
@@ -146,7 +147,7 @@ def check_long(report, work):
     for name, seq_length, layouts in LONG:
         with report.guard(f"{name}, {seq_length} positions"):
             directory = work / f"{name} {seq_length}"
-            model = hf_models.save(hf_models.Variant(name, MODELS[name]), directory)
+            model = hf_models.save(hf_variants.Variant(name, MODELS[name]), directory)
             samples = corpus.make(work, vocab_size=VOCAB_SIZE, seq_length=seq_length)
             expected = hf_models.loss_and_gradients(model, samples.rows)
             check_layouts(
@@ -166,7 +167,7 @@ def check_packed(report, work):
     for name, layouts in PACKED:
         with report.guard(f"{name}, packed"):
             directory = work / f"{name} packed"
-            model = hf_models.save(hf_models.Variant(name, MODELS[name]), directory)
+            model = hf_models.save(hf_variants.Variant(name, MODELS[name]), directory)
             packed = hf_models.loss_and_gradients(model, samples.rows, BY_DOCUMENT.by_positions)
             check_layouts(
                 report, f"{name}, packed", directory, samples, packed, layouts, AS_DOCUMENTS

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoTokenizer, GPT2Config, LlamaConfig
 
 import corpus
 import hf_models
+import hf_variants
 import program
 from report import Report
 
@@ -23,7 +24,7 @@ IGNORED_CONFIG_KEYS = {"transformers_version", "_name_or_path", "use_cache"}
 
 def check_forward(report, name, directory, model):
     rows = np.random.default_rng(3).integers(
-        0, model.config.vocab_size, (3, hf_models.SEQ_LENGTH + 1)
+        0, model.config.vocab_size, (3, hf_variants.SEQ_LENGTH + 1)
     )
     answers = program.score(directory, rows)
     expected = hf_models.log_probabilities(model, rows)
@@ -187,10 +188,10 @@ def check_variant(report, variant, work):
     directory = work / "hf"
     model = hf_models.save(variant, directory)
     published = directory
-    if variant.stacked or hf_models.save_with_safetensors in variant.edits:
+    if variant.stacked or hf_variants.save_with_safetensors in variant.edits:
         published = work / "published"
         hf_models.published_tensors(model, published)
-    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
+    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)
     with report.guard(f"{variant.name}, forward"):
         check_forward(report, variant.name, directory, model)
     with report.guard(f"{variant.name}, gradients"):
@@ -211,7 +212,7 @@ def check_dropout(report, work):
         folder = work / variant.name
         model = hf_models.save(variant, folder / "hf")
         samples = corpus.make(
-            folder, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH
+            folder, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH
         )
         flags = "--finetune --train-iters 1 --micro-batch-size 2 --optimizer sgd --lr 1e-3".split()
         output = program.pretrain(
@@ -228,11 +229,11 @@ def check_dropout(report, work):
 
 def check_half_precision(report, work):
     """bfloat16 weights are scored in bfloat16: near transformers' float32 on the same weights."""
-    model = hf_models.build(LlamaConfig(**hf_models.COMMON, vocab_size=131), seed=7).to(
+    model = hf_models.build(LlamaConfig(**hf_variants.COMMON, vocab_size=131), seed=7).to(
         torch.bfloat16
     )
     model.save_pretrained(work / "hf")
-    rows = np.random.default_rng(3).integers(0, 131, (3, hf_models.SEQ_LENGTH + 1))
+    rows = np.random.default_rng(3).integers(0, 131, (3, hf_variants.SEQ_LENGTH + 1))
     expected = hf_models.log_probabilities(model.float(), rows)
     report.close(
         "llama bfloat16, log-probabilities",
@@ -261,7 +262,7 @@ def check_tokenizer_directory(report, work):
     )
     tokenizer.train_from_iterator([text], trainer)
     size = tokenizer.get_vocab_size()
-    variant = hf_models.Variant(
+    variant = hf_variants.Variant(
         "tokenizer.json",
         GPT2Config(
             vocab_size=size,

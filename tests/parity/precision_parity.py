@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, GPT2Config
 
 import corpus
 import hf_models
+import hf_variants
 import hf_parity
 import program
 from report import Report
@@ -101,7 +102,7 @@ def check_gradients(report, variant, work):
     directory = work / "hf"
     model = rounded_to_bfloat16(hf_models.build(variant.config, 7))
     model.save_pretrained(directory)
-    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_models.SEQ_LENGTH)
+    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)
     _, exact = hf_models.loss_and_gradients(model, samples.rows)
     for peer, flags in (
         ("in bfloat16", ["--bf16"]),
@@ -122,7 +123,7 @@ def check_scores(report, variant, work):
     model = rounded_to_bfloat16(hf_models.build(variant.config, 7))
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(work / "hf-bf16")
     rows = np.random.default_rng(3).integers(
-        0, model.config.vocab_size, (3, hf_models.SEQ_LENGTH + 1)
+        0, model.config.vocab_size, (3, hf_variants.SEQ_LENGTH + 1)
     )
     exact = hf_models.log_probabilities(model, rows)
     half = hf_models.log_probabilities(
@@ -253,7 +254,7 @@ def check_curve(report, work):
 
 def main():
     report = Report()
-    variants = {variant.name: variant for variant in hf_models.variants()}
+    variants = {variant.name: variant for variant in hf_models.all_variants()}
     for name in FAMILIES:
         with tempfile.TemporaryDirectory() as work:
             with report.guard(f"{name}, gradients"):

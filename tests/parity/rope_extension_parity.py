@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import corpus
 import hf_models
+import hf_variants
 import program
 from report import Report
 
@@ -53,7 +54,7 @@ LAYOUTS = {"one rank": (1, []), "cp 2": (2, ["--context-parallel-size", 2])}
 
 
 def llama(rope, positions):
-    common = dict(hf_models.COMMON, max_position_embeddings=positions)
+    common = dict(hf_variants.COMMON, max_position_embeddings=positions)
     return LlamaConfig(
         **common, vocab_size=VOCABULARY, num_key_value_heads=2, rope_parameters=dict(rope)
     )
@@ -124,7 +125,7 @@ def main():
         work = Path(folder)
         directory = work / "hf"
         config = llama(dict(rope_type="default", rope_theta=BASE), TRAINED)
-        model = hf_models.save(hf_models.Variant("llama", config), directory)
+        model = hf_models.save(hf_variants.Variant("llama", config), directory)
         samples = corpus.make(work, vocab_size=VOCABULARY, seq_length=EXTENDED, num_samples=2)
         plain = hf_models.log_probabilities(model, samples.rows)
         for name, (rope, _) in CASES.items():
