@@ -1,5 +1,6 @@
 #include "megatron/models/gpt_model.h"
 
+#include "megatron/models/multi_token_prediction.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
@@ -16,12 +17,14 @@ bool is_tied(const PartArguments& arguments) {
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
   return word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
-                             is_tied(arguments) ? arguments.ends : StageHolders{});
+                             is_tied(arguments) ? arguments.ends : arguments.embeddings);
 }
 
-std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
+std::unique_ptr<Input> make_embedding(const PartArguments& arguments,
+                                      const std::string& dropout = {}) {
   return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,
-                                                  arguments.rank, word_embeddings(arguments));
+                                                  arguments.rank, word_embeddings(arguments),
+                                                  /*num_token_types=*/0, dropout);
 }
 
 class LanguageModelHead : public Head {
@@ -72,8 +75,11 @@ std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments) {
 ModelSpec gpt_spec(const TransformerConfig& config) {
   ModelSpec spec;
   spec.stacks.push_back(
-      StackSpec{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding});
+      StackSpec{.config = config,
+                .layers = {.blocks = decoder_blocks},
+                .input = [](const PartArguments& arguments) { return make_embedding(arguments); }});
   spec.heads.emplace_back(make_language_model_head);
+  add_multi_token_prediction(spec, make_embedding, make_language_model_head);
   return spec;
 }
 

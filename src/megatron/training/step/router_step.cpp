@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -73,7 +75,7 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const TransformerConfig& config = context.model.config();
   if (config.moe.num_experts == 0) return {};
   const std::int64_t width = config.moe.num_experts + RoutingStatistics::kNumSums;
-  at::Tensor sums = at::zeros({config.num_layers, width},
+  at::Tensor sums = at::zeros({config.num_all_layers(), width},
                               context.optimizer.loss_scale().options().dtype(at::kDouble));
   for (MoeLayer* layer : moe_layers(context.model)) {
     const RoutingStatistics& statistics = layer->router().statistics();
@@ -88,7 +90,9 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const at::Tensor numbers = sums.cpu().contiguous();
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);
   std::vector<LayerRouting> layers;
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+  const std::int64_t num_layers =
+      config.mtp_use_repeated_layer ? config.num_layers + 1 : config.num_all_layers();
+  for (std::int64_t layer = 0; layer < std::min(num_layers, config.num_all_layers()); ++layer) {
     if (config.kind(layer).has_experts())
       layers.push_back(routing_of(config.moe, layer,
                                   numbers.const_data_ptr<double>() + layer * width, microbatches));

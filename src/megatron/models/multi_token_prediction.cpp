@@ -1,0 +1,167 @@
+// b samples, s positions, h hidden channels.
+#include "megatron/models/multi_token_prediction.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/models/pass.h"
+#include "megatron/nn/linear_layers.h"
+#include "megatron/nn/norm.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
+#include "megatron/parallel/collectives.h"
+#include "megatron/parallel/rank.h"
+
+namespace megatron {
+namespace {
+
+/// Returns the columns of the rows of all ranks, in the order of the microbatch.
+at::Tensor of_all_ranks(const at::Tensor& x_bs, const ForwardContext& context) {
+  if (context.cp == nullptr || context.cp->size == 1) return x_bs;
+  const at::Tensor by_rank_sb = all_gather(*context.cp, x_bs.t().contiguous(), "later rows");
+  // Numbers on the meta device do not matter.
+  if (by_rank_sb.is_meta()) return by_rank_sb.t();
+  return at::index_select(by_rank_sb, 0, context.placement->row_of).t();
+}
+
+/// The reverse: returns the columns of this rank's rows.
+at::Tensor of_this_rank(const at::Tensor& x_bs, const ForwardContext& context) {
+  if (context.cp == nullptr || context.cp->size == 1) return x_bs;
+  const std::int64_t rows = x_bs.size(1) / context.cp->size, first = context.cp->rank * rows;
+  if (x_bs.is_meta()) return x_bs.narrow(1, first, rows);
+  return at::index_select(x_bs, 1, context.placement->order.narrow(0, first, rows));
+}
+
+/// Returns x [b, s] without its first columns, and zeros behind.
+at::Tensor shifted(const at::Tensor& x_bs, std::int64_t distance) {
+  const std::int64_t length = x_bs.size(1), cut = std::min(distance, length);
+  return at::cat({x_bs.narrow(1, cut, length - cut), x_bs.new_zeros({x_bs.size(0), cut})}, 1);
+}
+
+/// The weights by which a depth begins: norms of embeddings and rows, and the projection of both.
+class MergingInput : public Input {
+ public:
+  MergingInput(const PartArguments& arguments, const std::string& name, std::int64_t depth,
+               std::string previous, std::unique_ptr<Input> embedding)
+      : Input(arguments.parent, name),
+        config_(arguments.config),
+        rank_(arguments.rank),
+        depth_(depth),
+        previous_(std::move(previous)),
+        embedding_(std::move(embedding)),
+        enorm_(this, "enorm", config_, config_.hidden_size, rank_),
+        hnorm_(this, "hnorm", config_, config_.hidden_size, rank_),
+        eh_proj_(this, "eh_proj", config_, rank_,
+                 {.in = 2 * config_.hidden_size,
+                  .out = config_.hidden_size,
+                  .blocks = {},
+                  .bias = false}) {}
+
+  at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
+                     const ForwardContext& context) const override {
+    Microbatch later = microbatch;
+    later.tensors["tokens"] = later_rows(context.tokens, depth_, microbatch, context).mine;
+    const at::Tensor embedded_sbh = embedding_->forward(later, position_ids, context);
+    const at::Tensor both =
+        at::cat({enorm_.forward(embedded_sbh), hnorm_.forward(context.published(previous_))}, -1);
+    at::Tensor merged_sbh =
+        gather_from_tensor_parallel_region(eh_proj_.forward(both, context), rank_.tp, "eh_proj");
+    if (context.sequence_parallel)
+      merged_sbh = scatter_replicated_sequence(merged_sbh, rank_.tp, "eh_proj");
+    return merged_sbh.to(embedded_sbh.scalar_type());
+  }
+
+ private:
+  const TransformerConfig& config_;
+  const Rank& rank_;
+  const std::int64_t depth_;
+  const std::string previous_;  ///< what the depth before publishes
+  std::unique_ptr<Input> embedding_;
+  Norm enorm_, hnorm_;
+  ColumnParallelLinear eh_proj_;
+};
+
+/// The head of the model on the rows of a depth. Its loss is a mean over the labels that the depth
+/// has, times a factor.
+class DepthHead : public Head {
+ public:
+  DepthHead(std::unique_ptr<Head> head, std::int64_t depth, double factor, std::string rows)
+      : head_(std::move(head)), depth_(depth), factor_(factor), rows_(std::move(rows)) {}
+
+  StepOutput loss(const at::Tensor& /*hidden_sbh*/, const Microbatch& microbatch,
+                  const ForwardContext& context, const LossGradient& /*gradient*/) const override {
+    const LaterRows mask = later_rows(microbatch.at("loss_mask"), depth_, microbatch, context);
+    Microbatch later = microbatch;
+    later.tensors["labels"] = later_rows(microbatch.at("labels"), depth_, microbatch, context).mine;
+    later.tensors["loss_mask"] = mask.mine;
+    StepOutput output = head_->loss(context.published(rows_), later, context, {});
+    output.terms.front().name = mtp_loss_name(depth_);
+    // Roots are divided by the count of the microbatch, which is that of depth 0.
+    const at::Tensor weight = count(microbatch).to(at::kDouble).clamp_min(1) * factor_ /
+                              mask.all.sum().to(at::kDouble).clamp_min(1);
+    output.root = output.root * weight.to(output.root.scalar_type());
+    return output;
+  }
+
+ private:
+  const std::unique_ptr<Head> head_;
+  const std::int64_t depth_;
+  const double factor_;
+  const std::string rows_;  ///< what the depth publishes
+};
+
+}  // namespace
+
+LaterRows later_rows(const at::Tensor& x_bs, std::int64_t distance, const Microbatch& microbatch,
+                     const ForwardContext& context) {
+  const at::Tensor positions = of_all_ranks(
+                       position_ids({.microbatch = microbatch}).to(x_bs.device()), context),
+                   x = of_all_ranks(x_bs, context);
+  at::Tensor is_inside = shifted(positions, distance).eq(positions + distance);
+  if (context.document_ids.defined()) {
+    const at::Tensor documents = context.document_ids.to(x.device());
+    is_inside = is_inside * shifted(documents, distance).eq(documents);
+  }
+  const at::Tensor all = shifted(x, distance) * is_inside.to(x.scalar_type());
+  return {of_this_rank(all, context), all};
+}
+
+std::string mtp_loss_name(std::int64_t depth) { return "mtp_" + std::to_string(depth) + " loss"; }
+
+void add_multi_token_prediction(
+    ModelSpec& spec,
+    std::unique_ptr<Input> (*make_embedding)(const PartArguments&, const std::string& dropout),
+    std::unique_ptr<Head> (*make_head)(const PartArguments&)) {
+  const StackSpec decoder = spec.stacks.front();
+  const TransformerConfig& config = decoder.config;
+  const std::int64_t depths = config.mtp_num_layers;
+  for (std::int64_t depth = 1; depth <= depths; ++depth) {
+    const std::int64_t layer = config.mtp_use_repeated_layer ? 0 : depth - 1;
+    const std::string name = "mtp.layers." + std::to_string(layer),
+                      rows = "mtp_" + std::to_string(depth),
+                      previous = spec.stacks.back().published_name();
+    StackSpec stack = decoder;
+    stack.name = name;
+    stack.publishes = rows;
+    stack.first_layer = config.num_layers + layer;
+    stack.num_layers = 1;
+    stack.only_for_loss = true;
+    stack.layers.only_layer = "transformer_layer";
+    stack.input = [=](const PartArguments& arguments) {
+      return std::make_unique<MergingInput>(arguments, name, depth, previous,
+                                            make_embedding(arguments, rows));
+    };
+    spec.stacks.push_back(std::move(stack));
+    spec.heads.emplace_back(
+        [=, factor = config.mtp_loss_scaling_factor /
+                     static_cast<double>(depths)](const PartArguments& arguments) {
+          return std::make_unique<DepthHead>(make_head(arguments), depth, factor, rows);
+        });
+    spec.objective.names.push_back(mtp_loss_name(depth));
+  }
+}
+
+}  // namespace megatron
