@@ -116,11 +116,13 @@ std::vector<ModelUnit> model_units(Model& model) {
 }
 
 const ModelUnit* find_unit(const std::vector<ModelUnit>& units, std::string_view name) {
-  const auto found = std::ranges::find_if(units, [name](const ModelUnit& unit) {
-    return name.starts_with(unit.path) &&
-           (name.size() == unit.path.size() || name[unit.path.size()] == '.');
-  });
-  return found == units.end() ? nullptr : &*found;
+  const ModelUnit* found = nullptr;  // the innermost
+  for (const ModelUnit& unit : units)
+    if (name.starts_with(unit.path) &&
+        (name.size() == unit.path.size() || name[unit.path.size()] == '.') &&
+        (found == nullptr || unit.path.size() > found->path.size()))
+      found = &unit;
+  return found;
 }
 
 }  // namespace megatron

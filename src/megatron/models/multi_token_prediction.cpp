@@ -64,7 +64,9 @@ class MergingInput : public Input {
                      const ForwardContext& context) const override {
     Microbatch later = microbatch;
     later.tensors["tokens"] = later_rows(context.tokens, depth_, microbatch, context).mine;
-    const at::Tensor embedded_sbh = embedding_->forward(later, position_ids, context);
+    ForwardContext unobserved = context;  // hooks know the ops of the decoder's embedding
+    unobserved.hooks = nullptr;
+    const at::Tensor embedded_sbh = embedding_->forward(later, position_ids, unobserved);
     const at::Tensor both =
         at::cat({enorm_.forward(embedded_sbh), hnorm_.forward(context.published(previous_))}, -1);
     at::Tensor merged_sbh =

@@ -137,7 +137,6 @@ class TransformerModel : public Model {
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
                    " activations instead of ", received.size());
     ForwardContext context = forward_context(pass, config_, rank_);
-    context.hooks = unit_hooks_;
     context.published_tensors = std::make_shared<Published>();
     for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
     const at::Tensor positions = position_ids(pass).to(rank_.device);
@@ -243,6 +242,9 @@ class TransformerModel : public Model {
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
+    // Hooks see the layers of a name once: in forward at their first use, in backward at their
+    // last.
+    context.hooks = &first_of_name(stack) == &stack ? unit_hooks_ : nullptr;
     std::tie(context.rotary_cos, context.rotary_sin) = tables(stack.rotary, positions);
     std::tie(context.local_cos, context.local_sin) = tables(stack.local_rotary, positions);
     context.query_factor = query_factor(spec_.stacks[part.stack].config, positions);
