@@ -92,6 +92,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
                               kIndexFile + " names; remove it if it does not belong there");
     }
     open(kSingleFile);
+    leave_out_absent_depths();
     return;
   }
   if (!fs::exists(folder / kIndexFile)) refuse_without_weights(folder);
@@ -108,6 +109,20 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
            "download the folder again"});
     }
   }
+  leave_out_absent_depths();
+}
+
+void HfDirectory::leave_out_absent_depths() {
+  TransformerConfig& model = config_.model;
+  const std::string layer = "layers." + std::to_string(model.num_layers) + ".";
+  const auto is_of_depth = [&](const auto& tensor) {
+    return tensor.first.find(layer) != std::string::npos;
+  };
+  if (model.mtp_num_layers == 0 || std::ranges::any_of(tensors_, is_of_depth)) return;
+  model.mtp_num_layers = 0;
+  config_.notes.push_back(folder_.string() +
+                          " holds no weights of the layers of multi-token prediction that its "
+                          "config.json names: the model is loaded without them");
 }
 
 void HfDirectory::open(const std::string& name) {
