@@ -144,6 +144,7 @@ class TransformerModel : public Model {
     for (const StackPart& part : own.parts)
       if (is_run(part.stack, pass))
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+    context.hooks = unit_hooks_;
     if (!own.stage.has_output) {
       Activations out{hidden_sbh};
       const std::vector<ActivationSpec> sent = output_specs(chunk, pass);
