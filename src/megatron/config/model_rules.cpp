@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "megatron/config/legacy_config.h"
-#include "megatron/config/memory_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
@@ -268,7 +267,6 @@ Rules multi_token_rules() {
       excludes(depths, is(&Model::position_embedding_type, "learned_absolute"),
                {.fix = {"add ", &Model::position_embedding_type, " rope"}}),
       excludes(depths, &Model::hybrid_layer_pattern),
-      excludes(&Model::mtp_use_repeated_layer, &Offload::cpu_offloading_weights),
   };
 }
 

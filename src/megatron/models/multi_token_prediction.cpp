@@ -22,8 +22,6 @@ namespace {
 at::Tensor of_all_ranks(const at::Tensor& x_bs, const ForwardContext& context) {
   if (context.cp == nullptr || context.cp->size == 1) return x_bs;
   const at::Tensor by_rank_sb = all_gather(*context.cp, x_bs.t().contiguous(), "later rows");
-  // Numbers on the meta device do not matter.
-  if (by_rank_sb.is_meta()) return by_rank_sb.t();
   return at::index_select(by_rank_sb, 0, context.placement->row_of).t();
 }
 
@@ -31,7 +29,6 @@ at::Tensor of_all_ranks(const at::Tensor& x_bs, const ForwardContext& context) {
 at::Tensor of_this_rank(const at::Tensor& x_bs, const ForwardContext& context) {
   if (context.cp == nullptr || context.cp->size == 1) return x_bs;
   const std::int64_t rows = x_bs.size(1) / context.cp->size, first = context.cp->rank * rows;
-  if (x_bs.is_meta()) return x_bs.narrow(1, first, rows);
   return at::index_select(x_bs, 1, context.placement->order.narrow(0, first, rows));
 }
 
@@ -41,7 +38,8 @@ at::Tensor shifted(const at::Tensor& x_bs, std::int64_t distance) {
   return at::cat({x_bs.narrow(1, cut, length - cut), x_bs.new_zeros({x_bs.size(0), cut})}, 1);
 }
 
-/// The weights by which a depth begins: norms of embeddings and rows, and the projection of both.
+/// What a depth begins with: the projection of normed embeddings of later tokens, and of the normed
+/// rows of the depth before.
 class MergingInput : public Input {
  public:
   MergingInput(const PartArguments& arguments, const std::string& name, std::int64_t depth,
