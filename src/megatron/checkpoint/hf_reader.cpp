@@ -53,7 +53,8 @@ void HfReader::link() {
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
   const auto links = [&] {
-    return map_weights(family, names, model_.moe.num_experts, hf_depths(model_));
+    return map_weights(family, names, model_.moe.num_experts,
+                       {model_.num_layers, model_.mtp_num_layers});
   };
   for (WeightMapping& link : links()) {
     if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))

@@ -99,8 +99,8 @@ struct TransformerConfig {
 
   MoeConfig moe;
 
-  /// Depths of multi-token prediction (DeepSeek-V3, 2024). Depth k is one more layer, of the kind of
-  /// the last one, which predicts the token k + 2 positions later (models/multi_token_prediction.h).
+  /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
+  /// the last one, which predicts one more token (models/multi_token_prediction.h).
   std::int64_t mtp_num_layers = 0;
   double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
   bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first

@@ -20,11 +20,10 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
                              is_tied(arguments) ? arguments.ends : arguments.embeddings);
 }
 
-std::unique_ptr<Input> make_embedding(const PartArguments& arguments,
-                                      const std::string& dropout = {}) {
+std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
   return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,
                                                   arguments.rank, word_embeddings(arguments),
-                                                  /*num_token_types=*/0, dropout);
+                                                  /*num_token_types=*/0, arguments.dropout);
 }
 
 class LanguageModelHead : public Head {
@@ -75,11 +74,9 @@ std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments) {
 ModelSpec gpt_spec(const TransformerConfig& config) {
   ModelSpec spec;
   spec.stacks.push_back(
-      StackSpec{.config = config,
-                .layers = {.blocks = decoder_blocks},
-                .input = [](const PartArguments& arguments) { return make_embedding(arguments); }});
+      StackSpec{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding});
   spec.heads.emplace_back(make_language_model_head);
-  add_multi_token_prediction(spec, make_embedding, make_language_model_head);
+  add_multi_token_prediction(spec);
   return spec;
 }
 

@@ -18,6 +18,9 @@
 namespace megatron {
 namespace {
 
+/// Returns the name of the loss of a depth in Megatron's log.
+std::string loss_name(std::int64_t depth) { return "mtp_" + std::to_string(depth) + " loss"; }
+
 /// Returns the columns of the rows of all ranks, in the order of the microbatch.
 at::Tensor of_all_ranks(const at::Tensor& x_bs, const ForwardContext& context) {
   if (context.cp == nullptr || context.cp->size == 1) return x_bs;
@@ -98,7 +101,7 @@ class DepthHead : public Head {
     later.tensors["labels"] = later_rows(microbatch.at("labels"), depth_, microbatch, context).mine;
     later.tensors["loss_mask"] = mask.mine;
     StepOutput output = head_->loss(context.published(rows_), later, context, {});
-    output.terms.front().name = mtp_loss_name(depth_);
+    output.terms.front().name = loss_name(depth_);
     // Roots are divided by the count of the microbatch, which is that of depth 0.
     const at::Tensor weight = count(microbatch).to(at::kDouble).clamp_min(1) * factor_ /
                               mask.all.sum().to(at::kDouble).clamp_min(1);
@@ -129,13 +132,9 @@ LaterRows later_rows(const at::Tensor& x_bs, std::int64_t distance, const Microb
   return {of_this_rank(all, context), all};
 }
 
-std::string mtp_loss_name(std::int64_t depth) { return "mtp_" + std::to_string(depth) + " loss"; }
-
-void add_multi_token_prediction(
-    ModelSpec& spec,
-    std::unique_ptr<Input> (*make_embedding)(const PartArguments&, const std::string& dropout),
-    std::unique_ptr<Head> (*make_head)(const PartArguments&)) {
+void add_multi_token_prediction(ModelSpec& spec) {
   const StackSpec decoder = spec.stacks.front();
+  const auto make_head = spec.heads.front();
   const TransformerConfig& config = decoder.config;
   const std::int64_t depths = config.mtp_num_layers;
   for (std::int64_t depth = 1; depth <= depths; ++depth) {
@@ -150,9 +149,10 @@ void add_multi_token_prediction(
     stack.num_layers = 1;
     stack.only_for_loss = true;
     stack.layers.only_layer = "transformer_layer";
-    stack.input = [=](const PartArguments& arguments) {
+    stack.input = [=, make_embedding = decoder.input](PartArguments arguments) {
+      arguments.dropout = rows;
       return std::make_unique<MergingInput>(arguments, name, depth, previous,
-                                            make_embedding(arguments, rows));
+                                            make_embedding(arguments));
     };
     spec.stacks.push_back(std::move(stack));
     spec.heads.emplace_back(
@@ -160,7 +160,7 @@ void add_multi_token_prediction(
                      static_cast<double>(depths)](const PartArguments& arguments) {
           return std::make_unique<DepthHead>(make_head(arguments), depth, factor, rows);
         });
-    spec.objective.names.push_back(mtp_loss_name(depth));
+    spec.objective.names.push_back(loss_name(depth));
   }
 }
 

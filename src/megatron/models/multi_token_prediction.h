@@ -4,9 +4,9 @@
 // from 1, and depth 0 is the decoder.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
-#include <memory>
-#include <string>
 
 #include "megatron/models/model_spec.h"
 
@@ -21,15 +21,7 @@ struct LaterRows {
 LaterRows later_rows(const at::Tensor& x_bs, std::int64_t distance, const Microbatch& microbatch,
                      const ForwardContext& context);
 
-/// Returns the name of the loss of a depth in Megatron's log: "mtp_1 loss".
-std::string mtp_loss_name(std::int64_t depth);
-
-/// Appends a stack and a head for each depth to a language model, whose only stack is the decoder.
-/// `make_embedding` makes the embeddings that the model begins with, with a dropout of another
-/// name; `make_head` makes its head.
-void add_multi_token_prediction(
-    ModelSpec& spec,
-    std::unique_ptr<Input> (*make_embedding)(const PartArguments&, const std::string& dropout),
-    std::unique_ptr<Head> (*make_head)(const PartArguments&));
+/// Appends a stack and a head for each depth to a language model of one stack and one head.
+void add_multi_token_prediction(ModelSpec& spec);
 
 }  // namespace megatron

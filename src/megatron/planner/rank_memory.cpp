@@ -287,12 +287,11 @@ RankMemory predict_rank_memory(const Settings& settings, LayerTraces& traces, co
       stage_activations(settings, rank, shape.layers, shape.activations, traces);
   // A depth of multi-token prediction keeps, besides what its layer does, the embeddings, both
   // inputs of its projection, and what enters and leaves its final norm.
-  double depths = 0;
-  for (std::int64_t chunk = 0; chunk < layout.num_chunks; ++chunk)
-    depths += static_cast<double>(layout.of(rank.pp.rank, chunk).num_mtp);
-  memory.activations =
-      shape.microbatches_in_flight *
-      (stage.total_kept() + 5 * depths * hidden_bytes(*settings.model, activations));
+  const auto depths = std::ranges::count_if(
+      shape.layers, [&](std::int64_t layer) { return layer >= settings.model->num_layers; });
+  memory.activations = shape.microbatches_in_flight *
+                       (stage.total_kept() + 5 * static_cast<double>(depths) *
+                                                 hidden_bytes(*settings.model, activations));
   memory.offloaded_activations = stage.total_offloaded();
   memory.buffers += step_buffer_bytes(*settings.model, activations, shape, stage) +
                     contribution_bytes(declared, settings, shape.has_output);

@@ -19,7 +19,7 @@ struct Blocks {
 };
 
 /// One Hugging Face tensor: a part of one of our parameters. {i} in a name stands for the number of
-/// the layer, {e} for each expert, {w} for "weight" or "bias", and {m} for the number that the layer
+/// the layer, {e} for each expert, {w} for "weight" or "bias", and {m} for the number that layer
 /// {i} of multi-token prediction has among all layers.
 struct TensorRow {
   std::string ours = {}, theirs = {};

@@ -142,10 +142,6 @@ at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const 
   return is_transposed && part.dim() == 2 ? part.t() : part;
 }
 
-HfDepths hf_depths(const TransformerConfig& model) {
-  return {.first = model.num_layers, .count = model.mtp_num_layers};
-}
-
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
                                        std::int64_t num_experts, const HfDepths& depths) {

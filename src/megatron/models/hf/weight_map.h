@@ -51,7 +51,6 @@ struct WeightMapping {
 struct HfDepths {
   std::int64_t first = 0, count = 0;
 };
-HfDepths hf_depths(const TransformerConfig& model);
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
 /// Throws UserError naming the parameters that the family has no tensor for, and those that share
