@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -114,12 +115,10 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
 
 void HfDirectory::leave_out_absent_depths() {
   TransformerConfig& model = config_.model;
-  const std::string layer = "layers." + std::to_string(model.num_layers) + ".";
-  const auto is_of_depth = [&](const auto& tensor) {
-    return tensor.first.find(layer) != std::string::npos;
-  };
-  if (model.mtp_num_layers == 0 || std::ranges::any_of(tensors_, is_of_depth)) return;
-  model.mtp_num_layers = 0;
+  const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
+  const auto first = tensors_.lower_bound(layer);
+  if (first != tensors_.end() && first->first.starts_with(layer)) return;
+  if (std::exchange(model.mtp_num_layers, 0) == 0) return;
   config_.notes.push_back(folder_.string() +
                           " holds no weights of the layers of multi-token prediction that its "
                           "config.json names: the model is loaded without them");

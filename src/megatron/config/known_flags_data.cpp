@@ -227,8 +227,6 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused,
      "is not in this version: every depth of multi-token prediction trains the whole model",
      "leave it out", "mtp-detach-heads mtp-hsm"},
-    {accepted, "without effect: stages follow from --pipeline-model-parallel-layout", "",
-     "mtp-standalone"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "mrope-section+=-;0 "
@@ -361,7 +359,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "cache-mla-latents cache-kv-in-compressed-form "
-     "mtp-hybrid-override-pattern=* "
+     "mtp-hybrid-override-pattern=* mtp-standalone "
      "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "

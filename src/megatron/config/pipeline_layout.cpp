@@ -169,18 +169,16 @@ std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::i
   std::int64_t depths = 0;
   for (const StageLayers& stage : stages) depths += stage.num_mtp;
   const std::int64_t named = stages.back().first_layer + stages.back().num_layers - depths;
-  if (named != num_layers) {
-    throw UserError(
-        {"--pipeline-model-parallel-layout",
-         "names " + text_of(named) + " layers (t), --num-layers is " + text_of(num_layers),
-         "write one t for each layer"});
-  }
-  if (depths == num_mtp) return stages;
-  throw UserError({"--pipeline-model-parallel-layout",
-                   "names " + text_of(depths) +
-                       " layers of multi-token prediction (m), --mtp-num-layers is " +
-                       text_of(num_mtp),
-                   "write one m for each of them, behind the layers and in front of L"});
+  const auto expect = [](std::int64_t found, const std::string& what, std::int64_t number,
+                         const char* fix) {
+    if (found != number)
+      throw UserError({"--pipeline-model-parallel-layout",
+                       "names " + text_of(found) + what + " is " + text_of(number), fix});
+  };
+  expect(named, " layers (t), --num-layers", num_layers, "write one t for each layer");
+  expect(depths, " layers of multi-token prediction (m), --mtp-num-layers", num_mtp,
+         "write one m for each, between the layers and L");
+  return stages;
 }
 
 void check_chunks(const ParallelConfig& parallel, const PipelineLayout& layout) {

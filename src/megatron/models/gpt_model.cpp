@@ -22,8 +22,7 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
 
 std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
   return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,
-                                                  arguments.rank, word_embeddings(arguments),
-                                                  /*num_token_types=*/0, arguments.dropout);
+                                                  arguments.rank, word_embeddings(arguments));
 }
 
 class LanguageModelHead : public Head {

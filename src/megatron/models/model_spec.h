@@ -47,7 +47,6 @@ struct PartArguments {
   /// or of multi-token prediction. Those that declare a weight under the same name share it: tied
   /// embeddings, and embeddings.
   StageHolders ends = {}, embeddings = {};
-  std::string dropout = {};  ///< names the dropout of an input; empty: its path does
 };
 
 /// Consecutive layers of the model under one name. Stacks of one name have the same layers.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "megatron/base/philox.h"
 #include "megatron/models/pass.h"
 #include "megatron/nn/linear_layers.h"
 #include "megatron/nn/norm.h"
@@ -20,20 +21,6 @@ namespace {
 
 /// Returns the name of the loss of a depth in Megatron's log.
 std::string loss_name(std::int64_t depth) { return "mtp_" + std::to_string(depth) + " loss"; }
-
-/// Returns the columns of the rows of all ranks, in the order of the microbatch.
-at::Tensor of_all_ranks(const at::Tensor& x_bs, const ForwardContext& context) {
-  if (context.cp == nullptr || context.cp->size == 1) return x_bs;
-  const at::Tensor by_rank_sb = all_gather(*context.cp, x_bs.t().contiguous(), "later rows");
-  return at::index_select(by_rank_sb, 0, context.placement->row_of).t();
-}
-
-/// The reverse: returns the columns of this rank's rows.
-at::Tensor of_this_rank(const at::Tensor& x_bs, const ForwardContext& context) {
-  if (context.cp == nullptr || context.cp->size == 1) return x_bs;
-  const std::int64_t rows = x_bs.size(1) / context.cp->size, first = context.cp->rank * rows;
-  return at::index_select(x_bs, 1, context.placement->order.narrow(0, first, rows));
-}
 
 /// Returns x [b, s] without its first columns, and zeros behind.
 at::Tensor shifted(const at::Tensor& x_bs, std::int64_t distance) {
@@ -65,9 +52,10 @@ class MergingInput : public Input {
                      const ForwardContext& context) const override {
     Microbatch later = microbatch;
     later.tensors["tokens"] = later_rows(context.tokens, depth_, microbatch, context).mine;
-    ForwardContext unobserved = context;  // hooks know the ops of the decoder's embedding
-    unobserved.hooks = nullptr;
-    const at::Tensor embedded_sbh = embedding_->forward(later, position_ids, unobserved);
+    ForwardContext own = context;
+    own.hooks = nullptr;  // they know the ops of the decoder's embedding
+    own.seed = philox_key(context.seed, "mtp_" + std::to_string(depth_));  // of dropout
+    const at::Tensor embedded_sbh = embedding_->forward(later, position_ids, own);
     const at::Tensor both =
         at::cat({enorm_.forward(embedded_sbh), hnorm_.forward(context.published(previous_))}, -1);
     at::Tensor merged_sbh =
@@ -120,16 +108,25 @@ class DepthHead : public Head {
 
 LaterRows later_rows(const at::Tensor& x_bs, std::int64_t distance, const Microbatch& microbatch,
                      const ForwardContext& context) {
-  const at::Tensor positions = of_all_ranks(
-                       position_ids({.microbatch = microbatch}).to(x_bs.device()), context),
-                   x = of_all_ranks(x_bs, context);
+  const bool is_divided = context.cp != nullptr && context.cp->size > 1;
+  const auto of_all_ranks = [&](const at::Tensor& mine_bs) {
+    if (!is_divided) return mine_bs;
+    const at::Tensor by_rank_sb = all_gather(*context.cp, mine_bs.t().contiguous(), "later rows");
+    return at::index_select(by_rank_sb, 0, context.placement->row_of).t();
+  };
+  const at::Tensor positions =
+      of_all_ranks(position_ids({.microbatch = microbatch}).to(x_bs.device()));
   at::Tensor is_inside = shifted(positions, distance).eq(positions + distance);
   if (context.document_ids.defined()) {
-    const at::Tensor documents = context.document_ids.to(x.device());
+    const at::Tensor documents = context.document_ids.to(x_bs.device());
     is_inside = is_inside * shifted(documents, distance).eq(documents);
   }
-  const at::Tensor all = shifted(x, distance) * is_inside.to(x.scalar_type());
-  return {of_this_rank(all, context), all};
+  const at::Tensor all = shifted(of_all_ranks(x_bs), distance) * is_inside.to(x_bs.scalar_type());
+  if (!is_divided) return {all, all};
+  const std::int64_t rows = x_bs.size(1);
+  return {
+      at::index_select(all, 1, context.placement->order.narrow(0, context.cp->rank * rows, rows)),
+      all};
 }
 
 void add_multi_token_prediction(ModelSpec& spec) {
@@ -149,8 +146,7 @@ void add_multi_token_prediction(ModelSpec& spec) {
     stack.num_layers = 1;
     stack.only_for_loss = true;
     stack.layers.only_layer = "transformer_layer";
-    stack.input = [=, make_embedding = decoder.input](PartArguments arguments) {
-      arguments.dropout = rows;
+    stack.input = [=, make_embedding = decoder.input](const PartArguments& arguments) {
       return std::make_unique<MergingInput>(arguments, name, depth, previous,
                                             make_embedding(arguments));
     };

@@ -2,8 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 
-#include <utility>
-
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/ops/differentiable.h"
@@ -65,10 +63,9 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config,
                                                const Rank& rank,
                                                const ParameterSpec& word_embeddings,
-                                               std::int64_t num_token_types, std::string dropout)
+                                               std::int64_t num_token_types)
     : Input(parent, "embedding"),
       config_(config),
-      dropout_(dropout.empty() ? path() : std::move(dropout)),
       word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
   const auto table = [&](std::string_view name, std::int64_t rows) {
     const ParameterSpec spec{
@@ -96,7 +93,7 @@ at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch,
                                       : sum(tokens, position_ids, types, context).to(residual_type);
   if (config_.embedding_multiplier != 1) hidden_sbh = hidden_sbh * config_.embedding_multiplier;
   return run_node(context, {*this, "dropout"}, [&] {
-    return dropout(hidden_sbh, context.dropout(dropout_, "dropout", config_.hidden_dropout));
+    return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
   });
 }
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "megatron/nn/forward_context.h"
@@ -42,10 +41,8 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 /// dropout.
 class LanguageModelEmbedding : public Input {
  public:
-  /// `dropout` names the random numbers of the dropout; empty: the module's path does.
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank,
-                         const ParameterSpec& word_embeddings, std::int64_t num_token_types = 0,
-                         std::string dropout = {});
+                         const ParameterSpec& word_embeddings, std::int64_t num_token_types = 0);
   /// Embeds "tokens" int64 [b, s], and "types" if there are token types. Returns rows in the
   /// weights' dtype, or in float32 with --fp32-residual-connection.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
@@ -62,7 +59,6 @@ class LanguageModelEmbedding : public Input {
                              c10::ScalarType type) const;
 
   const TransformerConfig& config_;
-  const std::string dropout_;
   ParameterModule word_embeddings_;
   std::unique_ptr<ParameterModule> position_embeddings_, tokentype_embeddings_;
 };

@@ -93,7 +93,7 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
     return {pipeline_layout(parallel, model), std::move(options)};
   const ActivationPlan activations =
-      activation_plan(*settings.memory, single_stage_layout(model.num_layers, model.mtp_num_layers));
+      activation_plan(*settings.memory, single_stage_layout(model.num_all_layers()));
   const LayerTimes times = measure_layers(settings, family, rank, &activations);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));

@@ -285,8 +285,7 @@ RankMemory predict_rank_memory(const Settings& settings, LayerTraces& traces, co
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   const StageActivations stage =
       stage_activations(settings, rank, shape.layers, shape.activations, traces);
-  // A depth of multi-token prediction keeps, besides what its layer does, the embeddings, both
-  // inputs of its projection, and what enters and leaves its final norm.
+  // A depth of multi-token prediction also keeps embeddings, and the rows around norms (2 and 2).
   const auto depths = std::ranges::count_if(
       shape.layers, [&](std::int64_t layer) { return layer >= settings.model->num_layers; });
   memory.activations = shape.microbatches_in_flight *

@@ -3,8 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
-
 #include "megatron/config/moe_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -90,10 +88,9 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const at::Tensor numbers = sums.cpu().contiguous();
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);
   std::vector<LayerRouting> layers;
-  const std::int64_t num_layers =
-      config.mtp_use_repeated_layer ? config.num_layers + 1 : config.num_all_layers();
-  for (std::int64_t layer = 0; layer < std::min(num_layers, config.num_all_layers()); ++layer) {
-    if (config.kind(layer).has_experts())
+  for (std::int64_t layer = 0; layer < config.num_all_layers(); ++layer) {
+    const bool is_repeated = config.mtp_use_repeated_layer && layer > config.num_layers;
+    if (config.kind(layer).has_experts() && !is_repeated)
       layers.push_back(routing_of(config.moe, layer,
                                   numbers.const_data_ptr<double>() + layer * width, microbatches));
   }
