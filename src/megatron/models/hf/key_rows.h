@@ -106,8 +106,14 @@ struct Windows {
   /// Returns whether a layer has one where layer_types is absent. Null: all layers have, and the
   /// class has neither layer_types nor max_window_layers.
   bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
+  /// In place of `includes`, of a class without max_window_layers: returns 1 for each layer that
+  /// has one where layer_types is absent, and 0 for the others.
+  std::vector<std::int64_t> (*rule)(const ConfigReader& config,
+                                    const TransformerConfig& model) = nullptr;
 };
 KeyRow sliding_window(const Windows& windows);
+/// no_rope_layers and no_rope_layer_interval (4 by default), which say which layers rotate.
+KeyRow rope_layers();
 
 /// The dropouts. Training takes that of the embedding from `residual`.
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,

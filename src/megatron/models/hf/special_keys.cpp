@@ -146,11 +146,13 @@ void write_rope(const T& model, const std::string& partial, Json& json) {
   json[partial] = json["rope_parameters"]["partial_rotary_factor"] = model.rotary_percent;
 }
 
-Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
+Layers windowed_layers(const ConfigReader& config, const Windows& windows, const T& model,
                        bool enabled) {
+  const std::int64_t num_layers = model.num_layers;
   const Json* types = config.find("layer_types");
+  if (types == nullptr && windows.rule != nullptr) return windows.rule(config, model);
   const bool follows_rule = types == nullptr && windows.includes != nullptr;
-  if (types != nullptr && windows.includes == nullptr)
+  if (types != nullptr && windows.includes == nullptr && windows.rule == nullptr)
     config.unsupported("layer_types", "leave it out");
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
     config.unsupported("layer_types", "it must be a list with one entry per layer");
@@ -174,11 +176,12 @@ void read_windows(const ConfigReader& config, const Windows& windows, T& model) 
   const bool has_width = config.has(key) || (windows.width > 0 && !config.is_null(key));
   const bool enabled =
       has_width && (!windows.has_switch || config.boolean("use_sliding_window", false));
-  const Layers layers = windowed_layers(config, windows, model.num_layers, enabled);
+  const Layers layers = windowed_layers(config, windows, model, enabled);
   if (!std::ranges::count(layers, 1)) return;
   if (!enabled)
-    config.unsupported("layer_types",
-                       "sliding_attention needs use_sliding_window and sliding_window");
+    config.unsupported("layer_types", std::string("sliding_attention needs ") +
+                                          (windows.has_switch ? "use_sliding_window and " : "") +
+                                          key);
   const std::int64_t width = config.integer(key, windows.width);
   if (width < 1) config.unsupported(key, "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
@@ -188,12 +191,39 @@ void read_windows(const ConfigReader& config, const Windows& windows, T& model) 
 void write_windows(const T& model, const Windows& windows, Json& json) {
   json["sliding_window"] = model.window_size ? Json((*model.window_size)[0] + 1) : Json(nullptr);
   if (windows.has_switch) json["use_sliding_window"] = model.window_size.has_value();
-  if (windows.includes == nullptr) return;
+  if (windows.includes == nullptr && windows.rule == nullptr) return;
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
-  json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
+  if (windows.includes != nullptr)
+    json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
   json["layer_types"] = types;
+}
+
+void read_rope_layers(const ConfigReader& config, HfConfig& result) {
+  const char* key = "no_rope_layers";
+  const std::int64_t num_layers = result.model.num_layers;
+  Layers nope;
+  const Json* list = config.find(key);
+  if (list != nullptr && !list->empty()) {
+    const bool is_right =
+        list->is_array() && std::ssize(*list) >= num_layers &&
+        std::ranges::all_of(*list, [](const Json& x) { return x == 0 || x == 1; });
+    if (!is_right) config.unsupported(key, "it must be a list with 0 or 1 for each layer");
+    for (std::int64_t layer = 0; layer < num_layers; ++layer)
+      nope.push_back(list->at(static_cast<std::size_t>(layer)) == 0 ? 1 : 0);
+  } else {
+    const std::int64_t interval = config.size("no_rope_layer_interval", kMostLayers, 4);
+    for (std::int64_t layer = 0; layer < num_layers; ++layer)
+      nope.push_back((layer + 1) % interval == 0 ? 1 : 0);
+  }
+  set_nope(result.model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
+}
+
+void write_rope_layers(const T& model, Json& json) {
+  Json& list = json["no_rope_layers"] = Json::array();
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    list.push_back(model.kind(layer).rotary == RotaryKind::none ? 0 : 1);
 }
 
 void read_expert_layers(const ConfigReader& config, HfConfig& result) {
@@ -269,6 +299,8 @@ KeyRow sliding_window(const Windows& windows) {
           },
           [=](const T& model, Json& json) { write_windows(model, windows, json); }};
 }
+
+KeyRow rope_layers() { return {"no_rope_layers", read_rope_layers, write_rope_layers}; }
 
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
                      const std::string& embedding) {
