@@ -20,9 +20,9 @@ void read_rope(const ConfigReader& config, HfConfig& result, const KeyRow& other
   if (type != "dynamic" || alpha == 0) return otherwise.read(config, result);
   T& model = result.model;
   const auto size = static_cast<double>(model.kv_channels);
-  if (alpha < 0 || size <= 2) rope.unsupported("alpha", "it must be above 0, and heads above 2");
   read_keys({{"rope_theta", &T::rotary_base, kPositive}}, rope.with("rope_theta"), result);
   model.rotary_base *= std::pow(alpha, size / (size - 2));
+  if (!kAboveZero.contains(model.rotary_base)) rope.unsupported("alpha", kAboveZero.words);
 }
 
 }  // namespace
