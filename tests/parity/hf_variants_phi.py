@@ -19,7 +19,8 @@ from transformers import (
 
 
 def spell_phi3_as_transformers_4(directory):
-    """Writes the rotated part of a head beside the rotary parameters, and a length without effect."""
+    """Writes the rotated part of a head beside the rotary parameters.
+    The file also has a length of pretraining, which only scaled positions use."""
     path = Path(directory) / "config.json"
     config = json.loads(path.read_text())
     config["partial_rotary_factor"] = config["rope_parameters"].pop("partial_rotary_factor")
@@ -60,7 +61,9 @@ def seed_variants(common):
     yield Variant(
         "seed_oss no biases, mqa",
         SeedOssConfig(
-            **dict(seed, num_key_value_heads=1), attention_bias=False, rope_parameters=LLAMA3_SCALING
+            **dict(seed, num_key_value_heads=1),
+            attention_bias=False,
+            rope_parameters=LLAMA3_SCALING,
         ),
     )
 
