@@ -124,6 +124,9 @@ KeyRow constant(const std::string& key, const Json& value);
 KeyRow expert_layers();
 KeyRow aux_loss();
 
+/// Returns 0 for each layer whose number, counted from 1, is a multiple of `period`, and 1 for the
+/// others.
+std::vector<std::int64_t> all_but_multiples(std::int64_t period, std::int64_t num_layers);
 /// Returns the size of a head. Throws UserError unless the heads divide the hidden size.
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads);

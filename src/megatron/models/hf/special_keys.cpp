@@ -203,20 +203,18 @@ void write_windows(const T& model, const Windows& windows, Json& json) {
 void read_rope_layers(const ConfigReader& config, HfConfig& result) {
   const char* key = "no_rope_layers";
   const std::int64_t num_layers = result.model.num_layers;
-  Layers nope;
+  Layers rotary, nope;
   const Json* list = config.find(key);
-  if (list != nullptr && !list->empty()) {
-    const bool is_right =
-        list->is_array() && std::ssize(*list) >= num_layers &&
-        std::ranges::all_of(*list, [](const Json& x) { return x == 0 || x == 1; });
-    if (!is_right) config.unsupported(key, "it must be a list with 0 or 1 for each layer");
-    for (std::int64_t layer = 0; layer < num_layers; ++layer)
-      nope.push_back(list->at(static_cast<std::size_t>(layer)) == 0 ? 1 : 0);
+  if (list == nullptr || list->empty()) {
+    rotary = all_but_multiples(config.size("no_rope_layer_interval", kMostLayers, 4), num_layers);
+  } else if (list->is_array() && std::ssize(*list) >= num_layers &&
+             std::ranges::all_of(*list, [](const Json& x) { return x == 0 || x == 1; })) {
+    rotary = list->get<Layers>();
   } else {
-    const std::int64_t interval = config.size("no_rope_layer_interval", kMostLayers, 4);
-    for (std::int64_t layer = 0; layer < num_layers; ++layer)
-      nope.push_back((layer + 1) % interval == 0 ? 1 : 0);
+    config.unsupported(key, "it must be a list with 0 or 1 for each layer");
   }
+  for (std::int64_t layer = 0; layer < num_layers; ++layer)
+    nope.push_back(1 - rotary[static_cast<std::size_t>(layer)]);
   set_nope(result.model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
 }
 
@@ -261,6 +259,13 @@ void write_aux_loss(const T& model, Json& json) {
 }
 
 }  // namespace
+
+Layers all_but_multiples(std::int64_t period, std::int64_t num_layers) {
+  Layers layers;
+  for (std::int64_t number = 1; number <= num_layers; ++number)
+    layers.push_back(number % period != 0 ? 1 : 0);
+  return layers;
+}
 
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads) {

@@ -15,11 +15,7 @@ std::vector<std::int64_t> pattern_layers(const ConfigReader& config, const T& mo
   if (!is_hybrid(config)) return {};
   const char* key = "sliding_window_pattern";
   if (config.is_null(key)) config.unsupported(key, "give layer_types");
-  const std::int64_t period = config.size(key, kMaxSize, 4);
-  std::vector<std::int64_t> layers;
-  for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
-    layers.push_back(layer % period != 0 ? 1 : 0);
-  return layers;
+  return all_but_multiples(config.size(key, kMaxSize, 4), model.num_layers);
 }
 
 void read_positions(const ConfigReader& config, HfConfig& result) {

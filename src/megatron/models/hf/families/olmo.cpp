@@ -61,13 +61,6 @@ void write_olmo3_rope(const T& model, Json& json, const KeyRow& shared) {
   json.erase("rope_scaling");
 }
 
-std::vector<std::int64_t> three_of_four_layers(const ConfigReader& /*config*/, const T& model) {
-  std::vector<std::int64_t> layers;
-  for (std::int64_t layer = 1; layer <= model.num_layers; ++layer)
-    layers.push_back(layer % 4 != 0 ? 1 : 0);
-  return layers;
-}
-
 }  // namespace
 
 HfFamily olmoe() {
@@ -93,7 +86,9 @@ HfFamily olmo3() {
     read_olmo3_rope(config, result, shared);
   };
   rope->write = [shared](const T& model, Json& json) { write_olmo3_rope(model, json, shared); };
-  family.keys.push_back(sliding_window({.rule = three_of_four_layers}));
+  family.keys.push_back(sliding_window({.rule = [](const ConfigReader& /*config*/, const T& model) {
+    return all_but_multiples(4, model.num_layers);
+  }}));
   return family;
 }
 
