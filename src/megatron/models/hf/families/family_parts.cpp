@@ -12,6 +12,19 @@ KeyRows common_keys() {
           {"initializer_range", &T::init_method_std}};
 }
 
+KeyRow biases() {
+  const auto read = [](const ConfigReader& config, HfConfig& result) {
+    const bool attention = config.boolean("attention_bias", false);
+    if (attention != config.boolean("mlp_bias", false))
+      config.unsupported(attention ? "attention_bias" : "mlp_bias",
+                         "attention_bias and mlp_bias must be equal");
+    result.model.add_bias_linear = attention;
+  };
+  return {"attention_bias", read, [](const T& model, Json& json) {
+            json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
+          }};
+}
+
 TensorRows mlp_tensors() {
   return {{"mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"},
           {"mlp.linear_fc1.{w}", "mlp.gate_proj.{w}", kGate},
@@ -110,19 +123,6 @@ void norm_outputs(HfFamily& family) {
   family.defaults.norm_placement = NormPlacement::output;
   family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},
                             {"post_mlp_layernorm.weight", "post_feedforward_layernorm.weight"}});
-}
-
-KeyRow equal_biases() {
-  const auto read = [](const ConfigReader& config, HfConfig& result) {
-    const bool attention = config.boolean("attention_bias", false);
-    if (attention != config.boolean("mlp_bias", false))
-      config.unsupported(attention ? "attention_bias" : "mlp_bias",
-                         "attention_bias and mlp_bias must be equal");
-    result.model.add_bias_linear = attention;
-  };
-  return {"attention_bias", read, [](const T& model, Json& json) {
-            json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
-          }};
 }
 
 }  // namespace megatron::families

@@ -10,7 +10,7 @@ HfFamily smollm3() {
   HfFamily family = llama_like("smollm3", "SmolLM3ForCausalLM", 4, {});
   family.defaults.rotary_base = 2e6;
   family.defaults.untie_embeddings_and_output_weights = false;
-  family.keys.push_back(equal_biases());
+  family.keys.push_back(biases());
   family.keys.push_back(rope_layers());
   const auto layers_without_rope = [](const ConfigReader& config, const T& model) {
     std::vector<std::int64_t> layers = nope_layers(model);
