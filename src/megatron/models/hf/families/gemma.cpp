@@ -35,8 +35,8 @@ KeyRow hidden_activation() {
     read_keys({{"hidden_activation", &T::activation}}, config, result);
     if (result.model.activation != otherwise)
       result.notes.push_back(config.source() +
-                             ": hidden_activation is used instead of hidden_act (null: "
-                             "gelu_pytorch_tanh)");
+                             ": hidden_activation (null: gelu_pytorch_tanh) is used instead of "
+                             "hidden_act");
   };
   return {"hidden_activation", read, [](const T&, Json& json) {
             if (json.contains("hidden_activation")) json["hidden_activation"] = json["hidden_act"];
