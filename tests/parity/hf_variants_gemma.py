@@ -39,7 +39,10 @@ def variants():
     yield Variant(
         "gemma untied, erf gelu, v4",
         GemmaConfig(
-            **common, num_key_value_heads=2, hidden_act="gelu", tie_word_embeddings=False
+            **dict(common, head_dim=20),
+            num_key_value_heads=2,
+            hidden_act="gelu",
+            tie_word_embeddings=False,
         ),
         edits=[spell_as_transformers_4],
     )
@@ -52,7 +55,7 @@ def variants():
         common,
         num_hidden_layers=4,
         num_key_value_heads=2,
-        query_pre_attn_scalar=40,
+        query_pre_attn_scalar=90,
         sliding_window=7,
     )
     caps = dict(attn_logit_softcapping=2.0, final_logit_softcapping=3.0)
