@@ -68,7 +68,7 @@ KeyRow query_scalar() {
           }};
 }
 
-/// What Gemma 2 and later models share. Every `period`-th layer has full attention.
+/// What Gemma 2 and later models share: windows, a scale of the scores, and a norm of another name.
 HfFamily gemma2_like(const std::string& model_type, const std::string& architecture,
                      const AttentionKeys& keys, const Windows& windows) {
   HfFamily family = gemma_like(model_type, architecture, 4, keys);
