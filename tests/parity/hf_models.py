@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hf_variants_base
 import hf_variants_deepseek
+import hf_variants_gemma
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -22,6 +23,7 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gemma.variants()
 
 
 def build(config, seed):

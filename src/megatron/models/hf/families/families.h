@@ -32,4 +32,10 @@ HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
 
+// gemma.cpp
+HfFamily gemma();
+HfFamily gemma2();
+HfFamily gemma3_text();
+HfFamily vaultgemma();
+
 }  // namespace megatron::families
