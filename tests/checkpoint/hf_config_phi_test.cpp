@@ -258,7 +258,7 @@ TEST(HfConfigOlmo3, ScalesPositionsOfFullAttentionAlone) {
   const TransformerConfig plain = model_of(config_of("olmo3"));
   EXPECT_EQ(windowed_layers(plain), (Layers{1, 1, 1, 0}));
   EXPECT_EQ(plain.window_size->at(0), 4095);
-  EXPECT_FALSE(plain.rotary_base_local.has_value());
+  EXPECT_FALSE(canonical_architecture(plain).rotary_base_local.has_value());
   Json scaling = kYarn;
   scaling.erase("rope_theta");
   const Json older = config_of("olmo3", {{"rope_scaling", scaling}, {"rope_theta", 500000}});
@@ -299,7 +299,7 @@ TEST(HfConfigOlmo3, HasABaseForEachTypeOfLayer) {
   EXPECT_FALSE(fresh.contains("rope_theta") || fresh.contains("rope_scaling"));
   Json equal = json;
   equal["rope_parameters"]["sliding_attention"]["rope_theta"] = 2e4;
-  EXPECT_FALSE(model_of(equal).rotary_base_local.has_value());
+  EXPECT_FALSE(canonical_architecture(model_of(equal)).rotary_base_local.has_value());
 }
 
 TEST(HfConfigOlmo3, RefusesWhatReleasesReadDifferently) {

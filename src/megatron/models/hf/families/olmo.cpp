@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/models/hf/config_reader.h"
@@ -8,8 +7,9 @@
 namespace megatron::families {
 namespace {
 
-HfFamily with_output_norms(const std::string& model_type, const std::string& architecture) {
-  HfFamily family = llama_like(model_type, architecture, 0, {});
+HfFamily with_output_norms(const std::string& model_type, const std::string& architecture,
+                           const AttentionKeys& keys) {
+  HfFamily family = llama_like(model_type, architecture, 0, keys);
   family.defaults.norm_epsilon = 1e-5;
   add_query_key_norms(family, QkNormScope::all_heads);
   norm_outputs(family);
@@ -17,46 +17,22 @@ HfFamily with_output_norms(const std::string& model_type, const std::string& arc
   return family;
 }
 
-/// Reads the rotary parameters of full attention with the row `shared`, and the base of layers with
-/// a window, which are not scaled. transformers 4 has both in rope_theta and rope_scaling.
-void read_olmo3_rope(const ConfigReader& config, HfConfig& result, const KeyRow& shared) {
-  constexpr const char *kRope = "rope_parameters", *kTheta = "rope_theta";
-  T& model = result.model;
-  const ConfigReader rope = config.section(kRope), sliding = rope.section("sliding_attention");
-  const Json *parameters = config.find(kRope), *full = rope.find("full_attention");
-  if (parameters != nullptr && !parameters->empty() && full == nullptr &&
-      !rope.has("sliding_attention"))
-    config.unsupported(kRope, "give those of full_attention and of sliding_attention");
-  if (config.number(kTheta, model.rotary_base) != model.rotary_base && !sliding.has(kTheta))
-    config.unsupported(kTheta,
+constexpr double kOlmo3Base = 5e5;
+
+/// Refuses another base that transformers 4 takes for all layers, and transformers 5 for those with
+/// full attention.
+void check_olmo3_base(const ConfigReader& config, HfConfig& /*result*/) {
+  const ConfigReader rope = config.section("rope_parameters");
+  if (config.number("rope_theta", kOlmo3Base) != kOlmo3Base &&
+      !rope.section("sliding_attention").has("rope_theta"))
+    config.unsupported("rope_theta",
                        "give rope_parameters of full_attention and of sliding_attention: versions "
                        "of transformers differ in the base of the latter");
-  if (sliding.text("rope_type", "default") != "default")
-    sliding.unsupported("rope_type", "layers with a window must have the type default");
-  const double local = sliding.number(kTheta, model.rotary_base);
-  if (!kAboveZero.contains(local)) sliding.unsupported(kTheta, kAboveZero.words);
-  Json own = {{kRope, Json::object()}};
-  for (const Json* part : {full, config.find("rope_scaling")}) {
-    if (part == nullptr) continue;
-    if (!part->is_object())
-      config.unsupported(part == full ? kRope : "rope_scaling", "use objects");
-    own[kRope].update(*part);
-  }
-  for (const char* key : {kTheta, "partial_rotary_factor"})
-    if (config.has(key)) own[key] = *config.find(key);
-  shared.read(ConfigReader(own, config.source()), result);
-  if (local != model.rotary_base || model.rope_scaling_type != RopeScaling::none)
-    model.rotary_base_local = local;
 }
 
-void write_olmo3_rope(const T& model, Json& json, const KeyRow& shared) {
-  shared.write(model, json);
-  const double local = model.rotary_base_local.value_or(model.rotary_base);
-  const Json full = json["rope_parameters"];
-  json["rope_parameters"] = {
-      {"full_attention", full},
-      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", local}}}};
-  if (local == model.rotary_base) return;
+/// transformers 4 has one base.
+void erase_olmo3_base(const T& model, Json& json) {
+  if (model.rotary_base_local.value_or(model.rotary_base) == model.rotary_base) return;
   json.erase("rope_theta");
   json.erase("rope_scaling");
 }
@@ -75,20 +51,14 @@ HfFamily olmoe() {
   return family;
 }
 
-HfFamily olmo2() { return with_output_norms("olmo2", "Olmo2ForCausalLM"); }
+HfFamily olmo2() { return with_output_norms("olmo2", "Olmo2ForCausalLM", {}); }
 
 HfFamily olmo3() {
-  HfFamily family = with_output_norms("olmo3", "Olmo3ForCausalLM");
-  family.defaults.rotary_base = 5e5;
-  const auto rope = std::ranges::find(family.keys, "rope_parameters", &KeyRow::key);
-  const KeyRow shared = *rope;
-  rope->read = [shared](const ConfigReader& config, HfConfig& result) {
-    read_olmo3_rope(config, result, shared);
-  };
-  rope->write = [shared](const T& model, Json& json) { write_olmo3_rope(model, json, shared); };
-  family.keys.push_back(sliding_window({.rule = [](const ConfigReader& /*config*/, const T& model) {
-    return all_but_multiples(4, model.num_layers);
-  }}));
+  HfFamily family = with_output_norms("olmo3", "Olmo3ForCausalLM", {.local_base = "rope_theta"});
+  family.defaults.rotary_base = kOlmo3Base;
+  family.defaults.rotary_base_local = kOlmo3Base;
+  family.keys.emplace_back("rope_theta", check_olmo3_base, erase_olmo3_base);
+  family.keys.push_back(sliding_window({.period = 4}));
   return family;
 }
 
