@@ -147,7 +147,7 @@ void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
       if (!source.view.defined())
         source.view = source.part.oriented(view_tensor(*source.entry->file, *source.entry->tensor));
       narrow_to(destination, to->local_offset, to->shape)
-          .copy_(narrow_to(source.view, from->local_offset, from->shape));
+          .copy_(source.part.region(source.view, from->local_offset, from->shape));
     }
   }
 }
