@@ -7,6 +7,8 @@ from pathlib import Path
 
 import hf_variants_base
 import hf_variants_deepseek
+import hf_variants_gpt_oss
+import hf_variants_llama4
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -22,6 +24,8 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gpt_oss.variants()
+    yield from hf_variants_llama4.variants()
 
 
 def build(config, seed):

@@ -32,4 +32,10 @@ HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
 
+// gpt_oss.cpp
+HfFamily gpt_oss();
+
+// llama4.cpp
+HfFamily llama4_text();
+
 }  // namespace megatron::families
