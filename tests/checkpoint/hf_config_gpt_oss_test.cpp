@@ -71,6 +71,13 @@ TEST(HfConfig, ReadsThePublishedGptOss) {
             RopeScaling::none);
 }
 
+TEST(HfConfig, DropsTheQuantization) {
+  const Json packed = gpt_oss({{"quantization_config", {{"quant_method", "mxfp4"}}}});
+  const Json json = make_hf_config(model_of(packed), "gpt_oss", "bfloat16", &packed);
+  EXPECT_FALSE(json.contains("quantization_config"));
+  EXPECT_EQ(json.at("swiglu_limit"), 7.0);
+}
+
 TEST(HfConfig, WritesGptOss) {
   const TransformerConfig model = model_of(gpt_oss({{"sliding_window", 7}}));
   const Json json = make_hf_config(model, "gpt_oss", "float32", nullptr);

@@ -56,6 +56,8 @@ def build(config, seed):
 def save(variant, directory, seed=7):
     """Writes the variant's model as real checkpoints look and returns the model."""
     model = build(variant.config, seed)
+    if variant.prepare:
+        variant.prepare(model)
     model.save_pretrained(
         directory, max_shard_size=variant.shard_size, save_original_format=not variant.stacked
     )

@@ -7,10 +7,12 @@
 namespace megatron::families {
 namespace {
 
+using Layers = std::vector<std::int64_t>;  // 1 or 0 for each layer
+
 /// Returns 1 for the layers that have a property, else 0.
 template <class Has>
-std::vector<std::int64_t> layers_with(const T& model, Has has) {
-  std::vector<std::int64_t> layers;
+Layers layers_with(const T& model, Has has) {
+  Layers layers;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     layers.push_back(has(static_cast<std::size_t>(layer)) ? 1 : 0);
   return layers;
@@ -53,9 +55,9 @@ void read_attention_layers(const ConfigReader& config, HfConfig& result) {
     const char* key = "attention_chunk_size";
     if (config.is_null(key)) config.unsupported(key, "chunked_attention needs it");
     model.attention_chunk_size = config.size(key, kMaxSize, 8192);
-    set_windows(model, chunked);
+    set_windows(model, std::ranges::count(chunked, 0) > 0 ? chunked : Layers());
   }
-  set_nope(model, nope);
+  set_nope(model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
 }
 
 void write_attention_layers(const T& model, Json& json) {
