@@ -188,11 +188,7 @@ def check_variant(report, variant, work):
     directory = work / "hf"
     model = hf_models.save(variant, directory)
     published = directory
-    if (
-        variant.stacked
-        or variant.prepare
-        or hf_variants.save_with_safetensors in variant.edits
-    ):
+    if variant.stacked or variant.prepare or hf_variants.save_with_safetensors in variant.edits:
         published = work / "published"
         hf_models.published_tensors(model, published)
     samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)
