@@ -426,10 +426,15 @@ TEST(HfConfig, SurvivesRandomDamage) {
   const std::string texts[] = {
       llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}).dump(), gpt2().dump(),
       llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"layer_types", nullptr}})
+          .dump(),
+      llama({{"model_type", "gemma3_text"},
+             {"sliding_window_pattern", 2},
+             {"final_logit_softcapping", 3.0},
+             {"rope_parameters", {{"sliding_attention", {{"rope_theta", 100.0}}}}}})
           .dump()};
   for (int round = 0; round < 2000; ++round) {
     try {
-      parse_hf_config(parse_json(mutate(texts[round % 3], random), "c"), "c");
+      parse_hf_config(parse_json(mutate(texts[round % 4], random), "c"), "c");
     } catch (const UserError&) {  // expected of a damaged file; anything else is a bug
     }
   }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hf_variants_base
 import hf_variants_deepseek
+import hf_variants_gemma
 import hf_variants_gpt_oss
 import hf_variants_llama4
 import numpy as np
@@ -24,6 +25,7 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gemma.variants()
     yield from hf_variants_gpt_oss.variants()
     yield from hf_variants_llama4.variants()
 

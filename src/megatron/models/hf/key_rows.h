@@ -94,18 +94,26 @@ struct AttentionKeys {
   /// The name in config.json itself of what rope_parameters calls partial_rotary_factor. "": the
   /// class has neither.
   std::string_view partial_rotary = {};
+  /// The older name of the base of layers with a window, where rope_parameters has one set for
+  /// these and one for layers with full attention. "": it has one set for all layers. The family's
+  /// default is that of rotary_base_local.
+  std::string_view local_base = {};
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
 KeyRows attention_keys(const AttentionKeys& keys);
 
-/// Which layers have a sliding window.
+/// Which layers have a sliding window. A class without `includes` and `period` has no layer_types,
+/// and all layers have one.
 struct Windows {
   std::int64_t width = 4096;  ///< where sliding_window is absent; 0: none
   bool has_switch = false;    ///< the class has use_sliding_window, which is false by default
-  /// Returns whether a layer has one where layer_types is absent. Null: all layers have, and the
-  /// class has neither layer_types nor max_window_layers.
+  /// Returns whether a layer has one where layer_types is absent, by the key max_window_layers.
   bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
+  std::int64_t period = 0;           ///< N: every N-th layer has none where layer_types is absent
+  std::string_view period_key = {};  ///< the key that may give another N
+
+  bool has_layer_types() const { return includes != nullptr || period > 0; }
 };
 KeyRow sliding_window(const Windows& windows);
 

@@ -32,6 +32,12 @@ HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
 
+// gemma.cpp
+HfFamily gemma();
+HfFamily gemma2();
+HfFamily gemma3_text();
+HfFamily vaultgemma();
+
 // gpt_oss.cpp
 HfFamily gpt_oss();
 
