@@ -21,7 +21,7 @@ Json gpt_oss(const Json& changes = Json::object()) {
 
 TransformerConfig model_of(const Json& json) { return parse_hf_config(json, "config.json").model; }
 
-TEST(HfConfig, ReadsGptOss) {
+TEST(HfGptOssConfig, ReadsGptOss) {
   const TransformerConfig model = model_of(gpt_oss());
   EXPECT_EQ(model.query_groups(), 8);
   EXPECT_EQ(model.kv_channels, 64);
@@ -45,7 +45,7 @@ TEST(HfConfig, ReadsGptOss) {
   EXPECT_FALSE(model.yarn_correction_range_round_to_int);
 }
 
-TEST(HfConfig, ReadsThePublishedGptOss) {
+TEST(HfGptOssConfig, ReadsThePublishedGptOss) {
   const Json published =
       gpt_oss({{"num_local_experts", 32},
                {"experts_per_token", 4},
@@ -71,14 +71,14 @@ TEST(HfConfig, ReadsThePublishedGptOss) {
             RopeScaling::none);
 }
 
-TEST(HfConfig, DropsTheQuantization) {
+TEST(HfGptOssConfig, DropsTheQuantization) {
   const Json packed = gpt_oss({{"quantization_config", {{"quant_method", "mxfp4"}}}});
   const Json json = make_hf_config(model_of(packed), "gpt_oss", "bfloat16", &packed);
   EXPECT_FALSE(json.contains("quantization_config"));
   EXPECT_EQ(json.at("swiglu_limit"), 7.0);
 }
 
-TEST(HfConfig, WritesGptOss) {
+TEST(HfGptOssConfig, WritesGptOss) {
   const TransformerConfig model = model_of(gpt_oss({{"sliding_window", 7}}));
   const Json json = make_hf_config(model, "gpt_oss", "float32", nullptr);
   EXPECT_TRUE(forward_differences(model, model_of(json)).empty()) << json;
@@ -86,7 +86,7 @@ TEST(HfConfig, WritesGptOss) {
   EXPECT_EQ(json.at("rope_scaling").at("truncate"), false);
 }
 
-TEST(HfConfig, RefusesWhatGptOssLacks) {
+TEST(HfGptOssConfig, RefusesWhatGptOssLacks) {
   expect_user_error([] { model_of(gpt_oss({{"attention_bias", false}})); }, {"attention_bias"});
   expect_user_error([] { model_of(gpt_oss({{"swiglu_limit", 5.0}})); }, {"swiglu_limit", "7.0"});
 }

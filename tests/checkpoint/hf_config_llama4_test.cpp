@@ -22,7 +22,7 @@ Json llama4(const Json& changes = Json::object()) {
 
 TransformerConfig model_of(const Json& json) { return parse_hf_config(json, "config.json").model; }
 
-TEST(HfConfig, ReadsLlama4) {
+TEST(HfLlama4Config, ReadsLlama4) {
   const TransformerConfig model = model_of(llama4());
   EXPECT_EQ(model.query_groups(), 8);
   EXPECT_EQ(model.kv_channels, 128);
@@ -46,7 +46,7 @@ TEST(HfConfig, ReadsLlama4) {
   EXPECT_TRUE(model.kind(0).has_experts());
 }
 
-TEST(HfConfig, ReadsTheLayersOfLlama4) {
+TEST(HfLlama4Config, ReadsTheLayersOfLlama4) {
   const TransformerConfig model =
       model_of(llama4({{"interleave_moe_layer_step", 2},
                        {"no_rope_layers", Json::array()},
@@ -68,7 +68,7 @@ TEST(HfConfig, ReadsTheLayersOfLlama4) {
   EXPECT_EQ(listed.attn_temperature_scale, 0);
 }
 
-TEST(HfConfig, WritesLlama4) {
+TEST(HfLlama4Config, WritesLlama4) {
   for (const Json& changes :
        {Json::object(), Json{{"moe_layers", {1}}, {"use_qk_norm", false}, {"attn_scale", 0.5}},
         Json{{"no_rope_layer_interval", 9}}, Json{{"attn_temperature_tuning", false}}}) {
@@ -78,7 +78,7 @@ TEST(HfConfig, WritesLlama4) {
   }
 }
 
-TEST(HfConfig, RefusesWhatLlama4Lacks) {
+TEST(HfLlama4Config, RefusesWhatLlama4Lacks) {
   const std::pair<Json, const char*> cases[] = {
       {{{"num_experts_per_tok", 2}}, "num_experts_per_tok"},
       {{{"attention_bias", true}}, "attention_bias"},

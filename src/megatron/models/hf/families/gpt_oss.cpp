@@ -7,9 +7,6 @@
 namespace megatron::families {
 namespace {
 
-constexpr Windows kEverySecond{
-    .width = 128, .includes = [](std::int64_t layer, std::int64_t) { return layer % 2 == 0; }};
-
 /// The class scales rotary positions even if config.json says nothing of them.
 void read_default_scaling(const ConfigReader& config, HfConfig& result) {
   if (config.has("rope_scaling") || config.has("rope_parameters")) return;
@@ -41,7 +38,7 @@ HfFamily gpt_oss() {
   family.add_keys({{"", read_default_scaling},
                    constant("attention_bias", true),
                    constant("swiglu_limit", 7.0),
-                   sliding_window(kEverySecond)});
+                   sliding_window({.width = 128, .period = 2})});
   add_experts(family, "num_local_experts", "num_experts", "intermediate_size", 128, 4);
   const std::string fc1 = "mlp.experts.linear_fc1.", fc2 = "mlp.experts.linear_fc2.";
   family.add_layer_tensors(
