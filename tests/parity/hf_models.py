@@ -10,6 +10,8 @@ import hf_variants_deepseek
 import hf_variants_gemma
 import hf_variants_gpt_oss
 import hf_variants_llama4
+import hf_variants_olmo
+import hf_variants_phi
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -28,6 +30,8 @@ def all_variants():
     yield from hf_variants_gemma.variants()
     yield from hf_variants_gpt_oss.variants()
     yield from hf_variants_llama4.variants()
+    yield from hf_variants_phi.variants()
+    yield from hf_variants_olmo.variants()
 
 
 def build(config, seed):

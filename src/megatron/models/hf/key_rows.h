@@ -103,8 +103,8 @@ struct AttentionKeys {
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
 KeyRows attention_keys(const AttentionKeys& keys);
 
-/// Which layers have a sliding window. A class without `includes` and `period` has no layer_types,
-/// and all layers have one.
+/// Which layers have a sliding window. A class without `includes`, `period` and `rule` has no
+/// layer_types, and all layers have one.
 struct Windows {
   std::int64_t width = 4096;  ///< where sliding_window is absent; 0: none
   bool has_switch = false;    ///< the class has use_sliding_window, which is false by default
@@ -112,10 +112,16 @@ struct Windows {
   bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
   std::int64_t period = 0;           ///< N: every N-th layer has none where layer_types is absent
   std::string_view period_key = {};  ///< the key that may give another N
+  /// In place of both, returns 1 for each layer that has one where layer_types is absent, and 0 for
+  /// the others.
+  std::vector<std::int64_t> (*rule)(const ConfigReader& config,
+                                    const TransformerConfig& model) = nullptr;
 
-  bool has_layer_types() const { return includes != nullptr || period > 0; }
+  bool has_layer_types() const { return includes != nullptr || period > 0 || rule != nullptr; }
 };
 KeyRow sliding_window(const Windows& windows);
+/// no_rope_layers and no_rope_layer_interval (4 by default), which say which layers rotate.
+KeyRow rope_layers();
 
 /// The dropouts. Training takes that of the embedding from `residual`.
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
@@ -126,6 +132,9 @@ KeyRow constant(const std::string& key, const Json& value);
 KeyRow expert_layers();
 KeyRow aux_loss();
 
+/// Returns 0 for each layer whose number, counted from 1, is a multiple of `period`, and 1 for the
+/// others.
+std::vector<std::int64_t> all_but_multiples(std::int64_t period, std::int64_t num_layers);
 /// Returns the size of a head. Throws UserError unless the heads divide the hidden size.
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads);

@@ -182,9 +182,11 @@ void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
       model.rotary_percent;
 }
 
-Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
+Layers windowed_layers(const ConfigReader& config, const Windows& windows, const T& model,
                        bool enabled) {
+  const std::int64_t num_layers = model.num_layers;
   const Json* types = config.find("layer_types");
+  if (types == nullptr && windows.rule != nullptr) return windows.rule(config, model);
   const bool follows_rule = types == nullptr && windows.has_layer_types();
   if (types != nullptr && !windows.has_layer_types())
     config.unsupported("layer_types", "leave it out");
@@ -217,11 +219,12 @@ void read_windows(const ConfigReader& config, const Windows& windows, T& model) 
   const bool has_width = config.has(key) || (windows.width > 0 && !config.is_null(key));
   const bool enabled =
       has_width && (!windows.has_switch || config.boolean("use_sliding_window", false));
-  const Layers layers = windowed_layers(config, windows, model.num_layers, enabled);
+  const Layers layers = windowed_layers(config, windows, model, enabled);
   if (!std::ranges::count(layers, 1)) return;
   if (!enabled)
-    config.unsupported("layer_types",
-                       "sliding_attention needs use_sliding_window and sliding_window");
+    config.unsupported("layer_types", std::string("sliding_attention needs ") +
+                                          (windows.has_switch ? "use_sliding_window and " : "") +
+                                          key);
   const std::int64_t width = config.integer(key, windows.width);
   if (width < 1) config.unsupported(key, "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
@@ -236,11 +239,35 @@ void write_windows(const T& model, const Windows& windows, Json& json) {
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
   json["layer_types"] = types;
-  if (windows.period == 0)
+  if (windows.includes != nullptr)
     json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
-  else if (!model.window_size)
+  else if (windows.period > 0 && !model.window_size)
     json.erase("sliding_window");  // these classes need a number
   json.erase(std::string(windows.period_key));
+}
+
+void read_rope_layers(const ConfigReader& config, HfConfig& result) {
+  const char* key = "no_rope_layers";
+  const std::int64_t num_layers = result.model.num_layers;
+  Layers rotary, nope;
+  const Json* list = config.find(key);
+  if (list == nullptr || list->empty()) {
+    rotary = all_but_multiples(config.size("no_rope_layer_interval", kMostLayers, 4), num_layers);
+  } else if (list->is_array() && std::ssize(*list) >= num_layers &&
+             std::ranges::all_of(*list, [](const Json& x) { return x == 0 || x == 1; })) {
+    rotary = list->get<Layers>();
+  } else {
+    config.unsupported(key, "it must be a list with 0 or 1 for each layer");
+  }
+  for (std::int64_t layer = 0; layer < num_layers; ++layer)
+    nope.push_back(1 - rotary[static_cast<std::size_t>(layer)]);
+  set_nope(result.model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
+}
+
+void write_rope_layers(const T& model, Json& json) {
+  Json& list = json["no_rope_layers"] = Json::array();
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    list.push_back(model.kind(layer).rotary == RotaryKind::none ? 0 : 1);
 }
 
 void read_expert_layers(const ConfigReader& config, HfConfig& result) {
@@ -279,6 +306,13 @@ void write_aux_loss(const T& model, Json& json) {
 
 }  // namespace
 
+Layers all_but_multiples(std::int64_t period, std::int64_t num_layers) {
+  Layers layers;
+  for (std::int64_t number = 1; number <= num_layers; ++number)
+    layers.push_back(number % period != 0 ? 1 : 0);
+  return layers;
+}
+
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads) {
   const std::int64_t width = config.size(hidden), count = config.size(heads);
@@ -313,6 +347,8 @@ KeyRow sliding_window(const Windows& windows) {
           },
           [=](const T& model, Json& json) { write_windows(model, windows, json); }};
 }
+
+KeyRow rope_layers() { return {"no_rope_layers", read_rope_layers, write_rope_layers}; }
 
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
                      const std::string& embedding) {

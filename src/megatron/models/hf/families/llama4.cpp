@@ -9,64 +9,34 @@ namespace {
 
 using Layers = std::vector<std::int64_t>;  // 1 or 0 for each layer
 
-/// Returns 1 for the layers that have a property, else 0.
-template <class Has>
-Layers layers_with(const T& model, Has has) {
-  Layers layers;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    layers.push_back(has(static_cast<std::size_t>(layer)) ? 1 : 0);
-  return layers;
-}
-
-/// Returns the list of a key, which has at least `least` elements; null where it is absent.
-const Json* find_list(const ConfigReader& config, const char* key, std::int64_t least,
-                      bool (*is_element)(const Json& value)) {
-  const Json* list = config.find(key);
-  if (list == nullptr) return nullptr;
-  if (!list->is_array() || std::ssize(*list) < least || !std::ranges::all_of(*list, is_element))
-    config.unsupported(key, "it must be a list of layers");
-  return list;
-}
-
-bool is_integer(const Json& value) { return value.is_number_integer(); }
-
-bool is_type(const Json& value) {
-  return value == "chunked_attention" || value == "full_attention";
-}
-
-/// no_rope_layers has 0 for layers without rotary positions, and stands for none if it is empty.
-void read_attention_layers(const ConfigReader& config, HfConfig& result) {
+/// By default layers with rotary positions have chunks.
+void read_chunks(const ConfigReader& config, HfConfig& result) {
   T& model = result.model;
-  const std::int64_t n = model.num_layers;
-  const auto interval =
-      static_cast<std::size_t>(config.size("no_rope_layer_interval", kMaxSize, 4));
-  const Json* ropes = find_list(config, "no_rope_layers", 0, is_integer);
-  if (ropes != nullptr)
-    ropes = ropes->empty() ? nullptr : find_list(config, "no_rope_layers", n, is_integer);
-  const Json* types = find_list(config, "layer_types", n, is_type);
-  const auto rotates = [=](std::size_t i) {
-    return ropes != nullptr ? ropes->at(i) != 0 : (i + 1) % interval != 0;
-  };
-  const auto nope = layers_with(model, [=](std::size_t i) { return !rotates(i); });
-  const auto chunked = layers_with(model, [=](std::size_t i) {
-    return types != nullptr ? types->at(i) == "chunked_attention" : rotates(i);
-  });
-  if (std::ranges::count(chunked, 1) > 0) {
-    const char* key = "attention_chunk_size";
-    if (config.is_null(key)) config.unsupported(key, "chunked_attention needs it");
-    model.attention_chunk_size = config.size(key, kMaxSize, 8192);
-    set_windows(model, std::ranges::count(chunked, 0) > 0 ? chunked : Layers());
+  const Json* types = config.find("layer_types");
+  if (types != nullptr && (!types->is_array() || std::ssize(*types) != model.num_layers))
+    config.unsupported("layer_types", "it must be a list with one entry per layer");
+  Layers chunked, nope = nope_layers(model);
+  nope.resize(static_cast<std::size_t>(model.num_layers));
+  for (std::size_t layer = 0; layer < nope.size(); ++layer) {
+    const Json type = types != nullptr   ? types->at(layer)
+                      : nope[layer] != 0 ? Json("full_attention")
+                                         : Json("chunked_attention");
+    if (type != "chunked_attention" && type != "full_attention")
+      config.unsupported("layer_types", "use chunked_attention or full_attention");
+    chunked.push_back(type == "chunked_attention" ? 1 : 0);
   }
-  set_nope(model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
+  if (!std::ranges::count(chunked, 1)) return;
+  const char* key = "attention_chunk_size";
+  if (config.is_null(key)) config.unsupported(key, "chunked_attention needs it");
+  model.attention_chunk_size = config.size(key, kMaxSize, 8192);
+  set_windows(model, std::ranges::count(chunked, 0) > 0 ? chunked : Layers());
 }
 
-void write_attention_layers(const T& model, Json& json) {
-  json["no_rope_layers"] = json["layer_types"] = Json::array();
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
-    const LayerKind kind = model.kind(layer);
-    json["no_rope_layers"].push_back(kind.rotary == RotaryKind::none ? 0 : 1);
-    json["layer_types"].push_back(kind.chunk > 0 ? "chunked_attention" : "full_attention");
-  }
+void write_chunks(const T& model, Json& json) {
+  json["layer_types"] = Json::array();
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    json["layer_types"].push_back(model.kind(layer).chunk > 0 ? "chunked_attention"
+                                                              : "full_attention");
   if (model.attention_chunk_size > 0) json["attention_chunk_size"] = model.attention_chunk_size;
 }
 
@@ -83,14 +53,16 @@ void read_temperature(const ConfigReader& config, HfConfig& result) {
 void read_expert_layers(const ConfigReader& config, HfConfig& result) {
   T& model = result.model;
   const char *list = "moe_layers", *step = "interleave_moe_layer_step";
-  const Json* chosen = find_list(config, list, 0, is_integer);
-  const auto every = static_cast<std::size_t>(config.size(step, kMaxSize, 1));
-  const auto layers = layers_with(model, [=](std::size_t i) {
-    return chosen == nullptr ? (i + 1) % every == 0 : std::ranges::count(*chosen, Json(i)) > 0;
-  });
-  if (!std::ranges::count(layers, 1))
-    config.unsupported(chosen == nullptr ? step : list, "at least one layer must have experts");
-  if (std::ranges::count(layers, 0) > 0) set_experts(model, layers);
+  Layers experts = all_but_multiples(config.size(step, kMaxSize, 1), model.num_layers);
+  for (std::int64_t& layer : experts) layer = 1 - layer;
+  if (const Json* chosen = config.find(list); chosen != nullptr) {
+    if (!chosen->is_array()) config.unsupported(list, "it must be a list of layers");
+    for (std::size_t layer = 0; layer < experts.size(); ++layer)
+      experts[layer] = std::ranges::count(*chosen, Json(layer)) > 0 ? 1 : 0;
+  }
+  if (!std::ranges::count(experts, 1))
+    config.unsupported(config.has(list) ? list : step, "at least one layer must have experts");
+  set_experts(model, std::ranges::count(experts, 0) > 0 ? experts : Layers());
   model.moe.shared_expert_intermediate_size = model.moe.ffn_hidden_size;
 }
 
@@ -128,7 +100,8 @@ HfFamily llama4_text() {
                    {"intermediate_size_mlp", &T::ffn_hidden_size},
                    {"moe_layers", read_expert_layers, write_expert_layers},
                    {"use_qk_norm", &T::qk_l2_norm},
-                   {"no_rope_layers", read_attention_layers, write_attention_layers},
+                   rope_layers(),
+                   {"attention_chunk_size", read_chunks, write_chunks},
                    {"attn_scale", &T::attn_temperature_scale, {.range = kAtLeastZero}},
                    {"floor_scale", &T::attn_temperature_floor, {.most = kMaxSize}},
                    {"attn_temperature_tuning", read_temperature, write_tuning},
