@@ -68,6 +68,19 @@ TEST(HfLlama4Config, ReadsTheLayersOfLlama4) {
   EXPECT_EQ(listed.attn_temperature_scale, 0);
 }
 
+// As Llama 4 Scout has it: no band lies between the factors.
+TEST(HfLlama4Config, FactorsOfFrequenciesMayBeEqual) {
+  const TransformerConfig model = model_of(llama4({{"rope_theta", 500000.0},
+                                                   {"rope_scaling",
+                                                    {{"factor", 16.0},
+                                                     {"high_freq_factor", 1.0},
+                                                     {"low_freq_factor", 1.0},
+                                                     {"original_max_position_embeddings", 8192},
+                                                     {"rope_type", "llama3"}}}}));
+  EXPECT_EQ(model.rope_scaling_type, RopeScaling::llama3);
+  EXPECT_EQ(model.rope_high_freq_factor, model.rope_low_freq_factor);
+}
+
 TEST(HfLlama4Config, WritesLlama4) {
   for (const Json& changes :
        {Json::object(), Json{{"moe_layers", {1}}, {"use_qk_norm", false}, {"attn_scale", 0.5}},
