@@ -58,7 +58,8 @@ const FieldTable<ConvertOptions>& convert_table() {
                   "mixtral",     "qwen2_moe",   "qwen3_moe", "olmoe",    "starcoder2",
                   "deepseek_v2", "deepseek_v3", "kimi_k2",   "gemma",    "gemma2",
                   "gemma3_text", "vaultgemma",  "phi3",      "seed_oss", "hunyuan_v1_dense",
-                  "smollm3",     "arcee",       "olmo2",     "olmo3",    "exaone4"});
+                  "smollm3",     "arcee",       "olmo2",     "olmo3",    "exaone4",
+                  "gpt_oss",     "llama4_text"});
     t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored")
         .choices({"fp32", "bf16", "fp16"});
     t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest")

@@ -19,7 +19,8 @@ const std::vector<HfFamily>& hf_families() {
                                          families::seed_oss(),    families::hunyuan_v1_dense(),
                                          families::smollm3(),     families::arcee(),
                                          families::olmo2(),       families::olmo3(),
-                                         families::exaone4()};
+                                         families::exaone4(),     families::gpt_oss(),
+                                         families::llama4_text()};
   return all;
 }
 

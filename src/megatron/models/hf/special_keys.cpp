@@ -36,8 +36,8 @@ void read_original_length(const ConfigReader& rope, HfConfig& result) {
 }
 
 void check_high_factor(const ConfigReader& rope, HfConfig& result) {
-  if (result.model.rope_high_freq_factor <= result.model.rope_low_freq_factor)
-    rope.unsupported("high_freq_factor", "it must be above low_freq_factor");
+  if (result.model.rope_high_freq_factor < result.model.rope_low_freq_factor)
+    rope.unsupported("high_freq_factor", "it must be at least low_freq_factor");
 }
 
 /// Without a factor, yarn extends the original length to the model's.

@@ -56,4 +56,10 @@ HfFamily smollm3();
 // exaone.cpp
 HfFamily exaone4();
 
+// gpt_oss.cpp
+HfFamily gpt_oss();
+
+// llama4.cpp
+HfFamily llama4_text();
+
 }  // namespace megatron::families

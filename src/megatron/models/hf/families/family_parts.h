@@ -14,7 +14,7 @@ using T = TransformerConfig;
 using M = MoeConfig;
 
 inline constexpr Blocks kQuery{0, 1}, kKey{1, 1}, kValue{2, 1}, kQueryKeyValue{0, 3};
-inline constexpr Blocks kGate{0, 1}, kUp{1, 1};
+inline constexpr Blocks kGate{0, 1}, kUp{1, 1}, kGateUp{0, 2};
 inline constexpr KeyMeaning kPositive{.range = kAboveZero};
 inline constexpr KeyMeaning kNegated{.is_negated = true};
 inline constexpr KeyMeaning kLayers{.most = kMostLayers, .alias = "num_hidden_layers"};
