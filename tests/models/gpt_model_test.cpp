@@ -112,6 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
                               config.softmax_type = SoftmaxType::learnable;
                               config.attn_logit_softcapping = 0.7;
                               config.softmax_scale = 0.8;
+                              config.attn_temperature_scale = 0.5;
+                              config.attn_temperature_floor = 2;
+                              config.attn_temperature_all_layers = true;
                             }},
                     Variant{"chunks_and_local_rotation",
                             [](TransformerConfig& config) {
