@@ -22,6 +22,7 @@ namespace megatron {
 struct TensorPart {
   Blocks blocks = {};
   bool is_transposed = false;               ///< of a matrix; vectors are as they are
+  bool is_row = false;                      ///< the foreign tensor is a matrix of one row
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
 
   /// Returns the slices of the parameter, each with its place in oriented().

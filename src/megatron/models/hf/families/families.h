@@ -20,12 +20,15 @@ HfFamily qwen3_moe();
 
 // mistral.cpp
 HfFamily mistral();
+HfFamily ministral();
+HfFamily ministral3();
 HfFamily mixtral();
 
 // olmo.cpp
 HfFamily olmoe();
 HfFamily olmo2();
 HfFamily olmo3();
+HfFamily flex_olmo();
 
 // starcoder2.cpp
 HfFamily starcoder2();
@@ -55,5 +58,19 @@ HfFamily smollm3();
 
 // exaone.cpp
 HfFamily exaone4();
+
+// glm.cpp
+HfFamily glm();
+HfFamily glm4();
+HfFamily glm4_moe();
+HfFamily solar_open();
+HfFamily dots1();
+
+// minimax.cpp
+HfFamily minimax_m2();
+
+// ernie.cpp
+HfFamily ernie4_5();
+HfFamily ernie4_5_moe();
 
 }  // namespace megatron::families
