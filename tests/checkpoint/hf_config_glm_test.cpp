@@ -1,5 +1,5 @@
-// The families GLM, Ministral, MiniMax M2, ERNIE 4.5, dots.llm1, Solar Open and FlexOlmo. Defaults
-// are those of their configuration classes in transformers 5.
+// The families GLM, Ministral, MiniMax M2, ERNIE 4.5, dots.llm1, Solar Open, FlexOlmo and
+// HunYuan. Defaults are those of their configuration classes in transformers 5.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -250,6 +250,27 @@ TEST(HfConfigGlm, ReadsFlexOlmo) {
   EXPECT_TRUE(model.moe.router_pre_softmax && model.qk_layernorm);
   expect_round_trip(config("flex_olmo", {{"norm_topk_prob", true}}));
   expect_refusals("flex_olmo", Json::object(), {{{{"attention_bias", true}}, "attention_bias"}});
+}
+
+TEST(HfConfigGlm, ReadsHunyuan) {
+  const Json eight = {{"num_experts", 8}, {"moe_topk", {2, 2, 2, 2}}, {"head_dim", 24}};
+  const TransformerConfig model = model_of(config("hunyuan_v1_moe", eight));
+  EXPECT_EQ(model.qk_layernorm_placement, QkNormPlacement::after_rotary);
+  EXPECT_EQ(model.norm_epsilon, 1e-5);
+  EXPECT_EQ(model.moe.num_experts, 8);
+  EXPECT_EQ(model.moe.router_topk, 2);
+  EXPECT_EQ(model.moe.ffn_hidden_size, 112);
+  EXPECT_EQ(model.moe.shared_expert_intermediate_size, 112);
+  EXPECT_FALSE(model.moe.router_pre_softmax);
+  expect_round_trip(config("hunyuan_v1_moe", eight));
+  expect_round_trip(config("hunyuan_v1_moe", {{"num_experts", 8}, {"num_experts_per_tok", 3}}));
+  expect_refusals("hunyuan_v1_moe", eight,
+                  {{{{"moe_topk", {2, 2, 1, 2}}}, "moe_topk"},
+                   {{{"moe_topk", {2, 2, 2}}}, "moe_topk"},
+                   {{{"moe_topk", {9, 9, 9, 9}}}, "moe_topk"},
+                   {{{"moe_topk", 9}}, "moe_topk"},
+                   {{{"num_experts", {8, 8, 8, 8}}}, "num_experts"},
+                   {{{"attention_bias", true}}, "attention_bias"}});
 }
 
 TEST(HfConfigGlm, ATemperatureOfAllLayersIsNotWrittenElsewhere) {

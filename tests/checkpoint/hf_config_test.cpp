@@ -234,6 +234,7 @@ TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
                     ? deepseek(family)
                     : llama({{"model_type", family},
                              {"moe_intermediate_size", 32},
+                             {"num_experts", 8},
                              {"n_routed_experts", 8},
                              {"num_experts_per_tok", 2},
                              {"norm_topk_prob", true}});

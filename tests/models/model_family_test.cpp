@@ -51,7 +51,7 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "olmoe, starcoder2, deepseek_v2, deepseek_v3, kimi_k2, gemma, gemma2, gemma3_text, "
             "vaultgemma, phi3, seed_oss, hunyuan_v1_dense, smollm3, arcee, olmo2, olmo3, "
             "exaone4, ministral, ministral3, glm, glm4, glm4_moe, solar_open, dots1, minimax_m2, "
-            "ernie4_5, ernie4_5_moe, flex_olmo");
+            "ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

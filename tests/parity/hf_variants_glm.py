@@ -1,4 +1,4 @@
-"""Variants of GLM, of families with its or DeepSeek-V3's experts, and of FlexOlmo."""
+"""Variants of GLM and of other families with experts and usual attention."""
 from hf_variants import COMMON, Variant, spell_as_transformers_4
 from transformers import (
     Dots1Config,
@@ -6,6 +6,7 @@ from transformers import (
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
+    HunYuanMoEV1Config,
     MiniMaxM2Config,
     SolarOpenConfig,
 )
@@ -47,6 +48,18 @@ def variants():
         "flex_olmo renormalised, gqa, tied, v4",
         FlexOlmoConfig(**olmo, norm_topk_prob=True, tie_word_embeddings=True),
         edits=[spell_as_transformers_4],
+    )
+    hunyuan = dict(common, head_dim=24, num_experts=6)
+    yield Variant("hunyuan_v1_moe", HunYuanMoEV1Config(**hunyuan, moe_topk=3))
+    yield Variant(
+        "hunyuan_v1_moe stacked, mqa, alpha, tied, a list",
+        HunYuanMoEV1Config(
+            **dict(hunyuan, num_key_value_heads=1),
+            moe_topk=[2, 2, 2],
+            tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, alpha=50.0, factor=1.0),
+        ),
+        stacked=True,
     )
 
 

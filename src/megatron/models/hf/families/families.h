@@ -52,6 +52,7 @@ HfFamily seed_oss();
 
 // hunyuan.cpp
 HfFamily hunyuan_v1_dense();
+HfFamily hunyuan_v1_moe();
 
 // smollm3.cpp
 HfFamily smollm3();
