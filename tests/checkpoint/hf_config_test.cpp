@@ -230,9 +230,17 @@ TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
     if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss"}.contains(family)) continue;
-    const Json json = family.starts_with("deepseek") || family == "kimi_k2"
-                          ? deepseek(family)
-                          : llama({{"model_type", family}, {"moe_intermediate_size", 32}});
+    Json json = family.starts_with("deepseek") || family == "kimi_k2"
+                    ? deepseek(family)
+                    : llama({{"model_type", family},
+                             {"moe_intermediate_size", 32},
+                             {"num_experts", 8},
+                             {"n_routed_experts", 8},
+                             {"num_experts_per_tok", 2},
+                             {"norm_topk_prob", true}});
+    if (family == "ministral3")
+      json["rope_parameters"] = {{"llama_4_scaling_beta", 0.1},
+                                 {"original_max_position_embeddings", 64}};
     const HfConfig config = parse_hf_config(json, "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
@@ -478,6 +486,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "rotary_base_local",
                                      "attn_temperature_scale",
                                      "attn_temperature_floor",
+                                     "attn_temperature_all_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",

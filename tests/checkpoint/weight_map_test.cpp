@@ -186,6 +186,7 @@ TEST(TensorPart, GoesThereAndBack) {
   const Case cases[] = {
       {Sharding::replicated({5, 3}), {{}}},
       {Sharding::split({5, 3}, 1), {{.is_transposed = true}}},
+      {Sharding::replicated({5}), {{.is_row = true}}},
       {two_groups({8, 3}), q_k_v},
       {two_groups({8}), q_k_v},
       {two_groups({8, 3}), {{.blocks = {0, 3}, .is_transposed = true}}},

@@ -202,8 +202,9 @@ void canonicalize_window(Config& c) {
   if (!is_local || rotates_alike) c.rotary_base_local.reset();
   set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
   set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
-  if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;
-  if (c.attn_temperature_scale == 0) reset(c, &Config::attn_temperature_floor);
+  if (c.no_rope_freq.empty() && !c.attn_temperature_all_layers) c.attn_temperature_scale = 0;
+  if (c.attn_temperature_scale == 0)
+    reset(c, &Config::attn_temperature_floor, &Config::attn_temperature_all_layers);
 }
 
 void canonicalize_router(MoeConfig& moe) {

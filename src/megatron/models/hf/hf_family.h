@@ -24,6 +24,7 @@ struct TensorRow {
   std::string ours = {}, theirs = {};
   Blocks blocks = {};
   bool is_transposed = false;  ///< of its last two dimensions
+  bool is_row = false;         ///< a vector, of which theirs is a matrix with one row
   /// A folder that has the tensor is read from it, and not from the other rows of the parameter;
   /// exports leave it out.
   bool is_alternative = false;

@@ -123,6 +123,7 @@ void read_rope_set(const ConfigReader& rope, const ConfigReader& config, std::st
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
   result.model.rope_scaling_type = type->scaling;
   read_keys(type->keys, rope, result);
+  if (keys.rotary != nullptr) read_keys(keys.rotary(), rope, result);
   if (const std::string unknown = rope.unread(); !unknown.empty()) {
     result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type->name) +
                            "' does not have are ignored: " + unknown);
@@ -165,6 +166,7 @@ void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
       *std::ranges::find(rope_types(), model.rope_scaling_type, &RopeType::scaling);
   Json rope = {{"rope_type", type.name}};
   write_keys(type.keys, model, rope);
+  if (keys.rotary != nullptr) write_keys(keys.rotary(), model, rope);
   json["rope_scaling"] = type.keys.empty() ? Json() : rope;
   rope["rope_theta"] = json["rope_theta"] = model.rotary_base;
   json["rope_parameters"] = rope;
@@ -193,7 +195,7 @@ Layers windowed_layers(const ConfigReader& config, const Windows& windows, const
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
     config.unsupported("layer_types", "it must be a list with one entry per layer");
   const bool uses_limit = follows_rule && windows.period == 0;
-  const std::int64_t limit = uses_limit ? config.integer("max_window_layers", 28) : 0;
+  const std::int64_t limit = uses_limit ? config.integer("max_window_layers", windows.number) : 0;
   const std::int64_t period =
       follows_rule && !uses_limit
           ? config.size(std::string(windows.period_key), kMostLayers, windows.period)

@@ -43,6 +43,7 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping
                                      std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
+                               .is_row = row->is_row,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt,
                                .is_interleaved = row->is_interleaved}});
     }
@@ -113,11 +114,13 @@ Shape TensorPart::shape(const Sharding& ours) const {
   Shape shape = extents(slices(ours));
   if (expert) shape.erase(shape.begin());
   if (is_transposed && shape.size() > 1) std::swap(shape.back(), shape[shape.size() - 2]);
+  if (is_row) shape.insert(shape.begin(), 1);
   return shape;
 }
 
 at::Tensor TensorPart::oriented(at::Tensor theirs) const {
   if (is_transposed && theirs.dim() > 1) theirs = theirs.transpose(-2, -1);
+  if (is_row) theirs = theirs.squeeze(0);
   return expert ? theirs.unsqueeze(0) : theirs;
 }
 
@@ -145,6 +148,7 @@ at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const 
           .copy_(narrowed(value, slice.global_offset, slice.shape));
   }
   if (expert) part = part.squeeze(0);
+  if (is_row) part = part.unsqueeze(0);
   return is_transposed && part.dim() > 1 ? part.transpose(-2, -1) : part;
 }
 

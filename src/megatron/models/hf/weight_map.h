@@ -22,6 +22,7 @@ namespace megatron {
 struct TensorPart {
   Blocks blocks = {};
   bool is_transposed = false;               ///< of the last two dimensions; vectors are as they are
+  bool is_row = false;                      ///< the foreign tensor is a matrix of one row
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
   bool is_interleaved = false;  ///< the blocks alternate along the last foreign dimension
 
