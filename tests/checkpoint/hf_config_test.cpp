@@ -232,15 +232,23 @@ TEST(HfConfig, ReadsGpt2) {
   EXPECT_EQ(parse_hf_config(gpt2({{"embd_pdrop", 0.0}}), "c").notes.size(), 1u);
 }
 
-// No configuration class but GPT2Config and Starcoder2Config has a dropout of the residual
-// branches; all have 0 for attention_dropout.
+// No configuration class but those of the families here has a dropout of the residual branches; all
+// others have 0 for attention_dropout.
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
-    if (family == "gpt2" || family == "starcoder2") continue;
-    const Json json = family.starts_with("deepseek") || family == "kimi_k2"
-                          ? deepseek(family)
-                          : llama({{"model_type", family}, {"moe_intermediate_size", 32}});
+    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss"}.contains(family)) continue;
+    Json json = family.starts_with("deepseek") || family == "kimi_k2"
+                    ? deepseek(family)
+                    : llama({{"model_type", family},
+                             {"moe_intermediate_size", 32},
+                             {"num_experts", 8},
+                             {"n_routed_experts", 8},
+                             {"num_experts_per_tok", 2},
+                             {"norm_topk_prob", true}});
+    if (family == "ministral3")
+      json["rope_parameters"] = {{"llama_4_scaling_beta", 0.1},
+                                 {"original_max_position_embeddings", 64}};
     const HfConfig config = parse_hf_config(json, "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
@@ -326,8 +334,8 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
                {{"rope_type", "llama3"},
                 {"factor", 8.0},
                 {"low_freq_factor", 4.0},
-                {"high_freq_factor", 4.0}}}}),
-       {"rope_scaling", "high_freq_factor", "above low_freq_factor"}},
+                {"high_freq_factor", 3.5}}}}),
+       {"rope_scaling", "high_freq_factor", "at least low_freq_factor"}},
       {llama({{"hidden_act", "mish"}}), {"hidden_act", "mish"}},
       {llama({{"rms_norm_eps", 0}}), {"rms_norm_eps"}},
       {llama({{"rope_theta", "x"}}), {"rope_theta"}},
@@ -434,10 +442,15 @@ TEST(HfConfig, SurvivesRandomDamage) {
   const std::string texts[] = {
       llama({{"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}}).dump(), gpt2().dump(),
       llama({{"model_type", "qwen2"}, {"use_sliding_window", true}, {"layer_types", nullptr}})
+          .dump(),
+      llama({{"model_type", "gemma3_text"},
+             {"sliding_window_pattern", 2},
+             {"final_logit_softcapping", 3.0},
+             {"rope_parameters", {{"sliding_attention", {{"rope_theta", 100.0}}}}}})
           .dump()};
   for (int round = 0; round < 2000; ++round) {
     try {
-      parse_hf_config(parse_json(mutate(texts[round % 3], random), "c"), "c");
+      parse_hf_config(parse_json(mutate(texts[round % 4], random), "c"), "c");
     } catch (const UserError&) {  // expected of a damaged file; anything else is a bug
     }
   }
@@ -481,6 +494,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "rotary_base_local",
                                      "attn_temperature_scale",
                                      "attn_temperature_floor",
+                                     "attn_temperature_all_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",

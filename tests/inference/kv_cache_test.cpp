@@ -99,6 +99,9 @@ std::vector<Variant> variants() {
     c.cache_mla_latents = true;
     c.softmax_type = SoftmaxType::learnable;
     c.attn_logit_softcapping = 3;
+    c.attn_temperature_scale = 0.5;
+    c.attn_temperature_floor = 3;
+    c.attn_temperature_all_layers = true;
     c.attention_chunk_size = 5;
     set_windows(c, {1, 0, 1});
   });

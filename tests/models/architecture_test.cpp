@@ -225,6 +225,7 @@ TEST(CanonicalArchitecture, ForgetsVariantsWithoutEffect) {
   same.rotary_base_local = 100;
   same.no_rope_freq = "2";
   same.attn_temperature_scale = 0.1;
+  plain.attn_temperature_all_layers = true;
   set_windows(same, {0, 0, 0});
   EXPECT_THAT(forward_differences(plain, same), IsEmpty());
   plain.position_embedding_type = same.position_embedding_type = PositionEmbedding::rope;

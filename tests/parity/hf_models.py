@@ -7,6 +7,14 @@ from pathlib import Path
 
 import hf_variants_base
 import hf_variants_deepseek
+import hf_variants_ernie
+import hf_variants_gemma
+import hf_variants_gpt_oss
+import hf_variants_llama4
+import hf_variants_glm
+import hf_variants_ministral
+import hf_variants_olmo
+import hf_variants_phi
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -14,7 +22,7 @@ from transformers import AutoModelForCausalLM
 
 
 def is_correction_bias(name):
-    """A buffer of DeepSeek-V3's router that a folder holds and no gradient changes."""
+    """What a router adds to scores: a folder holds it, and no gradient changes it."""
     return name.endswith("e_score_correction_bias")
 
 
@@ -22,6 +30,14 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gemma.variants()
+    yield from hf_variants_gpt_oss.variants()
+    yield from hf_variants_llama4.variants()
+    yield from hf_variants_phi.variants()
+    yield from hf_variants_olmo.variants()
+    yield from hf_variants_glm.variants()
+    yield from hf_variants_ernie.variants()
+    yield from hf_variants_ministral.variants()
 
 
 def build(config, seed):
@@ -52,6 +68,8 @@ def build(config, seed):
 def save(variant, directory, seed=7):
     """Writes the variant's model as real checkpoints look and returns the model."""
     model = build(variant.config, seed)
+    if variant.prepare:
+        variant.prepare(model)
     model.save_pretrained(
         directory, max_shard_size=variant.shard_size, save_original_format=not variant.stacked
     )
@@ -93,7 +111,7 @@ def loss_and_gradients(model, rows, logits_of=logits_of_rows):
     gradients = copy.deepcopy(model)
     with torch.no_grad():
         for gradient, parameter in zip(gradients.parameters(), model.parameters()):
-            gradient.copy_(parameter.grad)
+            gradient.copy_(parameter.grad) if parameter.requires_grad else gradient.zero_()
         for name, buffer in gradients.named_buffers():
             if is_correction_bias(name):
                 buffer.zero_()

@@ -97,7 +97,10 @@ Rules position_rules() {
   const auto is_yarn = [](S s) { return s.model->rope_scaling_type == RopeScaling::yarn; };
   const auto is_reversed = [](S s) {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
-           s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
+           s.model->rope_high_freq_factor < s.model->rope_low_freq_factor;
+  };
+  const auto has_temperature = [](S s) {
+    return !s.model->no_rope_freq.empty() || s.model->attn_temperature_all_layers;
   };
   const Show show_scaling = [](const Setting&, S) -> std::string { return "rotary scaling"; };
   return {
@@ -120,8 +123,10 @@ Rules position_rules() {
              &Model::no_rope_freq},
             {is_rotary, {&Model::position_embedding_type, " rope"}}),
       when(is_rotary, tunes({&Model::rotary_base_local}, has_local_layers())),
-      tunes({&Model::attn_temperature_scale}, &Model::no_rope_freq),
-      tunes({&Model::attn_temperature_floor}, &Model::attn_temperature_scale),
+      tunes({&Model::attn_temperature_scale},
+            {has_temperature, {&Model::no_rope_freq, " or ", &Model::attn_temperature_all_layers}}),
+      tunes({&Model::attn_temperature_floor, &Model::attn_temperature_all_layers},
+            &Model::attn_temperature_scale),
       tunes({&Model::rope_scaling_factor},
             {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
       tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},
@@ -134,7 +139,7 @@ Rules position_rules() {
              &Model::yarn_attention_factor},
             {is_yarn, "YaRN"}),
       rule(is_reversed, {&Model::rope_high_freq_factor,
-                         {value(&Model::rope_high_freq_factor), " is not above ",
+                         {value(&Model::rope_high_freq_factor), " is below ",
                           with_value(&Model::rope_low_freq_factor)},
                          {"raise ", &Model::rope_high_freq_factor}}),
   };
@@ -162,6 +167,7 @@ Rules latent_attention_rules() {
                 {.fix = {"set the number of rotated channels with ", &Model::qk_pos_emb_head_dim}}),
             excludes(&Model::no_rope_freq, latents, {.why = ", which always rotates"}),
             excludes(&Model::rotary_base_local, latents), excludes(&Model::clip_qkv, latents),
+            excludes(&Model::attn_temperature_all_layers, latents),
             excludes(&Model::qk_l2_norm, latents, {.fix = {"use ", &Model::qk_layernorm}}),
             excludes(is(&Model::qk_layernorm_placement, "after_rotary"), latents,
                      {.why = ", which normalizes its latents"}),

@@ -68,6 +68,8 @@ struct TransformerConfig {
   /// multiplied by 1 + A·log(1 + ⌊(p + 1) / floor⌋) (Llama 4); 0: none.
   double attn_temperature_scale = 0;
   std::int64_t attn_temperature_floor = 8192;
+  /// All layers have the temperature, with ⌊p / floor⌋ instead (Ministral 3).
+  bool attn_temperature_all_layers = false;
   RopeScaling rope_scaling_type = RopeScaling::none;
   double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                          ///< llama3

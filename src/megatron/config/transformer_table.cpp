@@ -269,6 +269,10 @@ void add_positions(Table& t) {
           "number of positions with the same factor of --attn-temperature-scale")
       .between(1, kMaxSize)
       .older_checkpoints_lack_it();
+  t.field("attn_temperature_all_layers", &Config::attn_temperature_all_layers,
+          "use --attn-temperature-scale in all layers, with floor(p / --attn-temperature-floor), "
+          "as Ministral 3 does")
+      .older_checkpoints_lack_it();
   t.field("rotary_percent", &Config::rotary_percent,
           "fraction of each head's channels that is rotated")
       .above(0)

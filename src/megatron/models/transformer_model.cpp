@@ -338,8 +338,9 @@ class TransformerModel : public Model {
   /// its last bit depends on how many positions are computed together.
   at::Tensor query_factor(const TransformerConfig& config, const at::Tensor& positions) const {
     if (config.attn_temperature_scale == 0) return {};
+    const int first = config.attn_temperature_all_layers ? 0 : 1;
     const at::Tensor group =
-        ((positions.t().to(at::kFloat) + 1) / config.attn_temperature_floor).floor();
+        ((positions.t().to(at::kFloat) + first) / config.attn_temperature_floor).floor();
     return (group.to(at::kDouble).log1p() * config.attn_temperature_scale + 1)
         .to(compute_type(params_dtype()))
         .unsqueeze(-1)

@@ -163,7 +163,8 @@ at::Tensor SelfAttention::forward(const at::Tensor& input_sbh, const ForwardCont
   const at::Tensor mixed = linear_qkv_.forward(input_sbh, context);
   at::Tensor gate;
   auto [q, k, v] = split(mixed, context, gate);
-  if (kind_.rotary == RotaryKind::none && context.query_factor.defined())
+  if (context.query_factor.defined() &&
+      (kind_.rotary == RotaryKind::none || config_.attn_temperature_all_layers))
     q = (q * context.query_factor).to(q.scalar_type());
   at::Tensor out =
       attend({q, k, v}, 1 / std::sqrt(static_cast<double>(config_.kv_channels)), context);

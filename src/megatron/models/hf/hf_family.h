@@ -24,10 +24,12 @@ struct Blocks {
 struct TensorRow {
   std::string ours = {}, theirs = {};
   Blocks blocks = {};
-  bool is_transposed = false;
+  bool is_transposed = false;  ///< of its last two dimensions
+  bool is_row = false;         ///< a vector, of which theirs is a matrix with one row
   /// A folder that has the tensor is read from it, and not from the other rows of the parameter;
   /// exports leave it out.
   bool is_alternative = false;
+  bool is_interleaved = false;  ///< the blocks alternate along its last dimension
   /// The tensor repeats the parameter in each layer {m}. Reading it changes nothing.
   bool is_copy = false;
 };

@@ -10,6 +10,7 @@ HfFamily gpt2();
 
 // llama.cpp
 HfFamily llama();
+HfFamily arcee();
 
 // qwen.cpp
 HfFamily qwen2();
@@ -19,10 +20,15 @@ HfFamily qwen3_moe();
 
 // mistral.cpp
 HfFamily mistral();
+HfFamily ministral();
+HfFamily ministral3();
 HfFamily mixtral();
 
 // olmo.cpp
 HfFamily olmoe();
+HfFamily olmo2();
+HfFamily olmo3();
+HfFamily flex_olmo();
 
 // starcoder2.cpp
 HfFamily starcoder2();
@@ -31,5 +37,47 @@ HfFamily starcoder2();
 HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
+
+// gemma.cpp
+HfFamily gemma();
+HfFamily gemma2();
+HfFamily gemma3_text();
+HfFamily vaultgemma();
+
+// phi3.cpp
+HfFamily phi3();
+
+// seed_oss.cpp
+HfFamily seed_oss();
+
+// hunyuan.cpp
+HfFamily hunyuan_v1_dense();
+HfFamily hunyuan_v1_moe();
+
+// smollm3.cpp
+HfFamily smollm3();
+
+// exaone.cpp
+HfFamily exaone4();
+
+// gpt_oss.cpp
+HfFamily gpt_oss();
+
+// llama4.cpp
+HfFamily llama4_text();
+
+// glm.cpp
+HfFamily glm();
+HfFamily glm4();
+HfFamily glm4_moe();
+HfFamily solar_open();
+HfFamily dots1();
+
+// minimax.cpp
+HfFamily minimax_m2();
+
+// ernie.cpp
+HfFamily ernie4_5();
+HfFamily ernie4_5_moe();
 
 }  // namespace megatron::families
