@@ -45,7 +45,7 @@ TEST(MultiTokenPrediction, HasALayerOfTheLastKind) {
 }
 
 TEST(MultiTokenPrediction, IsInTheStageOfTheOutputOrWhereTheLayoutPutsIt) {
-  const Args two_ranks{"--pipeline-model-parallel-size", "2"};
+  const Args two_ranks{"--pipeline-model-parallel-size", "2", "--global-batch-size", "8"};
   Args words = depths("2", two_ranks);
   EXPECT_THAT(
       stages_of(words),

@@ -30,10 +30,11 @@ at::Tensor row(std::vector<std::int64_t> ids) { return at::tensor(ids).unsqueeze
 /// What lies `distance` positions later in a row of tokens 1, 2, 3, …
 at::Tensor later(Microbatch microbatch, std::int64_t distance) {
   const TransformerConfig config = tiny_gpt();
+  const Rank rank;
   const at::Tensor tokens = row({1, 2, 3, 4, 5, 6});
   microbatch.tensors.emplace("tokens", tokens);
   const ForwardContext context =
-      forward_context({.microbatch = microbatch, .training = true}, config, Rank{});
+      forward_context({.microbatch = microbatch, .training = true}, config, rank);
   return later_rows(tokens, distance, microbatch, context).mine;
 }
 
