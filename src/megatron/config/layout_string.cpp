@@ -158,8 +158,8 @@ class StageReader {
                "multi-token prediction, m, stands between the layers and L");
         if (num_mtp_ != stage.num_mtp)
           fail(text_, symbol.position, "an m in a second stage", "write all m in one stage");
-        ++num_mtp_, ++stage.num_mtp;
-        ++num_layers_, ++stage.num_layers;
+        for (std::int64_t* count : {&num_mtp_, &stage.num_mtp, &num_layers_, &stage.num_layers})
+          ++*count;
         return;
       default:  // L
         if (!has_embedding_)
