@@ -93,6 +93,7 @@ UnitParameters unit_parameters(Model& model, const Settings& settings, const Ran
 std::string ModelUnit::title() const {
   if (layer) return "layer " + std::to_string(*layer);
   std::string words = path.substr(path.rfind('.') + 1);
+  if (words.find_first_not_of("0123456789") == words.npos) words = path;  // "mtp.layers.0"
   std::ranges::replace(words, '_', ' ');
   return words;
 }

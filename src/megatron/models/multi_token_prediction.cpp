@@ -131,7 +131,6 @@ LaterRows later_rows(const at::Tensor& x_bs, std::int64_t distance, const Microb
 
 void add_multi_token_prediction(ModelSpec& spec) {
   const StackSpec decoder = spec.stacks.front();
-  const auto make_head = spec.heads.front();
   const TransformerConfig& config = decoder.config;
   const std::int64_t depths = config.mtp_num_layers;
   for (std::int64_t depth = 1; depth <= depths; ++depth) {
@@ -151,11 +150,11 @@ void add_multi_token_prediction(ModelSpec& spec) {
                                             make_embedding(arguments));
     };
     spec.stacks.push_back(std::move(stack));
-    spec.heads.emplace_back(
-        [=, factor = config.mtp_loss_scaling_factor /
-                     static_cast<double>(depths)](const PartArguments& arguments) {
-          return std::make_unique<DepthHead>(make_head(arguments), depth, factor, rows);
-        });
+    spec.heads.emplace_back([=, make_head = spec.heads.front(),
+                             factor = config.mtp_loss_scaling_factor /
+                                      static_cast<double>(depths)](const PartArguments& arguments) {
+      return std::make_unique<DepthHead>(make_head(arguments), depth, factor, rows);
+    });
     spec.objective.names.push_back(loss_name(depth));
   }
 }
