@@ -43,10 +43,12 @@ struct TransformerConfig {
   bool parallel_residual = false;
   bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
+  bool add_norm_bias = true;  ///< of LayerNorm
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
-  QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
+  QkNormScope qk_layernorm_scope =
+      QkNormScope::head;  ///< the columns and weights of q's and k's norms
   QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
   bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
   /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
@@ -134,6 +136,7 @@ struct TransformerConfig {
                           : RotaryKind::global};
   }
 
+  bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.
   bool has_rotary() const {
