@@ -94,6 +94,9 @@ struct AttentionKeys {
   /// The name in config.json itself of what rope_parameters calls partial_rotary_factor. "": the
   /// class has neither.
   std::string_view partial_rotary = {};
+  std::string_view rotary_base = "rope_theta";  ///< its name in config.json itself
+  /// The size of a head is hidden_size / num_attention_heads, whatever head_dim says.
+  bool divides_hidden_size = false;
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
@@ -103,9 +106,11 @@ KeyRows attention_keys(const AttentionKeys& keys);
 struct Windows {
   std::int64_t width = 4096;  ///< where sliding_window is absent; 0: none
   bool has_switch = false;    ///< the class has use_sliding_window, which is false by default
-  /// Returns whether a layer has one where layer_types is absent. Null: all layers have, and the
-  /// class has neither layer_types nor max_window_layers.
-  bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
+  /// Returns whether a layer has one where layer_types is absent, by the number that the class has
+  /// for that. Null: all layers have, and the class has neither.
+  bool (*includes)(std::int64_t layer, std::int64_t number) = nullptr;
+  std::string_view number_key = "max_window_layers";
+  std::int64_t number = 28;  ///< where the key is absent
 };
 KeyRow sliding_window(const Windows& windows);
 

@@ -110,7 +110,7 @@ void read_partial(const ConfigReader& rope, const std::string& spelling, HfConfi
   if (!(part > 0 && part <= 1)) config.unsupported(key, "it must be above 0 and at most 1");
 }
 
-void read_rope(const ConfigReader& config, const std::string& partial, HfConfig& result) {
+void read_rope(const ConfigReader& config, const AttentionKeys& keys, HfConfig& result) {
   const Json* scaling = config.find("rope_scaling");
   const bool uses_scaling = scaling != nullptr && !scaling->empty();
   const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
@@ -118,9 +118,10 @@ void read_rope(const ConfigReader& config, const std::string& partial, HfConfig&
     if (rope.has(layers))
       rope.unsupported(layers, "use one set of rotary parameters for all layers");
   }
-  read_keys({{"rope_theta", &T::rotary_base, {.range = kAboveZero}}}, rope.with("rope_theta"),
-            result);
-  read_partial(rope, partial, result);
+  const bool is_inside = rope.has("rope_theta");
+  const std::string base(is_inside ? "rope_theta" : keys.rotary_base);
+  read_keys({{base, &T::rotary_base, {.range = kAboveZero}}}, is_inside ? rope : config, result);
+  read_partial(rope, std::string(keys.partial_rotary), result);
   const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
@@ -132,13 +133,14 @@ void read_rope(const ConfigReader& config, const std::string& partial, HfConfig&
   }
 }
 
-void write_rope(const T& model, const std::string& partial, Json& json) {
+void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
+  const std::string partial(keys.partial_rotary);
   const RopeType& type =
       *std::ranges::find(rope_types(), model.rope_scaling_type, &RopeType::scaling);
   Json rope = {{"rope_type", type.name}};
   write_keys(type.keys, model, rope);
   json["rope_scaling"] = type.keys.empty() ? Json() : rope;
-  rope["rope_theta"] = json["rope_theta"] = model.rotary_base;
+  rope["rope_theta"] = json["rope_theta"] = json[std::string(keys.rotary_base)] = model.rotary_base;
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");
@@ -154,7 +156,8 @@ Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::
     config.unsupported("layer_types", "leave it out");
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
     config.unsupported("layer_types", "it must be a list with one entry per layer");
-  const std::int64_t limit = follows_rule ? config.integer("max_window_layers", 28) : 0;
+  const std::int64_t limit =
+      follows_rule ? config.integer(std::string(windows.number_key), windows.number) : 0;
   Layers layers;
   for (std::int64_t layer = 0; layer < num_layers; ++layer) {
     bool has_window = enabled && (!follows_rule || windows.includes(layer, limit));
@@ -192,7 +195,9 @@ void write_windows(const T& model, const Windows& windows, Json& json) {
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
-  json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
+  json.erase(std::string(windows.number_key));
+  if (windows.number_key == "max_window_layers")
+    json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
   json["layer_types"] = types;
 }
 
@@ -244,12 +249,12 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
 }
 
 KeyRows attention_keys(const AttentionKeys& keys) {
-  const std::string partial(keys.partial_rotary);
   const auto read_positions = [=](const ConfigReader& config, HfConfig& result) {
-    read_rope(config, partial, result);
+    read_rope(config, keys, result);
   };
-  const auto write_positions = [=](const T& model, Json& json) {
-    write_rope(model, partial, json);
+  const auto write_positions = [=](const T& model, Json& json) { write_rope(model, keys, json); };
+  const auto read_even_head_dim = [](const ConfigReader& config, HfConfig& result) {
+    result.model.kv_channels = even_head_dim(config, "hidden_size", "num_attention_heads");
   };
   const auto write_head_dim = [=](const T& model, Json& json) {
     if (keys.has_head_dim || json.contains("head_dim") ||
@@ -258,7 +263,8 @@ KeyRows attention_keys(const AttentionKeys& keys) {
   };
   return {{"num_attention_heads", &T::num_attention_heads},
           {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
-          {"head_dim", read_head_dim, write_head_dim},
+          keys.divides_hidden_size ? KeyRow("head_dim", read_even_head_dim)
+                                   : KeyRow("head_dim", read_head_dim, write_head_dim),
           {"rope_parameters", read_positions, write_positions}};
 }
 

@@ -32,4 +32,19 @@ HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
 
+// gpt_neox.cpp
+HfFamily gpt_neox();
+
+// nemotron.cpp
+HfFamily nemotron();
+HfFamily stablelm();
+
+// granite.cpp
+HfFamily granite();
+HfFamily granitemoe();
+
+// cohere.cpp
+HfFamily cohere();
+HfFamily cohere2();
+
 }  // namespace megatron::families

@@ -2,12 +2,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatron/models/hf/config_reader.h"
+
 namespace megatron::families {
 
 KeyRows common_keys() {
   return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
           {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
           {"initializer_range", &T::init_method_std}};
+}
+
+KeyRow biases() {
+  const auto read = [](const ConfigReader& config, HfConfig& result) {
+    const bool attention = config.boolean("attention_bias", false);
+    if (attention != config.boolean("mlp_bias", false))
+      config.unsupported(attention ? "attention_bias" : "mlp_bias",
+                         "attention_bias and mlp_bias must be equal");
+    result.model.add_bias_linear = attention;
+  };
+  return {"attention_bias", read, [](const T& model, Json& json) {
+            json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
+          }};
 }
 
 TensorRows mlp_tensors() {

@@ -24,6 +24,9 @@ inline constexpr KeyMeaning kPositions{.most = kMaxSize, .alias = "max_position_
 /// weights.
 KeyRows common_keys();
 
+/// attention_bias and mlp_bias, which must be equal and are false by default.
+KeyRow biases();
+
 /// A gated MLP and its norm.
 TensorRows mlp_tensors();
 /// A tensor that transformers 5 has in place of those of each expert.

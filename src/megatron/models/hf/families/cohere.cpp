@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "megatron/models/hf/config_reader.h"
+#include "megatron/models/hf/families/families.h"
+#include "megatron/models/hf/families/family_parts.h"
+
+namespace megatron::families {
+namespace {
+
+/// Parallel blocks that read one norm, which has no bias.
+HfFamily parallel_blocks(const std::string& model_type, const std::string& architecture) {
+  HfFamily family = decoder(model_type, architecture, 0, {});
+  T& model = family.defaults;
+  model.parallel_residual = model.share_block_norm = true;
+  model.add_norm_bias = model.add_bias_linear = false;
+  model.activation = Activation::silu;
+  model.gated_linear_unit = model.rotary_interleaved = true;
+  model.logit_scale = 0.0625;
+  family.add_keys({{"layer_norm_eps", &T::norm_epsilon, kPositive},
+                   {"logit_scale", &T::logit_scale, kPositive},
+                   {"attention_dropout", &T::attention_dropout, {.range = kFraction}},
+                   constant("attention_bias", false)});
+  family.add_layer_tensors(mlp_tensors());
+  return family;
+}
+
+}  // namespace
+
+HfFamily cohere() {
+  HfFamily family = parallel_blocks("cohere", "CohereForCausalLM");
+  family.defaults.rotary_base = 500000;
+  const auto read_norms = [](const ConfigReader& config, HfConfig& result) {
+    T& model = result.model;
+    model.qk_layernorm = config.boolean("use_qk_norm", false);
+    if (model.qk_layernorm) model.qk_layernorm_scope = QkNormScope::each_head;
+  };
+  family.keys.emplace_back("use_qk_norm", &T::qk_layernorm, read_norms);
+  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
+                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+  return family;
+}
+
+HfFamily cohere2() {
+  HfFamily family = parallel_blocks("cohere2", "Cohere2ForCausalLM");
+  const auto check_windows = [](const ConfigReader& config, HfConfig&) {
+    if (config.integer("sliding_window_pattern", 4) < 1)
+      config.unsupported("sliding_window_pattern", "it must be at least 1");
+    if (config.is_null("sliding_window") && !config.has("layer_types"))
+      config.unsupported("sliding_window", "it must be a number, as layers have a window");
+  };
+  const auto has_window = [](std::int64_t layer, std::int64_t pattern) {
+    return (layer + 1) % pattern != 0;
+  };
+  // Only layers with a window have rotary positions.
+  const auto read_nope = [](const ConfigReader&, HfConfig& result) {
+    T& model = result.model;
+    std::vector<std::int64_t> nope;
+    for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+      nope.push_back(model.kind(layer).window ? 0 : 1);
+    set_nope(model, std::ranges::count(nope, 1) > 0 ? nope : std::vector<std::int64_t>());
+  };
+  // The class needs a width even if no layer uses it.
+  const auto write_width = [](const T&, Json& json) {
+    if (json["sliding_window"].is_null()) json["sliding_window"] = 4096;
+  };
+  family.add_keys(
+      {{"sliding_window_pattern", check_windows},
+       sliding_window(
+           {.includes = has_window, .number_key = "sliding_window_pattern", .number = 4}),
+       {"layer_types", read_nope, write_width}});
+  return family;
+}
+
+}  // namespace megatron::families
