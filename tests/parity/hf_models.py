@@ -6,7 +6,10 @@ import tempfile
 from pathlib import Path
 
 import hf_variants_base
+import hf_variants_cohere
 import hf_variants_deepseek
+import hf_variants_gpt_neox
+import hf_variants_granite
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -22,6 +25,9 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gpt_neox.variants()
+    yield from hf_variants_granite.variants()
+    yield from hf_variants_cohere.variants()
 
 
 def build(config, seed):
@@ -35,7 +41,9 @@ def build(config, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            is_norm_weight = parameter.dim() == 1 and name.endswith("weight")
+            is_norm_weight = name.endswith("weight") and (
+                parameter.dim() == 1 or name.endswith("_norm.weight")
+            )
             parameter.copy_(
                 1 + 0.3 * noise
                 if is_norm_weight
