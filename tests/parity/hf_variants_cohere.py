@@ -43,7 +43,5 @@ def variants():
     )
     yield Variant(
         "cohere2 windows of all layers, untied",
-        Cohere2Config(
-            **cohere2, layer_types=["sliding_attention"] * 4, tie_word_embeddings=False
-        ),
+        Cohere2Config(**cohere2, layer_types=["sliding_attention"] * 4, tie_word_embeddings=False),
     )

@@ -25,7 +25,11 @@ def variants():
     yield Variant(
         "gpt_neox one block after the other, half rotated, first spelling",
         GPTNeoXConfig(
-            **common, use_parallel_residual=False, rotary_pct=0.5, rotary_emb_base=700, hidden_act="gelu_fast"
+            **common,
+            use_parallel_residual=False,
+            rotary_pct=0.5,
+            rotary_emb_base=700,
+            hidden_act="gelu_fast",
         ),
         edits=[spell_as_pythia],
     )

@@ -26,11 +26,13 @@ def variants():
         edits=[spell_as_transformers_4],
     )
     yield Variant("granite of default multipliers", GraniteConfig(**dict(COMMON, vocab_size=131)))
-    experts = dict(
-        common, num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0
-    )
+    experts = dict(common, num_local_experts=6, num_experts_per_tok=3, router_aux_loss_coef=0.0)
     yield Variant("granitemoe", GraniteMoeConfig(**experts))
-    yield Variant("granitemoe stacked, tied", GraniteMoeConfig(**experts, tie_word_embeddings=True), stacked=True)
+    yield Variant(
+        "granitemoe stacked, tied",
+        GraniteMoeConfig(**experts, tie_word_embeddings=True),
+        stacked=True,
+    )
     yield Variant(
         "granitemoe one expert sharded v4",
         GraniteMoeConfig(**dict(experts, num_experts_per_tok=1)),
