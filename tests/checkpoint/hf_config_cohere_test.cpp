@@ -1,5 +1,5 @@
-// GPT-NeoX, Nemotron, StableLM, Granite and Cohere. The expected values are the defaults of their
-// configuration classes in transformers 5.
+// GPT-NeoX, Nemotron, StableLM, Phi, Granite and Cohere. The expected values are the defaults of
+// their configuration classes in transformers 5.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -109,6 +109,21 @@ TEST(HfConfig, ReadsStableLm) {
   EXPECT_TRUE(parallel.parallel_residual && parallel.share_block_norm && parallel.add_qkv_bias);
   written(model, "stablelm");
   written(parallel, "stablelm");
+}
+
+TEST(HfConfig, ReadsPhi) {
+  const HfConfig config = parse_hf_config(config_of("phi", {{"resid_pdrop", 0.1}}), "c");
+  const TransformerConfig& model = config.model;
+  EXPECT_EQ(model.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(model.parallel_residual && model.share_block_norm && model.add_output_bias &&
+              model.add_bias_linear && model.untie_embeddings_and_output_weights);
+  EXPECT_FALSE(model.qk_layernorm || model.gated_linear_unit);
+  EXPECT_EQ(model.rotary_percent, 0.5);
+  EXPECT_EQ(model.hidden_dropout, 0.1);
+  EXPECT_EQ(config.notes.size(), 1u) << "the embedding has no dropout";
+  written(model, "phi");
+  const TransformerConfig normed = model_of(config_of("phi", {{"qk_layernorm", true}}));
+  EXPECT_EQ(written(normed, "phi").at("qk_layernorm"), true);
 }
 
 TEST(HfConfig, ReadsGranite) {

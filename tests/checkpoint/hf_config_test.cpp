@@ -229,7 +229,7 @@ TEST(HfConfig, ReadsGpt2) {
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
-    if (family == "gpt2" || family == "starcoder2" || family == "gpt_neox" || family == "stablelm")
+    if (std::set<std::string>{"gpt2", "starcoder2", "gpt_neox", "stablelm", "phi"}.contains(family))
       continue;
     const Json json = family.starts_with("deepseek") || family == "kimi_k2"
                           ? deepseek(family)
@@ -478,6 +478,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",
+                                     "add_output_bias",
                                      "embedding_multiplier",
                                      "residual_multiplier",
                                      "parallel_residual",

@@ -169,6 +169,16 @@ INSTANTIATE_TEST_SUITE_P(
                               config.qk_layernorm_scope = QkNormScope::each_head;
                               config.apply_layernorm_1p = true;
                             }},
+                    Variant{"output_bias",
+                            [](TransformerConfig& config) {
+                              config.add_output_bias = true;
+                              config.logit_scale = 0.7;
+                            }},
+                    Variant{"untied_output_bias",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.add_output_bias = true;
+                            }},
                     Variant{"own_rms_norms_of_heads",
                             [](TransformerConfig& config) {
                               make_llama(config);

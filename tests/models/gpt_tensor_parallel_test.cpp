@@ -85,6 +85,7 @@ constexpr Variant kVariants[] = {
        config.num_query_groups = 4;
        config.normalization = Normalization::LayerNorm;
        config.add_norm_bias = false;
+       config.add_output_bias = true;
        config.qk_layernorm = true;
        config.qk_layernorm_scope = QkNormScope::each_head;
      }},

@@ -49,7 +49,7 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "model_type 'mamba' is not supported\n  fix: "
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "
             "olmoe, starcoder2, deepseek_v2, deepseek_v3, kimi_k2, gpt_neox, nemotron, stablelm, "
-            "granite, granitemoe, cohere, cohere2");
+            "phi, granite, granitemoe, cohere, cohere2");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -1,9 +1,9 @@
-"""Variants of GPT-NeoX, Nemotron and StableLM, which have LayerNorm and partial rotation."""
+"""Variants of GPT-NeoX, Nemotron, StableLM and Phi, which have LayerNorm and partial rotation."""
 import json
 from pathlib import Path
 
 from hf_variants import COMMON, LLAMA3_SCALING, Variant, spell_as_transformers_4
-from transformers import GPTNeoXConfig, NemotronConfig, StableLmConfig
+from transformers import GPTNeoXConfig, NemotronConfig, PhiConfig, StableLmConfig
 
 
 def spell_as_pythia(directory):
@@ -72,4 +72,20 @@ def variants():
             partial_rotary_factor=0.5,
         ),
         edits=[spell_as_transformers_4],
+    )
+    yield Variant("phi", PhiConfig(**common))
+    yield Variant(
+        "phi mqa tied own head size v4",
+        PhiConfig(
+            **common,
+            num_key_value_heads=1,
+            head_dim=24,
+            tie_word_embeddings=True,
+            partial_rotary_factor=0.25,
+            layer_norm_eps=1e-3,
+        ),
+        edits=[spell_as_transformers_4],
+    )
+    yield Variant(
+        "phi gqa, norms of heads", PhiConfig(**common, num_key_value_heads=2, qk_layernorm=True)
     )

@@ -88,6 +88,7 @@ struct TransformerConfig {
   double glu_linear_offset = 0;  ///< the gate multiplies up + offset
   bool add_bias_linear = true;
   bool add_qkv_bias = false;  ///< bias on QKV even if add_bias_linear is false
+  bool add_output_bias = false;  ///< of the logits, after logit_scale
   bool untie_embeddings_and_output_weights = false;
   /// Sliding window (left, right); −1 = unlimited.
   std::optional<std::array<std::int64_t, 2>> window_size;

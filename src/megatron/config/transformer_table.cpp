@@ -171,6 +171,9 @@ void add_multipliers(Table& t) {
   t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
       .above(0)
       .older_checkpoints_lack_it();
+  t.field("add_output_bias", &Config::add_output_bias,
+          "add a bias to the logits, after --logit-scale, as Phi-2 does")
+      .older_checkpoints_lack_it();
   t.field("final_logit_softcapping", &Config::final_logit_softcapping,
           "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")
       .at_least(0)

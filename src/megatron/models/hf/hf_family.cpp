@@ -12,7 +12,8 @@ const std::vector<HfFamily>& hf_families() {
       families::mistral(), families::mixtral(),    families::qwen2_moe(),   families::qwen3_moe(),
       families::olmoe(),   families::starcoder2(), families::deepseek_v2(), families::deepseek_v3(),
       families::kimi_k2(), families::gpt_neox(),   families::nemotron(),    families::stablelm(),
-      families::granite(), families::granitemoe(), families::cohere(),      families::cohere2()};
+      families::phi(),     families::granite(),    families::granitemoe(),  families::cohere(),
+      families::cohere2()};
   return all;
 }
 

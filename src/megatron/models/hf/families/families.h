@@ -34,6 +34,7 @@ HfFamily kimi_k2();
 
 // gpt_neox.cpp
 HfFamily gpt_neox();
+HfFamily phi();
 
 // nemotron.cpp
 HfFamily nemotron();

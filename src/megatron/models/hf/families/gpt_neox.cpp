@@ -46,4 +46,30 @@ HfFamily gpt_neox() {
   return family;
 }
 
+HfFamily phi() {
+  HfFamily family =
+      decoder("phi", "PhiForCausalLM", 0, {.partial_rotary = "partial_rotary_factor"});
+  T& model = family.defaults;
+  model.activation = Activation::gelu_tanh;
+  model.parallel_residual = model.share_block_norm = true;
+  model.untie_embeddings_and_output_weights = model.add_output_bias = true;
+  model.rotary_percent = 0.5;
+  family.add_keys(
+      {{"layer_norm_eps", &T::norm_epsilon, kPositive}, {"qk_layernorm", &T::qk_layernorm}});
+  family.add_keys(dropout_keys("attention_dropout", "resid_pdrop", "embd_pdrop"));
+  std::erase_if(family.tensors, [](const TensorRow& row) {
+    return row.theirs.ends_with("o_proj.{w}") || row.theirs == "model.norm.weight";
+  });
+  const std::string attention = "self_attention.", theirs = "self_attn.";
+  family.add_layer_tensors({{attention + "linear_qkv.layer_norm_bias", "input_layernorm.bias"},
+                            {attention + "q_layernorm.{w}", theirs + "q_layernorm.{w}"},
+                            {attention + "k_layernorm.{w}", theirs + "k_layernorm.{w}"},
+                            {attention + "linear_proj.{w}", theirs + "dense.{w}"},
+                            {"mlp.linear_fc1.{w}", "mlp.fc1.{w}"},
+                            {"mlp.linear_fc2.{w}", "mlp.fc2.{w}"}});
+  family.add_tensors({{"decoder.final_layernorm.{w}", "model.final_layernorm.{w}"},
+                      {"output_layer.bias", "lm_head.bias"}});
+  return family;
+}
+
 }  // namespace megatron::families
