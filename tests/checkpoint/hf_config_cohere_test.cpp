@@ -186,7 +186,7 @@ TEST(HfConfig, ReadsCohere2) {
       Json::array({"full_attention", "full_attention", "full_attention", "full_attention"});
   EXPECT_FALSE(model_of(json).window_size.has_value());
   EXPECT_EQ(nope_layers(model_of(json)), (Layers{1, 1, 1, 1}));
-  EXPECT_EQ(written(model_of(json), "cohere2").at("sliding_window"), 4096);
+  EXPECT_FALSE(written(model_of(json), "cohere2").contains("sliding_window"));
 }
 
 TEST(HfConfig, RefusesWhatModelsWithParallelBlocksLack) {

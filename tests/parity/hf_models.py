@@ -8,8 +8,11 @@ from pathlib import Path
 import hf_variants_base
 import hf_variants_cohere
 import hf_variants_deepseek
+import hf_variants_gemma
 import hf_variants_gpt_neox
 import hf_variants_granite
+import hf_variants_olmo
+import hf_variants_phi
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -25,6 +28,9 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gemma.variants()
+    yield from hf_variants_phi.variants()
+    yield from hf_variants_olmo.variants()
     yield from hf_variants_gpt_neox.variants()
     yield from hf_variants_granite.variants()
     yield from hf_variants_cohere.variants()

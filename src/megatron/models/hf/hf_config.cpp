@@ -72,8 +72,11 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   reject_unsupported_features(config);
   const HfFamily* family = find_hf_family(model_type);
   if (family == nullptr) {
-    config.unsupported("model_type",
-                       "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type));
+    const std::string text = config.section("text_config").text("model_type", "");
+    config.unsupported(
+        "model_type",
+        (text.empty() ? "" : "save its text model alone, of model_type '" + text + "'; ") +
+            "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type));
   }
   HfConfig result{.model = family->defaults, .model_type = model_type};
   read_keys(family->keys, config, result);

@@ -43,15 +43,6 @@ HfFamily cohere() {
 
 HfFamily cohere2() {
   HfFamily family = parallel_blocks("cohere2", "Cohere2ForCausalLM");
-  const auto check_windows = [](const ConfigReader& config, HfConfig&) {
-    if (config.integer("sliding_window_pattern", 4) < 1)
-      config.unsupported("sliding_window_pattern", "it must be at least 1");
-    if (config.is_null("sliding_window") && !config.has("layer_types"))
-      config.unsupported("sliding_window", "it must be a number, as layers have a window");
-  };
-  const auto has_window = [](std::int64_t layer, std::int64_t pattern) {
-    return (layer + 1) % pattern != 0;
-  };
   // Only layers with a window have rotary positions.
   const auto read_nope = [](const ConfigReader&, HfConfig& result) {
     T& model = result.model;
@@ -60,15 +51,8 @@ HfFamily cohere2() {
       nope.push_back(model.kind(layer).window ? 0 : 1);
     set_nope(model, std::ranges::count(nope, 1) > 0 ? nope : std::vector<std::int64_t>());
   };
-  // The class needs a width even if no layer uses it.
-  const auto write_width = [](const T&, Json& json) {
-    if (json["sliding_window"].is_null()) json["sliding_window"] = 4096;
-  };
-  family.add_keys(
-      {{"sliding_window_pattern", check_windows},
-       sliding_window(
-           {.includes = has_window, .number_key = "sliding_window_pattern", .number = 4}),
-       {"layer_types", read_nope, write_width}});
+  family.add_keys({sliding_window({.period = 4, .period_key = "sliding_window_pattern"}),
+                   {"layer_types", read_nope}});
   return family;
 }
 

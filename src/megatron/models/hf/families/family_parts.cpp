@@ -110,12 +110,19 @@ void add_optional_normalization(HfFamily& family) {
   family.keys.emplace_back("norm_topk_prob", &M::router_pre_softmax, kNegated);
 }
 
-void add_query_key_norms(HfFamily& family, QkNormScope scope) {
+void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query,
+                         const std::string& key) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(constant("attention_bias", false));
-  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn." + query + ".weight"},
+                            {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}});
+}
+
+void norm_outputs(HfFamily& family) {
+  family.defaults.norm_placement = NormPlacement::output;
+  family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},
+                            {"post_mlp_layernorm.weight", "post_feedforward_layernorm.weight"}});
 }
 
 }  // namespace megatron::families

@@ -52,7 +52,11 @@ void add_experts(HfFamily& family, const std::string& number, std::string_view a
                  const std::string& width, std::int64_t default_number, std::int64_t topk);
 /// Adds norm_topk_prob, which is false by default.
 void add_optional_normalization(HfFamily& family);
-/// Adds norms of queries and keys, without biases of the attention.
-void add_query_key_norms(HfFamily& family, QkNormScope scope);
+/// Adds norms of queries and keys, without biases of the attention. The names are those of their
+/// tensors.
+void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query = "q_norm",
+                         const std::string& key = "k_norm");
+/// Lets norms follow attention and MLP, and none precede them.
+void norm_outputs(HfFamily& family);
 
 }  // namespace megatron::families
