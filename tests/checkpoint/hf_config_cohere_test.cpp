@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "checkpoint/expect_user_error.h"
+#include "checkpoint/mutate.h"
+#include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"
@@ -207,6 +210,25 @@ TEST(HfConfig, RefusesWhatModelsWithParallelBlocksLack) {
            {"cohere", {{"logit_scale", 0}}, "logit_scale"},
            {"cohere2", {{"sliding_window_pattern", 0}}, "sliding_window_pattern"}})
     expect_user_error([&] { model_of(config_of(type, changes)); }, {"config.json", word});
+}
+
+TEST(HfConfig, ModelsWithParallelBlocksSurviveRandomDamage) {
+  std::mt19937 random(3);
+  std::vector<std::string> texts;
+  for (const char* type : {"gpt_neox", "stablelm", "phi", "granitemoe", "cohere", "cohere2"})
+    texts.push_back(config_of(type, {{"rotary_pct", 0.5},
+                                     {"partial_rotary_factor", 1},
+                                     {"logits_scaling", 2},
+                                     {"attention_multiplier", 0.5},
+                                     {"use_qk_norm", true},
+                                     {"sliding_window_pattern", 2}})
+                        .dump());
+  for (std::size_t round = 0; round < 2000; ++round) {
+    try {
+      parse_hf_config(parse_json(mutate(texts[round % texts.size()], random), "c"), "c");
+    } catch (const UserError&) {  // expected of a damaged file; anything else is a bug
+    }
+  }
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/models/hf/config_reader.h"
@@ -43,16 +42,10 @@ HfFamily cohere() {
 
 HfFamily cohere2() {
   HfFamily family = parallel_blocks("cohere2", "Cohere2ForCausalLM");
-  // Only layers with a window have rotary positions.
-  const auto read_nope = [](const ConfigReader&, HfConfig& result) {
-    T& model = result.model;
-    std::vector<std::int64_t> nope;
-    for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-      nope.push_back(model.kind(layer).window ? 0 : 1);
-    set_nope(model, std::ranges::count(nope, 1) > 0 ? nope : std::vector<std::int64_t>());
-  };
   family.add_keys({sliding_window({.period = 4, .period_key = "sliding_window_pattern"}),
-                   {"layer_types", read_nope}});
+                   {"layer_types", [](const ConfigReader&, HfConfig& result) {
+                      rotate_in_windows_alone(result.model);
+                    }}});
   return family;
 }
 
