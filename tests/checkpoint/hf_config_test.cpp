@@ -229,7 +229,10 @@ TEST(HfConfig, ReadsGpt2) {
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
-    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss"}.contains(family)) continue;
+    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss", "gpt_neox", "stablelm",
+                              "phi"}
+            .contains(family))
+      continue;
     Json json = family.starts_with("deepseek") || family == "kimi_k2"
                     ? deepseek(family)
                     : llama({{"model_type", family},
@@ -463,6 +466,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "normalization",
                                      "norm_placement",
                                      "norm_epsilon",
+                                     "add_norm_bias",
                                      "qk_layernorm_scope",
                                      "clip_qkv",
                                      "activation_func_clamp_value",
@@ -490,6 +494,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",
+                                     "add_output_bias",
                                      "embedding_multiplier",
                                      "residual_multiplier",
                                      "parallel_residual",

@@ -99,6 +99,9 @@ void add_layers(Table& t) {
   t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
       .above(0)
       .alias("layernorm-epsilon");
+  t.field("add_norm_bias", &Config::add_norm_bias, "disable the biases of LayerNorm")
+      .off_flag("disable-norm-bias")
+      .older_checkpoints_lack_it();
   t.field("apply_layernorm_1p", &Config::apply_layernorm_1p,
           "store norm weights as weight - 1, so that they are centered around zero")
       .alias("layernorm-zero-centered-gamma");
@@ -110,7 +113,8 @@ void add_layers(Table& t) {
           "multi-latent attention");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
-          "token together, as OLMoE does")
+          "token together, as OLMoE does; each_head: those of each head, by weights of its own "
+          "without biases, as Cohere does")
       .older_checkpoints_lack_it();
   t.field("qk_layernorm_placement", &Config::qk_layernorm_placement,
           "whether --qk-layernorm normalizes before or after the rotary embedding")
@@ -166,6 +170,9 @@ void add_multipliers(Table& t) {
       .older_checkpoints_lack_it();
   t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
       .above(0)
+      .older_checkpoints_lack_it();
+  t.field("add_output_bias", &Config::add_output_bias,
+          "add a bias to the logits, after --logit-scale, as Phi-2 does")
       .older_checkpoints_lack_it();
   t.field("final_logit_softcapping", &Config::final_logit_softcapping,
           "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")

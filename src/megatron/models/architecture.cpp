@@ -345,6 +345,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
+  if (c.normalization != Normalization::LayerNorm) c.add_norm_bias = true;
   if (!c.qk_layernorm) {
     c.qk_layernorm_scope = QkNormScope::head;
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
