@@ -104,7 +104,7 @@ Options read_options(const FieldTable<Options>& table, std::span<const std::stri
   Options options;
   ParseResult parsed = parse_command_line(table, args, options, command);
   Problems problems;
-  translate_legacy_flags(options.run, parsed, problems);
+  translate_legacy_flags(options.run, parsed, problems, /*loads_model=*/true);
   problems.throw_if_any();
   options.parsed = std::move(parsed);
   return options;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <functional>
+#include <utility>
 
 #include "megatron/base/words.h"
 #include "megatron/config/legacy_config.h"
@@ -195,12 +196,15 @@ void add_positions(FieldTable<Settings>& t) {
 /// name keeps its value.
 class Translation {
  public:
-  Translation(Settings& settings, ParseResult& parsed, Problems& problems)
+  /// `loaded` is the architecture of the checkpoint that the run loads, or null.
+  Translation(Settings& settings, ParseResult& parsed, Problems& problems,
+              const TransformerConfig* loaded = nullptr)
       : settings_(settings),
         model_(*settings.model),
         legacy_(*settings.legacy),
         parsed_(parsed),
-        problems_(problems) {}
+        problems_(problems),
+        loaded_(loaded) {}
 
   void run() {
     std::string& granularity = settings_.memory->recompute.recompute_granularity;
@@ -210,9 +214,32 @@ class Translation {
       granularity = "selective", note("replaces full by selective", "recompute_activations");
     translate_activation();
     translate_positions();
-    translate_rope_scaling();
     translate_tokenizer_type();
     translate_pattern();
+  }
+
+  void translate_rope_scaling() {
+    if (loaded_) take_positions(*loaded_);
+    translate_rope_type();
+    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
+                         model_.rope_scaling_type == RopeScaling::yarn;
+    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)
+                                   ? std::nullopt
+                                   : legacy_.rotary_seq_len_interpolation_factor;
+    const bool is_llama3 = legacy_.use_rope_scaling && !model_.multi_latent_attention &&
+                           !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
+    if (interpolation && (is_llama3 || is_yarn)) {
+      problems_.add({where(kInterpolation),
+                     "cannot be combined with another scaling of rotary positions",
+                     "leave it out, or leave --use-rope-scaling and YaRN out"});
+      return;
+    }
+    if (is_llama3) set("rope_scaling_type", "llama3", "use_rope_scaling");
+    if (interpolation) translate_interpolation(*interpolation);
+    if (is_yarn) translate_yarn();
+    if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
+      note("without effect: only YaRN uses it; --use-rope-scaling uses --rope-scaling-factor",
+           "rotary_scaling_factor");
   }
 
  private:
@@ -313,41 +340,36 @@ class Translation {
     model_.num_layers = std::ssize(pattern);
   }
 
-  /// Multi-latent attention has YaRN, as in Megatron-LM, unless another scaling is given.
+  /// Sets what no flag says of attention and positions to the loaded model's.
+  void take_positions(const TransformerConfig& loaded) {
+    const auto take = [&](const char* name, auto member) {
+      if (!parsed_.is_set(name)) model_.*member = loaded.*member;
+    };
+    take("multi_latent_attention", &TransformerConfig::multi_latent_attention);
+    const bool is_scaled = legacy_.use_rope_scaling && !model_.multi_latent_attention;
+    if (is_scaled || legacy_.rotary_seq_len_interpolation_factor) return;
+    take("position_embedding_type", &TransformerConfig::position_embedding_type);
+    take("rope_scaling_type", &TransformerConfig::rope_scaling_type);
+  }
+
+  /// Multi-latent attention has YaRN, as in Megatron-LM, unless another scaling is given. Its
+  /// rotary positions do not read --use-rope-scaling there.
   void translate_rope_type() {
     constexpr const char* kFlag = "rope_type";
+    if (model_.multi_latent_attention && legacy_.use_rope_scaling)
+      note(
+          "without effect with --multi-latent-attention, as in Megatron-LM: --rope-type decides "
+          "how its rotary positions are scaled",
+          "use_rope_scaling");
     if (!model_.multi_latent_attention) {
       if (!legacy_.rope_type.empty())
         note("without effect: there is no --multi-latent-attention", kFlag);
     } else if (!legacy_.rope_type.empty()) {
       set("rope_scaling_type", legacy_.rope_type == "yarn" ? "yarn" : "none", kFlag);
-    } else if (!parsed_.is_set("rope_scaling_type") && !legacy_.use_rope_scaling &&
+    } else if (!loaded_ && !parsed_.is_set("rope_scaling_type") &&
                !legacy_.rotary_seq_len_interpolation_factor) {
       model_.rope_scaling_type = RopeScaling::yarn;
     }
-  }
-
-  void translate_rope_scaling() {
-    translate_rope_type();
-    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
-                         model_.rope_scaling_type == RopeScaling::yarn;
-    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)
-                                   ? std::nullopt
-                                   : legacy_.rotary_seq_len_interpolation_factor;
-    const bool is_llama3 = legacy_.use_rope_scaling &&
-                           !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
-    if (interpolation && (is_llama3 || is_yarn)) {
-      problems_.add({where(kInterpolation),
-                     "cannot be combined with another scaling of rotary positions",
-                     "leave it out, or leave --use-rope-scaling and YaRN out"});
-      return;
-    }
-    if (is_llama3) set("rope_scaling_type", "llama3", "use_rope_scaling");
-    if (interpolation) translate_interpolation(*interpolation);
-    if (is_yarn) translate_yarn();
-    if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
-      note("without effect: only YaRN uses it; --use-rope-scaling uses --rope-scaling-factor",
-           "rotary_scaling_factor");
   }
 
   void translate_interpolation(double factor) {
@@ -374,7 +396,8 @@ class Translation {
         note("without effect: YaRN uses --rotary-scaling-factor", "rope_scaling_factor");
       model_.rope_scaling_factor = *legacy_.rotary_scaling_factor;
       mark("rope_scaling_factor", kFlag);
-    } else if (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor")) {
+    } else if (!loaded_ && (!parsed_.is_set("rope_scaling_type") ||
+                            !parsed_.is_set("rope_scaling_factor"))) {
       if (parsed_.is_set("rope_scaling_factor"))
         note("without effect, as in Megatron-LM: YaRN uses --rotary-scaling-factor",
              "rope_scaling_factor");
@@ -397,6 +420,7 @@ class Translation {
   const LegacyFlags& legacy_;
   ParseResult& parsed_;
   Problems& problems_;
+  const TransformerConfig* loaded_;
 };
 
 }  // namespace
@@ -409,8 +433,17 @@ const FieldTable<Settings>& legacy_table() {
   });
 }
 
-void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) {
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                            bool loads_model) {
   Translation(settings, parsed, problems).run();
+  settings.legacy->rope_scaling_waits = loads_model;
+  if (!loads_model) Translation(settings, parsed, problems).translate_rope_scaling();
+}
+
+void translate_rope_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                          const TransformerConfig* loaded) {
+  if (!std::exchange(settings.legacy->rope_scaling_waits, false)) return;
+  Translation(settings, parsed, problems, loaded).translate_rope_scaling();
 }
 
 }  // namespace megatron

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "megatron/config/legacy_config.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
@@ -252,6 +253,10 @@ Rules attention_rules() {
       excludes(&Model::parallel_residual, is(&Model::norm_placement, "post")),
       excludes(&Model::parallel_residual, &Model::apply_residual_connection_post_layernorm),
       excludes(&Model::parallel_residual, &Model::hybrid_layer_pattern),
+      note({&Optimizer::qk_clip, any({&Model::qk_layernorm, &Model::qk_l2_norm}),
+            without(&Model::multi_latent_attention)},
+           "harms this model: its norms of queries and keys undo the factor, so the weights shrink "
+           "at each step and the scores stay"),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),
       needs(is(&Model::qk_layernorm_placement, "after_rotary"), &Model::qk_layernorm),
       needs(&Model::qk_l2_norm, {is_rotary, {&Model::position_embedding_type, " rope"}}),
