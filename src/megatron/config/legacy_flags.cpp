@@ -1,5 +1,6 @@
 #include "megatron/config/legacy_flags.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <utility>
@@ -329,8 +330,16 @@ class Translation {
     if (pattern.empty()) return;
     std::string stages;
     for (const char symbol : pattern) stages += symbol == '|' ? '|' : 't';
+    const auto num_stages = std::ranges::count(stages, '|') + 1;
+    const std::int64_t num_ranks = settings_.parallel->pipeline_model_parallel_size;
     if (std::erase(pattern, '|') > 0) {
-      if (settings_.parallel->pipeline_model_parallel_size > 1)
+      if (num_stages % num_ranks != 0)
+        problems_.add({where(kPattern),
+                       "has " + std::to_string(num_stages) +
+                           " stages, no multiple of --pipeline-model-parallel-size " +
+                           std::to_string(num_ranks),
+                       "add or remove a |, which ends a stage; a stage may be empty"});
+      else if (num_ranks > 1)
         set("pipeline_model_parallel_layout", "E" + stages + "L", kPattern);
       else
         note("its | are without effect: --pipeline-model-parallel-size is 1", kPattern);
@@ -396,8 +405,8 @@ class Translation {
         note("without effect: YaRN uses --rotary-scaling-factor", "rope_scaling_factor");
       model_.rope_scaling_factor = *legacy_.rotary_scaling_factor;
       mark("rope_scaling_factor", kFlag);
-    } else if (!loaded_ && (!parsed_.is_set("rope_scaling_type") ||
-                            !parsed_.is_set("rope_scaling_factor"))) {
+    } else if (!loaded_ &&
+               (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor"))) {
       if (parsed_.is_set("rope_scaling_factor"))
         note("without effect, as in Megatron-LM: YaRN uses --rotary-scaling-factor",
              "rope_scaling_factor");
