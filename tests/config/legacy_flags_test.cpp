@@ -12,6 +12,7 @@
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/field_values.h"
@@ -216,6 +217,35 @@ TEST(LegacyFlags, OfForksSetWhatTheyStandFor) {
   EXPECT_EQ(timed.fault_tolerance->ft_rank_section_timeouts,
             "setup:300,step:300,checkpointing:300");
   EXPECT_EQ(timed.fault_tolerance->ft_rank_out_of_section_timeout, 300);
+}
+
+// Megatron-FSDP's policy of mixed precision is read with --use-megatron-fsdp alone.
+TEST(LegacyFlags, MainGradientsOfMegatronFsdpHaveAType) {
+  const Args fsdp{"--use-megatron-fsdp", "--bf16", "--megatron-fsdp-grad-comm-dtype", "bf16",
+                  "--megatron-fsdp-main-grads-dtype"};
+  const auto in_bf16 = [&](const char* type) {
+    Args flags = fsdp;
+    flags.emplace_back(type);
+    return settings_of(flags).training->grad_reduce_in_bf16;
+  };
+  EXPECT_TRUE(in_bf16("bf16"));
+  EXPECT_FALSE(in_bf16("fp32"));
+  EXPECT_FALSE(in_bf16("auto"));
+  const auto run = read_run(small_gpt({"--bf16", "--megatron-fsdp-main-grads-dtype", "bf16"}));
+  EXPECT_FALSE(run.options.settings.training->grad_reduce_in_bf16);
+  EXPECT_THAT(notes_text(run.parsed.notes), HasSubstr("there is no --use-megatron-fsdp"));
+}
+
+TEST(LegacyFlags, ALevelOfOneRankLeavesTheOtherExchange) {
+  const auto type = [](const char* heads, const char* ring) {
+    const auto run =
+        read_run(small_gpt({"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p",
+                            "--hierarchical-context-parallel-sizes", heads, ring}),
+                 2);
+    return run.options.settings.parallel->cp_comm_type;
+  };
+  EXPECT_EQ(type("2", "1"), std::vector{CpCommType::a2a});
+  EXPECT_EQ(type("1", "2"), std::vector{CpCommType::p2p});
 }
 
 // yaml_arguments.py: swiglu is SiLU with a gate, whatever gated_linear_unit says.

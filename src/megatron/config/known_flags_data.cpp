@@ -94,9 +94,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
      "fsdp-double-buffer fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "chooses a type of its own for sharded runs, which is not in this version",
-     "main weights are fp32; use --grad-reduce-in-bf16 for gradients in bf16",
-     "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "
-     "megatron-fsdp-grad-comm-dtype=auto;fp32"},
+     "leave it out: main weights are fp32", "megatron-fsdp-main-params-dtype=fp32;auto"},
+    {accepted, "without effect: gradients travel in the type in which they are accumulated", "",
+     "megatron-fsdp-grad-comm-dtype={auto,fp32,bf16,fp16}"},
     {refused, "shards weights over instances as well, which is one instance here",
      "use --zero-stage 3 without --num-distributed-optimizer-instances",
      "enable-full-sharding-in-hsdp"},
@@ -212,9 +212,10 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --moe-router-force-load-balancing",
      "moe-router-force-biased=-;0"},
     {refused, "is not in this version: experts compute with 16 bits or more",
-     "leave it out, and use --bf16",
-     "moe-router-padding-for-quantization moe-router-padding-for-fp8 moe-dispatch-fwd-dtype=bf16 "
-     "moe-combine-bwd-dtype=bf16"},
+     "leave it out, and use --bf16", "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16"},
+    {accepted,
+     "without effect: experts compute with 16 bits or more, whose GEMMs take any number of tokens",
+     "", "moe-router-padding-for-quantization moe-router-padding-for-fp8"},
     {refused,
      "is not in this version: each expert has weights of its own, gates before linear units",
      "leave it out, with the same results",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/words.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/legacy_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
@@ -47,6 +48,7 @@ struct Shorthand {
   const char* words;  ///< SETTING=VALUE; $ is the flag's value, # is one less
 };
 
+/// Main gradients in bf16 travel in bf16 here, which is --grad-reduce-in-bf16 of Megatron's DDP.
 /// Megatron-LM v1.0 to v2.6 recomputed whole layers with --checkpoint-activations, later with
 /// --activations-checkpoint-method. The window of Pai-Megatron-Patch includes the token itself.
 constexpr std::array kShorthands{
@@ -62,6 +64,9 @@ constexpr std::array kShorthands{
     Shorthand{"ft_timeout", "",
               "ft_rank_section_timeouts=setup:$,step:$,checkpointing:$ "
               "ft_rank_out_of_section_timeout=$"},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "auto", ""},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "fp32", "grad_reduce_in_bf16=false"},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "bf16", "grad_reduce_in_bf16=true"},
     Shorthand{"no_weight_decay_cond_type", "apply_wd_to_qk_layernorm",
               "apply_wd_to_qk_layernorm=true"},
 };
@@ -166,7 +171,8 @@ void add_positions(FieldTable<Settings>& t) {
   add_switch(
       t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
       [](const Settings& s) { return s.model->rope_scaling_type == RopeScaling::llama3; },
-      "scale rotary positions as Llama 3 does: --rope-scaling-type llama3");
+      "scale rotary positions as Llama 3 does: --rope-scaling-type llama3; multi-latent attention "
+      "does not read it");
   add_factor(
       t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor,
       RopeScaling::linear,
@@ -217,6 +223,7 @@ class Translation {
     translate_positions();
     translate_tokenizer_type();
     translate_pattern();
+    translate_levels();
   }
 
   void translate_rope_scaling() {
@@ -279,7 +286,10 @@ class Translation {
     try {
       for (const std::string& word : split_words(item.words)) {
         const std::string target = word.substr(0, word.find('='));
-        if (target == "pipeline_schedule" && settings_.parallel->pipeline_model_parallel_size == 1)
+        if (target == "grad_reduce_in_bf16" && !settings_.parallel->use_megatron_fsdp)
+          note("without effect: there is no --use-megatron-fsdp", item.name);
+        else if (target == "pipeline_schedule" &&
+                 settings_.parallel->pipeline_model_parallel_size == 1)
           note("without effect: --pipeline-model-parallel-size is 1", item.name);
         else
           set(target, filled(word.substr(target.size() + 1), given->second), item.name);
@@ -347,6 +357,21 @@ class Translation {
     if (parsed_.is_set("num_layers") && model_.num_layers != std::ssize(pattern))
       note("has " + std::to_string(pattern.size()) + " layers: --num-layers is ignored", kPattern);
     model_.num_layers = std::ssize(pattern);
+  }
+
+  /// An exchange of two levels, one of which has one rank, is that of the other level.
+  void translate_levels() {
+    ParallelConfig& parallel = *settings_.parallel;
+    std::vector<std::int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
+    if (sizes.size() != 2 || std::ranges::count(sizes, 1) == 0 ||
+        std::ranges::count(parallel.cp_comm_type, CpCommType::a2a_p2p) == 0 ||
+        sizes[0] * sizes[1] != parallel.context_parallel_size)
+      return;
+    note("has a level of one rank: the exchange is that of the other level",
+         "hierarchical_context_parallel_sizes");
+    std::ranges::replace(parallel.cp_comm_type, CpCommType::a2a_p2p,
+                         sizes[0] == 1 ? CpCommType::p2p : CpCommType::a2a);
+    sizes.clear();
   }
 
   /// Sets what no flag says of attention and positions to the loaded model's.
