@@ -326,8 +326,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "perform-rl-step rl-profile"},
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
-     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
-     "bert-embedder-type=megatron use-legacy-static-engine inference-max-requests=8 "
+     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 "
+     "use-legacy-static-engine inference-max-requests=8 "
      "inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 "
      "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
@@ -354,6 +354,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
      "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
      "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
+    {accepted, "without effect on this family: it belongs to BERT (`pretrain bert`)", "",
+     "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "
+     "bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "cache-mla-latents cache-kv-in-compressed-form mtp-loss-scaling-factor=* "
@@ -396,7 +399,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
-     "decoder-seq-length=* bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* "
+     "decoder-seq-length=* "
      "retriever-seq-length=* sample-rate=* ict-head-size=* biencoder-projection-dim=* "
      "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
      "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
