@@ -107,13 +107,14 @@ TEST(LatentAttention, FlagsOfRotaryScalingWaitForTheLoadedModel) {
   EXPECT_EQ(run.options.settings.model->rope_scaling_type, RopeScaling::yarn);
   EXPECT_EQ(run.options.settings.model->rope_scaling_factor, 40);
   EXPECT_EQ(notes_text(run.parsed.notes), "");
-  EXPECT_TRUE(translated({"--rotary-scaling-factor", "40"}, &latent)
-                  .parsed.is_set("rope_scaling_factor"));
+  EXPECT_TRUE(
+      translated({"--rotary-scaling-factor", "40"}, &latent).parsed.is_set("rope_scaling_factor"));
   EXPECT_EQ(translated({"--rope-type", "rope"}, &latent).options.settings.model->rope_scaling_type,
             RopeScaling::none);
   EXPECT_FALSE(translated({"--use-rope-scaling"}, &latent).parsed.is_set("rope_scaling_type"));
   EXPECT_TRUE(translated({"--use-rope-scaling"}, &dense).parsed.is_set("rope_scaling_type"));
-  for (const TransformerConfig* loaded : std::initializer_list<const TransformerConfig*>{&dense, nullptr}) {
+  for (const TransformerConfig* loaded :
+       std::initializer_list<const TransformerConfig*>{&dense, nullptr}) {
     const RunConfig without = translated(yarn, loaded);
     EXPECT_FALSE(without.parsed.is_set("rope_scaling_type"));
     EXPECT_THAT(notes_text(without.parsed.notes),

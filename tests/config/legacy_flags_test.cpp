@@ -236,6 +236,23 @@ TEST(LegacyFlags, MainGradientsOfMegatronFsdpHaveAType) {
   EXPECT_THAT(notes_text(run.parsed.notes), HasSubstr("there is no --use-megatron-fsdp"));
 }
 
+// build_pretrain_dataset_from_idxmap() of Pai-Megatron-Patch divides --train-data-path by --split.
+TEST(LegacyFlags, ASplitDividesTheOnlyDataOfTraining) {
+  const auto paths = [](const Args& flags) {
+    const DataConfig data = *settings_of(flags).data;
+    return std::pair(data.data_path, data.train_data_path);
+  };
+  const Args a{"a"}, none;
+  EXPECT_EQ(paths({"--train-data-path", "a", "--split", "98,2,0"}), std::pair(a, none));
+  EXPECT_EQ(paths({"--train-data-path", "a", "--data-path", "a", "--split", "98,2,0"}),
+            std::pair(a, none));
+  EXPECT_EQ(paths({"--train-data-path", "a"}), std::pair(none, a));
+  EXPECT_EQ(
+      mistake_of(small_gpt({"--train-data-path", "a", "--data-path", "b", "--split", "1,0,0"}))
+          .substr(0, 5),
+      "data:");
+}
+
 TEST(LegacyFlags, ALevelOfOneRankLeavesTheOtherExchange) {
   const auto type = [](const char* heads, const char* ring) {
     const auto run =

@@ -7,6 +7,7 @@
 
 #include "megatron/base/words.h"
 #include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/legacy_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
@@ -224,6 +225,7 @@ class Translation {
     translate_tokenizer_type();
     translate_pattern();
     translate_levels();
+    translate_train_data();
   }
 
   void translate_rope_scaling() {
@@ -357,6 +359,18 @@ class Translation {
     if (parsed_.is_set("num_layers") && model_.num_layers != std::ssize(pattern))
       note("has " + std::to_string(pattern.size()) + " layers: --num-layers is ignored", kPattern);
     model_.num_layers = std::ssize(pattern);
+  }
+
+  /// Pai-Megatron-Patch reads all data from --train-data-path and divides it by --split, which
+  /// Megatron-LM refuses beside a data set for each split.
+  void translate_train_data() {
+    DataConfig& data = *settings_.data;
+    const bool has_others = !data.valid_data_path.empty() || !data.test_data_path.empty() ||
+                            (!data.data_path.empty() && data.data_path != data.train_data_path);
+    if (data.train_data_path.empty() || data.split.empty() || has_others) return;
+    note("is read as --data-path, because --split divides it", "train_data_path");
+    data.data_path = std::exchange(data.train_data_path, {});
+    mark("data_path", "train_data_path");
   }
 
   /// An exchange of two levels, one of which has one rank, is that of the other level.

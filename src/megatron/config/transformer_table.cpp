@@ -145,10 +145,11 @@ void add_layers(Table& t) {
           "add a bias to queries, keys and values, even with --disable-bias-linear");
   t.field("window_size", &Config::window_size,
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
-  t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
-          "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window. Layers of a hybrid pattern that have no attention count "
-          "too")
+  t.field(
+       "window_attn_skip_freq", &Config::window_attn_skip_freq,
+       "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
+       "each layer that uses the window. Layers of a hybrid pattern that have no attention count "
+       "too")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
   t.field("attention_chunk_size", &Config::attention_chunk_size,
