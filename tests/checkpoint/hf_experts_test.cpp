@@ -15,6 +15,7 @@
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/hf_writer.h"
+#include "megatron/checkpoint/mxfp4.h"
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -120,7 +121,11 @@ Tensors read_tensors(const fs::path& path) {
 void write_tensors(const fs::path& path, const Tensors& tensors) {
   std::vector<TensorHeader> headers;
   for (const auto& [name, tensor] : tensors)
-    headers.push_back({name, to_safetensors_dtype(tensor.scalar_type()), tensor.sizes().vec()});
+    headers.push_back({name,
+                       tensor.scalar_type() == at::kByte
+                           ? SafetensorsDtype::U8
+                           : to_safetensors_dtype(tensor.scalar_type()),
+                       tensor.sizes().vec()});
   SafetensorsWriter writer(path, headers);
   for (const TensorHeader& header : writer.order())
     writer.write(tensor_bytes(contiguous_cpu(tensors.at(header.name))));
@@ -311,6 +316,87 @@ TEST(HfExperts, TypesThatDifferBecomeFloat32) {
   EXPECT_EQ(reader.find(fc2)->type, at::kFloat);
   EXPECT_EQ(reader.find("decoder.layers.1.mlp.experts.linear_fc1.weight")->type, at::kBFloat16);
   EXPECT_TRUE(reader.read(fc2)[1].equal(NumberedWeights(declared(mixtral())).global(fc2)[1]));
+}
+
+constexpr std::int64_t kWide = 64, kRows = 32;  // hidden and expert width
+const std::string kFc1 = "decoder.layers.0.mlp.experts.linear_fc1.weight",
+                  kFc2 = "decoder.layers.0.mlp.experts.linear_fc2.weight",
+                  kStacked = "model.layers.0.mlp.experts.";
+
+Json gpt_oss() {
+  return {{"model_type", "gpt_oss"},
+          {"vocab_size", 11},
+          {"hidden_size", kWide},
+          {"intermediate_size", kRows},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"max_position_embeddings", 32},
+          {"num_local_experts", 2},
+          {"num_experts_per_tok", 1},
+          {"head_dim", 4},
+          {"tie_word_embeddings", true}};
+}
+
+NumberedWeights write_gpt_oss(const fs::path& folder) {
+  const TransformerConfig model = parse_hf_config(gpt_oss(), "c").model;
+  std::vector<WeightInfo> declared;
+  for (const auto& [name, sharding] : declared_shardings(find_model_family("gpt"), model))
+    declared.push_back({name, sharding.global_shape});
+  NumberedWeights weights(declared);
+  write_hf_directory(weights, {.model = model, .model_type = "gpt_oss"}, folder);
+  return weights;
+}
+
+TEST(HfExperts, OfGptOssAlternateBetweenGateAndUp) {
+  const TemporaryFolder root;
+  const NumberedWeights ours = write_gpt_oss(root / "hf");
+  const Tensors theirs = read_tensors(root / "hf/model.safetensors");
+  const at::Tensor fc1 = ours.global(kFc1), columns = theirs.at(kStacked + "gate_up_proj")[1];
+  EXPECT_TRUE(columns.select(1, 2 * 3).equal(fc1[1][3]));
+  EXPECT_TRUE(columns.select(1, 2 * 3 + 1).equal(fc1[1][kRows + 3]));
+  EXPECT_TRUE(theirs.at(kStacked + "down_proj")[1].t().equal(ours.global(kFc2)[1]));
+  EXPECT_TRUE(theirs.contains("model.layers.0.self_attn.sinks"));
+  HfReader reader(root / "hf");
+  for (const WeightInfo& info : ours.weights())
+    EXPECT_TRUE(reader.read(info.name).equal(ours.global(info.name))) << info.name;
+  at::Tensor part = at::empty({1, 4, 3});  // gates and ups
+  reader.copy_slice(kFc1, slice_at({1, kRows - 1, 2}, {1, 4, 3}), part);
+  EXPECT_TRUE(part.equal(fc1.narrow(0, 1, 1).narrow(1, kRows - 1, 4).narrow(2, 2, 3)));
+}
+
+TEST(HfExperts, AreUnpackedFromMxfp4) {
+  const TemporaryFolder root;
+  write_gpt_oss(root / "hf");
+  const fs::path file = root / "hf/model.safetensors";
+  Tensors tensors = read_tensors(file);
+  const auto pack = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+    const at::Tensor bytes = at::arange(rows * columns).mul(37).remainder(251).to(at::kByte),
+                     scales = at::arange(2 * rows * columns / 32).remainder(7).add(120);
+    tensors.erase(name);
+    const at::Tensor &blocks = tensors[name + "_blocks"] = bytes.view({2, rows, -1, 16}),
+                     &exponents = tensors[name + "_scales"] =
+                         scales.to(at::kByte).view({2, rows, -1});
+    return dequantized_mxfp4(blocks.flatten(2), exponents);
+  };
+  const at::Tensor down = pack(kStacked + "down_proj", kWide, kRows),
+                   up = pack(kStacked + "gate_up_proj", 2 * kRows, kWide),
+                   fc1 = up.unflatten(1, {kRows, 2}).transpose(1, 2).flatten(1, 2);
+  fs::remove(file);
+  write_tensors(file, tensors);
+  HfReader reader(root / "hf");
+  EXPECT_EQ(reader.find(kFc1)->type, at::kBFloat16);
+  EXPECT_TRUE(reader.read(kFc1).equal(fc1));
+  EXPECT_TRUE(reader.read(kFc2).equal(down));
+  at::Tensor part = at::empty({1, 4, 40});
+  reader.copy_slice(kFc1, slice_at({1, kRows - 1, 5}, {1, 4, 40}), part);
+  EXPECT_TRUE(
+      part.equal(fc1.to(at::kFloat).narrow(0, 1, 1).narrow(1, kRows - 1, 4).narrow(2, 5, 40)));
+  tensors.erase(kStacked + "down_proj_scales");
+  fs::remove(file);
+  write_tensors(file, tensors);
+  expect_user_error([&] { HfReader broken(root / "hf"); },
+                    {"are missing: 1\n    " + kStacked + "down_proj"});
 }
 
 TEST(HfExperts, OtherNumbersOfExpertsAreRefused) {

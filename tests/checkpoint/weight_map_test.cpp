@@ -111,7 +111,7 @@ at::Tensor assembled(const std::vector<TensorPart>& parts, const std::vector<at:
   for (std::size_t i = 0; i < parts.size(); ++i) {
     for (const TensorSlice& slice : parts[i].slices(ours))
       narrowed(whole, slice.global_offset, slice.shape)
-          .copy_(narrowed(parts[i].oriented(theirs[i]), slice.local_offset, slice.shape));
+          .copy_(parts[i].region(parts[i].oriented(theirs[i]), slice.local_offset, slice.shape));
   }
   return whole;
 }
@@ -162,6 +162,21 @@ TEST(TensorPart, StacksExperts) {
   EXPECT_TRUE(fc1.select(2, 1).equal(at::tensor({1, 2, 3, 4}).view({2, 2}).to(fc1.dtype())));
 }
 
+constexpr TensorPart kAlternating{.blocks = {0, 2}, .is_transposed = true, .is_interleaved = true};
+
+// GPT-OSS: the columns of [experts, in, 2·width] alternate between gate and up.
+TEST(TensorPart, SeparatesAlternatingColumns) {
+  const at::Tensor gate_up = at::arange(16).view({2, 2, 4});
+  EXPECT_EQ(kAlternating.shape(of_experts(2, 2)), (Shape{2, 2, 4}));
+  const at::Tensor fc1 = assembled({kAlternating}, {gate_up}, of_experts(2, 2));
+  EXPECT_TRUE(fc1.select(2, 0).equal(at::tensor({0, 2, 1, 3, 8, 10, 9, 11}).view({2, 4})));
+  EXPECT_TRUE(fc1.select(2, 1).equal(at::tensor({4, 6, 5, 7, 12, 14, 13, 15}).view({2, 4})));
+  // A rank reads rows of one block: the second up of the last expert.
+  const at::Tensor region =
+      kAlternating.region(kAlternating.oriented(gate_up), Shape{1, 3, 0}, Shape{1, 1, 2});
+  EXPECT_TRUE(region.flatten().equal(at::tensor({11, 15})));
+}
+
 TEST(TensorPart, GoesThereAndBack) {
   struct Case {
     Sharding ours;
@@ -177,6 +192,9 @@ TEST(TensorPart, GoesThereAndBack) {
       {Sharding::split({6, 3}, 0, {{3}, {3}}), {{.blocks = {0, 1}}, {.blocks = {1, 1}}}},
       {of_experts(2, 3), gates_and_ups(2)},
       {of_experts(2, 3), {{.expert = 0}, {.expert = 1}}},
+      {of_experts(2, 3), {{.is_transposed = true}}},
+      {of_experts(2, 3), {kAlternating}},
+      {Sharding::split({6}, 0, {{3}, {3}}), {{.blocks = {0, 2}, .is_interleaved = true}}},
   };
   for (const auto& [sharding, parts] : cases) {
     const at::Tensor ours =

@@ -202,6 +202,23 @@ TEST(LegacyFlags, NamesOfTheFirstReleaseAreNoted) {
               HasSubstr("note: --batch-size: is an older name of --micro-batch-size\n"));
 }
 
+// megatron/post_training/model_builder.py, which builds the model with --modelopt-enabled.
+TEST(LegacyFlags, EnableGptOssGivesItsYarn) {
+  const Settings yarn = settings_of({"--enable-gpt-oss", "--modelopt-enabled"});
+  EXPECT_EQ(yarn.model->position_embedding_type, PositionEmbedding::yarn);
+  EXPECT_EQ(yarn.model->rope_scaling_type, RopeScaling::yarn);
+  EXPECT_EQ(yarn.model->rope_scaling_factor, 32);
+  EXPECT_EQ(yarn.model->rope_original_max_position_embeddings, 131072);
+  EXPECT_EQ(yarn.model->yarn_mscale, 1);
+  EXPECT_FALSE(yarn.model->yarn_correction_range_round_to_int);
+  const auto plain = read_run(small_gpt({"--enable-gpt-oss", "--position-embedding-type", "rope"}));
+  EXPECT_EQ(plain.options.settings.model->rope_scaling_type, RopeScaling::none);
+  EXPECT_THAT(notes_text(plain.parsed.notes), HasSubstr("there is no --modelopt-enabled"));
+  EXPECT_THAT(mistake_of(small_gpt(
+                  {"--enable-gpt-oss", "--modelopt-enabled", "--position-embedding-type", "rope"})),
+              HasSubstr("contradicts --position-embedding-type"));
+}
+
 // rotary_pos_embedding.py of Pai-Megatron-Patch divides positions by the factor; a window of
 // Hugging Face's Mistral has this many keys.
 TEST(LegacyFlags, OfForksSetWhatTheyStandFor) {

@@ -48,7 +48,9 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
   EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
             "model_type 'mamba' is not supported\n  fix: "
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "
-            "olmoe, starcoder2, deepseek_v2, deepseek_v3, kimi_k2");
+            "olmoe, starcoder2, deepseek_v2, deepseek_v3, kimi_k2, gemma, gemma2, gemma3_text, "
+            "vaultgemma, phi3, seed_oss, hunyuan_v1_dense, smollm3, arcee, olmo2, olmo3, "
+            "exaone4, gpt_oss, llama4_text");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -7,6 +7,11 @@ from pathlib import Path
 
 import hf_variants_base
 import hf_variants_deepseek
+import hf_variants_gemma
+import hf_variants_gpt_oss
+import hf_variants_llama4
+import hf_variants_olmo
+import hf_variants_phi
 import numpy as np
 import torch
 from safetensors.torch import load_file
@@ -22,6 +27,11 @@ def all_variants():
     yield from hf_variants_base.variants()
     yield from hf_variants_base.expert_variants()
     yield from hf_variants_deepseek.variants()
+    yield from hf_variants_gemma.variants()
+    yield from hf_variants_gpt_oss.variants()
+    yield from hf_variants_llama4.variants()
+    yield from hf_variants_phi.variants()
+    yield from hf_variants_olmo.variants()
 
 
 def build(config, seed):
@@ -52,6 +62,8 @@ def build(config, seed):
 def save(variant, directory, seed=7):
     """Writes the variant's model as real checkpoints look and returns the model."""
     model = build(variant.config, seed)
+    if variant.prepare:
+        variant.prepare(model)
     model.save_pretrained(
         directory, max_shard_size=variant.shard_size, save_original_format=not variant.stacked
     )

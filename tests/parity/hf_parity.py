@@ -19,7 +19,7 @@ import program
 from report import Report
 
 torch.set_num_threads(1)
-IGNORED_CONFIG_KEYS = {"transformers_version", "_name_or_path", "use_cache"}
+IGNORED_CONFIG_KEYS = {"transformers_version", "_name_or_path", "use_cache", "quantization_config"}
 
 
 def check_forward(report, name, directory, model):
@@ -188,7 +188,7 @@ def check_variant(report, variant, work):
     directory = work / "hf"
     model = hf_models.save(variant, directory)
     published = directory
-    if variant.stacked or hf_variants.save_with_safetensors in variant.edits:
+    if variant.stacked or variant.prepare or hf_variants.save_with_safetensors in variant.edits:
         published = work / "published"
         hf_models.published_tensors(model, published)
     samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)

@@ -37,6 +37,7 @@ class Variant:
     shard_size: str = "1GB"
     edits: list = field(default_factory=list)  # functions of the saved directory
     stacked: bool = False  # one tensor for all experts of a layer, as transformers 5 has in memory
+    prepare: object = None  # a function of the model before it is saved, if edits quantise it
 
 
 def spell_as_transformers_4(directory):

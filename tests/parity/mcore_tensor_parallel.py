@@ -63,11 +63,8 @@ def answer(case, directory):
     loss.backward()
     _allreduce_non_tensor_model_parallel_grads([model], model.config)
     result = {"loss": np.float64(loss.item())}
-    for name, parameter in model.named_parameters():
-        te_name = mcore_models.te_name(name)
-        result[te_name] = mcore_shards.join(
-            te_name, gathered(parameter.grad), whole[te_name].shape, gated
-        )
+    for name, parameter in mcore_models.te_parameters(model).items():
+        result[name] = mcore_shards.join(name, gathered(parameter.grad), whole[name].shape, gated)
     if RANK == 0:
         np.savez(directory / case["answer"], **result)
 

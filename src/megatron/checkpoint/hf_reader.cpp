@@ -1,11 +1,14 @@
 #include "megatron/checkpoint/hf_reader.h"
 
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/hf_directory.h"
+#include "megatron/checkpoint/mxfp4.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
@@ -22,6 +25,28 @@ TransformerConfig resolved(TransformerConfig model) {
 
 std::string place_of(const HfDirectory::Entry& entry) {
   return entry.file->path().string() + ": tensor '" + entry.tensor->name + "'";
+}
+
+/// Returns a part of one of the slices of a weight in MXFP4, of which only its rows are unpacked.
+at::Tensor unpacked(const HfDirectory::Entry& blocks, const HfDirectory::Entry& scales,
+                    const TensorPart& part, const TensorSlice& slice) {
+  const auto rows_of = [&](const HfDirectory::Entry& entry) {
+    const auto* bytes = entry.file->bytes(*entry.tensor).data();
+    const at::Tensor tensor =
+        at::from_blob(const_cast<std::byte*>(bytes), entry.tensor->shape, at::kByte).flatten(2);
+    Shape offset = slice.local_offset, shape = slice.shape;
+    offset.back() = 0;
+    shape.back() = tensor.size(-1);
+    return part.region(tensor, offset, shape);
+  };
+  return dequantized_mxfp4(rows_of(blocks), rows_of(scales))
+      .narrow(-1, slice.local_offset.back(), slice.shape.back());
+}
+
+void require_bytes(const HfDirectory::Entry& entry) {
+  if (entry.tensor->type != SafetensorsDtype::U8)
+    throw UserError({place_of(entry) + ": MXFP4 is stored as U8",
+                     std::string(safetensors_dtype_name(entry.tensor->type)), ""});
 }
 
 }  // namespace
@@ -87,23 +112,42 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
                                  std::vector<std::string>& missing,
                                  std::vector<std::string>& misshapen) {
   std::optional<at::ScalarType> type;
+  const auto require_shape = [&](const HfDirectory::Entry& entry, const Shape& shape) {
+    if (entry.tensor->shape != shape)
+      misshapen.push_back(place_of(entry) + ": " + shape_text(entry.tensor->shape) + ", expected " +
+                          shape_text(shape));
+  };
+  const auto find = [&](const std::string& name) -> const HfDirectory::Entry* {
+    const auto found = directory_.tensors().find(name);
+    if (found == directory_.tensors().end()) return nullptr;
+    used_.insert(name);
+    return &found->second;
+  };
   for (const HfTensor& theirs : link.theirs) {
-    used_.insert(theirs.name);
-    const auto found = directory_.tensors().find(theirs.name);
-    if (found == directory_.tensors().end()) {
+    const HfDirectory::Entry *entry = find(theirs.name), *scales = nullptr;
+    Shape shape = theirs.part.shape(sharding);
+    const bool is_packed = entry == nullptr && theirs.part.is_transposed && shape.size() == 3;
+    if (is_packed) {
+      entry = find(theirs.name + "_blocks");
+      scales = find(theirs.name + "_scales");
+      shape = {shape[0], shape[2], (shape[1] + kMxfp4Block - 1) / kMxfp4Block};
+    }
+    if (entry == nullptr || (is_packed && scales == nullptr)) {
       missing.push_back(theirs.name);
       continue;
     }
-    const StoredTensor& tensor = *found->second.tensor;
-    const Shape shape = theirs.part.shape(sharding);
-    if (tensor.shape != shape) {
-      misshapen.push_back(place_of(found->second) + ": " + shape_text(tensor.shape) +
-                          ", expected " + shape_text(shape));
+    at::ScalarType own = at::kBFloat16;
+    if (is_packed) {
+      require_shape(*scales, shape);
+      shape.push_back(kMxfp4Block / 2);
+      for (const HfDirectory::Entry* bytes : {entry, scales}) require_bytes(*bytes);
+    } else {
+      own = to_scalar_type(entry->tensor->type, place_of(*entry));
     }
-    const at::ScalarType own = to_scalar_type(tensor.type, place_of(found->second));
+    require_shape(*entry, shape);
     type = type.value_or(own) == own ? own : at::kFloat;
     sources_[link.ours].push_back(
-        {&found->second, theirs.part, theirs.part.slices(sharding), at::Tensor()});
+        {entry, scales, theirs.part, theirs.part.slices(sharding), at::Tensor()});
   }
   return {link.ours, sharding.global_shape, type.value_or(at::kFloat)};
 }
@@ -144,10 +188,14 @@ void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
     for (const TensorSlice& held : source.slices) {
       const auto from = intersect(held, wanted), to = intersect(wanted, held);
       if (!from || !to) continue;
+      at::Tensor target = narrow_to(destination, to->local_offset, to->shape);
+      if (source.scales != nullptr) {
+        target.copy_(unpacked(*source.entry, *source.scales, source.part, *from));
+        continue;
+      }
       if (!source.view.defined())
         source.view = source.part.oriented(view_tensor(*source.entry->file, *source.entry->tensor));
-      narrow_to(destination, to->local_offset, to->shape)
-          .copy_(narrow_to(source.view, from->local_offset, from->shape));
+      target.copy_(source.part.region(source.view, from->local_offset, from->shape));
     }
   }
 }

@@ -30,6 +30,7 @@ class HfReader : public WeightReader {
   /// A tensor of the folder: slices of one of our parameters.
   struct Source {
     const HfDirectory::Entry* entry;
+    const HfDirectory::Entry* scales;  ///< of a weight in MXFP4, whose blocks `entry` has, or null
     TensorPart part;
     std::vector<TensorSlice> slices;
     at::Tensor view;  ///< TensorPart::oriented(), while its parameter is read

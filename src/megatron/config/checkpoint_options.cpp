@@ -54,8 +54,12 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
             "model family to write with --format hf; default: that of the input, else the first "
             "that can represent the model")
-        .choices({"gpt2", "llama", "qwen2", "qwen3", "mistral", "mixtral", "qwen2_moe", "qwen3_moe",
-                  "olmoe", "starcoder2", "deepseek_v2", "deepseek_v3", "kimi_k2"});
+        .choices({"gpt2",        "llama",       "qwen2",     "qwen3",    "mistral",
+                  "mixtral",     "qwen2_moe",   "qwen3_moe", "olmoe",    "starcoder2",
+                  "deepseek_v2", "deepseek_v3", "kimi_k2",   "gemma",    "gemma2",
+                  "gemma3_text", "vaultgemma",  "phi3",      "seed_oss", "hunyuan_v1_dense",
+                  "smollm3",     "arcee",       "olmo2",     "olmo3",    "exaone4",
+                  "gpt_oss",     "llama4_text"});
     t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored")
         .choices({"fp32", "bf16", "fp16"});
     t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest")

@@ -172,8 +172,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "embedding-init-method=- quant-recipe=- heterogeneous-block-specs "
      "hetereogenous-dist-checkpoint moe-extended-tp inference-sampling-seed=42 "
      "decoupled-weight-decay=true;True"},
-    {refused, "is not in this version",
-     "give YaRN's settings with --position-embedding-type yarn and --yarn-...", "enable-gpt-oss"},
     {accepted,
      "without effect: an older flag of Megatron-LM that chose among its own implementations", "",
      "DDP-impl={local,torch} no-contiguous-buffers-in-local-ddp use-contiguous-buffers-in-ddp "

@@ -52,6 +52,7 @@ struct Shorthand {
 /// Main gradients in bf16 travel in bf16 here, which is --grad-reduce-in-bf16 of Megatron's DDP.
 /// Megatron-LM v1.0 to v2.6 recomputed whole layers with --checkpoint-activations, later with
 /// --activations-checkpoint-method. The window of Pai-Megatron-Patch includes the token itself.
+/// --enable-gpt-oss gives the YaRN of megatron/post_training/model_builder.py.
 constexpr std::array kShorthands{
     Shorthand{"checkpoint_activations", "*", "recompute_granularity=full"},
     Shorthand{"activations_checkpoint_method", "", "recompute_granularity=full recompute_method=$"},
@@ -70,6 +71,10 @@ constexpr std::array kShorthands{
     Shorthand{"megatron_fsdp_main_grads_dtype", "bf16", "grad_reduce_in_bf16=true"},
     Shorthand{"no_weight_decay_cond_type", "apply_wd_to_qk_layernorm",
               "apply_wd_to_qk_layernorm=true"},
+    Shorthand{"enable_gpt_oss", "*",
+              "position_embedding_type=yarn rope_scaling_type=yarn rope_scaling_factor=32 "
+              "rope_original_max_position_embeddings=131072 yarn_beta_fast=32 yarn_beta_slow=1 "
+              "yarn_mscale=1 yarn_mscale_all_dim=0 yarn_correction_range_round_to_int=false"},
 };
 
 std::string one_less(const std::string& value) {
@@ -285,6 +290,8 @@ class Translation {
     if (given == legacy_.shorthands.end() || given->second.empty() ||
         (*item.value && given->second != item.value))
       return;
+    if (item.name == std::string_view("enable_gpt_oss") && !parsed_.is_set("modelopt_enabled"))
+      return note("without effect, as in Megatron-LM: there is no --modelopt-enabled", item.name);
     try {
       for (const std::string& word : split_words(item.words)) {
         const std::string target = word.substr(0, word.find('='));

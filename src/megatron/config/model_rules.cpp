@@ -103,7 +103,7 @@ Rules position_rules() {
   const auto is_yarn = [](S s) { return s.model->rope_scaling_type == RopeScaling::yarn; };
   const auto is_reversed = [](S s) {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
-           s.model->rope_high_freq_factor <= s.model->rope_low_freq_factor;
+           s.model->rope_high_freq_factor < s.model->rope_low_freq_factor;
   };
   const Show show_scaling = [](const Setting&, S) -> std::string { return "rotary scaling"; };
   return {
@@ -140,7 +140,7 @@ Rules position_rules() {
              &Model::yarn_attention_factor},
             {is_yarn, "YaRN"}),
       rule(is_reversed, {&Model::rope_high_freq_factor,
-                         {value(&Model::rope_high_freq_factor), " is not above ",
+                         {value(&Model::rope_high_freq_factor), " is below ",
                           with_value(&Model::rope_low_freq_factor)},
                          {"raise ", &Model::rope_high_freq_factor}}),
   };

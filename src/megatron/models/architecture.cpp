@@ -197,7 +197,9 @@ void canonicalize_window(Config& c) {
   if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
   if (c.window_size) (*c.window_size)[1] = 0;
   const bool is_local = c.window_size || c.attention_chunk_size > 0;
-  if (!is_local) c.rotary_base_local.reset();
+  const bool rotates_alike =
+      c.rotary_base_local == c.rotary_base && c.rope_scaling_type == RopeScaling::none;
+  if (!is_local || rotates_alike) c.rotary_base_local.reset();
   set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
   set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
   if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;

@@ -16,8 +16,9 @@ namespace megatron {
 namespace {
 
 void reject_unsupported_features(const ConfigReader& config) {
-  if (config.has("quantization_config"))
-    config.unsupported("quantization_config", "use the unquantised weights");
+  const ConfigReader quantization = config.section("quantization_config");
+  if (config.has("quantization_config") && quantization.text("quant_method", "") != "mxfp4")
+    config.unsupported("quantization_config", "use unquantised weights, or MXFP4");
   for (const char* key :
        {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
     if (config.boolean(key, false)) config.unsupported(key, "set it to false");
@@ -98,8 +99,11 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   reject_unsupported_features(config);
   const HfFamily* family = find_hf_family(model_type);
   if (family == nullptr) {
-    config.unsupported("model_type",
-                       "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type));
+    const std::string text = config.section("text_config").text("model_type", "");
+    config.unsupported(
+        "model_type",
+        (text.empty() ? "" : "save its text model alone, of model_type '" + text + "'; ") +
+            "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type));
   }
   HfConfig result{.model = family->defaults, .model_type = model_type};
   read_keys(family->keys, config, result);
@@ -124,6 +128,7 @@ Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
   if (!same || !is_equivalent(parse_hf_config(json, "config.json"), model))
     write_model(model, *family, json);
   write_dtype(dtype, json);
+  json.erase("quantization_config");
   check_expressed(model, *family, json);
   return json;
 }

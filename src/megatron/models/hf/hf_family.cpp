@@ -7,11 +7,20 @@
 namespace megatron {
 
 const std::vector<HfFamily>& hf_families() {
-  static const std::vector<HfFamily> all{
-      families::gpt2(),    families::llama(),      families::qwen2(),       families::qwen3(),
-      families::mistral(), families::mixtral(),    families::qwen2_moe(),   families::qwen3_moe(),
-      families::olmoe(),   families::starcoder2(), families::deepseek_v2(), families::deepseek_v3(),
-      families::kimi_k2()};
+  static const std::vector<HfFamily> all{families::gpt2(),        families::llama(),
+                                         families::qwen2(),       families::qwen3(),
+                                         families::mistral(),     families::mixtral(),
+                                         families::qwen2_moe(),   families::qwen3_moe(),
+                                         families::olmoe(),       families::starcoder2(),
+                                         families::deepseek_v2(), families::deepseek_v3(),
+                                         families::kimi_k2(),     families::gemma(),
+                                         families::gemma2(),      families::gemma3_text(),
+                                         families::vaultgemma(),  families::phi3(),
+                                         families::seed_oss(),    families::hunyuan_v1_dense(),
+                                         families::smollm3(),     families::arcee(),
+                                         families::olmo2(),       families::olmo3(),
+                                         families::exaone4(),     families::gpt_oss(),
+                                         families::llama4_text()};
   return all;
 }
 

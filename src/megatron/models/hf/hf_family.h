@@ -23,10 +23,11 @@ struct Blocks {
 struct TensorRow {
   std::string ours = {}, theirs = {};
   Blocks blocks = {};
-  bool is_transposed = false;
+  bool is_transposed = false;  ///< of its last two dimensions
   /// A folder that has the tensor is read from it, and not from the other rows of the parameter;
   /// exports leave it out.
   bool is_alternative = false;
+  bool is_interleaved = false;  ///< the blocks alternate along its last dimension
 };
 using TensorRows = std::vector<TensorRow>;
 

@@ -94,20 +94,34 @@ struct AttentionKeys {
   /// The name in config.json itself of what rope_parameters calls partial_rotary_factor. "": the
   /// class has neither.
   std::string_view partial_rotary = {};
+  /// The older name of the base of layers with a window, where rope_parameters has one set for
+  /// these and one for layers with full attention. "": it has one set for all layers. The family's
+  /// default is that of rotary_base_local.
+  std::string_view local_base = {};
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
 KeyRows attention_keys(const AttentionKeys& keys);
 
-/// Which layers have a sliding window.
+/// Which layers have a sliding window. A class without `includes`, `period` and `rule` has no
+/// layer_types, and all layers have one.
 struct Windows {
   std::int64_t width = 4096;  ///< where sliding_window is absent; 0: none
   bool has_switch = false;    ///< the class has use_sliding_window, which is false by default
-  /// Returns whether a layer has one where layer_types is absent. Null: all layers have, and the
-  /// class has neither layer_types nor max_window_layers.
+  /// Returns whether a layer has one where layer_types is absent, by the key max_window_layers.
   bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
+  std::int64_t period = 0;           ///< N: every N-th layer has none where layer_types is absent
+  std::string_view period_key = {};  ///< the key that may give another N
+  /// In place of both, returns 1 for each layer that has one where layer_types is absent, and 0 for
+  /// the others.
+  std::vector<std::int64_t> (*rule)(const ConfigReader& config,
+                                    const TransformerConfig& model) = nullptr;
+
+  bool has_layer_types() const { return includes != nullptr || period > 0 || rule != nullptr; }
 };
 KeyRow sliding_window(const Windows& windows);
+/// no_rope_layers and no_rope_layer_interval (4 by default), which say which layers rotate.
+KeyRow rope_layers();
 
 /// The dropouts. Training takes that of the embedding from `residual`.
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
@@ -118,6 +132,9 @@ KeyRow constant(const std::string& key, const Json& value);
 KeyRow expert_layers();
 KeyRow aux_loss();
 
+/// Returns 0 for each layer whose number, counted from 1, is a multiple of `period`, and 1 for the
+/// others.
+std::vector<std::int64_t> all_but_multiples(std::int64_t period, std::int64_t num_layers);
 /// Returns the size of a head. Throws UserError unless the heads divide the hidden size.
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads);

@@ -36,8 +36,8 @@ void read_original_length(const ConfigReader& rope, HfConfig& result) {
 }
 
 void check_high_factor(const ConfigReader& rope, HfConfig& result) {
-  if (result.model.rope_high_freq_factor <= result.model.rope_low_freq_factor)
-    rope.unsupported("high_freq_factor", "it must be above low_freq_factor");
+  if (result.model.rope_high_freq_factor < result.model.rope_low_freq_factor)
+    rope.unsupported("high_freq_factor", "it must be at least low_freq_factor");
 }
 
 /// Without a factor, yarn extends the original length to the model's.
@@ -110,17 +110,14 @@ void read_partial(const ConfigReader& rope, const std::string& spelling, HfConfi
   if (!(part > 0 && part <= 1)) config.unsupported(key, "it must be above 0 and at most 1");
 }
 
-void read_rope(const ConfigReader& config, const std::string& partial, HfConfig& result) {
-  const Json* scaling = config.find("rope_scaling");
-  const bool uses_scaling = scaling != nullptr && !scaling->empty();
-  const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
-  for (const char* layers : {"full_attention", "sliding_attention"}) {
-    if (rope.has(layers))
-      rope.unsupported(layers, "use one set of rotary parameters for all layers");
-  }
-  read_keys({{"rope_theta", &T::rotary_base, {.range = kAboveZero}}}, rope.with("rope_theta"),
-            result);
-  read_partial(rope, partial, result);
+/// Reads one set of rotary parameters, whose base may stand in `config` by another name.
+void read_rope_set(const ConfigReader& rope, const ConfigReader& config, std::string_view base,
+                   const AttentionKeys& keys, HfConfig& result) {
+  const bool is_inside = rope.has("rope_theta");
+  read_keys(
+      {{is_inside ? "rope_theta" : std::string(base), &T::rotary_base, {.range = kAboveZero}}},
+      is_inside ? rope : config, result);
+  read_partial(rope, std::string(keys.partial_rotary), result);
   const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
@@ -132,7 +129,38 @@ void read_rope(const ConfigReader& config, const std::string& partial, HfConfig&
   }
 }
 
-void write_rope(const T& model, const std::string& partial, Json& json) {
+/// Reads one set for layers with full attention, of which rope_scaling may have fields, and one for
+/// layers with a window.
+void read_rope_by_layer(const ConfigReader& config, const AttentionKeys& keys, HfConfig& result) {
+  const ConfigReader sets = config.section("rope_parameters"),
+                     windowed = sets.section("sliding_attention");
+  HfConfig local = result;
+  local.model.rotary_base = result.model.rotary_base_local.value();
+  read_rope_set(windowed, config, keys.local_base, keys, local);
+  if (local.model.rope_scaling_type != RopeScaling::none)
+    windowed.unsupported("rope_type", "set it to default; layers with a window have no other");
+  result.model.rotary_base_local = local.model.rotary_base;
+  result.notes = local.notes;
+  read_rope_set(sets.section("full_attention"), config, "rope_theta", keys, result);
+  if (!sets.unread().empty())
+    config.unsupported("rope_parameters", "it may have full_attention and sliding_attention");
+}
+
+void read_rope(const ConfigReader& config, const AttentionKeys& keys, HfConfig& result) {
+  const bool is_by_layer = !keys.local_base.empty();
+  if (is_by_layer) read_rope_by_layer(config, keys, result);
+  const Json* scaling = config.find("rope_scaling");
+  const bool uses_scaling = scaling != nullptr && !scaling->empty();
+  if (is_by_layer && !uses_scaling) return;
+  const ConfigReader rope = config.section(uses_scaling ? "rope_scaling" : "rope_parameters");
+  for (const char* layers : {"full_attention", "sliding_attention"}) {
+    if (rope.has(layers))
+      rope.unsupported(layers, "use one set of rotary parameters for all layers");
+  }
+  read_rope_set(rope, config, "rope_theta", keys, result);
+}
+
+void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
   const RopeType& type =
       *std::ranges::find(rope_types(), model.rope_scaling_type, &RopeType::scaling);
   Json rope = {{"rope_type", type.name}};
@@ -142,22 +170,38 @@ void write_rope(const T& model, const std::string& partial, Json& json) {
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");
-  if (partial.empty()) return;
-  json[partial] = json["rope_parameters"]["partial_rotary_factor"] = model.rotary_percent;
+  if (!keys.local_base.empty()) {
+    const double base = model.rotary_base_local.value_or(model.rotary_base);
+    json[std::string(keys.local_base)] = base;
+    json["rope_parameters"] = {
+        {"full_attention", rope},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", base}}}};
+  }
+  if (keys.partial_rotary.empty()) return;
+  json[std::string(keys.partial_rotary)] = json["rope_parameters"]["partial_rotary_factor"] =
+      model.rotary_percent;
 }
 
-Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::int64_t num_layers,
+Layers windowed_layers(const ConfigReader& config, const Windows& windows, const T& model,
                        bool enabled) {
+  const std::int64_t num_layers = model.num_layers;
   const Json* types = config.find("layer_types");
-  const bool follows_rule = types == nullptr && windows.includes != nullptr;
-  if (types != nullptr && windows.includes == nullptr)
+  if (types == nullptr && windows.rule != nullptr) return windows.rule(config, model);
+  const bool follows_rule = types == nullptr && windows.has_layer_types();
+  if (types != nullptr && !windows.has_layer_types())
     config.unsupported("layer_types", "leave it out");
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
     config.unsupported("layer_types", "it must be a list with one entry per layer");
-  const std::int64_t limit = follows_rule ? config.integer("max_window_layers", 28) : 0;
+  const bool uses_limit = follows_rule && windows.period == 0;
+  const std::int64_t limit = uses_limit ? config.integer("max_window_layers", 28) : 0;
+  const std::int64_t period =
+      follows_rule && !uses_limit
+          ? config.size(std::string(windows.period_key), kMostLayers, windows.period)
+          : 0;
   Layers layers;
   for (std::int64_t layer = 0; layer < num_layers; ++layer) {
-    bool has_window = enabled && (!follows_rule || windows.includes(layer, limit));
+    bool has_window = enabled && (!uses_limit || windows.includes(layer, limit)) &&
+                      (period == 0 || (layer + 1) % period != 0);
     if (types != nullptr) {
       const Json& type = types->at(static_cast<std::size_t>(layer));
       has_window = type == "sliding_attention";
@@ -171,14 +215,16 @@ Layers windowed_layers(const ConfigReader& config, const Windows& windows, std::
 
 void read_windows(const ConfigReader& config, const Windows& windows, T& model) {
   const char* key = "sliding_window";
+  if (windows.period > 0 && config.is_null(key)) config.unsupported(key, "it must be at least 1");
   const bool has_width = config.has(key) || (windows.width > 0 && !config.is_null(key));
   const bool enabled =
       has_width && (!windows.has_switch || config.boolean("use_sliding_window", false));
-  const Layers layers = windowed_layers(config, windows, model.num_layers, enabled);
+  const Layers layers = windowed_layers(config, windows, model, enabled);
   if (!std::ranges::count(layers, 1)) return;
   if (!enabled)
-    config.unsupported("layer_types",
-                       "sliding_attention needs use_sliding_window and sliding_window");
+    config.unsupported("layer_types", std::string("sliding_attention needs ") +
+                                          (windows.has_switch ? "use_sliding_window and " : "") +
+                                          key);
   const std::int64_t width = config.integer(key, windows.width);
   if (width < 1) config.unsupported(key, "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
@@ -188,12 +234,40 @@ void read_windows(const ConfigReader& config, const Windows& windows, T& model) 
 void write_windows(const T& model, const Windows& windows, Json& json) {
   json["sliding_window"] = model.window_size ? Json((*model.window_size)[0] + 1) : Json(nullptr);
   if (windows.has_switch) json["use_sliding_window"] = model.window_size.has_value();
-  if (windows.includes == nullptr) return;
+  if (!windows.has_layer_types()) return;
   Json types = Json::array();
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     types.push_back(model.kind(layer).window ? "sliding_attention" : "full_attention");
-  json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
   json["layer_types"] = types;
+  if (windows.includes != nullptr)
+    json["max_window_layers"] = std::ranges::find(types, "sliding_attention") - types.begin();
+  else if (windows.period > 0 && !model.window_size)
+    json.erase("sliding_window");  // these classes need a number
+  json.erase(std::string(windows.period_key));
+}
+
+void read_rope_layers(const ConfigReader& config, HfConfig& result) {
+  const char* key = "no_rope_layers";
+  const std::int64_t num_layers = result.model.num_layers;
+  Layers rotary, nope;
+  const Json* list = config.find(key);
+  if (list == nullptr || list->empty()) {
+    rotary = all_but_multiples(config.size("no_rope_layer_interval", kMostLayers, 4), num_layers);
+  } else if (list->is_array() && std::ssize(*list) >= num_layers &&
+             std::ranges::all_of(*list, [](const Json& x) { return x == 0 || x == 1; })) {
+    rotary = list->get<Layers>();
+  } else {
+    config.unsupported(key, "it must be a list with 0 or 1 for each layer");
+  }
+  for (std::int64_t layer = 0; layer < num_layers; ++layer)
+    nope.push_back(1 - rotary[static_cast<std::size_t>(layer)]);
+  set_nope(result.model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
+}
+
+void write_rope_layers(const T& model, Json& json) {
+  Json& list = json["no_rope_layers"] = Json::array();
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    list.push_back(model.kind(layer).rotary == RotaryKind::none ? 0 : 1);
 }
 
 void read_expert_layers(const ConfigReader& config, HfConfig& result) {
@@ -232,6 +306,13 @@ void write_aux_loss(const T& model, Json& json) {
 
 }  // namespace
 
+Layers all_but_multiples(std::int64_t period, std::int64_t num_layers) {
+  Layers layers;
+  for (std::int64_t number = 1; number <= num_layers; ++number)
+    layers.push_back(number % period != 0 ? 1 : 0);
+  return layers;
+}
+
 std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden,
                            const std::string& heads) {
   const std::int64_t width = config.size(hidden), count = config.size(heads);
@@ -244,13 +325,10 @@ std::int64_t even_head_dim(const ConfigReader& config, const std::string& hidden
 }
 
 KeyRows attention_keys(const AttentionKeys& keys) {
-  const std::string partial(keys.partial_rotary);
   const auto read_positions = [=](const ConfigReader& config, HfConfig& result) {
-    read_rope(config, partial, result);
+    read_rope(config, keys, result);
   };
-  const auto write_positions = [=](const T& model, Json& json) {
-    write_rope(model, partial, json);
-  };
+  const auto write_positions = [=](const T& model, Json& json) { write_rope(model, keys, json); };
   const auto write_head_dim = [=](const T& model, Json& json) {
     if (keys.has_head_dim || json.contains("head_dim") ||
         model.kv_channels * model.num_attention_heads != model.hidden_size)
@@ -269,6 +347,8 @@ KeyRow sliding_window(const Windows& windows) {
           },
           [=](const T& model, Json& json) { write_windows(model, windows, json); }};
 }
+
+KeyRow rope_layers() { return {"no_rope_layers", read_rope_layers, write_rope_layers}; }
 
 KeyRows dropout_keys(const std::string& attention, const std::string& residual,
                      const std::string& embedding) {

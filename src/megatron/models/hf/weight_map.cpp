@@ -43,7 +43,8 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping
                                      std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
-                               .expert = is_by_expert ? std::optional(expert) : std::nullopt}});
+                               .expert = is_by_expert ? std::optional(expert) : std::nullopt,
+                               .is_interleaved = row->is_interleaved}});
     }
   }
 }
@@ -111,13 +112,27 @@ std::vector<TensorSlice> TensorPart::slices(const Sharding& ours) const {
 Shape TensorPart::shape(const Sharding& ours) const {
   Shape shape = extents(slices(ours));
   if (expert) shape.erase(shape.begin());
-  if (is_transposed) std::ranges::reverse(shape);
+  if (is_transposed && shape.size() > 1) std::swap(shape.back(), shape[shape.size() - 2]);
   return shape;
 }
 
 at::Tensor TensorPart::oriented(at::Tensor theirs) const {
-  if (is_transposed && theirs.dim() == 2) theirs = theirs.t();
+  if (is_transposed && theirs.dim() > 1) theirs = theirs.transpose(-2, -1);
   return expert ? theirs.unsqueeze(0) : theirs;
+}
+
+at::Tensor TensorPart::region(at::Tensor oriented, const Shape& local_offset,
+                              const Shape& shape) const {
+  Shape offset = local_offset;
+  if (is_interleaved) {
+    const std::int64_t dim = oriented.dim() - (is_transposed && oriented.dim() > 1 ? 2 : 1),
+                       step = static_cast<std::int64_t>(blocks.count),
+                       size = oriented.size(dim) / step;
+    std::int64_t& first = offset[static_cast<std::size_t>(dim)];
+    oriented = oriented.slice(dim, first / size, std::nullopt, step);
+    first %= size;
+  }
+  return narrowed(oriented, offset, shape);
 }
 
 at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const {
@@ -126,11 +141,11 @@ at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const 
   if (parts.size() > 1) {
     part = at::empty(extents(parts), value.options());
     for (const TensorSlice& slice : parts)
-      narrowed(part, slice.local_offset, slice.shape)
+      region(part, slice.local_offset, slice.shape)
           .copy_(narrowed(value, slice.global_offset, slice.shape));
   }
   if (expert) part = part.squeeze(0);
-  return is_transposed && part.dim() == 2 ? part.t() : part;
+  return is_transposed && part.dim() > 1 ? part.transpose(-2, -1) : part;
 }
 
 std::vector<WeightMapping> map_weights(const HfFamily& family,

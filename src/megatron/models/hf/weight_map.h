@@ -21,15 +21,19 @@ namespace megatron {
 /// parameter's Sharding (params/sharding.h).
 struct TensorPart {
   Blocks blocks = {};
-  bool is_transposed = false;               ///< of a matrix; vectors are as they are
+  bool is_transposed = false;               ///< of the last two dimensions; vectors are as they are
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
+  bool is_interleaved = false;  ///< the blocks alternate along the last foreign dimension
 
-  /// Returns the slices of the parameter, each with its place in oriented().
+  /// Returns the slices of the parameter, each with its place in oriented(), or in what that is
+  /// with its blocks one after the other.
   std::vector<TensorSlice> slices(const Sharding& ours) const;
   /// Returns the shape of the foreign tensor.
   Shape shape(const Sharding& ours) const;
   /// Returns a view of the foreign tensor with the dimensions of the parameter.
   at::Tensor oriented(at::Tensor theirs) const;
+  /// Returns a view of what a part of one of the slices() is in oriented().
+  at::Tensor region(at::Tensor oriented, const Shape& local_offset, const Shape& shape) const;
   /// Returns the foreign tensor that a parameter with this value gives.
   at::Tensor cut(const at::Tensor& value, const Sharding& ours) const;
 };

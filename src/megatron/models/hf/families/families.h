@@ -10,6 +10,7 @@ HfFamily gpt2();
 
 // llama.cpp
 HfFamily llama();
+HfFamily arcee();
 
 // qwen.cpp
 HfFamily qwen2();
@@ -23,6 +24,8 @@ HfFamily mixtral();
 
 // olmo.cpp
 HfFamily olmoe();
+HfFamily olmo2();
+HfFamily olmo3();
 
 // starcoder2.cpp
 HfFamily starcoder2();
@@ -31,5 +34,32 @@ HfFamily starcoder2();
 HfFamily deepseek_v2();
 HfFamily deepseek_v3();
 HfFamily kimi_k2();
+
+// gemma.cpp
+HfFamily gemma();
+HfFamily gemma2();
+HfFamily gemma3_text();
+HfFamily vaultgemma();
+
+// phi3.cpp
+HfFamily phi3();
+
+// seed_oss.cpp
+HfFamily seed_oss();
+
+// hunyuan.cpp
+HfFamily hunyuan_v1_dense();
+
+// smollm3.cpp
+HfFamily smollm3();
+
+// exaone.cpp
+HfFamily exaone4();
+
+// gpt_oss.cpp
+HfFamily gpt_oss();
+
+// llama4.cpp
+HfFamily llama4_text();
 
 }  // namespace megatron::families

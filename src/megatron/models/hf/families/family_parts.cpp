@@ -2,12 +2,27 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatron/models/hf/config_reader.h"
+
 namespace megatron::families {
 
 KeyRows common_keys() {
   return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
           {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
           {"initializer_range", &T::init_method_std}};
+}
+
+KeyRow biases() {
+  const auto read = [](const ConfigReader& config, HfConfig& result) {
+    const bool attention = config.boolean("attention_bias", false);
+    if (attention != config.boolean("mlp_bias", false))
+      config.unsupported(attention ? "attention_bias" : "mlp_bias",
+                         "attention_bias and mlp_bias must be equal");
+    result.model.add_bias_linear = attention;
+  };
+  return {"attention_bias", read, [](const T& model, Json& json) {
+            json["attention_bias"] = json["mlp_bias"] = model.add_bias_linear;
+          }};
 }
 
 TensorRows mlp_tensors() {
@@ -95,12 +110,19 @@ void add_optional_normalization(HfFamily& family) {
   family.keys.emplace_back("norm_topk_prob", &M::router_pre_softmax, kNegated);
 }
 
-void add_query_key_norms(HfFamily& family, QkNormScope scope) {
+void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query,
+                         const std::string& key) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(constant("attention_bias", false));
-  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn." + query + ".weight"},
+                            {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}});
+}
+
+void norm_outputs(HfFamily& family) {
+  family.defaults.norm_placement = NormPlacement::output;
+  family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},
+                            {"post_mlp_layernorm.weight", "post_feedforward_layernorm.weight"}});
 }
 
 }  // namespace megatron::families

@@ -14,7 +14,7 @@ using T = TransformerConfig;
 using M = MoeConfig;
 
 inline constexpr Blocks kQuery{0, 1}, kKey{1, 1}, kValue{2, 1}, kQueryKeyValue{0, 3};
-inline constexpr Blocks kGate{0, 1}, kUp{1, 1};
+inline constexpr Blocks kGate{0, 1}, kUp{1, 1}, kGateUp{0, 2};
 inline constexpr KeyMeaning kPositive{.range = kAboveZero};
 inline constexpr KeyMeaning kNegated{.is_negated = true};
 inline constexpr KeyMeaning kLayers{.most = kMostLayers, .alias = "num_hidden_layers"};
@@ -23,6 +23,9 @@ inline constexpr KeyMeaning kPositions{.most = kMaxSize, .alias = "max_position_
 /// The size of the vocabulary, whether the output layer is the embedding, and the deviation of new
 /// weights.
 KeyRows common_keys();
+
+/// attention_bias and mlp_bias, which must be equal and are false by default.
+KeyRow biases();
 
 /// A gated MLP and its norm.
 TensorRows mlp_tensors();
@@ -49,7 +52,11 @@ void add_experts(HfFamily& family, const std::string& number, std::string_view a
                  const std::string& width, std::int64_t default_number, std::int64_t topk);
 /// Adds norm_topk_prob, which is false by default.
 void add_optional_normalization(HfFamily& family);
-/// Adds norms of queries and keys, without biases of the attention.
-void add_query_key_norms(HfFamily& family, QkNormScope scope);
+/// Adds norms of queries and keys, without biases of the attention. The names are those of their
+/// tensors.
+void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query = "q_norm",
+                         const std::string& key = "k_norm");
+/// Lets norms follow attention and MLP, and none precede them.
+void norm_outputs(HfFamily& family);
 
 }  // namespace megatron::families

@@ -30,6 +30,11 @@ void write_gpt2_scale(const T& model, Json& json) {
   json["scale_attn_weights"] = !model.softmax_scale.has_value();
 }
 
+void write_gpt2_activation(const T& model, Json& json) {
+  write_keys({{"activation_function", &T::activation}}, model, json);
+  if (model.activation == Activation::gelu_tanh) json["activation_function"] = "gelu_new";
+}
+
 }  // namespace
 
 HfFamily gpt2() {
@@ -45,7 +50,7 @@ HfFamily gpt2() {
                            {"n_inner", read_gpt2_inner, write_gpt2_inner},
                            {"n_positions", &T::max_position_embeddings, kPositions},
                            {"layer_norm_epsilon", &T::norm_epsilon, kPositive},
-                           {"activation_function", &T::activation},
+                           {"activation_function", &T::activation, {}, write_gpt2_activation},
                            {"scale_attn_weights", read_gpt2_scale, write_gpt2_scale}},
                   .prefix = "transformer.",
                   .buffers = {".attn.bias", ".attn.masked_bias"}};
