@@ -424,12 +424,21 @@ TEST(HfConfig, RefusesWhatAFamilyCannotExpress) {
   TransformerConfig model = model_of(llama());
   model.window_size = {{8, 0}};
   expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); },
-                    {"llama", "window_size"});
+                    {"llama", "--window-size = "});
   model.apply_layernorm_1p = true;
   expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); },
-                    {"mistral", "apply_layernorm_1p"});
+                    {"mistral", "--apply-layernorm-1p = true"});
   expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); },
-                    {"gpt2", "position_embedding_type"});
+                    {"gpt2", "--position-embedding-type"});
+}
+
+// DeepseekV3RMSNorm of the latents has its own epsilon, 1e-6, that no key sets.
+TEST(HfConfig, NamesTheFlagThatSetsAMember) {
+  TransformerConfig model = model_of(deepseek("deepseek_v3"));
+  model.latent_norm_epsilon.reset();
+  model.norm_epsilon = 1e-5;
+  expect_user_error([&] { make_hf_config(model, "deepseek_v3", "float32", nullptr); },
+                    {"--norm-epsilon of the norms of latents = 1e-05 (deepseek_v3: 1e-06)"});
 }
 
 TEST(HfConfig, SurvivesRandomDamage) {

@@ -149,9 +149,11 @@ void add_layers(Table& t) {
           "add a bias to queries, keys and values, even with --disable-bias-linear");
   t.field("window_size", &Config::window_size,
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
-  t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
-          "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window")
+  t.field(
+       "window_attn_skip_freq", &Config::window_attn_skip_freq,
+       "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
+       "each layer that uses the window. Layers of a hybrid pattern that have no attention count "
+       "too")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
   t.field("attention_chunk_size", &Config::attention_chunk_size,
@@ -245,7 +247,7 @@ void add_positions(Table& t) {
       .older_checkpoints_lack_it();
   t.field("no_rope_freq", &Config::no_rope_freq,
           "N: every N-th layer has no rotary embedding; or a list such as ([0]*3+[1])*2 with 1 for "
-          "each layer without")
+          "each layer without. Layers of a hybrid pattern that have no attention count too")
       .none_is_empty()
       .architecture(ArchitectureRole::none)  // the architecture has nope_layers
       .differs_silently();

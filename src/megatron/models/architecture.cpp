@@ -272,6 +272,13 @@ const FieldTable<TransformerConfig>& training_members() {
   return table;
 }
 
+std::string setting_of_member(const std::string& member) {
+  return member == "window_layers" ? "window_attn_skip_freq"
+         : member == "nope_layers" ? "no_rope_freq"
+         : member == "moe_layers"  ? "moe_layer_freq"
+                                   : member;
+}
+
 Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
