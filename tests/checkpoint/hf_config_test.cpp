@@ -237,7 +237,10 @@ TEST(HfConfig, ReadsGpt2) {
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
-    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss"}.contains(family)) continue;
+    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss", "gpt_neox", "stablelm",
+                              "phi"}
+            .contains(family))
+      continue;
     Json json = family.starts_with("deepseek") || family == "kimi_k2"
                     ? deepseek(family)
                     : llama({{"model_type", family},
@@ -429,12 +432,21 @@ TEST(HfConfig, RefusesWhatAFamilyCannotExpress) {
   TransformerConfig model = model_of(llama());
   model.window_size = {{8, 0}};
   expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); },
-                    {"llama", "window_size"});
+                    {"llama", "--window-size = "});
   model.apply_layernorm_1p = true;
   expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); },
-                    {"mistral", "apply_layernorm_1p"});
+                    {"mistral", "--apply-layernorm-1p = true"});
   expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); },
-                    {"gpt2", "position_embedding_type"});
+                    {"gpt2", "--position-embedding-type"});
+}
+
+// DeepseekV3RMSNorm of the latents has its own epsilon, 1e-6, that no key sets.
+TEST(HfConfig, NamesTheFlagThatSetsAMember) {
+  TransformerConfig model = model_of(deepseek("deepseek_v3"));
+  model.latent_norm_epsilon.reset();
+  model.norm_epsilon = 1e-5;
+  expect_user_error([&] { make_hf_config(model, "deepseek_v3", "float32", nullptr); },
+                    {"--norm-epsilon of the norms of latents = 1e-05 (deepseek_v3: 1e-06)"});
 }
 
 TEST(HfConfig, SurvivesRandomDamage) {
@@ -471,6 +483,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "normalization",
                                      "norm_placement",
                                      "norm_epsilon",
+                                     "add_norm_bias",
                                      "qk_layernorm_scope",
                                      "clip_qkv",
                                      "activation_func_clamp_value",
@@ -498,6 +511,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",
+                                     "add_output_bias",
                                      "embedding_multiplier",
                                      "residual_multiplier",
                                      "parallel_residual",

@@ -221,6 +221,9 @@ TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
 TEST(CanonicalArchitecture, ForgetsVariantsWithoutEffect) {
   TransformerConfig plain = dense(), same = dense();
   same.share_block_norm = true;
+  plain.normalization = same.normalization = Normalization::RMSNorm;
+  same.add_norm_bias = false;
+  same.qk_layernorm_scope = QkNormScope::each_head;
   same.attention_chunk_size = 8;
   same.rotary_base_local = 100;
   same.no_rope_freq = "2";

@@ -177,6 +177,29 @@ INSTANTIATE_TEST_SUITE_P(
                               make_llama(config);
                               config.parallel_residual = config.share_block_norm = true;
                             }},
+                    Variant{"own_norms_of_heads_without_biases",
+                            [](TransformerConfig& config) {
+                              config.add_norm_bias = false;
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_scope = QkNormScope::each_head;
+                              config.apply_layernorm_1p = true;
+                            }},
+                    Variant{"output_bias",
+                            [](TransformerConfig& config) {
+                              config.add_output_bias = true;
+                              config.logit_scale = 0.7;
+                            }},
+                    Variant{"untied_output_bias",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.add_output_bias = true;
+                            }},
+                    Variant{"own_rms_norms_of_heads",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_scope = QkNormScope::each_head;
+                            }},
                     Variant{"clipped", [](TransformerConfig& config) { config.clip_qkv = 0.05; }},
                     Variant{"residual_from_norm",
                             [](TransformerConfig& config) {

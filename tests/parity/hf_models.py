@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import hf_variants_base
+import hf_variants_cohere
 import hf_variants_deepseek
 import hf_variants_ernie
 import hf_variants_gemma
@@ -13,6 +14,8 @@ import hf_variants_gpt_oss
 import hf_variants_llama4
 import hf_variants_glm
 import hf_variants_ministral
+import hf_variants_gpt_neox
+import hf_variants_granite
 import hf_variants_olmo
 import hf_variants_phi
 import numpy as np
@@ -38,6 +41,9 @@ def all_variants():
     yield from hf_variants_glm.variants()
     yield from hf_variants_ernie.variants()
     yield from hf_variants_ministral.variants()
+    yield from hf_variants_gpt_neox.variants()
+    yield from hf_variants_granite.variants()
+    yield from hf_variants_cohere.variants()
 
 
 def build(config, seed):
@@ -51,7 +57,9 @@ def build(config, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            is_norm_weight = parameter.dim() == 1 and name.endswith("weight")
+            is_norm_weight = name.endswith("weight") and (
+                parameter.dim() == 1 or name.endswith("_norm.weight")
+            )
             parameter.copy_(
                 1 + 0.3 * noise
                 if is_norm_weight

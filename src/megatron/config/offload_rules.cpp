@@ -74,9 +74,6 @@ const Rules& offload_rules() {
              {something_to_offload, ", or leave ", &Offload::offload_folder, " out"}),
       note({&Offload::min_offloaded_tensor_size, without(may_offload_layers)},
            "without effect: no activations are offloaded"),
-      when(&Model::num_layers, at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
-                                       {.fix = {"give at most the layers of a pipeline stage, or ",
-                                                &Offload::cpu_offloading, " for all"}})),
   };
   return rules;
 }

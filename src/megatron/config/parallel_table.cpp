@@ -244,7 +244,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("hierarchical_context_parallel_sizes", &Config::hierarchical_context_parallel_sizes,
             "for --cp-comm-type a2a+p2p: number of ranks that divide heads, and number of such "
             "groups in a ring")
-        .between(2, kMaxSize);
+        .between(1, kMaxSize);
     t.field("hybrid_context_parallel", &Config::hybrid_context_parallel,
             "divide each document over as many ranks as its length needs: short documents stay on "
             "one rank, long ones take 2, 4, ... ranks that hold the same weights")

@@ -44,10 +44,12 @@ struct TransformerConfig {
   bool parallel_residual = false;
   bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
+  bool add_norm_bias = true;  ///< of LayerNorm
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
-  QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
+  QkNormScope qk_layernorm_scope =
+      QkNormScope::head;  ///< the columns and weights of q's and k's norms
   QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
   bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
   /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
@@ -88,7 +90,8 @@ struct TransformerConfig {
   std::optional<double> activation_func_clamp_value;
   double glu_linear_offset = 0;  ///< the gate multiplies up + offset
   bool add_bias_linear = true;
-  bool add_qkv_bias = false;  ///< bias on QKV even if add_bias_linear is false
+  bool add_qkv_bias = false;     ///< bias on QKV even if add_bias_linear is false
+  bool add_output_bias = false;  ///< of the logits, after logit_scale
   bool untie_embeddings_and_output_weights = false;
   /// Sliding window (left, right); −1 = unlimited.
   std::optional<std::array<std::int64_t, 2>> window_size;
@@ -146,6 +149,7 @@ struct TransformerConfig {
                           : RotaryKind::global};
   }
 
+  bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.
   bool has_rotary() const {

@@ -117,6 +117,9 @@ void add_layers(Table& t) {
   t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
       .above(0)
       .alias("layernorm-epsilon");
+  t.field("add_norm_bias", &Config::add_norm_bias, "disable the biases of LayerNorm")
+      .off_flag("disable-norm-bias")
+      .older_checkpoints_lack_it();
   t.field("apply_layernorm_1p", &Config::apply_layernorm_1p,
           "store norm weights as weight - 1, so that they are centered around zero")
       .alias("layernorm-zero-centered-gamma");
@@ -128,7 +131,8 @@ void add_layers(Table& t) {
           "multi-latent attention");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
-          "token together, as OLMoE does")
+          "token together, as OLMoE does; each_head: those of each head, by weights of its own "
+          "without biases, as Cohere does")
       .older_checkpoints_lack_it();
   t.field("qk_layernorm_placement", &Config::qk_layernorm_placement,
           "whether --qk-layernorm normalizes before or after the rotary embedding")
@@ -163,9 +167,11 @@ void add_layers(Table& t) {
           "add a bias to queries, keys and values, even with --disable-bias-linear");
   t.field("window_size", &Config::window_size,
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
-  t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
-          "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window")
+  t.field(
+       "window_attn_skip_freq", &Config::window_attn_skip_freq,
+       "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
+       "each layer that uses the window. Layers of a hybrid pattern that have no attention count "
+       "too")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
   t.field("attention_chunk_size", &Config::attention_chunk_size,
@@ -184,6 +190,9 @@ void add_multipliers(Table& t) {
       .older_checkpoints_lack_it();
   t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
       .above(0)
+      .older_checkpoints_lack_it();
+  t.field("add_output_bias", &Config::add_output_bias,
+          "add a bias to the logits, after --logit-scale, as Phi-2 does")
       .older_checkpoints_lack_it();
   t.field("final_logit_softcapping", &Config::final_logit_softcapping,
           "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")
@@ -256,7 +265,7 @@ void add_positions(Table& t) {
       .older_checkpoints_lack_it();
   t.field("no_rope_freq", &Config::no_rope_freq,
           "N: every N-th layer has no rotary embedding; or a list such as ([0]*3+[1])*2 with 1 for "
-          "each layer without")
+          "each layer without. Layers of a hybrid pattern that have no attention count too")
       .none_is_empty()
       .architecture(ArchitectureRole::none)  // the architecture has nope_layers
       .differs_silently();

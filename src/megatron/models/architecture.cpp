@@ -275,6 +275,13 @@ const FieldTable<TransformerConfig>& training_members() {
   return table;
 }
 
+std::string setting_of_member(const std::string& member) {
+  return member == "window_layers" ? "window_attn_skip_freq"
+         : member == "nope_layers" ? "no_rope_freq"
+         : member == "moe_layers"  ? "moe_layer_freq"
+                                   : member;
+}
+
 Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
@@ -350,6 +357,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
+  if (c.normalization != Normalization::LayerNorm) c.add_norm_bias = true;
   if (!c.qk_layernorm) {
     c.qk_layernorm_scope = QkNormScope::head;
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;

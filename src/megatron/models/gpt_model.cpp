@@ -7,6 +7,7 @@
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/multi_latent_attention.h"
 #include "megatron/nn/self_attention.h"
+#include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {
@@ -33,7 +34,9 @@ class LanguageModelHead : public Head {
                    ? word_embeddings(arguments)
                    : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
                arguments.rank.tp),
-        projection_(arguments.config, arguments.rank, layer_.parameter) {}
+        bias_(arguments.config.add_output_bias ? make_bias(arguments) : nullptr),
+        projection_(arguments.config, arguments.rank,
+                    {layer_.parameter, bias_ ? &bias_->parameter : nullptr}) {}
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override {
     return projection_.loss(hidden_sbh, microbatch, context, gradient);
@@ -43,7 +46,16 @@ class LanguageModelHead : public Head {
   }
 
  private:
+  static std::unique_ptr<ParameterModule> make_bias(const PartArguments& arguments) {
+    return std::make_unique<ParameterModule>(
+        arguments.parent, "output_layer",
+        bias_spec(
+            Sharding::vocabulary({arguments.config.vocab_size}, arguments.vocab_pad_multiple)),
+        arguments.rank.tp, "bias");
+  }
+
   ParameterModule layer_;
+  std::unique_ptr<ParameterModule> bias_;
   OutputHead projection_;
 };
 

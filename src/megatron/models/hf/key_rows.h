@@ -98,7 +98,10 @@ struct AttentionKeys {
   /// these and one for layers with full attention. "": it has one set for all layers. The family's
   /// default is that of rotary_base_local.
   std::string_view local_base = {};
-  KeyRows (*rotary)() = nullptr;  ///< returns further rows of the rotary parameters
+  KeyRows (*rotary)() = nullptr;                ///< returns further rows of the rotary parameters
+  std::string_view rotary_base = "rope_theta";  ///< its name in config.json itself
+  /// The size of a head is hidden_size / num_attention_heads, whatever head_dim says.
+  bool divides_hidden_size = false;
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.

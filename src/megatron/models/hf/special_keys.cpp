@@ -158,7 +158,7 @@ void read_rope(const ConfigReader& config, const AttentionKeys& keys, HfConfig& 
     if (rope.has(layers))
       rope.unsupported(layers, "use one set of rotary parameters for all layers");
   }
-  read_rope_set(rope, config, "rope_theta", keys, result);
+  read_rope_set(rope, config, keys.rotary_base, keys, result);
 }
 
 void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
@@ -168,7 +168,7 @@ void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
   write_keys(type.keys, model, rope);
   if (keys.rotary != nullptr) write_keys(keys.rotary(), model, rope);
   json["rope_scaling"] = type.keys.empty() ? Json() : rope;
-  rope["rope_theta"] = json["rope_theta"] = model.rotary_base;
+  rope["rope_theta"] = json["rope_theta"] = json[std::string(keys.rotary_base)] = model.rotary_base;
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");
@@ -331,6 +331,9 @@ KeyRows attention_keys(const AttentionKeys& keys) {
     read_rope(config, keys, result);
   };
   const auto write_positions = [=](const T& model, Json& json) { write_rope(model, keys, json); };
+  const auto read_even_head_dim = [](const ConfigReader& config, HfConfig& result) {
+    result.model.kv_channels = even_head_dim(config, "hidden_size", "num_attention_heads");
+  };
   const auto write_head_dim = [=](const T& model, Json& json) {
     if (keys.has_head_dim || json.contains("head_dim") ||
         model.kv_channels * model.num_attention_heads != model.hidden_size)
@@ -338,7 +341,8 @@ KeyRows attention_keys(const AttentionKeys& keys) {
   };
   return {{"num_attention_heads", &T::num_attention_heads},
           {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
-          {"head_dim", read_head_dim, write_head_dim},
+          keys.divides_hidden_size ? KeyRow("head_dim", read_even_head_dim)
+                                   : KeyRow("head_dim", read_head_dim, write_head_dim),
           {"rope_parameters", read_positions, write_positions}};
 }
 

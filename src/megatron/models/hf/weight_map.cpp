@@ -186,7 +186,9 @@ bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
 }
 
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
-  if (name.starts_with(family.prefix) || name.starts_with("lm_head.")) return name;
+  if (name.starts_with(family.prefix) || name.starts_with("lm_head.") ||
+      std::ranges::count(family.tensors, name, &TensorRow::theirs) > 0)
+    return name;
   return family.prefix + name;
 }
 

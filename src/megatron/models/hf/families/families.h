@@ -80,4 +80,20 @@ HfFamily minimax_m2();
 HfFamily ernie4_5();
 HfFamily ernie4_5_moe();
 
+// gpt_neox.cpp
+HfFamily gpt_neox();
+HfFamily phi();
+
+// nemotron.cpp
+HfFamily nemotron();
+HfFamily stablelm();
+
+// granite.cpp
+HfFamily granite();
+HfFamily granitemoe();
+
+// cohere.cpp
+HfFamily cohere();
+HfFamily cohere2();
+
 }  // namespace megatron::families

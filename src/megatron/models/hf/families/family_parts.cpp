@@ -192,6 +192,13 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string&
                             {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}});
 }
 
+void rotate_in_windows_alone(T& model) {
+  std::vector<std::int64_t> nope;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    nope.push_back(model.kind(layer).window ? 0 : 1);
+  set_nope(model, nope);
+}
+
 void norm_outputs(HfFamily& family) {
   family.defaults.norm_placement = NormPlacement::output;
   family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},

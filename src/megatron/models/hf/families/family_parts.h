@@ -67,6 +67,8 @@ void add_optional_normalization(HfFamily& family);
 /// tensors.
 void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query = "q_norm",
                          const std::string& key = "k_norm");
+/// Takes the rotary positions from layers without a window.
+void rotate_in_windows_alone(TransformerConfig& model);
 /// Lets norms follow attention and MLP, and none precede them.
 void norm_outputs(HfFamily& family);
 
