@@ -192,17 +192,19 @@ class BackwardPart {
                   end};
     scores.prepare(row.p, begin, end, i, h, visible.partial, s_.slopes);
     const float lse = s_.lse[i], delta = s_.delta[i];
-    if (!a_.has_dropout && !scores.caps()) {
-      pairs_ ? differentiate_plain<true>(row, scores.factor(), lse, delta)
-             : differentiate_plain<false>(row, scores.factor(), lse, delta);
+    if (!a_.has_dropout) {
+      if (scores.caps())
+        pairs_ ? differentiate_plain<true, true>(row, scores.factor(), lse, delta)
+               : differentiate_plain<false, true>(row, scores.factor(), lse, delta);
+      else
+        pairs_ ? differentiate_plain<true, false>(row, scores.factor(), lse, delta)
+               : differentiate_plain<false, false>(row, scores.factor(), lse, delta);
       return;
     }
-    const std::uint32_t* draws =
-        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
     const Vec16f scale = broadcast(static_cast<float>(a_.rule.scale));
     for (std::int64_t c = begin; c < end; c += kNumLanes) {
-      const Vec16f keep =
-          draws == nullptr ? broadcast(1) : where_kept(draws + c - begin, a_.rule.threshold, scale);
+      const Vec16f keep = where_kept(draws + c - begin, a_.rule.threshold, scale);
       const Vec16f whole =
           probability(load_vec(row.p + c) * broadcast(scores.factor()), broadcast(lse));
       const Vec16f slope = scores.caps() ? load_vec(s_.slopes + c) : broadcast(1);
@@ -230,11 +232,13 @@ class BackwardPart {
     }
   }
 
-  template <bool kHalves>
-  static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
+  template <bool kHalves, bool kCaps>
+  void differentiate_plain(const Row& row, float factor, float lse, float delta) const {
     for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
       const Vec16f p = probability(load_vec(row.p + c) * broadcast(factor), broadcast(lse));
-      store_columns<kHalves>(row, c, p, p * (load_vec(row.dp + c) - broadcast(delta)));
+      Vec16f dp = p * (load_vec(row.dp + c) - broadcast(delta));
+      if constexpr (kCaps) dp = dp * load_vec(s_.slopes + c);
+      store_columns<kHalves>(row, c, p, dp);
     }
   }
 
