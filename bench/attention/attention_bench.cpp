@@ -9,7 +9,6 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -67,11 +66,6 @@ struct Times {
   double forward_ms, backward_ms;
 };
 
-double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 Times time_once(const Shape& shape, c10::ScalarType type) {
   const std::int64_t r = shape.n / shape.g;
   const auto [b, s, g, d] = std::array{shape.b, shape.s, shape.g, shape.d};
@@ -84,12 +78,12 @@ Times time_once(const Shape& shape, c10::ScalarType type) {
   };
   const at::Tensor q = part(0, shape.n), k = part(shape.n, g), v = part(shape.n + g, g),
                    dout = at::ones({s, b, shape.n * d}, type);
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = bench::now_ms();
   const at::Tensor out = core_attention(q, k, v, shape.options).out;
-  const double forward = milliseconds_since(begin);
-  const auto turn = std::chrono::steady_clock::now();
+  const double forward = bench::now_ms() - begin;
+  const double turn = bench::now_ms();
   out.backward(dout);
-  return {forward, milliseconds_since(turn)};
+  return {forward, bench::now_ms() - turn};
 }
 
 /// Returns the medians of the shapes. The first turn is not counted.

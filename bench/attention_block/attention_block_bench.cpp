@@ -12,7 +12,6 @@
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -92,10 +91,9 @@ Sizes read_sizes(std::ifstream& file) {
 
 template <class Work>
 double milliseconds_of(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin = bench::now_ms();
   work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
+  return bench::now_ms() - begin;
 }
 
 double norm_of(const at::Tensor& t) {

@@ -67,9 +67,28 @@ def print_table(rows):
         print(f"| | wanted: ≥ {row['wanted']} × the faster one | | {best / ours:.2f} × | {verdict} |")
 
 
+def runs_of(name, dtype, case, steps, path, work):
+    """The contenders of a case, {name: Run}."""
+    runs = {}
+    for contender in CONTENDERS:
+        turn = commands.Turn(command_of(contender, path, dtype, case, steps + WARM))
+        watch = partial(turns.watch, turn, steps + WARM, WARM, contender, work)
+        runs[contender] = measure.Run(contender, watch, f"{name} {dtype}")
+    return runs
+
+
+def inputs_of(name, case, sizes, work):
+    """Writes the inputs of a case once."""
+    path = work / name
+    if not path.exists():
+        words = [sys.executable, HERE / "latent_turn.py", path, "inputs", *case[:3], *sizes]
+        subprocess.run([str(word) for word in words], check=True)
+    return path
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", help="a part of the case's name and dtype: train, decode_1, bf16")
+    parser.add_argument("--only", default="", help="a part of a case's name: train, decode_1, bf16")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each contender")
     parser.add_argument("--steps", type=int, default=5, help="counted steps of a turn")
     parser.add_argument("--output", help="a file for all results, as JSON")
@@ -78,42 +97,19 @@ def main():
     os.environ.setdefault("OMP_NUM_THREADS", str(machine.cores()))
     sizes, cases = (SMALL, SMOKE_CASES) if options.smoke else (SIZES, CASES)
     rounds, steps = (1, 1) if options.smoke else (options.rounds, options.steps)
-    wanted = [
-        (name, dtype)
-        for name in cases
-        for dtype in TOLERANCES
-        if (options.only or "") in f"{name}-{dtype}"
+    pairs = [
+        (name, dtype) for name in cases for dtype in TOLERANCES if options.only in f"{name}-{dtype}"
     ]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         runs = []
-        for name, dtype in wanted:
-            path = work / name
-            length, batch, context, _ = cases[name]
-            if not path.exists():
-                words = [path, "inputs", length, batch, context, *sizes]
-                script = [sys.executable, HERE / "latent_turn.py", *words]
-                subprocess.run([str(word) for word in script], check=True)
-            commands_of = {
-                contender: commands.Turn(
-                    command_of(contender, path, dtype, cases[name], steps + WARM)
-                )
-                for contender in CONTENDERS
-            }
-            runs.append(
-                {
-                    contender: turns.Run(
-                        contender,
-                        partial(measure.watch, turn, steps + WARM, WARM, contender, work),
-                        f"{name} {dtype}",
-                    )
-                    for contender, turn in commands_of.items()
-                }
-            )
-        progress = turns.Progress([run for each in runs for run in each.values()] * rounds)
-        for (name, dtype), each in zip(wanted, runs, strict=True):
-            found = turns.measure(each, rounds, progress)
+        for name, dtype in pairs:
+            path = inputs_of(name, cases[name], sizes, work)
+            runs.append(runs_of(name, dtype, cases[name], steps, path, work))
+        progress = measure.Progress([run for each in runs for run in each.values()] * rounds)
+        for (name, dtype), each in zip(pairs, runs, strict=True):
+            found = measure.measure(each, rounds, progress)
             check_losses(name, dtype, found)
             rows.append({"name": name, "dtype": dtype, "wanted": cases[name][3], "found": found})
     print_table(rows)
