@@ -36,7 +36,9 @@ def write_inputs(path, length, batch, context, *sizes):
     latents with the rotated key of a sequence, and one row for each sequence."""
     random = np.random.default_rng(1234)
     hidden, _, _, kv_lora, _, rotated, _ = sizes
-    rows = [(context, kv_lora + rotated), (batch, hidden)] if context else [(length, batch, hidden)] * 2
+    rows = [(length, batch, hidden)] * 2
+    if context:
+        rows = [(context, kv_lora + rotated), (batch, hidden)]
     with open(path, "wb") as file:
         np.array([length, batch, *sizes], dtype=np.int64).tofile(file)
         for shape in weight_shapes(*sizes).values():
