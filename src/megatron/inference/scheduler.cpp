@@ -167,17 +167,17 @@ void Scheduler::preempt_last(Step& step) {
 }
 
 std::int64_t Scheduler::num_lacking(const Sequence& sequence, std::int64_t end) const {
-  const std::int64_t first = sequence.num_computed / options_.block_size;
-  const std::int64_t present = std::ssize(sequence.blocks);
-  const bool copies = sequence.num_computed % options_.block_size != 0 &&
-                      pool_.num_references(sequence.blocks[static_cast<std::size_t>(first)]) > 1;
-  return std::max<std::int64_t>(0, ceil_div(end, options_.block_size) - present) + (copies ? 1 : 0);
+  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
+  const bool copies =
+      first < sequence.blocks.size() && pool_.num_references(sequence.blocks[first]) > 1;
+  const std::int64_t more = ceil_div(end, options_.block_size) - std::ssize(sequence.blocks);
+  return std::max<std::int64_t>(0, more) + (copies ? 1 : 0);
 }
 
 void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
-  if (sequence.num_computed % options_.block_size != 0) {
-    const std::int64_t first = sequence.num_computed / options_.block_size;
-    BlockId& block = sequence.blocks[static_cast<std::size_t>(first)];
+  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
+  if (first < sequence.blocks.size()) {
+    BlockId& block = sequence.blocks[first];
     if (pool_.num_references(block) > 1) {
       const BlockId own = pool_.allocate();
       plan.copies.push_back({.from = block, .to = own});
