@@ -77,16 +77,14 @@ class RandomRequests {
 
   void operate() {
     const std::int64_t kind = draw(1000);
-    if (kind < 350 && texts_.size() < 30)
-      add();
-    else if (kind < 650)
-      step();
-    else if (kind < 680)
-      cancel();
-    else if (kind < 780)
-      resolve_held();
-    else if (kind < 782)
+    if (kind < 2)
       recompute_all();
+    else if (kind < 30)
+      cancel();
+    else if (kind < 130)
+      resolve_held();
+    else if (kind < 480 && texts_.size() < 30)
+      add();
     else
       step();
   }

@@ -103,6 +103,15 @@ TEST(Scheduler, FoundPrefixIsNotComputed) {
   EXPECT_THAT(alone.copies, IsEmpty()) << "no one else has the block";
 }
 
+TEST(Scheduler, LeavesABlockForEachThatRuns) {
+  Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 3});
+  const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 2});
+  const SequenceId b = scheduler.add({.prompt = {3, 4, 5}, .max_new_tokens = 1});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 2)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 2)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 0, 3)));
+}
+
 TEST(Scheduler, PreemptsTheLatestAndComputesItAgain) {
   Scheduler scheduler({.max_running = 2,
                        .max_step_tokens = 16,

@@ -112,7 +112,6 @@ class Scheduler {
                                   std::span<const std::vector<std::int64_t>> tokens);
 
   bool is_empty() const { return sequences_.empty(); }
-  std::int64_t num_sequences() const { return std::ssize(sequences_); }
   std::int64_t num_running() const { return std::ssize(running_); }
   std::int64_t num_waiting() const { return std::ssize(waiting_); }
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
