@@ -222,6 +222,11 @@ TEST(Scheduler, ComputesAllAgainWithNewWeights) {
   scheduler.recompute_all();
   EXPECT_EQ(scheduler.pool().num_published(), 0);
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 4)));
+  const StepPlan failed = scheduler.plan(0);
+  EXPECT_THROW(scheduler.plan(0), InternalError);
+  scheduler.recompute_all();
+  EXPECT_THROW(advance(scheduler, failed), InternalError);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 5)));
 }
 
 TEST(Scheduler, RefusesWhatCanNeverFit) {

@@ -88,17 +88,18 @@ class Scheduler {
 
   /// Adds a request. UserError that names the flag to change when it could never be computed.
   SequenceId add(Request request);
-  /// Adds a sequence of the first `num_tokens` tokens of `sequence` and then `token`, with its
-  /// priority, deadline and maximum length, which must be longer. Both share the blocks of what is
-  /// computed; a partial block is copied before either writes to it. For n > 1, best_of and beams.
+  /// Adds a sequence of the first `num_tokens` tokens of `sequence`, at least its prompt, and then
+  /// `token`, with the same priority, deadline and maximum length, which it must not reach yet.
+  /// Both share the blocks of what is computed; a shared block is copied before one of them writes
+  /// to it. For n > 1, best_of and beams.
   SequenceId fork(SequenceId sequence, std::int64_t num_tokens, std::int64_t token);
   /// Ends a sequence at any time, also between plan() and advance(). Returns false if there is
   /// none.
   bool drop(SequenceId sequence);
   /// Sets how many drafts a decode step may verify: 0 at first. Forks inherit it.
   void set_max_drafts(SequenceId sequence, std::int64_t count);
-  /// Preempts every sequence and forgets all prefixes, because the weights have changed. Not
-  /// between plan() and advance().
+  /// Preempts every sequence and forgets all prefixes, because the weights have changed or a pass
+  /// has failed. A plan that was not advanced is abandoned.
   void recompute_all();
 
   /// Plans the next pass. Its runs are empty only if no sequence can be computed: there is none, or
