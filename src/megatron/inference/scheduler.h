@@ -61,11 +61,12 @@ struct BlockCopy {
 
 /// What one pass does.
 struct StepPlan {
-  std::vector<ScheduledRun> runs;     ///< at most one for each sequence
-  std::vector<BlockCopy> copies;      ///< to do before the pass, in this order, in every layer
-  std::vector<SequenceId> preempted;  ///< lost their blocks; will be computed again from 0
-  std::vector<SequenceId> expired;    ///< ended at their deadline
-  std::int64_t num_tokens() const;    ///< of all runs
+  std::vector<ScheduledRun> runs;  ///< at most one for each sequence
+  std::vector<BlockCopy> copies;   ///< to do before the pass, in this order, in every layer
+  std::vector<SequenceId>
+      preempted;                    ///< lost their blocks before the runs, where they may be again
+  std::vector<SequenceId> expired;  ///< ended at their deadline
+  std::int64_t num_tokens() const;  ///< of all runs
   bool operator==(const StepPlan&) const = default;
 };
 
