@@ -5,8 +5,11 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <array>
+#include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/conversions.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
@@ -96,24 +99,44 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   return a;
 }
 
-constexpr std::int64_t kUnitsPerThread = 8;  ///< work units of a stage per thread
+/// Work units of a stage per thread: of one call, and of calls whose parts differ in size.
+constexpr std::int64_t kUnitsPerThread = 8, kUnitsPerThreadOfCalls = 32;
 
-/// Runs the stages of a pass in order, each in parallel on the threads.
+/// Runs the stages of a pass of one or more calls in order, each in parallel on the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
          void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
-         const Arguments& arguments) {
-  const kernels::AttentionPlan plan = plan_of(arguments);
-  const std::int64_t threads =
-      std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
-  const at::Tensor shared = at::empty({plan.shared_bytes}, at::kByte);
+         std::span<const Arguments> calls) {
+  std::array<std::vector<std::int64_t>, 2> begins{{{0}, {0}}};  // of the parts of each call
+  std::vector<std::int64_t> shared_begins{0};
+  std::int64_t workspace_bytes = 0;
+  for (const Arguments& call : calls) {
+    const kernels::AttentionPlan plan = plan_of(call);
+    for (std::size_t stage = 0; stage < 2; ++stage)
+      begins[stage].push_back(begins[stage].back() + plan.parts[stage]);
+    shared_begins.push_back(shared_begins.back() + plan.shared_bytes);
+    workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes);
+  }
+  const at::Tensor shared = at::empty({shared_begins.back()}, at::kByte);
+  auto* const memory = static_cast<char*>(shared.mutable_data_ptr());
   for (int stage = 0; stage < 2; ++stage) {
-    const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
+    const std::vector<std::int64_t>& begin_of = begins[static_cast<std::size_t>(stage)];
+    const std::int64_t parts = begin_of.back();
     if (parts == 0) continue;
-    const std::int64_t units = std::min(parts, kUnitsPerThread * threads);
+    const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), parts);
+    const std::int64_t units =
+        std::min(parts, (calls.size() == 1 ? kUnitsPerThread : kUnitsPerThreadOfCalls) * threads);
     dynamic_parallel_for(units, threads, [&](std::int64_t unit) {
-      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units,
-           shared.mutable_data_ptr(), thread_workspace(plan.workspace_bytes));
+      void* const workspace = thread_workspace(workspace_bytes);
+      const std::int64_t end = parts * (unit + 1) / units;
+      for (std::int64_t part = parts * unit / units, stop = part; part < end; part = stop) {
+        const auto i =
+            static_cast<std::size_t>(std::ranges::upper_bound(begin_of, part) - begin_of.begin()) -
+            1;
+        stop = std::min(end, begin_of[i + 1]);
+        pass(calls[i], stage, part - begin_of[i], stop - begin_of[i], memory + shared_begins[i],
+             workspace);
+      }
     });
   }
 }
@@ -135,12 +158,59 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
       .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
   if (options.wants_top) result.top = at::empty_like(result.lse);
+  const kernels::AttentionForwardArguments call{
+      arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
+      result.lse.mutable_data_ptr<float>(),
+      options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr};
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      kernels::AttentionForwardArguments{
-          arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
-          result.lse.mutable_data_ptr<float>(),
-          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr});
+      std::span(&call, 1));
   return result;
+}
+
+std::int64_t packed_block_bytes(c10::ScalarType type, std::int64_t d, std::int64_t dv) {
+  return kernels::packed_block_bytes(kernels::gemm_micro_kernel(kernel_type(type)), d, dv);
+}
+
+at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& given,
+                            std::span<const PackedSequence> sequences) {
+  const bool attends = inputs.q.defined();
+  const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
+  const AttentionOptions options = kernel_options(given);
+  MEGATRON_CHECK(!options.dropout.active() && !options.document_ids.defined(),
+                 "attention to a cache has neither dropout nor documents");
+  const std::int64_t rows = attends ? q.size(0) : 0, row_heads = q.size(1) * q.size(2);
+  at::Tensor out = at::empty({rows, q.size(1), q.size(2) * v.size(3)}, q.options());
+  const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat)),
+                   top = options.max_scores.defined() ? at::empty_like(lse) : at::Tensor();
+  kernels::AttentionForwardArguments whole{arguments_of(q, k, v, options), out.mutable_data_ptr(),
+                                           lse.mutable_data_ptr<float>(),
+                                           static_cast<float*>(mutable_or_null(top))};
+  const auto row_of = [&](auto* data, std::int64_t row, std::int64_t stride) {
+    return kernels::element_at(data, whole.type, row * stride);
+  };
+  std::vector<kernels::AttentionForwardArguments> calls;
+  for (const PackedSequence& sequence : sequences) {
+    kernels::AttentionForwardArguments& call = calls.emplace_back(whole);
+    const std::int64_t first = sequence.first_row;
+    call.sq = attends ? sequence.count : 0;
+    call.q_start = sequence.start;
+    call.sk = call.total_q = call.total_k = sequence.start + sequence.count;
+    for (kernels::HeadsView* view : {&call.q, &call.k, &call.v})
+      view->data = row_of(view->data, first, view->position_stride);
+    call.out = row_of(call.out, first, row_heads * call.dv);
+    call.lse += first * row_heads;
+    if (call.top != nullptr) call.top += first * row_heads;
+    call.packed = {sequence.memory, sequence.blocks, sequence.count};
+  }
+  run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
+      std::span<const kernels::AttentionForwardArguments>(calls));
+  for (const PackedSequence& sequence : sequences) {
+    if (top.defined() && attends)
+      raise_max_scores(options.max_scores,
+                       top.narrow(0, sequence.first_row * row_heads, sequence.count * row_heads)
+                           .view({q.size(1), q.size(2), sequence.count}));
+  }
+  return out;
 }
 
 AttentionInputs fused_attention_backward(const at::Tensor& gradient, const AttentionInputs& inputs,
@@ -152,12 +222,18 @@ AttentionInputs fused_attention_backward(const at::Tensor& gradient, const Atten
       with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
   AttentionInputs d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
                     at::empty(v.sizes(), v.options())};
+  const kernels::AttentionBackwardArguments call{arguments_of(q, k, v, options),
+                                                 result.out.const_data_ptr(),
+                                                 result.lse.const_data_ptr<float>(),
+                                                 view_of(dout),
+                                                 d.q.mutable_data_ptr(),
+                                                 d.k.mutable_data_ptr(),
+                                                 d.v.mutable_data_ptr(),
+                                                 strides_of(d.q),
+                                                 strides_of(d.k),
+                                                 strides_of(d.v)};
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
-      kernels::AttentionBackwardArguments{
-          arguments_of(q, k, v, options), result.out.const_data_ptr(),
-          result.lse.const_data_ptr<float>(), view_of(dout), d.q.mutable_data_ptr(),
-          d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
-          strides_of(d.v)});
+      std::span(&call, 1));
   return d;
 }
 
