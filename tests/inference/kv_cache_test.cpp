@@ -228,7 +228,7 @@ TEST(LatentCache, KeepsALatentAndAKeyOfEachToken) {
     const OwnedCaches caches;
     model_logits(*bound.model, sample_tokens(), &caches);
     const LayerBlocks& blocks =
-        caches.sequences.front().memory().layer("decoder.layers.1.self_attention");
+        caches.sequences.front().memory().layers().at("decoder.layers.1.self_attention");
     EXPECT_EQ(blocks.size().elements_per_token, variant.config.cache_mla_latents ? 30 : 120);
   }
 }

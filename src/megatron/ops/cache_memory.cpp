@@ -21,12 +21,11 @@ void LayerBlocks::reach(std::int32_t number) {
 }
 
 at::Tensor LayerBlocks::block(std::int32_t number) const {
-  std::int64_t first = 0;
-  for (const at::Tensor& chunk : chunks_) {
-    if (number < first + chunk.size(0)) return chunk.select(0, number - first);
-    first += chunk.size(0);
-  }
-  throw InternalError("block " + std::to_string(number) + " of " + std::to_string(first));
+  MEGATRON_CHECK(number < count(), "block ", number, " of ", count());
+  std::int64_t place = number;
+  auto chunk = chunks_.begin();
+  for (; place >= chunk->size(0); ++chunk) place -= chunk->size(0);
+  return chunk->select(0, place);
 }
 
 LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
@@ -38,24 +37,12 @@ LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
   return found->second;
 }
 
-const LayerBlocks& CacheMemory::layer(std::string_view path) const {
-  const auto found = layers_.find(path);
-  MEGATRON_CHECK(found != layers_.end(), "layer ", path, " has no blocks");
-  return found->second;
-}
-
 void CacheMemory::copy_block(std::int32_t from, std::int32_t to) {
   for (auto& [path, blocks] : layers_) {
     if (from >= blocks.count()) continue;
     blocks.reach(to);
     blocks.block(to).copy_(blocks.block(from));
   }
-}
-
-std::int64_t CacheMemory::bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& [path, blocks] : layers_) bytes += blocks.count() * blocks.size().bytes;
-  return bytes;
 }
 
 std::int32_t CacheMemory::take_block() {

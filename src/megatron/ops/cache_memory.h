@@ -60,12 +60,10 @@ class CacheMemory {
   /// Returns the blocks of a layer by its path in the model, which its first call creates.
   /// InternalError when the size differs from that of the first call.
   LayerBlocks& layer(std::string_view path, const BlockSize& size);
-  /// Returns the blocks of a layer that has been used.
-  const LayerBlocks& layer(std::string_view path) const;
+  /// Returns the layers that have been used.
+  const std::map<std::string, LayerBlocks, std::less<>>& layers() const { return layers_; }
   /// Copies a block in every layer.
   void copy_block(std::int32_t from, std::int32_t to);
-  /// Returns the bytes of the blocks of all layers.
-  std::int64_t bytes() const;
 
   /// Returns the number of a block that nobody used, with one user.
   std::int32_t take_block();

@@ -337,18 +337,16 @@ AttentionResult accelerator_attention(const at::Tensor& q, const at::Tensor& k, 
 
 }  // namespace
 
-void raise_max_scores(const at::Tensor& max_scores, const at::Tensor& top) {
-  if (top.numel() > 0)
-    max_scores.copy_(at::maximum(max_scores, top.amax(at::IntArrayRef{0, 2}).to(at::kFloat)));
-}
-
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options) {
   static const Operator<cpu_attention> op("megatron::attention");
   shape_of(inputs.q, inputs.k, inputs.v);
   AttentionOptions full = with_totals(options, inputs);
   full.wants_top = options.max_scores.defined();
   AttentionResult result = op(inputs, full);
-  if (full.wants_top) raise_max_scores(options.max_scores, result.top);
+  if (full.wants_top && result.top.numel() > 0)
+    at::Tensor(options.max_scores)
+        .copy_(
+            at::maximum(options.max_scores, result.top.amax(at::IntArrayRef{0, 2}).to(at::kFloat)));
   result.top = at::Tensor();
   return result;
 }

@@ -66,9 +66,6 @@ struct AttentionResult {
 /// every device.
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options);
 
-/// Raises `max_scores` [n] to the largest of `top` [b, n, sq] (AttentionResult::top).
-void raise_max_scores(const at::Tensor& max_scores, const at::Tensor& top);
-
 /// The backward pass for a part of the keys. `dout` and `result` are those of the queries' whole
 /// attention, over all parts. Returns the part's contribution to dq, and the gradients of its keys
 /// and values.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/attention.h"
@@ -102,40 +103,38 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
 /// Work units of a stage per thread: of one call, and of calls whose parts differ in size.
 constexpr std::int64_t kUnitsPerThread = 8, kUnitsPerThreadOfCalls = 32;
 
-/// Runs the stages of a pass of one or more calls in order, each in parallel on the threads.
+/// Runs the stages of a pass of some calls in order, each in parallel on the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
          void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
-         std::span<const Arguments> calls) {
-  std::array<std::vector<std::int64_t>, 2> begins{{{0}, {0}}};  // of the parts of each call
-  std::vector<std::int64_t> shared_begins{0};
+         const std::vector<std::type_identity_t<Arguments>>& calls) {
+  std::array<std::vector<std::int64_t>, 2> parts_before{{{0}, {0}}};  // of each call, by stage
+  std::vector<std::int64_t> shared_before{0};
   std::int64_t workspace_bytes = 0;
   for (const Arguments& call : calls) {
     const kernels::AttentionPlan plan = plan_of(call);
     for (std::size_t stage = 0; stage < 2; ++stage)
-      begins[stage].push_back(begins[stage].back() + plan.parts[stage]);
-    shared_begins.push_back(shared_begins.back() + plan.shared_bytes);
+      parts_before[stage].push_back(parts_before[stage].back() + plan.parts[stage]);
+    shared_before.push_back(shared_before.back() + plan.shared_bytes);
     workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes);
   }
-  const at::Tensor shared = at::empty({shared_begins.back()}, at::kByte);
+  const at::Tensor shared = at::empty({shared_before.back()}, at::kByte);
   auto* const memory = static_cast<char*>(shared.mutable_data_ptr());
   for (int stage = 0; stage < 2; ++stage) {
-    const std::vector<std::int64_t>& begin_of = begins[static_cast<std::size_t>(stage)];
-    const std::int64_t parts = begin_of.back();
+    const auto& before = parts_before[static_cast<std::size_t>(stage)];
+    const std::int64_t parts = before.back();
     if (parts == 0) continue;
-    const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), parts);
-    const std::int64_t units =
-        std::min(parts, (calls.size() == 1 ? kUnitsPerThread : kUnitsPerThreadOfCalls) * threads);
+    const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), parts),
+                       each = calls.size() == 1 ? kUnitsPerThread : kUnitsPerThreadOfCalls,
+                       units = std::min(parts, each * threads);
     dynamic_parallel_for(units, threads, [&](std::int64_t unit) {
-      void* const workspace = thread_workspace(workspace_bytes);
       const std::int64_t end = parts * (unit + 1) / units;
       for (std::int64_t part = parts * unit / units, stop = part; part < end; part = stop) {
-        const auto i =
-            static_cast<std::size_t>(std::ranges::upper_bound(begin_of, part) - begin_of.begin()) -
-            1;
-        stop = std::min(end, begin_of[i + 1]);
-        pass(calls[i], stage, part - begin_of[i], stop - begin_of[i], memory + shared_begins[i],
-             workspace);
+        const auto next = std::ranges::upper_bound(before, part);
+        const auto i = static_cast<std::size_t>(next - before.begin()) - 1;
+        stop = std::min(end, *next);
+        pass(calls[i], stage, part - before[i], stop - before[i], memory + shared_before[i],
+             thread_workspace(workspace_bytes));
       }
     });
   }
@@ -158,12 +157,11 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
       .out = at::empty({q.size(0), q.size(1), q.size(2) * v.size(3)}, q.options()),
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
   if (options.wants_top) result.top = at::empty_like(result.lse);
-  const kernels::AttentionForwardArguments call{
-      arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
-      result.lse.mutable_data_ptr<float>(),
-      options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr};
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      std::span(&call, 1));
+      {kernels::AttentionForwardArguments{
+          arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
+          result.lse.mutable_data_ptr<float>(),
+          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr}});
   return result;
 }
 
@@ -176,40 +174,28 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   const bool attends = inputs.q.defined();
   const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
   const AttentionOptions options = kernel_options(given);
-  MEGATRON_CHECK(!options.dropout.active() && !options.document_ids.defined(),
-                 "attention to a cache has neither dropout nor documents");
+  MEGATRON_CHECK(
+      !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
+      "attention to a cache has no dropout, documents or record of scores");
   const std::int64_t rows = attends ? q.size(0) : 0, row_heads = q.size(1) * q.size(2);
   at::Tensor out = at::empty({rows, q.size(1), q.size(2) * v.size(3)}, q.options());
-  const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat)),
-                   top = options.max_scores.defined() ? at::empty_like(lse) : at::Tensor();
-  kernels::AttentionForwardArguments whole{arguments_of(q, k, v, options), out.mutable_data_ptr(),
-                                           lse.mutable_data_ptr<float>(),
-                                           static_cast<float*>(mutable_or_null(top))};
-  const auto row_of = [&](auto* data, std::int64_t row, std::int64_t stride) {
-    return kernels::element_at(data, whole.type, row * stride);
-  };
-  std::vector<kernels::AttentionForwardArguments> calls;
-  for (const PackedSequence& sequence : sequences) {
-    kernels::AttentionForwardArguments& call = calls.emplace_back(whole);
-    const std::int64_t first = sequence.first_row;
-    call.sq = attends ? sequence.count : 0;
-    call.q_start = sequence.start;
-    call.sk = call.total_q = call.total_k = sequence.start + sequence.count;
-    for (kernels::HeadsView* view : {&call.q, &call.k, &call.v})
-      view->data = row_of(view->data, first, view->position_stride);
-    call.out = row_of(call.out, first, row_heads * call.dv);
+  const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat));
+  const kernels::AttentionForwardArguments whole{
+      arguments_of(q, k, v, options), out.mutable_data_ptr(), lse.mutable_data_ptr<float>()};
+  std::vector<kernels::AttentionForwardArguments> calls(sequences.size(), whole);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    kernels::AttentionForwardArguments& call = calls[i];
+    const auto& [first, count, start, memory, blocks] = sequences[i];
+    call.sq = attends ? count : 0;
+    call.q_start = start;
+    call.sk = call.total_q = call.total_k = start + count;
+    for (kernels::HeadsView* x : {&call.q, &call.k, &call.v})
+      x->data = kernels::element_at(x->data, call.type, first * x->position_stride);
+    call.out = kernels::element_at(call.out, call.type, first * row_heads * call.dv);
     call.lse += first * row_heads;
-    if (call.top != nullptr) call.top += first * row_heads;
-    call.packed = {sequence.memory, sequence.blocks, sequence.count};
+    call.packed = {memory, blocks, count};
   }
-  run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      std::span<const kernels::AttentionForwardArguments>(calls));
-  for (const PackedSequence& sequence : sequences) {
-    if (top.defined() && attends)
-      raise_max_scores(options.max_scores,
-                       top.narrow(0, sequence.first_row * row_heads, sequence.count * row_heads)
-                           .view({q.size(1), q.size(2), sequence.count}));
-  }
+  run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, calls);
   return out;
 }
 
@@ -222,18 +208,12 @@ AttentionInputs fused_attention_backward(const at::Tensor& gradient, const Atten
       with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
   AttentionInputs d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
                     at::empty(v.sizes(), v.options())};
-  const kernels::AttentionBackwardArguments call{arguments_of(q, k, v, options),
-                                                 result.out.const_data_ptr(),
-                                                 result.lse.const_data_ptr<float>(),
-                                                 view_of(dout),
-                                                 d.q.mutable_data_ptr(),
-                                                 d.k.mutable_data_ptr(),
-                                                 d.v.mutable_data_ptr(),
-                                                 strides_of(d.q),
-                                                 strides_of(d.k),
-                                                 strides_of(d.v)};
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
-      std::span(&call, 1));
+      {kernels::AttentionBackwardArguments{
+          arguments_of(q, k, v, options), result.out.const_data_ptr(),
+          result.lse.const_data_ptr<float>(), view_of(dout), d.q.mutable_data_ptr(),
+          d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
+          strides_of(d.v)}});
   return d;
 }
 

@@ -36,7 +36,8 @@ std::int64_t packed_block_bytes(c10::ScalarType type, std::int64_t d, std::int64
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention
 /// [rows, b, n·dv] of q to all their keys, with the bits of fused_attention(). Rows that belong to
-/// no sequence are not written. Without q it only appends. Options have no dropout and documents.
+/// no sequence are not written. Without q it only appends. Options have no dropout, documents or
+/// max_scores.
 at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                             std::span<const PackedSequence> sequences);
 

@@ -47,33 +47,29 @@ LayerBlocks& blocks_for(SequenceCache& cache, std::int64_t count, std::string_vi
   return blocks;
 }
 
-/// Writes rows [s, b, g, channels] behind those of a sequence and returns all of them.
-at::Tensor append_rows(const at::Tensor& rows, const SequenceCache& cache,
-                       const LayerBlocks& memory) {
+/// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
+std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
+                                               SequenceCache& cache, std::string_view layer) {
+  const bool is_latent = are_first_channels(value, key);
+  const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
   const std::int64_t start = cache.length, end = start + rows.size(0);
+  const LayerBlocks& blocks = blocks_for(cache, rows.size(0), layer, block_size(key, value));
   std::vector<at::Tensor> parts;
   for (std::int64_t first = 0; first < end; first += kBlockPositions) {
     const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
-    const at::Tensor all = memory.block(number)
-                               .view(rows.scalar_type())
-                               .view({kBlockPositions, rows.size(1), rows.size(2), rows.size(3)});
+    const at::Tensor block = blocks.block(number)
+                                 .view(rows.scalar_type())
+                                 .view({-1, rows.size(1), rows.size(2), rows.size(3)});
     const std::int64_t begin = std::max(first, start),
                        stop = std::min(first + kBlockPositions, end);
     if (begin < stop)
-      all.narrow(0, begin - first, stop - begin).copy_(rows.narrow(0, begin - start, stop - begin));
-    parts.push_back(all.narrow(0, 0, stop - first));
+      block.narrow(0, begin - first, stop - begin)
+          .copy_(rows.narrow(0, begin - start, stop - begin));
+    parts.push_back(block.narrow(0, 0, stop - first));
   }
-  return parts.size() == 1 ? parts.front() : at::cat(parts);
-}
-
-/// Appends keys and values to blocks of rows and returns all of them.
-std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
-                                               SequenceCache& cache, std::string_view layer) {
-  const LayerBlocks& blocks = blocks_for(cache, key.size(0), layer, block_size(key, value));
-  const bool is_latent = are_first_channels(value, key);
-  const at::Tensor rows = append_rows(is_latent ? key : at::cat({key, value}, -1), cache, blocks);
-  return {rows.narrow(-1, 0, key.size(-1)),
-          rows.narrow(-1, is_latent ? 0 : key.size(-1), value.size(-1))};
+  const at::Tensor all = at::cat(parts);
+  return {all.narrow(-1, 0, key.size(-1)),
+          all.narrow(-1, is_latent ? 0 : key.size(-1), value.size(-1))};
 }
 
 /// Appends packed keys and values; `inputs.q` may be undefined.
