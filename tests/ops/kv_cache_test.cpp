@@ -68,6 +68,12 @@ bool pass_is_right(const std::vector<const Text*>& texts, const Caches& caches,
                                           : at::equal(out, all);
 }
 
+/// Appends the keys and values of tokens, which are not counted.
+void append(const AttentionInputs& rows, SequenceCache& cache) {
+  cached_attention({{}, rows.k, rows.v}, {}, whole_placement(rows.k.size(0), {}), {&cache},
+                   "layer");
+}
+
 AttentionOptions some_options() {
   AttentionOptions options;
   options.scale = 0.3;
@@ -112,8 +118,7 @@ TEST(CachedAttention, KeepsLatentsAsKeysAndValues) {
     text.inputs.v = text.inputs.k.narrow(-1, 0, 16);
     SequenceCache cache;
     const AttentionOptions options{.scale = 0.2};
-    append_to_cache(text.inputs.k.narrow(0, 0, 140), text.inputs.v.narrow(0, 0, 140), cache,
-                    "layer");
+    append(text.rows(0, 140), cache);
     cache.length = 140;
     const AttentionInputs rows = text.rows(140, 200);
     const at::Tensor out = cached_attention({rows.q, rows.k, rows.k.narrow(-1, 0, 16)}, options,
@@ -130,8 +135,7 @@ TEST(SequenceCache, DropsTokens) {
   SequenceCache cache;
   ASSERT_TRUE(pass_is_right({&text}, {&cache}, {140}, options));
   SequenceCache drafts = cache.fork();
-  append_to_cache(other.inputs.k.narrow(0, 0, 200), other.inputs.v.narrow(0, 0, 200), cache,
-                  "layer");
+  append(other.rows(0, 200), cache);
   for (const std::int64_t length : {140, 133, 20}) {
     cache.length = length;
     EXPECT_TRUE(pass_is_right({&text}, {&cache}, {1}, options));

@@ -134,10 +134,9 @@ inline void append_to_block(const AttentionForwardArguments& a, const ForwardSha
   const std::int64_t value_steps = micro_kernel.steps_of(a.dv),
                      panel_bytes = micro_kernel.packed_bytes(kKeys);
   copy_rows(micro_kernel, value_rows, copies, value_steps);
+  const auto write = in_pairs ? write_values<std::uint16_t> : write_values<std::uint32_t>;
   for (std::int64_t r = 0; r < end - first; ++r)
-    (in_pairs ? write_values<std::uint16_t> : write_values<std::uint32_t>)(copies + r * value_steps,
-                                                                           a.dv, first - start + r,
-                                                                           panel_bytes, values);
+    write(copies + r * value_steps, a.dv, first - start + r, panel_bytes, values);
   // A GEMM multiplies values up to here by zeros, and dropped tokens may have left others there.
   const std::int64_t written = in_pairs ? (end - start + 1) / 2 : end - start,
                      read = micro_kernel.steps_of(end - start);

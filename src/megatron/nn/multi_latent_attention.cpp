@@ -152,7 +152,8 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
     SequenceCache& cache = *(*context.caches)[i];
     if (cache.length == 0 && rows.count > 1) {
-      append_to_cache(part(kept), part(kept).narrow(-1, 0, rank), cache, path());
+      cached_attention({{}, part(kept), part(kept).narrow(-1, 0, rank)}, {},
+                       whole_placement(rows.count, {}), {&cache}, path());
       if (!own) own = heads(latents, context);
       out[i] = core_attention(part(own->q), part(own->k), part(own->v), options).out;
       continue;

@@ -46,18 +46,10 @@ void CacheMemory::copy_block(std::int32_t from, std::int32_t to) {
 }
 
 std::int32_t CacheMemory::take_block() {
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::int32_t>(users_.size()));
-    users_.push_back(0);
-  }
-  const std::int32_t number = free_.back();
-  free_.pop_back();
-  users(number) = 1;
-  return number;
-}
-
-void CacheMemory::release(std::int32_t number) {
-  if (--users(number) == 0) free_.push_back(number);
+  auto unused = std::ranges::find(users_, 0);
+  if (unused == users_.end()) unused = users_.insert(unused, 0);
+  *unused = 1;
+  return static_cast<std::int32_t>(unused - users_.begin());
 }
 
 }  // namespace megatron

@@ -65,10 +65,10 @@ class CacheMemory {
   /// Copies a block in every layer.
   void copy_block(std::int32_t from, std::int32_t to);
 
-  /// Returns the number of a block that nobody used, with one user.
+  /// Returns the lowest number of a block that nobody uses, which then has one user.
   std::int32_t take_block();
   void retain(std::int32_t number) { ++users(number); }
-  void release(std::int32_t number);
+  void release(std::int32_t number) { --users(number); }
   bool is_shared(std::int32_t number) { return users(number) > 1; }
 
  private:
@@ -77,7 +77,6 @@ class CacheMemory {
   std::int64_t num_blocks_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
   std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
-  std::vector<std::int32_t> free_;   ///< numbers without users; the last one is taken first
 };
 
 }  // namespace megatron

@@ -165,10 +165,6 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
   return result;
 }
 
-std::int64_t packed_block_bytes(c10::ScalarType type, std::int64_t d, std::int64_t dv) {
-  return kernels::packed_block_bytes(kernels::gemm_micro_kernel(kernel_type(type)), d, dv);
-}
-
 at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& given,
                             std::span<const PackedSequence> sequences) {
   const bool attends = inputs.q.defined();
@@ -185,7 +181,7 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   std::vector<kernels::AttentionForwardArguments> calls(sequences.size(), whole);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     kernels::AttentionForwardArguments& call = calls[i];
-    const auto& [first, count, start, memory, blocks] = sequences[i];
+    const auto& [first, count, start, blocks, numbers] = sequences[i];
     call.sq = attends ? count : 0;
     call.q_start = start;
     call.sk = call.total_q = call.total_k = start + count;
@@ -193,7 +189,7 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
       x->data = kernels::element_at(x->data, call.type, first * x->position_stride);
     call.out = kernels::element_at(call.out, call.type, first * row_heads * call.dv);
     call.lse += first * row_heads;
-    call.packed = {memory, blocks, count};
+    call.packed = {blocks->addresses(), numbers, count};
   }
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, calls);
   return out;

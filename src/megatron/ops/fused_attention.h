@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "megatron/ops/cache_memory.h"
 #include "megatron/ops/core_attention.h"
 
 namespace megatron {
@@ -27,12 +28,9 @@ AttentionInputs fused_attention_backward(const at::Tensor& dout, const Attention
 struct PackedSequence {
   std::int64_t first_row = 0, count = 0;  ///< of the tokens in q, k and v
   std::int64_t start = 0;                 ///< position of the first one
-  char* const* memory = nullptr;          ///< of each block, by number
-  const std::int32_t* blocks = nullptr;   ///< numbers of the sequence's blocks
+  const LayerBlocks* blocks = nullptr;    ///< of all sequences
+  const std::int32_t* numbers = nullptr;  ///< of this sequence's blocks
 };
-
-/// Returns the bytes of a block of a sample and group with keys of d and values of dv channels.
-std::int64_t packed_block_bytes(c10::ScalarType type, std::int64_t d, std::int64_t dv);
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention
 /// [rows, b, n·dv] of q to all their keys, with the bits of fused_attention(). Rows that belong to

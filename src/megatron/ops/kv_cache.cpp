@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "megatron/ops/fused_attention.h"
+#include "megatron/ops/kernel_type.h"
 
 namespace megatron {
 namespace {
@@ -28,7 +29,8 @@ bool are_first_channels(const at::Tensor& value, const at::Tensor& key) {
 BlockSize block_size(const at::Tensor& key, const at::Tensor& value) {
   const std::int64_t units = key.size(1) * key.size(2), d = key.size(3), dv = value.size(3);
   if (is_packed(key))
-    return {.bytes = units * packed_block_bytes(key.scalar_type(), d, dv),
+    return {.bytes = units * kernels::packed_block_bytes(
+                                 kernels::gemm_micro_kernel(kernel_type(key.scalar_type())), d, dv),
             .elements_per_token = units * (d + dv)};
   const std::int64_t kept = units * (are_first_channels(value, key) ? d : d + dv);
   return {.bytes = kBlockPositions * kept * key.element_size(),
@@ -49,11 +51,11 @@ LayerBlocks& blocks_for(SequenceCache& cache, std::int64_t count, std::string_vi
 
 /// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
 std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
-                                               SequenceCache& cache, std::string_view layer) {
+                                               const SequenceCache& cache,
+                                               const LayerBlocks& blocks) {
   const bool is_latent = are_first_channels(value, key);
   const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
   const std::int64_t start = cache.length, end = start + rows.size(0);
-  const LayerBlocks& blocks = blocks_for(cache, rows.size(0), layer, block_size(key, value));
   std::vector<at::Tensor> parts;
   for (std::int64_t first = 0; first < end; first += kBlockPositions) {
     const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
@@ -72,48 +74,29 @@ std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::
           all.narrow(-1, is_latent ? 0 : key.size(-1), value.size(-1))};
 }
 
-/// Appends packed keys and values; `inputs.q` may be undefined.
-at::Tensor append_and_attend(const AttentionInputs& inputs, const AttentionOptions& options,
-                             const SequencePlacement& placement, const Caches& caches,
-                             std::string_view layer) {
-  const BlockSize size = block_size(inputs.k, inputs.v);
-  std::vector<PackedSequence> sequences;
-  std::vector<const LayerBlocks*> blocks;
-  for (SequenceCache* cache : caches) {
-    const PositionRun rows = rows_of_sequence(placement, std::ssize(sequences));
-    blocks.push_back(&blocks_for(*cache, rows.count, layer, size));
-    sequences.push_back({rows.first, rows.count, cache->length, nullptr, cache->blocks.data()});
-  }
-  // All blocks are there now, so tables of addresses stay where they are.
-  for (std::size_t i = 0; i < blocks.size(); ++i) sequences[i].memory = blocks[i]->addresses();
-  return packed_attention(inputs, options, sequences);
-}
-
 }  // namespace
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer) {
-  if (is_packed(inputs.k)) return append_and_attend(inputs, options, placement, caches, layer);
+  const BlockSize size = block_size(inputs.k, inputs.v);
+  std::vector<PackedSequence> sequences;
   std::vector<at::Tensor> out;
-  for (SequenceCache* cache : caches) {
-    const PositionRun rows = rows_of_sequence(placement, std::ssize(out));
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    SequenceCache& cache = *caches[i];
+    const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
+    const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, size);
+    options.q_start = cache.length;
+    if (is_packed(inputs.k)) {
+      sequences.push_back({rows.first, rows.count, cache.length, &blocks, cache.blocks.data()});
+      continue;
+    }
     const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
-    options.q_start = cache->length;
-    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), *cache, layer);
-    out.push_back(core_attention(own(inputs.q), keys, values, options).out);
+    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), cache, blocks);
+    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
   }
-  return out.size() == 1 ? out.front() : at::cat(out);
-}
-
-void append_to_cache(const at::Tensor& key, const at::Tensor& value, SequenceCache& cache,
-                     std::string_view layer) {
-  if (is_packed(key)) {
-    append_and_attend({.q = {}, .k = key, .v = value}, {}, whole_placement(key.size(0), {}),
-                      {&cache}, layer);
-  } else {
-    append_plain(key, value, cache, layer);
-  }
+  if (is_packed(inputs.k)) return packed_attention(inputs, options, sequences);
+  return out.empty() ? at::Tensor() : at::cat(out);
 }
 
 }  // namespace megatron

@@ -16,13 +16,9 @@ namespace megatron {
 /// Appends the keys and values of new tokens [rows, 1, g, d or dv] to the caches of `layer`, which
 /// is its path, and computes attention [rows, 1, n·dv] of their queries [rows, 1, n, d] to all
 /// tokens of their own sequences. `placement` says which rows belong to which of the `caches`. A
-/// cache of unpacked samples has keys [rows, b, g, d].
+/// cache of unpacked samples has keys [rows, b, g, d]. Without queries it only appends.
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer);
-
-/// Appends keys and values of new tokens of one sequence only.
-void append_to_cache(const at::Tensor& key, const at::Tensor& value, SequenceCache& cache,
-                     std::string_view layer);
 
 }  // namespace megatron
