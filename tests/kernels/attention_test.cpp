@@ -528,19 +528,27 @@ TEST_P(Attention, ToACacheHasTheBitsOfAttentionToRows) {
       a.q_start -= a.k_start;
       a.k_start = 0;
     };
+    Case longer = c;
+    longer.sk += 40;
     Problem rows(c, type(), micro_kernel()), cached(c, type(), micro_kernel()),
-        dropped(c, type(), micro_kernel());
+        dropped(longer, type(), micro_kernel());
     for (Storage* x : {&dropped.k.values, &dropped.v.values})
       for (std::size_t e = 0; e < x->size(); ++e) x->set(e, std::nan(""));
     rows.forward();
-    CacheBlocks cache(cached.arguments);
+    const CacheBlocks cache(dropped.arguments);
     std::int64_t begin = 0;
-    for (std::int64_t end = 0; begin < c.sk && draws.below(4) > 0; begin = end) {
-      end = std::min(c.sk, begin + draws.piece());
-      if (draws.below(2) == 0)
-        dropped.forward_cached(cache, begin, std::min(c.sk, begin + draws.piece()), false);
+    const auto drop_some = [&] {
+      const std::int64_t end = begin + draws.piece() + draws.below(80);
+      if (begin < c.sk && draws.below(2) == 0)
+        dropped.forward_cached(cache, begin, std::min(longer.sk, end), false);
+    };
+    while (begin < c.sk && draws.below(4) > 0) {
+      drop_some();
+      const std::int64_t end = std::min(c.sk, begin + draws.piece());
       cached.forward_cached(cache, begin, end, false);
+      begin = end;
     }
+    drop_some();
     cached.forward_cached(cache, begin, c.sk, true, 2);
     EXPECT_EQ(rows.out, cached.out);
     EXPECT_EQ(rows.lse, cached.lse);
