@@ -12,7 +12,7 @@ namespace megatron {
 void LayerBlocks::reach(std::int32_t number) {
   const c10::InferenceMode off(false);  // passes in either mode may write to the memory
   while (number >= count()) {
-    const std::int64_t more = std::max(first_chunk_, count());
+    const std::int64_t more = std::max({first_chunk_, count(), std::int64_t{1}});
     const at::Tensor& chunk = chunks_.emplace_back(
         at::empty({more, size_.bytes}, at::TensorOptions(at::kByte).device(size_.device)));
     auto* const first = static_cast<char*>(chunk.mutable_data_ptr());
