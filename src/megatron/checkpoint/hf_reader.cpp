@@ -78,12 +78,14 @@ void HfReader::link() {
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
   const auto links = [&] {
-    return map_weights(family, names, model_.moe.num_experts,
-                       {model_.num_layers, model_.mtp_num_layers});
+    auto found = map_weights(family, names, model_.moe.num_experts,
+                             {model_.num_layers, model_.mtp_num_layers});
+    for (WeightMapping& link : found)
+      if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
+        link.theirs = link.alternatives;
+    return found;
   };
   for (WeightMapping& link : links()) {
-    if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
-      link.theirs = link.alternatives;
     HfTensor& first = link.theirs.front();
     if (has_only_output_layer && first.name == embedding) first.name = output_layer;
     weights_.push_back(link_weight(link, shardings.at(link.ours), missing, misshapen));
