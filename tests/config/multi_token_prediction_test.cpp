@@ -5,6 +5,7 @@
 #include "config/small_run.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/pipeline_layout.h"
+#include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 
@@ -37,9 +38,10 @@ TEST(MultiTokenPrediction, HasMegatronsDefaults) {
 }
 
 TEST(MultiTokenPrediction, HasALayerOfTheLastKind) {
-  const TransformerConfig model =
+  TransformerConfig model =
       *read_run(small(depths("1", {"--num-experts", "4", "--moe-layer-freq", "[0,1]"})))
            .options.settings.model;
+  resolve(model);
   EXPECT_TRUE(model.kind(0).has_mlp());
   EXPECT_EQ(model.kind(2), model.kind(1));
 }
