@@ -15,7 +15,7 @@ using Ids = std::vector<std::int64_t>;
 
 TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
   SuccessorModel model(50);
-  Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 4});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 4});
   Ids streamed;
   const Generation result =
       generator.generate(Ids{3, 9, 10}, 0, [&](std::int64_t id) { streamed.push_back(id); });
@@ -28,7 +28,7 @@ TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
 TEST(Generator, StopsAtAStopTokenAndLeavesItOut) {
   SuccessorModel model(50);
   Generator generator(
-      model, {.sampling = {.temperature = 0}, .max_new_tokens = 100, .stop_token_ids = {7, 13}});
+      model, {.temperature = 0, .max_new_tokens = 100, .stop_token_ids = {7, 13}});
   const Generation result = generator.generate(Ids{10}, 0);
   EXPECT_EQ(result.ids, Ids({11, 12}));
   EXPECT_EQ(result.finish_reason, FinishReason::stop);
@@ -38,7 +38,7 @@ TEST(Generator, StopsWherePositionsEnd) {
   SuccessorModel model(50);
   model.mutable_config().position_embedding_type = PositionEmbedding::learned_absolute;
   model.mutable_config().max_position_embeddings = 5;
-  Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 100});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 100});
   const Generation result = generator.generate(Ids{1, 2, 3}, 0);
   EXPECT_EQ(result.ids, Ids({4, 5, 6}));  // the last token is predicted at position 4
   EXPECT_EQ(result.finish_reason, FinishReason::max_positions);
@@ -48,7 +48,7 @@ TEST(Generator, StopsWherePositionsEnd) {
 TEST(Generator, PromptsOfABatchEndOneByOne) {
   SuccessorModel model(50);
   Generator generator(
-      model, {.sampling = {.temperature = 0}, .max_new_tokens = 3, .stop_token_ids = {12}});
+      model, {.temperature = 0, .max_new_tokens = 3, .stop_token_ids = {12}});
   const Ids first{20, 21}, second{10};
   std::vector<std::pair<std::size_t, std::int64_t>> streamed;
   const std::vector<Generation> results = generator.generate(
@@ -71,7 +71,7 @@ TEST(Generator, NothingToGenerateRunsNothing) {
 
 TEST(Generator, AnotherPromptChangesNothing) {
   SuccessorModel model(50, /*sharpness=*/0);
-  Generator generator(model, {.sampling = {.seed = 5}, .max_new_tokens = 30});
+  Generator generator(model, {.seed = 5, .max_new_tokens = 30});
   const Ids alone = generator.generate(Ids{1}, 3).ids;
   generator.generate(Ids{8, 9}, 0);
   EXPECT_EQ(generator.generate(Ids{1}, 3).ids, alone);
@@ -86,7 +86,7 @@ TEST(Generator, RefusesWhatItCannotContinue) {
               testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("0 to 49")));
   EXPECT_THROW(generator.generate(Ids{-1}, 0), UserError);
   EXPECT_THROW(Generator(model, {.max_new_tokens = -1}), UserError);
-  EXPECT_THROW(Generator(model, {.sampling = {.top_p = 2}}), UserError);
+  EXPECT_THROW(Generator(model, {.top_p = 2}), UserError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "megatron/inference/sampling.h"
+#include "megatron/inference/sampling/sampling.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace megatron {
 namespace {
 
 std::vector<std::int64_t> kept_ids(const std::vector<float>& logits,
-                                   const SamplingOptions& options) {
+                                   const SamplingParams& options) {
   std::vector<std::int64_t> ids;
   for (const TokenProbability& candidate : sampling_distribution(logits, options))
     ids.push_back(candidate.id);
@@ -100,7 +100,7 @@ TEST(Sampling, DamagedLogitsAreAUserError) {
 }
 
 TEST(Sampling, OptionsOutOfRangeNameTheFlag) {
-  const auto message = [](const SamplingOptions& options) {
+  const auto message = [](const SamplingParams& options) {
     return message_of([&] { check_sampling_options(options); });
   };
   EXPECT_NE(message({.temperature = -0.1}).find("--temperature"), std::string::npos);
@@ -119,7 +119,7 @@ TEST(Sampling, DrawsDependOnSeedPromptAndPositionAlone) {
 
 /// Returns χ² of 20,000 draws against `probabilities`. The seeds are fixed, so the draws are too.
 double chi_square(const std::vector<double>& probabilities, const std::vector<float>& logits,
-                  const SamplingOptions& options) {
+                  const SamplingParams& options) {
   constexpr int kDraws = 20000;
   std::vector<int> counts(probabilities.size());
   for (int draw = 0; draw < kDraws; ++draw) {

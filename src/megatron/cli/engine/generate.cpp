@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
@@ -18,8 +20,9 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/sampling/stop_strings.h"
+#include "megatron/inference/scorer.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/tokenizers/decode_stream.h"
 
 namespace megatron {
 namespace {
@@ -47,23 +50,43 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return {begin};
 }
 
+SamplingParams sampling_params(const GenerateOptions& options) {
+  SamplingParams params{.temperature = options.temperature,
+                        .top_k = options.top_k,
+                        .top_p = options.top_p,
+                        .min_p = options.min_p,
+                        .typical_p = options.typical_p,
+                        .repetition_penalty = options.repetition_penalty,
+                        .presence_penalty = options.presence_penalty,
+                        .frequency_penalty = options.frequency_penalty,
+                        .seed = static_cast<std::uint64_t>(options.seed),
+                        .max_new_tokens = options.max_new_tokens,
+                        .min_new_tokens = options.min_new_tokens,
+                        .stop_strings = options.stop,
+                        .ignore_eos = options.ignore_eos,
+                        .n = options.n,
+                        .best_of = options.best_of,
+                        .num_beams = options.num_beams,
+                        .length_penalty = options.length_penalty};
+  for (const auto& [id, bias] : options.logit_bias) params.logit_bias.push_back({id, bias});
+  if (options.termination_id) params.stop_token_ids = {*options.termination_id};
+  if (options.prints_logprobs()) params.logprobs = options.logprobs;
+  params.prompt_logprobs = options.prints_prompt_logprobs();
+  check_sampling_options(params);
+  return params;
+}
+
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, SamplingParams params, InferenceRank& rank)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
-        generator_(rank.model(),
-                   {.sampling = {.temperature = options.temperature,
-                                 .top_k = options.top_k,
-                                 .top_p = options.top_p,
-                                 .seed = static_cast<std::uint64_t>(options.seed)},
-                    .max_new_tokens = options.max_new_tokens,
-                    .stop_token_ids = options.termination_id
-                                          ? std::vector<std::int64_t>{*options.termination_id}
-                                          : stored_.stop_token_ids}) {
+        params_(std::move(params)) {
+    if (!options.termination_id) add_end_tokens(params_, stored_.stop_token_ids);
+    generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -77,6 +100,8 @@ class TextWriter {
     for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
     if (is_json_)
       write_json(prompts, batch, out);
+    else if (params_.num_samples() > 1 || params_.num_beams > 1)
+      write_all_texts(prompts, batch, out);
     else
       write_text(prompts, batch, out);
   }
@@ -84,16 +109,63 @@ class TextWriter {
  private:
   void write_json(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
-    const std::vector<Generation> generations = generator_.generate(batch);
+    const std::vector<std::vector<Generation>> generations = generator_->generate_all(batch);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const JsonText object = {
-          {"prompt", prompts[i]},
-          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())},
-          {"text", decode(generations[i].ids)},
-          {"ids", generations[i].ids},
-          {"finish_reason", finish_reason_name(generations[i].finish_reason)}};
+      JsonText object = {{"prompt", prompts[i]},
+                         {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())}};
+      if (params_.prompt_logprobs) object["prompt_logprobs"] = prompt_logprobs(batch[i]);
+      JsonText choices = JsonText::array();
+      for (const Generation& generation : generations[i]) choices.push_back(choice(generation));
+      if (!generations[i].empty()) object.update(choice(generations[i].front()));
+      if (params_.n > 1) object["choices"] = std::move(choices);
       out << object.dump() << std::endl;
-      note_length(batch[i], generations[i]);
+      for (const Generation& generation : generations[i]) note_length(batch[i], generation);
+    }
+  }
+
+  /// Returns what the JSON output says of one text.
+  JsonText choice(const Generation& generation) const {
+    JsonText object = {{"text", decode(generation)},
+                       {"ids", generation.ids},
+                       {"finish_reason", finish_reason_name(generation.finish_reason)}};
+    if (params_.logprobs) {
+      JsonText logprobs = JsonText::array(), all_best = JsonText::array();
+      for (const SampledToken& token : generation.tokens) {
+        logprobs.push_back(token.logprob);
+        JsonText best = JsonText::array();
+        for (const TokenLogprob& one : token.best)
+          best.push_back({{"id", one.id}, {"logprob", one.logprob}});
+        all_best.push_back(std::move(best));
+      }
+      object["logprobs"] = std::move(logprobs);
+      if (*params_.logprobs > 0) object["top_logprobs"] = std::move(all_best);
+    }
+    if (params_.num_beams > 1 || params_.num_samples() > params_.n)
+      object["score"] = generation.score;
+    return object;
+  }
+
+  JsonText prompt_logprobs(const Prompt& prompt) const {
+    JsonText logprobs = JsonText::array({nullptr});
+    const std::string source = "prompt " + std::to_string(prompt.index + 1);
+    for (const double logprob : score_tokens(rank_.model(), prompt.ids, source).logprobs)
+      logprobs.push_back(logprob);
+    return logprobs;
+  }
+
+  /// Prints prompts with all their texts.
+  void write_all_texts(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
+                       std::ostream& out) {
+    const std::vector<std::vector<Generation>> generations = generator_->generate_all(batch);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      for (const Generation& generation : generations[i]) {
+        const bool is_first = batch[i].index == 0 && &generation == &generations[i].front();
+        TextStream text(*stored_.tokenizer, batch[i].ids, params_.stop_strings);
+        out << (is_first ? "" : "\n") << prompts[i];
+        for (const std::int64_t id : generation.ids) out << text.add(id);
+        out << text.finish() << std::endl;
+        note_length(batch[i], generation);
+      }
     }
   }
 
@@ -101,18 +173,18 @@ class TextWriter {
   /// when all are there.
   void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
-    std::vector<DecodeStream> streams;
+    std::vector<TextStream> streams;
     for (const Prompt& prompt : batch)
-      streams.emplace_back(*stored_.tokenizer,
-                           std::vector<std::int32_t>(prompt.ids.begin(), prompt.ids.end()));
+      streams.emplace_back(*stored_.tokenizer, prompt.ids, params_.stop_strings);
+    std::vector<std::int64_t> counts(batch.size());
     std::vector<std::string> texts(batch.size());
     const auto begin = [&](std::size_t i) {
       out << (batch[i].index > 0 ? "\n" : "") << prompts[i] << texts[i] << std::flush;
     };
     begin(0);
     const std::vector<Generation> generations =
-        generator_.generate(batch, [&](std::size_t i, std::int64_t id) {
-          const std::string text = streams[i].add(static_cast<std::int32_t>(id));
+        generator_->generate(batch, [&](std::size_t i, std::int64_t id) {
+          const std::string text = streams[i].add(id, counts[i]++ >= params_.min_new_tokens);
           if (i == 0)
             out << text << std::flush;
           else
@@ -132,14 +204,18 @@ class TextWriter {
                       "prompt " + std::to_string(prompt.index + 1) + " with its continuation");
   }
 
-  std::string decode(std::span<const std::int64_t> ids) const {
-    return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
+  std::string decode(const Generation& generation) const {
+    std::string text = stored_.tokenizer->decode(
+        std::vector<std::int32_t>(generation.ids.begin(), generation.ids.end()));
+    text.resize(text.size() - std::min(text.size(), generation.num_cut_bytes));
+    return text;
   }
 
   const bool is_json_;
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
-  Generator generator_;
+  SamplingParams params_;
+  std::optional<Generator> generator_;
 };
 
 /// Returns how many prompts a replica continues in the same passes. The tokens of a pass share the
@@ -154,11 +230,12 @@ std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const GenerateOptions options = read_generate_options(args, environment.world_size);
+  const SamplingParams params = sampling_params(options);
   const std::vector<std::string> read_here =
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, rank);
+  TextWriter writer(options, params, rank);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
