@@ -98,7 +98,7 @@ TEST(Generator, StopStringsEndATextAndAreCutOff) {
                      {.temperature = 0,
                       .max_new_tokens = 8,
                       .min_new_tokens = minimum,
-                      .stop_strings = std::move(stops)},
+                      .stop = std::move(stops)},
                      &tokenizer)
         .generate(Ids{0}, 0);
   };
@@ -132,7 +132,7 @@ TEST(Generator, BestOfReturnsTheLargestMeanLogProbabilities) {
   const Ids ids{1};
   const Prompt prompt{ids};
   const SamplingParams all{
-      .max_new_tokens = 6, .stop_token_ids = {0}, .logprobs = std::int64_t{0}, .n = 6};
+      .max_new_tokens = 6, .stop_token_ids = {0}, .return_log_probs = true, .n = 6};
   SamplingParams best = all;
   best.n = 2, best.best_of = 6;
   std::vector<Generation> texts = Generator(model, all).generate_all({&prompt, 1}).front();

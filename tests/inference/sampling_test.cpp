@@ -117,7 +117,7 @@ TEST(Sampling, OptionsOutOfRangeNameTheFlag) {
   EXPECT_NE(message({.frequency_penalty = -3}).find("--frequency-penalty"), std::string::npos);
   EXPECT_NE(message({.logit_bias = {{1, 101}}}).find("--logit-bias"), std::string::npos);
   EXPECT_NE(message({.min_new_tokens = 129}).find("--min-new-tokens"), std::string::npos);
-  EXPECT_NE(message({.stop_strings = {""}}).find("--stop"), std::string::npos);
+  EXPECT_NE(message({.stop = {""}}).find("--stop"), std::string::npos);
   EXPECT_NE(message({.n = 3, .best_of = 2}).find("--best-of"), std::string::npos);
   EXPECT_NE(message({.n = 3, .num_beams = 2}).find("--n"), std::string::npos);
   const std::string all = message({.temperature = -1, .top_k = -1, .num_beams = 0});
@@ -232,7 +232,8 @@ TEST(Sampling, RanksAsASortOfTheWholeVocabularyDoes) {
           for (std::uint64_t position = 0; position < 20; ++position) {
             const SamplingSite site{size, position};
             ASSERT_EQ(sample_token(logits, params, site),
-                      draw_token(sorted, sampling_uniform(params.seed, site)));
+                      draw_token(sorted,
+                                 sampling_uniform(static_cast<std::uint64_t>(params.seed), site)));
           }
         }
       }

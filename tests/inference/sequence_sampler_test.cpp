@@ -87,8 +87,7 @@ TEST(SequenceSampler, StopTokensAreImpossibleBeforeTheMinimum) {
 }
 
 TEST(SequenceSampler, LogprobsAreThoseOfTheModel) {
-  const SamplingParams params{
-      .temperature = 0, .logit_bias = {{2, 10}}, .logprobs = std::int64_t{2}};
+  const SamplingParams params{.temperature = 0, .logit_bias = {{2, 10}}, .logprobs = 2};
   const SequenceSampler sampler(params, Ids{0}, {});
   const SampledToken token =
       sampler.sample(std::vector<float>{std::log(0.5f), std::log(0.125f), std::log(0.375f)}, 1);

@@ -1,7 +1,6 @@
 #include "megatron/config/inference_options.h"
 
 #include "megatron/base/error.h"
-#include "megatron/config/field_values.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/mesh_sizes.h"
@@ -83,25 +82,6 @@ constexpr KnownFlags kGenerationFlags[] = {
      "inference-repeat-n=1 throughput-check-only"},
 };
 
-/// Parses pairs "ID:X", separated by commas.
-void read_logit_bias(GenerateOptions& options, std::span<const std::string> values) {
-  options.logit_bias.clear();
-  for (const std::string& pair : split_numbers(values)) {
-    const std::size_t colon = pair.find(':');
-    if (colon == std::string::npos)
-      throw FieldError{"'" + pair + "' is no pair of a token id and a number", "write it as ID:X"};
-    options.logit_bias.emplace_back(integer_value(pair.substr(0, colon)),
-                                    number_value(pair.substr(colon + 1)));
-  }
-}
-
-std::vector<std::string> write_logit_bias(const GenerateOptions& options) {
-  std::string text;
-  for (const auto& [id, bias] : options.logit_bias)
-    text += (text.empty() ? "" : ",") + std::to_string(id) + ":" + number_text(bias);
-  return text.empty() ? std::vector<std::string>{} : std::vector{text};
-}
-
 /// Accepts the flags of the run that trained the model, and of Megatron-LM's inference scripts.
 template <class Options>
 void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
@@ -163,89 +143,18 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate,
             "number of prompts to read from the file; none: all")
         .at_least(1);
-    t.group("Sampling");
-    t.field("max_new_tokens", &Options::max_new_tokens,
-            "largest number of tokens to generate per prompt")
-        .at_least(0)
-        .alias("num-tokens-to-generate");
-    t.field("temperature", &Options::temperature,
-            "divide the logits by this; 0: always take the most likely token")
-        .at_least(0);
-    t.field("top_k", &Options::top_k, "sample from the k most likely tokens; 0: from all")
-        .at_least(0)
-        .alias("top_k");
-    t.field("top_p", &Options::top_p,
-            "sample from the smallest set of most likely tokens whose total probability exceeds "
-            "this; 0: from all")
-        .between(0, 1)
-        .alias("top_p");
-    t.field("min_p", &Options::min_p,
-            "sample from the tokens with at least this share of the probability of the most likely "
-            "one; 0: from all")
-        .between(0, 1);
-    t.field("typical_p", &Options::typical_p,
-            "sample from the tokens whose log-probability is nearest to its mean, until their "
-            "total probability reaches this; 0: from all")
-        .between(0, 1);
-    t.field("repetition_penalty", &Options::repetition_penalty,
-            "divide positive and multiply negative logits of tokens of the prompt and the text by "
-            "this; 1: change nothing")
-        .above(0);
-    t.field("presence_penalty", &Options::presence_penalty,
-            "subtract this from the logits of tokens of the text")
-        .between(-2, 2);
-    t.field("frequency_penalty", &Options::frequency_penalty,
-            "subtract this from the logit of a token as often as it is in the text")
-        .between(-2, 2);
-    t.custom("logit_bias", ValueKind::text, read_logit_bias, write_logit_bias,
-             "add X to the logit of the token ID, for each of a list")
-        .value_name("ID:X,...");
-    t.field("seed", &Options::seed,
-            "random seed of sampling; a text depends only on the seed, the prompt and the index of "
-            "the prompt")
-        .at_least(0);
-    t.field("n", &Options::n, "number of texts per prompt").at_least(1);
-    t.field("best_of", &Options::best_of,
-            "number of texts to sample per prompt, of which the --n with the largest mean "
-            "log-probability are printed; 0: --n")
-        .at_least(0);
-    t.field("num_beams", &Options::num_beams,
-            "search the most likely texts with this many beams, as transformers does, instead of "
-            "sampling; 1: sample")
-        .at_least(1);
-    t.field("length_penalty", &Options::length_penalty,
-            "divide the log-probability of a beam by its number of tokens to the power of this");
-    t.group("End of a text");
-    t.field("min_new_tokens", &Options::min_new_tokens,
-            "smallest number of tokens before an end token or --stop ends a text")
-        .at_least(0);
-    t.field("termination_id", &Options::termination_id,
-            "token id that ends generation; none: the end tokens of the tokenizer")
-        .at_least(0);
-    t.field("ignore_eos", &Options::ignore_eos, "continue at the end tokens of the tokenizer");
-    t.field("stop", &Options::stop, "end a text before this string")
-        .repeatable()
-        .value_name("TEXT");
+    t.include(&Options::sampling, sampling_table());
+    t.group("Output");
     t.field("stop_words", &Options::stop_words,
             "end a text before any of these strings, as in Megatron-LM's scripts")
         .value_name("TEXT");
-    t.group("Output");
+    t.field("skip_prompt_log_probs", &Options::skip_prompt_log_probs,
+            "leave prompt_logprobs out with --return-log-probs");
     t.field(
         "json", &Options::json,
         "print one JSON object per prompt with prompt, prompt_ids, text, ids and "
         "finish_reason; text and ids contain only what was generated. With --n above 1 they are "
         "those of the first text, and choices has all");
-    t.field("logprobs", &Options::logprobs,
-            "add logprobs of the generated tokens, and top_logprobs of so many of the most likely "
-            "ones, to the JSON object")
-        .at_least(0)
-        .alias("top-n-logprobs");
-    t.field("return_log_probs", &Options::return_log_probs,
-            "add logprobs of the generated tokens and prompt_logprobs to the JSON object");
-    t.field("skip_prompt_log_probs", &Options::skip_prompt_log_probs,
-            "leave prompt_logprobs out with --return-log-probs");
-    t.field("prompt_logprobs", &Options::prompt_logprobs,
-            "add prompt_logprobs, of which the first is null, to the JSON object");
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
     declare_run_flags(t, "generate");
@@ -272,9 +181,12 @@ const FieldTable<ScoreOptions>& score_table() {
 GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size) {
   GenerateOptions options = read_options(generate_table(), args, "generate");
   options.prompt.insert(options.prompt.end(), options.prompts.begin(), options.prompts.end());
-  options.stop.insert(options.stop.end(), options.stop_words.begin(), options.stop_words.end());
+  SamplingParams& sampling = options.sampling;
+  sampling.stop.insert(sampling.stop.end(), options.stop_words.begin(), options.stop_words.end());
+  sampling.prompt_logprobs |= sampling.return_log_probs && !options.skip_prompt_log_probs;
+  check_sampling_options(sampling);
   check_model_options(options, world_size);
-  if (!options.json && (options.prints_logprobs() || options.prints_prompt_logprobs()))
+  if (!options.json && (sampling.reports_logprobs() || sampling.prompt_logprobs))
     throw UserError({"log-probabilities", "are only in the JSON output", "add --json"});
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError(

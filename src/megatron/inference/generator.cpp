@@ -129,8 +129,7 @@ std::vector<PassInput> continue_texts(std::vector<std::vector<std::int64_t>> tex
 Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
     : model_(model), params_(std::move(params)), tokenizer_(tokenizer) {
   check_sampling_options(params_, model_.config().vocab_size);
-  MEGATRON_CHECK(tokenizer != nullptr || params_.stop_strings.empty(),
-                 "stop strings need a tokenizer");
+  MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
 }
 
 void Generator::check_row(std::span<const float> logits, const Prompt& prompt,
@@ -150,9 +149,9 @@ std::vector<Generation> Generator::generate(
         {running.size(),
          {prompt.ids.begin(), prompt.ids.end()},
          SequenceSampler(params_, prompt.ids, {.prompt = prompt.index, .sample = prompt.sample}),
-         params_.stop_strings.empty()
+         params_.stop.empty()
              ? nullptr
-             : std::make_unique<TextStream>(*tokenizer_, prompt.ids, params_.stop_strings)});
+             : std::make_unique<TextStream>(*tokenizer_, prompt.ids, params_.stop)});
   }
   const c10::InferenceMode no_gradients;
   const std::int64_t limit = max_sequence_length(model_.config());

@@ -50,42 +50,16 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return {begin};
 }
 
-SamplingParams sampling_params(const GenerateOptions& options) {
-  SamplingParams params{.temperature = options.temperature,
-                        .top_k = options.top_k,
-                        .top_p = options.top_p,
-                        .min_p = options.min_p,
-                        .typical_p = options.typical_p,
-                        .repetition_penalty = options.repetition_penalty,
-                        .presence_penalty = options.presence_penalty,
-                        .frequency_penalty = options.frequency_penalty,
-                        .seed = static_cast<std::uint64_t>(options.seed),
-                        .max_new_tokens = options.max_new_tokens,
-                        .min_new_tokens = options.min_new_tokens,
-                        .stop_strings = options.stop,
-                        .ignore_eos = options.ignore_eos,
-                        .n = options.n,
-                        .best_of = options.best_of,
-                        .num_beams = options.num_beams,
-                        .length_penalty = options.length_penalty};
-  for (const auto& [id, bias] : options.logit_bias) params.logit_bias.push_back({id, bias});
-  if (options.termination_id) params.stop_token_ids = {*options.termination_id};
-  if (options.prints_logprobs()) params.logprobs = options.logprobs;
-  params.prompt_logprobs = options.prints_prompt_logprobs();
-  check_sampling_options(params);
-  return params;
-}
-
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, SamplingParams params, InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
-        params_(std::move(params)) {
-    if (!options.termination_id) add_end_tokens(params_, stored_.stop_token_ids);
+        params_(options.sampling) {
+    params_.add_end_tokens(stored_.stop_token_ids);
     generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
@@ -128,7 +102,7 @@ class TextWriter {
     JsonText object = {{"text", decode(generation)},
                        {"ids", generation.ids},
                        {"finish_reason", finish_reason_name(generation.finish_reason)}};
-    if (params_.logprobs) {
+    if (params_.reports_logprobs()) {
       JsonText logprobs = JsonText::array(), all_best = JsonText::array();
       for (const SampledToken& token : generation.tokens) {
         logprobs.push_back(token.logprob);
@@ -138,7 +112,7 @@ class TextWriter {
         all_best.push_back(std::move(best));
       }
       object["logprobs"] = std::move(logprobs);
-      if (*params_.logprobs > 0) object["top_logprobs"] = std::move(all_best);
+      if (params_.logprobs > 0) object["top_logprobs"] = std::move(all_best);
     }
     if (params_.num_beams > 1 || params_.num_samples() > params_.n)
       object["score"] = generation.score;
@@ -160,7 +134,7 @@ class TextWriter {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       for (const Generation& generation : generations[i]) {
         const bool is_first = batch[i].index == 0 && &generation == &generations[i].front();
-        TextStream text(*stored_.tokenizer, batch[i].ids, params_.stop_strings);
+        TextStream text(*stored_.tokenizer, batch[i].ids, params_.stop);
         out << (is_first ? "" : "\n") << prompts[i];
         for (const std::int64_t id : generation.ids) out << text.add(id);
         out << text.finish() << std::endl;
@@ -175,7 +149,7 @@ class TextWriter {
                   std::ostream& out) {
     std::vector<TextStream> streams;
     for (const Prompt& prompt : batch)
-      streams.emplace_back(*stored_.tokenizer, prompt.ids, params_.stop_strings);
+      streams.emplace_back(*stored_.tokenizer, prompt.ids, params_.stop);
     std::vector<std::int64_t> counts(batch.size());
     std::vector<std::string> texts(batch.size());
     const auto begin = [&](std::size_t i) {
@@ -230,12 +204,11 @@ std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const GenerateOptions options = read_generate_options(args, environment.world_size);
-  const SamplingParams params = sampling_params(options);
   const std::vector<std::string> read_here =
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, params, rank);
+  TextWriter writer(options, rank);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "megatron/inference/sampling/sampling_params.h"
+#include "megatron/config/sampling_params.h"
 
 namespace megatron {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <limits>
 #include <numeric>
-#include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
@@ -114,6 +114,7 @@ class Softmax {
       if (keeps(logit)) sum_ += weight(logit);
   }
   float floor() const { return floor_; }
+  double temperature() const { return temperature_; }
   bool keeps(float logit) const { return logit >= floor_; }
   /// Returns the probability relative to that of the most likely token.
   double weight(float logit) const { return std::exp((logit - largest_) / temperature_); }
@@ -125,26 +126,25 @@ class Softmax {
   double sum_ = 0;
 };
 
-void normalize(std::vector<TokenProbability>& candidates, double sum) {
+void normalize(std::vector<TokenProbability>& candidates) {
+  double sum = 0;
+  for (const TokenProbability& candidate : candidates) sum += candidate.probability;
   for (TokenProbability& candidate : candidates) candidate.probability /= sum;
 }
 
-/// Returns the tokens that top-k, top-p and min-p keep, by rank.
+/// Returns the tokens that top-k keeps, by rank, until their total probability exceeds `limit` or
+/// their probabilities fall below min_p times the largest.
 std::vector<TokenProbability> keep_most_likely(std::span<const float> logits,
-                                               const Softmax& softmax,
-                                               const SamplingParams& params) {
-  const double top_p = params.top_p > 0 ? params.top_p : 1;
-  Ranking ranking(logits, softmax.floor(), params.temperature);
+                                               const Softmax& softmax, double limit, double min_p) {
+  Ranking ranking(logits, softmax.floor(), softmax.temperature());
   std::vector<TokenProbability> kept;
   double before = 0;
   while (const TokenLogit* token = ranking.at(kept.size())) {
-    const bool is_kept =
-        (top_p == 1 || before <= top_p) && softmax.weight(token->logit) >= params.min_p;
+    const bool is_kept = before <= limit && softmax.weight(token->logit) >= min_p;
     if (!kept.empty() && !is_kept) break;
     kept.push_back({token->id, softmax.probability(token->logit)});
     before += kept.back().probability;
   }
-  if (top_p < 1 || params.min_p > 0) normalize(kept, before);
   return kept;
 }
 
@@ -165,48 +165,44 @@ void keep_typical(std::vector<TokenProbability>& candidates, double typical_p) {
   const auto deviation = [&](const TokenProbability& candidate) {
     return std::abs(-std::log(candidate.probability) - entropy);
   };
-  struct Typical {
-    double deviation, probability;
-  };
-  std::vector<Typical> ranked;
+  std::vector<std::pair<double, double>> ranked;  // deviations and probabilities
   for (const TokenProbability& candidate : candidates)
-    ranked.push_back({deviation(candidate), candidate.probability});
+    ranked.emplace_back(deviation(candidate), candidate.probability);
   double mass = 0;
   std::size_t sorted = 0, kept = 0;
   while (kept < ranked.size() && mass < typical_p) {
-    if (kept == sorted)
-      sorted = sort_next(ranked, sorted, [](const Typical& a, const Typical& b) {
-        return a.deviation < b.deviation;
-      });
-    mass += ranked[kept++].probability;
+    if (kept == sorted) sorted = sort_next(ranked, sorted, std::less<>());
+    mass += ranked[kept++].second;
   }
-  const double largest = ranked[kept - 1].deviation;
+  const double largest = ranked[kept - 1].first;
   std::erase_if(candidates, [&](const auto& candidate) { return deviation(candidate) > largest; });
-  normalize(candidates,
-            std::accumulate(candidates.begin(), candidates.end(), 0.0,
-                            [](double sum, const auto& one) { return sum + one.probability; }));
+  normalize(candidates);
 }
 
-bool is_greedy(const SamplingParams& params) {
-  return params.temperature == 0 || params.top_k == 1;
-}
-bool keeps_a_nucleus(const SamplingParams& params) {
-  return (params.top_p > 0 && params.top_p < 1) || params.min_p > 0;
-}
-bool keeps_typical(const SamplingParams& params) {
-  return params.typical_p > 0 && params.typical_p < 1;
-}
-
-/// Draws from candidates that `next` returns one by one, the most likely first.
-template <class Next>
-std::int64_t draw_from(const Next& next, double remaining) {
-  std::int64_t last_possible = 0;
-  while (const std::optional<TokenProbability> candidate = next()) {
-    remaining -= candidate->probability;
-    if (remaining < 0) return candidate->id;
-    if (candidate->probability > 0) last_possible = candidate->id;
+/// Returns the tokens that the filters keep, by rank. If none but top-k does, tokens may be missing
+/// from where the total probability exceeds `until`.
+std::vector<TokenProbability> keep(std::span<const float> logits, const SamplingParams& params,
+                                   double until) {
+  if (params.temperature == 0 || params.top_k == 1)
+    return {{std::max_element(logits.begin(), logits.end()) - logits.begin(), 1.0}};
+  const bool has_top_p = params.top_p > 0 && params.top_p < 1;
+  const bool has_min_p = params.min_p > 0;
+  const bool has_typical_p = params.typical_p > 0 && params.typical_p < 1;
+  const Softmax softmax(logits, params);
+  std::vector<TokenProbability> kept;
+  if (has_typical_p && !has_top_p && !has_min_p) {
+    kept = keep_all(logits, softmax);
+    keep_typical(kept, params.typical_p);
+    std::ranges::sort(kept, [](const TokenProbability& a, const TokenProbability& b) {
+      return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
+    });
+    return kept;
   }
-  return last_possible;
+  const double limit = has_top_p ? params.top_p : has_min_p ? kInfinity : until;
+  kept = keep_most_likely(logits, softmax, limit, params.min_p);
+  if (has_top_p || has_min_p) normalize(kept);
+  if (has_typical_p) keep_typical(kept, params.typical_p);
+  return kept;
 }
 
 }  // namespace
@@ -241,19 +237,7 @@ void check_logits(Model& model, std::span<const float> logits, const std::string
 
 std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
                                                     const SamplingParams& params) {
-  if (is_greedy(params))
-    return {{std::max_element(logits.begin(), logits.end()) - logits.begin(), 1.0}};
-  const Softmax softmax(logits, params);
-  const bool are_ranked = keeps_a_nucleus(params) || !keeps_typical(params);
-  std::vector<TokenProbability> candidates =
-      are_ranked ? keep_most_likely(logits, softmax, params) : keep_all(logits, softmax);
-  if (keeps_typical(params)) keep_typical(candidates, params.typical_p);
-  if (!are_ranked) {
-    std::ranges::sort(candidates, [](const TokenProbability& a, const TokenProbability& b) {
-      return a.probability != b.probability ? a.probability > b.probability : a.id < b.id;
-    });
-  }
-  return candidates;
+  return keep(logits, params, kInfinity);
 }
 
 double sampling_uniform(std::uint64_t seed, const SamplingSite& site, std::string_view name) {
@@ -263,26 +247,20 @@ double sampling_uniform(std::uint64_t seed, const SamplingSite& site, std::strin
 }
 
 std::int64_t draw_token(std::span<const TokenProbability> candidates, double uniform) {
-  auto next = candidates.begin();
-  return draw_from([&] { return next == candidates.end() ? std::nullopt : std::optional(*next++); },
-                   uniform);
+  double remaining = uniform;
+  for (const TokenProbability& candidate : candidates) {
+    remaining -= candidate.probability;
+    if (remaining < 0) return candidate.id;
+  }
+  const auto possible = std::find_if(candidates.rbegin(), candidates.rend(),
+                                     [](const TokenProbability& c) { return c.probability > 0; });
+  return possible->id;
 }
 
 std::int64_t sample_token(std::span<const float> logits, const SamplingParams& params,
                           const SamplingSite& site) {
-  const double uniform = sampling_uniform(params.seed, site);
-  if (is_greedy(params) || keeps_a_nucleus(params) || keeps_typical(params))
-    return draw_token(sampling_distribution(logits, params), uniform);
-  const Softmax softmax(logits, params);
-  Ranking ranking(logits, softmax.floor(), params.temperature);
-  std::size_t rank = 0;
-  return draw_from(
-      [&]() -> std::optional<TokenProbability> {
-        const TokenLogit* token = ranking.at(rank++);
-        if (token == nullptr) return std::nullopt;
-        return TokenProbability{token->id, softmax.probability(token->logit)};
-      },
-      uniform);
+  const double uniform = sampling_uniform(static_cast<std::uint64_t>(params.seed), site);
+  return draw_token(keep(logits, params, uniform), uniform);
 }
 
 LogSoftmax::LogSoftmax(std::span<const float> logits) : largest_(largest_of(logits)) {

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/inference/sampling/sampling_params.h"
+#include "megatron/config/sampling_params.h"
 
 namespace megatron {
 

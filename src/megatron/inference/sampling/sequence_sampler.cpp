@@ -67,7 +67,7 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
     return log_softmax(logits[static_cast<std::size_t>(id)]);
   };
   token.logprob = logprob(token.id);
-  for (const std::int64_t id : best_tokens(logits, params_->logprobs.value_or(0)))
+  for (const std::int64_t id : best_tokens(logits, params_->logprobs))
     token.best.push_back({id, logprob(id)});
   return token;
 }
