@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -139,9 +140,8 @@ void Generator::check_row(std::span<const float> logits, const Prompt& prompt,
       "prompt " + std::to_string(prompt.index + 1) + ", position " + std::to_string(position));
 }
 
-std::vector<Generation> Generator::generate(
-    std::span<const Prompt> prompts,
-    const std::function<void(std::size_t place, std::int64_t id)>& on_token) const {
+std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
+                                            const OnToken& on_token) const {
   std::vector<Sequence> running;
   for (const Prompt& prompt : prompts) {
     check_token_ids(prompt.ids, model_.config(), "prompt " + std::to_string(prompt.index + 1));
@@ -197,27 +197,37 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
       .front();
 }
 
-std::vector<std::vector<Generation>> Generator::generate_all(
-    std::span<const Prompt> prompts) const {
+std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Prompt> prompts,
+                                                             const OnToken& on_token) const {
   std::vector<std::vector<Generation>> results;
   if (params_.num_beams > 1) {
     for (const Prompt& prompt : prompts) results.push_back(search_beams(prompt));
     return results;
   }
+  std::vector<Prompt> samples;
+  for (const Prompt& prompt : prompts)
+    for (std::int64_t i = 0; i < params_.num_samples(); ++i)
+      samples.push_back({prompt.ids, prompt.index, static_cast<std::uint64_t>(i)});
   // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
   const MoeConfig& moe = model_.config().moe;
   const bool is_alone = moe.num_experts > 0 && moe.expert_capacity_factor;
-  for (const Prompt& prompt : prompts) {
-    std::vector<Prompt> samples(static_cast<std::size_t>(params_.num_samples()), prompt);
-    for (std::size_t i = 0; i < samples.size(); ++i) samples[i].sample = i;
-    std::vector<Generation>& texts = results.emplace_back();
-    const std::size_t together = is_alone ? 1 : samples.size();
-    for (std::size_t i = 0; i < samples.size(); i += together)
-      std::ranges::move(generate(std::span(samples).subspan(i, together)),
-                        std::back_inserter(texts));
-    if (params_.num_samples() == params_.n) continue;
-    std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
-    texts.resize(static_cast<std::size_t>(params_.n));
+  const std::size_t together = is_alone ? 1 : samples.size();
+  std::vector<Generation> texts;
+  for (std::size_t first = 0; first < samples.size(); first += together) {
+    std::ranges::move(generate(std::span(samples).subspan(first, together),
+                               [&](std::size_t i, std::int64_t id) {
+                                 if (on_token) on_token(first + i, id);
+                               }),
+                      std::back_inserter(texts));
+  }
+  for (auto next = texts.begin(); next != texts.end();) {
+    const auto end = next + params_.num_samples();
+    std::vector<Generation>& own =
+        results.emplace_back(std::move_iterator(next), std::move_iterator(end));
+    if (params_.num_samples() > params_.n)
+      std::ranges::stable_sort(own, std::ranges::greater(), &Generation::score);
+    own.resize(static_cast<std::size_t>(params_.n));
+    next = end;
   }
   return results;
 }

@@ -44,6 +44,8 @@ struct Prompt {
 
 class Generator {
  public:
+  using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
+
   /// `model` must have its weights bound. It and the tokenizer, which only stop strings need, must
   /// outlive the generator. UserError when an option is out of range.
   Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr);
@@ -52,16 +54,17 @@ class Generator {
   /// (ops/matmul.h) a continuation has the bits that it has alone, unless experts have a
   /// capacity, which the tokens of a pass share. `on_token` is called with each new token and the
   /// place of its prompt. Collective over the ranks of the model.
-  std::vector<Generation> generate(
-      std::span<const Prompt> prompts,
-      const std::function<void(std::size_t place, std::int64_t id)>& on_token = nullptr) const;
+  std::vector<Generation> generate(std::span<const Prompt> prompts,
+                                   const OnToken& on_token = nullptr) const;
   /// Generates a continuation of one prompt.
   Generation generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                       const std::function<void(std::int64_t id)>& on_token = nullptr) const;
 
   /// Generates SamplingParams::n continuations of each prompt: samples in their order, the best
-  /// `n` of `best_of` by mean log-probability, or the best beams. Collective like generate().
-  std::vector<std::vector<Generation>> generate_all(std::span<const Prompt> prompts) const;
+  /// `n` of `best_of` by mean log-probability, or the best beams (fewer if the vocabulary has no
+  /// more). Samples share passes, and `on_token` gets their places. Collective like generate().
+  std::vector<std::vector<Generation>> generate_all(std::span<const Prompt> prompts,
+                                                    const OnToken& on_token = nullptr) const;
 
  private:
   void check_row(std::span<const float> logits, const Prompt& prompt, std::int64_t position) const;

@@ -74,8 +74,6 @@ class TextWriter {
     for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
     if (is_json_)
       write_json(prompts, batch, out);
-    else if (params_.num_samples() > 1 || params_.num_beams > 1)
-      write_all_texts(prompts, batch, out);
     else
       write_text(prompts, batch, out);
   }
@@ -127,50 +125,45 @@ class TextWriter {
     return logprobs;
   }
 
-  /// Prints prompts with all their texts.
-  void write_all_texts(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
-                       std::ostream& out) {
-    const std::vector<std::vector<Generation>> generations = generator_->generate_all(batch);
+  /// Prints the prompts with their continuations: the first one while it is generated, unless there
+  /// are several texts of a prompt, the others when all are there.
+  void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
+                  std::ostream& out) {
+    const bool is_live = params_.num_samples() == 1 && params_.num_beams == 1;
+    TextStream live(*stored_.tokenizer, batch.front().ids, params_.stop);
+    std::int64_t num_live = 0;
+    const auto begin = [&](std::size_t i, bool is_first) {
+      out << (batch[i].index == 0 && is_first ? "" : "\n") << prompts[i] << std::flush;
+    };
+    if (is_live) begin(0, true);
+    const auto on_token = [&](std::size_t i, std::int64_t id) {
+      if (is_live && i == 0)
+        out << live.add(id, num_live++ >= params_.min_new_tokens) << std::flush;
+    };
+    const std::vector<std::vector<Generation>> generations =
+        generator_->generate_all(batch, on_token);
     for (std::size_t i = 0; i < batch.size(); ++i) {
       for (const Generation& generation : generations[i]) {
-        const bool is_first = batch[i].index == 0 && &generation == &generations[i].front();
-        TextStream text(*stored_.tokenizer, batch[i].ids, params_.stop);
-        out << (is_first ? "" : "\n") << prompts[i];
-        for (const std::int64_t id : generation.ids) out << text.add(id);
-        out << text.finish() << std::endl;
+        if (is_live && i == 0) {
+          out << live.finish() << std::endl;
+        } else {
+          begin(i, &generation == &generations[i].front());
+          out << continuation(batch[i], generation) << std::endl;
+        }
+        if (rank_.is_replica_leader() && generation.finish_reason == FinishReason::max_positions)
+          std::cerr << "(the model has no position for another token)\n";
         note_length(batch[i], generation);
       }
     }
   }
 
-  /// Prints the prompts with their continuations: the first one while it is generated, the others
-  /// when all are there.
-  void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
-                  std::ostream& out) {
-    std::vector<TextStream> streams;
-    for (const Prompt& prompt : batch)
-      streams.emplace_back(*stored_.tokenizer, prompt.ids, params_.stop);
-    std::vector<std::int64_t> counts(batch.size());
-    std::vector<std::string> texts(batch.size());
-    const auto begin = [&](std::size_t i) {
-      out << (batch[i].index > 0 ? "\n" : "") << prompts[i] << texts[i] << std::flush;
-    };
-    begin(0);
-    const std::vector<Generation> generations =
-        generator_->generate(batch, [&](std::size_t i, std::int64_t id) {
-          const std::string text = streams[i].add(id, counts[i]++ >= params_.min_new_tokens);
-          if (i == 0)
-            out << text << std::flush;
-          else
-            texts[i] += text;
-        });
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (i > 0) begin(i);
-      out << streams[i].finish() << std::endl;
-      if (rank_.is_replica_leader() && generations[i].finish_reason == FinishReason::max_positions)
-        std::cerr << "(the model has no position for another token)\n";
-      note_length(batch[i], generations[i]);
-    }
+  /// Returns the text that follows the prompt's.
+  std::string continuation(const Prompt& prompt, const Generation& generation) const {
+    TextStream stream(*stored_.tokenizer, prompt.ids, params_.stop);
+    std::string text;
+    for (std::int64_t i = 0; i < std::ssize(generation.ids); ++i)
+      text += stream.add(generation.ids[static_cast<std::size_t>(i)], i >= params_.min_new_tokens);
+    return text + stream.finish();
   }
 
   void note_length(const Prompt& prompt, const Generation& generation) {
@@ -195,10 +188,10 @@ class TextWriter {
 /// Returns how many prompts a replica continues in the same passes. The tokens of a pass share the
 /// capacity of experts, so then each prompt has passes of its own.
 std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
-                       std::size_t replicas) {
-  constexpr std::size_t kMost = 16;
+                       std::size_t replicas, std::int64_t num_samples) {
+  const std::size_t most = std::max<std::size_t>(1, 16 / static_cast<std::size_t>(num_samples));
   if (model.moe.num_experts > 0 && model.moe.expert_capacity_factor) return 1;
-  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, kMost);
+  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, most);
 }
 
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
@@ -212,7 +205,8 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
-             size = batch_size(rank.model().config(), prompts.size(), replicas);
+             size = batch_size(rank.model().config(), prompts.size(), replicas,
+                               options.sampling.num_samples());
   for (std::size_t first = 0; first < prompts.size(); first += replicas * size) {
     const std::size_t mine =
         std::min(prompts.size(), first + static_cast<std::size_t>(rank.replica()) * size);
