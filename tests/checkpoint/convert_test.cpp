@@ -73,7 +73,9 @@ TEST(Convert, NamesWhatNoFamilyCanHold) {
   save_checkpoint(root / "run", TinyRun(1, config).request(5));
   expect_user_error(
       [&] { convert_checkpoint({.load = root / "run", .save = root / "hf", .format = "hf"}); },
-      {"no Hugging Face family", "apply_layernorm_1p"});
+      {"no Hugging Face family can hold this model: \n  the model cannot be written as Hugging "
+       "Face "
+       "model_type 'llama': --apply-layernorm-1p = true (llama: false)\n  further from it: "});
   EXPECT_FALSE(fs::exists(root / "hf"));
 }
 

@@ -161,14 +161,14 @@ TEST(HfGemmaConfig, RefusesWhatItCannotExpress) {
     expect_user_error([&] { make_hf_config(model, "gemma3_text", "float32", nullptr); }, words);
   };
   model.embedding_multiplier = 1;
-  expect_refusal({"embedding_multiplier"});
+  expect_refusal({"--embedding-multiplier"});
   model.embedding_multiplier = 8;
   model.softmax_scale = 0.3;
-  expect_refusal({"softmax_scale"});
+  expect_refusal({"--softmax-scale"});
   model.softmax_scale = 0.25;
   model.rope_scaling_type = RopeScaling::linear;  // also of the layers with a window
   model.rotary_base_local.reset();
-  expect_refusal({"rotary_base_local"});
+  expect_refusal({"--rotary-base-local"});
 }
 
 TEST(HfGemmaConfig, NamesTheFieldThatIsNotSupported) {

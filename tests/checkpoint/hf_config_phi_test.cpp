@@ -280,7 +280,7 @@ TEST(HfConfigOlmo3, ScalesPositionsOfFullAttentionAlone) {
   TransformerConfig scaled_windows = model_of(older);
   scaled_windows.rotary_base_local.reset();
   expect_user_error([&] { make_hf_config(scaled_windows, "olmo3", "float32", nullptr); },
-                    {"olmo3", "rotary_base_local"});
+                    {"olmo3", "--rotary-base-local"});
 }
 
 TEST(HfConfigOlmo3, HasABaseForEachTypeOfLayer) {
@@ -351,7 +351,7 @@ TEST(HfConfigExaone4, RotatesEverywhereWithoutWindows) {
   TransformerConfig other = model_of(config_of("exaone4"));
   set_nope(other, {1, 0, 0, 0});
   expect_user_error([&] { make_hf_config(other, "exaone4", "float32", nullptr); },
-                    {"exaone4", "nope_layers"});
+                    {"exaone4", "--no-rope-freq"});
   for (const auto& [changes, word] : std::vector<std::pair<Json, std::string>>{
            {{{"sliding_window_pattern", "LLLG"}}, "sliding_window_pattern"},
            {{{"sliding_window_pattern", nullptr}}, "sliding_window_pattern"},

@@ -166,7 +166,15 @@ TEST(HfConfig, ReadsDeepseek) {
   EXPECT_EQ(v3.moe.router_num_groups, 8);
   EXPECT_EQ(v3.moe.router_group_topk, 4);
   EXPECT_EQ(v3.yarn_mscale_all_dim, 1);
-  for (const TransformerConfig& model : {v2, limited, v3}) {
+  const TransformerConfig depths =
+      model_of(deepseek("deepseek_v3", {{"num_nextn_predict_layers", 2}}));
+  EXPECT_EQ(v3.mtp_num_layers, 0);
+  EXPECT_EQ(depths.mtp_num_layers, 2);
+  EXPECT_EQ(make_hf_config(depths, "deepseek_v3", "float32", nullptr)["num_nextn_predict_layers"],
+            2);
+  EXPECT_FALSE(
+      make_hf_config(v3, "deepseek_v3", "float32", nullptr).contains("num_nextn_predict_layers"));
+  for (const TransformerConfig& model : {v2, limited, v3, depths}) {
     const std::string type = model.moe.router_enable_expert_bias ? "deepseek_v3" : "deepseek_v2";
     const Json fresh = make_hf_config(model, type, "float32", nullptr);
     EXPECT_TRUE(forward_differences(model, model_of(fresh)).empty()) << fresh;
@@ -229,10 +237,21 @@ TEST(HfConfig, ReadsGpt2) {
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
-    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss"}.contains(family)) continue;
-    const Json json = family.starts_with("deepseek") || family == "kimi_k2"
-                          ? deepseek(family)
-                          : llama({{"model_type", family}, {"moe_intermediate_size", 32}});
+    if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss", "gpt_neox", "stablelm",
+                              "phi"}
+            .contains(family))
+      continue;
+    Json json = family.starts_with("deepseek") || family == "kimi_k2"
+                    ? deepseek(family)
+                    : llama({{"model_type", family},
+                             {"moe_intermediate_size", 32},
+                             {"num_experts", 8},
+                             {"n_routed_experts", 8},
+                             {"num_experts_per_tok", 2},
+                             {"norm_topk_prob", true}});
+    if (family == "ministral3")
+      json["rope_parameters"] = {{"llama_4_scaling_beta", 0.1},
+                                 {"original_max_position_embeddings", 64}};
     const HfConfig config = parse_hf_config(json, "c");
     EXPECT_EQ(config.model.hidden_dropout, 0) << family;
     EXPECT_EQ(config.model.attention_dropout, 0) << family;
@@ -413,12 +432,21 @@ TEST(HfConfig, RefusesWhatAFamilyCannotExpress) {
   TransformerConfig model = model_of(llama());
   model.window_size = {{8, 0}};
   expect_user_error([&] { make_hf_config(model, "llama", "float32", nullptr); },
-                    {"llama", "window_size"});
+                    {"llama", "--window-size = "});
   model.apply_layernorm_1p = true;
   expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); },
-                    {"mistral", "apply_layernorm_1p"});
+                    {"mistral", "--apply-layernorm-1p = true"});
   expect_user_error([&] { make_hf_config(model, "gpt2", "float32", nullptr); },
-                    {"gpt2", "position_embedding_type"});
+                    {"gpt2", "--position-embedding-type"});
+}
+
+// DeepseekV3RMSNorm of the latents has its own epsilon, 1e-6, that no key sets.
+TEST(HfConfig, NamesTheFlagThatSetsAMember) {
+  TransformerConfig model = model_of(deepseek("deepseek_v3"));
+  model.latent_norm_epsilon.reset();
+  model.norm_epsilon = 1e-5;
+  expect_user_error([&] { make_hf_config(model, "deepseek_v3", "float32", nullptr); },
+                    {"--norm-epsilon of the norms of latents = 1e-05 (deepseek_v3: 1e-06)"});
 }
 
 TEST(HfConfig, SurvivesRandomDamage) {
@@ -455,6 +483,7 @@ const std::set<std::string> kMembers{"num_layers",
                                      "normalization",
                                      "norm_placement",
                                      "norm_epsilon",
+                                     "add_norm_bias",
                                      "qk_layernorm_scope",
                                      "clip_qkv",
                                      "activation_func_clamp_value",
@@ -478,9 +507,11 @@ const std::set<std::string> kMembers{"num_layers",
                                      "rotary_base_local",
                                      "attn_temperature_scale",
                                      "attn_temperature_floor",
+                                     "attn_temperature_all_layers",
                                      "attn_logit_softcapping",
                                      "final_logit_softcapping",
                                      "logit_scale",
+                                     "add_output_bias",
                                      "embedding_multiplier",
                                      "residual_multiplier",
                                      "parallel_residual",

@@ -97,7 +97,7 @@ TEST(HfMoeConfig, OlmoeKeepsItsKeysWhenWritten) {
     expect_user_error([&] { make_hf_config(model, family, "float32", nullptr); }, {family});
   model.qk_layernorm_scope = QkNormScope::head;
   expect_user_error([&] { make_hf_config(model, "olmoe", "float32", nullptr); },
-                    {"qk_layernorm_scope"});
+                    {"--qk-layernorm-scope"});
 }
 
 TEST(HfMoeConfig, TakesTheFamilysDefaults) {
@@ -278,21 +278,23 @@ TEST(HfMoeConfig, RefusesWhatAFamilyCannotExpress) {
     expect_user_error([&] { make_hf_config(model, family, "float32", nullptr); }, {family, member});
   };
   refused(
-      "mixtral", [](MoeConfig& moe) { moe.router_pre_softmax = true; }, "pre_softmax");
+      "mixtral", [](MoeConfig& moe) { moe.router_pre_softmax = true; }, "--moe-router-pre-softmax");
   refused(
-      "mixtral", [](MoeConfig& moe) { moe.layer_freq = "[1,1,0,1,1]"; }, "moe_layers");
+      "mixtral", [](MoeConfig& moe) { moe.layer_freq = "[1,1,0,1,1]"; }, "--moe-layer-freq");
   refused(
-      "qwen2_moe", [](MoeConfig& moe) { moe.shared_expert_gate = false; }, "shared_expert_gate");
+      "qwen2_moe", [](MoeConfig& moe) { moe.shared_expert_gate = false; },
+      "--moe-shared-expert-gate");
   refused(
       "qwen3_moe", [](MoeConfig& moe) { moe.shared_expert_intermediate_size = 40; },
-      "shared_expert_intermediate_size");
+      "--moe-shared-expert-intermediate-size");
   refused(
       "qwen3_moe", [](MoeConfig& moe) { moe.router_score_function = RouterScore::sigmoid; },
-      "score_function");
+      "--moe-router-score-function");
   refused(
-      "qwen3_moe", [](MoeConfig& moe) { moe.expert_capacity_factor = 1.5; }, "capacity_factor");
+      "qwen3_moe", [](MoeConfig& moe) { moe.expert_capacity_factor = 1.5; },
+      "--moe-expert-capacity-factor");
   refused(
-      "qwen3_moe", [](MoeConfig& moe) { moe.num_experts = 0; }, "num_experts");
+      "qwen3_moe", [](MoeConfig& moe) { moe.num_experts = 0; }, "--num-experts");
 }
 
 // A name that is no training member would be ignored.

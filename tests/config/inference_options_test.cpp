@@ -84,5 +84,17 @@ TEST(SamplingParams, EndTokensAreOfTheModelUnlessOneIsNamed) {
   EXPECT_TRUE(ignoring.stop_token_ids.empty());
 }
 
+TEST(InferenceOptions, ScoreNotesThatItCachesNothing) {
+  const std::vector<std::string> args{"--load", "model", "--cache-mla-latents"};
+  const ScoreOptions score = read_score_options(args, 1);
+  EXPECT_FALSE(score.cache_mla_latents);
+  EXPECT_THAT(notes_text(score.parsed.notes), HasSubstr("score computes whole sequences"));
+  std::vector<std::string> prompted = args;
+  prompted.insert(prompted.end(), {"--prompt", "a"});
+  const GenerateOptions generate = read_generate_options(prompted, 1);
+  EXPECT_TRUE(generate.cache_mla_latents);
+  EXPECT_EQ(notes_text(generate.parsed.notes), "");
+}
+
 }  // namespace
 }  // namespace megatron

@@ -54,15 +54,14 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
 
 // Without the flag that asks for the feature, they have no effect in Megatron-LM either.
 TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
-  const Args tuning{"--mtp-hsm",
+  const Args tuning{"--mtp-hybrid-override-pattern",
+                    "M",
                     "--fp8-margin",
                     "1",
                     "--muon-momentum",
                     "0.8",
                     "--img-h",
                     "336",
-                    "--mask-prob",
-                    "0.2",
                     "--rl-skip-bos-token",
                     "--mup-width-mult",
                     "2",
@@ -73,7 +72,11 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
                     "--cache-kv-in-compressed-form"};
   const auto notes = read_small(tuning).parsed.notes;
   EXPECT_EQ(notes.at("without effect: it tunes a feature that no flag of this run asks for").size(),
-            10u);
+            9u);
+  EXPECT_THAT(notes_text(read_small({"--bert-no-binary-head", "--mask-prob", "0.2",
+                                     "--bert-embedder-type", "huggingface"})
+                             .parsed.notes),
+              HasSubstr("it belongs to BERT (`pretrain bert`)"));
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
 }
 

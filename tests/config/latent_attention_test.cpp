@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "config/small_run.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 
@@ -10,6 +11,7 @@ namespace megatron {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Args latents(const Args& more) {
   Args words{"--multi-latent-attention", "--position-embedding-type", "rope"};
@@ -33,7 +35,6 @@ TEST(LatentAttention, HasYarnUnlessRopeIsAskedFor) {
   EXPECT_EQ(model_of({"--rotary-scaling-factor", "40"}).rope_scaling_factor, 40);
   EXPECT_EQ(model_of({"--rope-type", "yarn"}).rope_scaling_type, RopeScaling::yarn);
   EXPECT_EQ(model_of({"--rope-type", "rope"}).rope_scaling_type, RopeScaling::none);
-  EXPECT_EQ(model_of({"--use-rope-scaling"}).rope_scaling_type, RopeScaling::llama3);
 }
 
 TEST(LatentAttention, TakesTheSpellingsOfOthers) {
@@ -68,11 +69,57 @@ TEST(LatentAttention, ExcludesWhatItHasOtherwise) {
   EXPECT_THAT(mistake_with({"--qk-pos-emb-head-dim", "9"}), HasSubstr("use an even number"));
   EXPECT_THAT(mistake({"--multi-latent-attention", "--position-embedding-type", "yarn"}),
               HasSubstr("rope with --rope-type yarn"));
-  EXPECT_THAT(mistake_with({"--rope-type", "rope", "--use-rope-scaling"}),
-              HasSubstr("contradicts"));
   EXPECT_EQ(mistake_with({"--recompute-granularity", "selective", "--recompute-modules",
                           "mla_up_proj", "layernorm"}),
             "no error");
+}
+
+// multi_latent_attention.py of megatron-core reads rope_type alone; gpt_model.py gives rope_scaling
+// to other attention only. Scripts of Pai-Megatron-Patch have both flags.
+TEST(LatentAttention, DoesNotReadUseRopeScaling) {
+  EXPECT_EQ(model_of({"--use-rope-scaling"}).rope_scaling_type, RopeScaling::yarn);
+  for (const char* type : {"rope", "yarn"}) {
+    const auto run = read_run(small(latents({"--rope-type", type, "--use-rope-scaling"})));
+    EXPECT_EQ(run.options.settings.model->rope_scaling_type,
+              type == std::string("yarn") ? RopeScaling::yarn : RopeScaling::none);
+    EXPECT_THAT(notes_text(run.parsed.notes),
+                HasSubstr("--use-rope-scaling: with --multi-latent-attention, as in Megatron-LM"));
+  }
+}
+
+TEST(LatentAttention, FlagsOfRotaryScalingWaitForTheLoadedModel) {
+  const auto translated = [](const Args& flags, const TransformerConfig* loaded) {
+    Args words{"--load", "ckpt"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    RunConfig run = read_run(small(words));
+    EXPECT_THAT(notes_text(run.parsed.notes), Not(HasSubstr("without effect")));
+    Problems problems;
+    translate_rope_flags(run.options.settings, run.parsed, problems, loaded);
+    EXPECT_TRUE(problems.empty());
+    return run;
+  };
+  TransformerConfig latent, dense;
+  latent.multi_latent_attention = true;
+  latent.rope_scaling_type = RopeScaling::yarn;
+  const Args yarn{"--rope-type", "yarn", "--rotary-scaling-factor", "40"};
+  const RunConfig run = translated(yarn, &latent);
+  EXPECT_TRUE(run.parsed.is_set("rope_scaling_type"));
+  EXPECT_EQ(run.options.settings.model->rope_scaling_type, RopeScaling::yarn);
+  EXPECT_EQ(run.options.settings.model->rope_scaling_factor, 40);
+  EXPECT_EQ(notes_text(run.parsed.notes), "");
+  EXPECT_TRUE(
+      translated({"--rotary-scaling-factor", "40"}, &latent).parsed.is_set("rope_scaling_factor"));
+  EXPECT_EQ(translated({"--rope-type", "rope"}, &latent).options.settings.model->rope_scaling_type,
+            RopeScaling::none);
+  EXPECT_FALSE(translated({"--use-rope-scaling"}, &latent).parsed.is_set("rope_scaling_type"));
+  EXPECT_TRUE(translated({"--use-rope-scaling"}, &dense).parsed.is_set("rope_scaling_type"));
+  for (const TransformerConfig* loaded :
+       std::initializer_list<const TransformerConfig*>{&dense, nullptr}) {
+    const RunConfig without = translated(yarn, loaded);
+    EXPECT_FALSE(without.parsed.is_set("rope_scaling_type"));
+    EXPECT_THAT(notes_text(without.parsed.notes),
+                HasSubstr("--rope-type: there is no --multi-latent-attention\n"));
+  }
 }
 
 TEST(LatentAttention, SizesWithoutItAreNoted) {

@@ -136,6 +136,15 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
                                  "--pipeline-model-parallel-layout", "Ettt|tL"}),
               HasSubstr("contradicts --pipeline-model-parallel-layout"));
   EXPECT_THAT(notes_text(hybrid({"*-|*-"}).parsed.notes), HasSubstr("| are without effect"));
+  EXPECT_EQ(
+      message_of([&] {
+        Args words =
+            small({"--hybrid-layer-pattern", "*-|*|-", "--pipeline-model-parallel-size", "2"});
+        words[0] = "hybrid";
+        read_run(words, 2);
+      }),
+      "--hybrid-layer-pattern: has 3 stages, no multiple of --pipeline-model-parallel-size 2\n"
+      "  fix: add or remove a |, which ends a stage; a stage may be empty");
 }
 
 TEST(HybridPattern, MistakesAreNamed) {
@@ -147,12 +156,31 @@ TEST(HybridPattern, MistakesAreNamed) {
               HasSubstr("its attention is + with multi-latent attention, and * without"));
   EXPECT_THAT(mistake_of_hybrid({"*-/*"}), HasSubstr("multi-token prediction"));
   EXPECT_THAT(mistake_of_hybrid({"*x"}), HasSubstr("'x' is no symbol of a layer"));
+  EXPECT_THAT(mistake_of({"hybrid", "--hybrid-layer-pattern", "*x"}),
+              Not(HasSubstr("--num-layers")));
   EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));
   EXPECT_THAT(mistake_of_hybrid({"*E"}), HasSubstr("needs --num-experts"));
   EXPECT_THAT(mistake_of_hybrid({"*E", "--num-experts", "4", "--moe-layer-freq", "2"}),
               HasSubstr("--moe-layer-freq: excludes --hybrid-layer-pattern"));
   EXPECT_THAT(mistake_of_hybrid({"none"}), HasSubstr("no layers without --hybrid-layer-pattern"));
   EXPECT_THAT(mistake({"--hybrid-layer-pattern", "*-"}), HasSubstr("train hybrid instead of gpt"));
+}
+
+TEST(LayerPlan, NotesListsThatNameLayersWithoutAttention) {
+  const auto notes = [](Args flags) {
+    flags.insert(flags.begin(), "*-*-");
+    flags.insert(flags.end(), {"--position-embedding-type", "rope"});
+    return notes_text(hybrid(flags).parsed.notes);
+  };
+  EXPECT_THAT(notes({"--no-rope-freq", "2"}),
+              HasSubstr("--no-rope-freq: counts every layer of --hybrid-layer-pattern: 2 of those "
+                        "that it names have no attention\n"));
+  EXPECT_THAT(notes({"--no-rope-freq", "[1,0,0,0]"}), Not(HasSubstr("counts every layer")));
+  EXPECT_THAT(
+      notes({"--window-size", "7,0", "--window-attn-skip-freq", "4"}),
+      HasSubstr("--window-attn-skip-freq: counts every layer of --hybrid-layer-pattern: 1"));
+  EXPECT_THAT(notes({"--window-size", "7,0", "--window-attn-skip-freq", "[1,0,1,0]"}),
+              Not(HasSubstr("counts every layer")));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "config/mistake_of.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/cp_comm_type.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/fault_tolerance_config.h"
 #include "megatron/config/field_values.h"
@@ -235,6 +236,52 @@ TEST(LegacyFlags, OfForksSetWhatTheyStandFor) {
   EXPECT_EQ(timed.fault_tolerance->ft_rank_out_of_section_timeout, 300);
 }
 
+// Megatron-FSDP's policy of mixed precision is read with --use-megatron-fsdp alone.
+TEST(LegacyFlags, MainGradientsOfMegatronFsdpHaveAType) {
+  const Args fsdp{"--use-megatron-fsdp", "--bf16", "--megatron-fsdp-grad-comm-dtype", "bf16",
+                  "--megatron-fsdp-main-grads-dtype"};
+  const auto in_bf16 = [&](const char* type) {
+    Args flags = fsdp;
+    flags.emplace_back(type);
+    return settings_of(flags).training->grad_reduce_in_bf16;
+  };
+  EXPECT_TRUE(in_bf16("bf16"));
+  EXPECT_FALSE(in_bf16("fp32"));
+  EXPECT_FALSE(in_bf16("auto"));
+  const auto run = read_run(small_gpt({"--bf16", "--megatron-fsdp-main-grads-dtype", "bf16"}));
+  EXPECT_FALSE(run.options.settings.training->grad_reduce_in_bf16);
+  EXPECT_THAT(notes_text(run.parsed.notes), HasSubstr("there is no --use-megatron-fsdp"));
+}
+
+// build_pretrain_dataset_from_idxmap() of Pai-Megatron-Patch divides --train-data-path by --split.
+TEST(LegacyFlags, ASplitDividesTheOnlyDataOfTraining) {
+  const auto paths = [](const Args& flags) {
+    const DataConfig data = *settings_of(flags).data;
+    return std::pair(data.data_path, data.train_data_path);
+  };
+  const Args a{"a"}, none;
+  EXPECT_EQ(paths({"--train-data-path", "a", "--split", "98,2,0"}), std::pair(a, none));
+  EXPECT_EQ(paths({"--train-data-path", "a", "--data-path", "a", "--split", "98,2,0"}),
+            std::pair(a, none));
+  EXPECT_EQ(paths({"--train-data-path", "a"}), std::pair(none, a));
+  EXPECT_EQ(
+      mistake_of(small_gpt({"--train-data-path", "a", "--data-path", "b", "--split", "1,0,0"}))
+          .substr(0, 5),
+      "data:");
+}
+
+TEST(LegacyFlags, ALevelOfOneRankLeavesTheOtherExchange) {
+  const auto type = [](const char* heads, const char* ring) {
+    const auto run =
+        read_run(small_gpt({"--context-parallel-size", "2", "--cp-comm-type", "a2a+p2p",
+                            "--hierarchical-context-parallel-sizes", heads, ring}),
+                 2);
+    return run.options.settings.parallel->cp_comm_type;
+  };
+  EXPECT_EQ(type("2", "1"), std::vector{CpCommType::a2a});
+  EXPECT_EQ(type("1", "2"), std::vector{CpCommType::p2p});
+}
+
 // yaml_arguments.py: swiglu is SiLU with a gate, whatever gated_linear_unit says.
 TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
   const TemporaryFolder folder;
@@ -256,9 +303,11 @@ TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
 }
 
 TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
-  EXPECT_EQ(mistake_of({"bert", "--num-layers", "0", "--bert-no-binary-head", "--img", "x"}),
-            "model: must be one of gpt, hybrid, got 'bert'\n  fix: models of other families, such "
-            "as bert, t5, vlm and retro, are not in this version");
+  EXPECT_EQ(
+      mistake_of({"bert", "--num-layers", "0", "--bert-no-binary-head", "--img", "x"}),
+      "model: must be one of gpt, hybrid, got 'bert'\n  fix: models of other families, such "
+      "as bert, t5, vlm and retro, are not in this version; hybrid trains layers in the order "
+      "of a pattern, as pretrain_mamba.py does");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {

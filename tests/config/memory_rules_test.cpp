@@ -4,7 +4,10 @@
 
 #include "config/small_run.h"
 #include "megatron/config/memory_config.h"
+#include "megatron/config/resolve.h"
 #include "megatron/config/run_settings.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/validate_settings.h"
 
 namespace megatron {
 namespace {
@@ -144,6 +147,30 @@ TEST(RecomputeRules, PartsAndWholeLayersExcludeEachOther) {
        "--activation-plan: 'mla_up_proj' recomputes mla_up_proj, and the model has no multi-latent "
        "attention"},
   });
+}
+
+// Without --num-layers the checkpoint says how many there are.
+TEST(RecomputeRules, NumbersOfLayersAreThoseOfTheLoadedModel) {
+  const auto mistake_of_loaded = [](const Args& flags) {
+    Args words = small({"--load", "ckpt"});
+    words.erase(words.begin() + 1, words.begin() + 3);  // --num-layers 2
+    words.insert(words.end(), flags.begin(), flags.end());
+    Settings settings = read_run(words).options.settings;
+    settings.model->num_layers = 2;
+    resolve(settings);
+    return message_of([&] { validate_model(settings).throw_if_any(); });
+  };
+  const Args full{"--recompute-granularity", "full"};
+  const auto with_full = [&](const char* flag, const char* value) {
+    return mistake_of_loaded({full[0], full[1], flag, value});
+  };
+  EXPECT_EQ(with_full("--recompute-layers", "[1,0]"), "no error");
+  EXPECT_THAT(with_full("--recompute-layers", "[1,0,1]"), HasSubstr("each of the 2 layers"));
+  EXPECT_THAT(with_full("--recompute-num-layers", "3"), HasSubstr("3 is above --num-layers 2"));
+  EXPECT_THAT(mistake_of_loaded({"--activation-plan", "full*4"}),
+              HasSubstr("is for 4 layers, the model has 2"));
+  EXPECT_THAT(mistake_of_loaded({"--cpu-offloading-num-layers", "3"}),
+              HasSubstr("3 is above --num-layers 2"));
 }
 
 TEST(RecomputeRules, SlicesNeedTensorParallelism) {

@@ -306,9 +306,6 @@ TEST(MoeRules, TopkFitsTheExperts) {
       {{topk, "1", "--moe-use-upcycling", "--load", "dense", "--save", "new"},
        1,
        "router gets no gradient"},
-      {{"--moe-router-enable-expert-bias"},
-       1,
-       "--moe-router-enable-expert-bias: excludes --moe-router-score-function softmax"},
       {{"--moe-apply-probs-on-input"},
        1,
        "--moe-apply-probs-on-input: needs --moe-router-topk 1, but it is 2"},
@@ -319,6 +316,7 @@ TEST(MoeRules, TopkFitsTheExperts) {
                          {topk, "1", score, "sigmoid", "--export-moe-apply-probs-on-input"},
                          {topk, "1", "--load", "trained"},
                          {topk, "1", "--moe-router-load-balancing-type", "sinkhorn"},
+                         {"--moe-router-enable-expert-bias"},
                          {"--moe-router-enable-expert-bias", score, "sigmoid"},
                          {"--moe-router-enable-expert-bias", score, "sqrtsoftplus"}})
     EXPECT_EQ(mistake(experts(words)), "no error") << words.back();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "megatron/config/check_options.h"
+#include "megatron/config/transformer_config.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -12,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using Args = std::vector<std::string>;
 
 const Args kModel{"--num-layers", "2",  "--hidden-size",      "64", "--num-attention-heads", "2",
@@ -100,6 +102,29 @@ TEST(PlanNotes, NameFlagsWithoutEffect) {
   run.insert(run.end(), {"--world-size", "1", "--load", "x", "--train-iters", "1", "--lr", "1",
                          "--mock-data", "--tokenizer-type", "NullTokenizer"});
   EXPECT_EQ(notes_text(read_check(run).run.parsed.notes), note);
+}
+
+TEST(PlanNotes, ALayoutPlanChoosesTheStagesOfAPattern) {
+  Args words = model({"--hybrid-layer-pattern", "*-|*-"});
+  words.insert(words.begin(), "hybrid");
+  PlanOptions layouts = read_plan(PlanMode::layouts, words);
+  check_layout_plan(layouts);
+  EXPECT_THAT(notes_text(layouts.parsed.notes),
+              AllOf(HasSubstr("its | are without effect: the plan divides the layers into stages"),
+                    Not(HasSubstr("--pipeline-model-parallel-size is 1"))));
+  EXPECT_EQ(layouts.run.model->num_layers, 4);
+}
+
+TEST(PlanNotes, ACheckReadsNoCheckpoint) {
+  Args run = model({"--world-size", "1", "--load", "x", "--train-iters", "1", "--lr", "1",
+                    "--mock-data", "--tokenizer-type", "NullTokenizer", "--rope-type", "yarn",
+                    "--position-embedding-type", "rope"});
+  const std::string note = "--rope-type: there is no --multi-latent-attention";
+  EXPECT_THAT(notes_text(read_check(run).run.parsed.notes), HasSubstr(note));
+  run.emplace_back("--multi-latent-attention");
+  const CheckedRun checked = read_check(run);
+  EXPECT_THAT(notes_text(checked.run.parsed.notes), Not(HasSubstr(note)));
+  EXPECT_EQ(checked.run.options.settings.model->rope_scaling_type, RopeScaling::yarn);
 }
 
 }  // namespace

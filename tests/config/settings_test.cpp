@@ -444,6 +444,7 @@ TEST(Rules, EachNamesValuesAndFix) {
       {{"--norm-placement", "post", "--apply-residual-connection-post-layernorm"},
        "excludes --norm-placement post"},
       {{"--share-block-norm"}, "needs --parallel-residual"},
+      {{"--qk-layernorm-scope", "each_head"}, "needs --qk-layernorm"},
       {{"--window-size", "7,0", "--attention-chunk-size", "8"}, "excludes --attention-chunk-size"},
   };
   for (const auto& [words, expected] : table)

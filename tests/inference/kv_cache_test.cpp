@@ -99,6 +99,9 @@ std::vector<Variant> variants() {
     c.cache_mla_latents = true;
     c.softmax_type = SoftmaxType::learnable;
     c.attn_logit_softcapping = 3;
+    c.attn_temperature_scale = 0.5;
+    c.attn_temperature_floor = 3;
+    c.attn_temperature_all_layers = true;
     c.attention_chunk_size = 5;
     set_windows(c, {1, 0, 1});
   });
@@ -216,16 +219,17 @@ TEST_P(KvCacheTest, SequencesOfABatchHaveTheLogitsOfEachAlone) {
   }
 }
 
-// Keys and values of 4 heads have (10 + 6 + 14) · 4 channels; a latent has 12, and its key 6.
+// Keys and values of 4 heads have (10 + 6 + 14) · 4 channels. A latent has 12, which are kept as
+// keys and as values, and the key that heads share has 6.
 TEST(LatentCache, KeepsALatentAndAKeyOfEachToken) {
   for (const Variant& variant : variants()) {
     if (!variant.config.multi_latent_attention) continue;
     BoundModel bound(variant.config);
     const OwnedCaches caches;
     model_logits(*bound.model, sample_tokens(), &caches);
-    const auto& cache =
-        caches.caches.front()->of_layer<LayerKvCache>("decoder.layers.1.self_attention");
-    EXPECT_EQ(cache.elements_per_token(), variant.config.cache_mla_latents ? 18 : 120);
+    const LayerBlocks& blocks =
+        caches.sequences.front().memory().layers().at("decoder.layers.1.self_attention");
+    EXPECT_EQ(blocks.size().elements_per_token, variant.config.cache_mla_latents ? 30 : 120);
   }
 }
 

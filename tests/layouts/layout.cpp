@@ -84,10 +84,18 @@ Flags latents(const Flags& more) {
   return all;
 }
 
+bool Family::predicts_several_tokens() const {
+  return std::ranges::count(flags, "--mtp-num-layers") > 0;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;
   for (const Flags& part : {flags, more}) all.insert(all.end(), part.begin(), part.end());
+  const auto layout = std::ranges::find(all, "--pipeline-model-parallel-layout");
+  // Both depths stand behind the last layer, in its stage, and the output in a later one.
+  if (predicts_several_tokens() && layout != all.end())
+    layout[1].insert(layout[1].rfind('t') + 1, "mm");
   return all;
 }
 
@@ -161,11 +169,30 @@ const std::vector<Family>& families() {
         "--activation-func-clamp-value", "0.2", "--glu-linear-offset", "1", "--num-experts", "8",
         "--moe-router-topk", "4", "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"},
        true},
-      {"sinks",
-       llama({"--softmax-type", "learnable", "--init-method-std", "0.3", "--window-size", "6,0",
-              "--window-attn-skip-freq", "2", "--group-query-attention", "--num-query-groups", "2",
-              "--norm-placement", "sandwich", "--attn-logit-softcapping", "2",
-              "--final-logit-softcapping", "3", "--embedding-multiplier", "5"})},
+      {"sinks", llama({"--softmax-type",
+                       "learnable",
+                       "--init-method-std",
+                       "0.3",
+                       "--window-size",
+                       "6,0",
+                       "--window-attn-skip-freq",
+                       "2",
+                       "--group-query-attention",
+                       "--num-query-groups",
+                       "2",
+                       "--norm-placement",
+                       "sandwich",
+                       "--attn-logit-softcapping",
+                       "2",
+                       "--final-logit-softcapping",
+                       "3",
+                       "--embedding-multiplier",
+                       "5",
+                       "--attn-temperature-scale",
+                       "0.3",
+                       "--attn-temperature-floor",
+                       "4",
+                       "--attn-temperature-all-layers"})},
       {"chunks", llama({"--attention-chunk-size",
                         "6",
                         "--window-attn-skip-freq",
@@ -180,18 +207,24 @@ const std::vector<Family>& families() {
                         "4",
                         "--attention-output-gate",
                         "--qk-l2-norm",
+                        "--qk-layernorm",
+                        "--qk-layernorm-scope",
+                        "each_head",
                         "--parallel-residual",
                         "--share-block-norm",
                         "--residual-multiplier",
                         "0.5",
                         "--logit-scale",
-                        "0.7"})},
+                        "0.7",
+                        "--add-output-bias"})},
       {"switch",
        {"--num-experts", "4", "--moe-router-topk", "1", "--moe-router-pre-softmax",
         "--moe-expert-capacity-factor", "1.0", "--moe-pad-expert-input-to-capacity",
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
       {"bert", bert(), false, "bert"},
+      {"mtp", llama({"--mtp-num-layers", "2", "--mtp-loss-scaling-factor", "0.6",
+                     "--group-query-attention", "--num-query-groups", "2", "--eod-mask-loss"})},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
       {"hybrid",
        llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",

@@ -221,10 +221,14 @@ TEST(CanonicalArchitecture, DifferencesOfExpertsAreNamed) {
 TEST(CanonicalArchitecture, ForgetsVariantsWithoutEffect) {
   TransformerConfig plain = dense(), same = dense();
   same.share_block_norm = true;
+  plain.normalization = same.normalization = Normalization::RMSNorm;
+  same.add_norm_bias = false;
+  same.qk_layernorm_scope = QkNormScope::each_head;
   same.attention_chunk_size = 8;
   same.rotary_base_local = 100;
   same.no_rope_freq = "2";
   same.attn_temperature_scale = 0.1;
+  plain.attn_temperature_all_layers = true;
   set_windows(same, {0, 0, 0});
   EXPECT_THAT(forward_differences(plain, same), IsEmpty());
   plain.position_embedding_type = same.position_embedding_type = PositionEmbedding::rope;

@@ -112,6 +112,9 @@ INSTANTIATE_TEST_SUITE_P(
                               config.softmax_type = SoftmaxType::learnable;
                               config.attn_logit_softcapping = 0.7;
                               config.softmax_scale = 0.8;
+                              config.attn_temperature_scale = 0.5;
+                              config.attn_temperature_floor = 2;
+                              config.attn_temperature_all_layers = true;
                             }},
                     Variant{"chunks_and_local_rotation",
                             [](TransformerConfig& config) {
@@ -151,6 +154,18 @@ INSTANTIATE_TEST_SUITE_P(
                               config.norm_placement = NormPlacement::sandwich;
                               config.apply_layernorm_1p = true;
                             }},
+                    Variant{"two_depths",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.mtp_num_layers = 2;
+                              config.mtp_loss_scaling_factor = 0.7;
+                            }},
+                    Variant{"a_repeated_depth_and_tied_embeddings",
+                            [](TransformerConfig& config) {
+                              config.position_embedding_type = PositionEmbedding::rope;
+                              config.mtp_num_layers = 2;
+                              config.mtp_use_repeated_layer = true;
+                            }},
                     Variant{"output_norms",
                             [](TransformerConfig& config) {
                               config.norm_placement = NormPlacement::output;
@@ -161,6 +176,29 @@ INSTANTIATE_TEST_SUITE_P(
                             [](TransformerConfig& config) {
                               make_llama(config);
                               config.parallel_residual = config.share_block_norm = true;
+                            }},
+                    Variant{"own_norms_of_heads_without_biases",
+                            [](TransformerConfig& config) {
+                              config.add_norm_bias = false;
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_scope = QkNormScope::each_head;
+                              config.apply_layernorm_1p = true;
+                            }},
+                    Variant{"output_bias",
+                            [](TransformerConfig& config) {
+                              config.add_output_bias = true;
+                              config.logit_scale = 0.7;
+                            }},
+                    Variant{"untied_output_bias",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.add_output_bias = true;
+                            }},
+                    Variant{"own_rms_norms_of_heads",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.qk_layernorm = true;
+                              config.qk_layernorm_scope = QkNormScope::each_head;
                             }},
                     Variant{"clipped", [](TransformerConfig& config) { config.clip_qkv = 0.05; }},
                     Variant{"residual_from_norm",
@@ -199,6 +237,26 @@ TEST(GptModel, PassesGiveWhatTheyWant) {
   const at::Tensor expected =
       -logits.log_softmax(-1).gather(-1, batch.at("labels").unsqueeze(-1)).squeeze(-1);
   EXPECT_LT((result(Wants::token_losses) - expected).abs().max().item<double>(), 1e-5);
+}
+
+/// With a floor of 4 the factor is 1 at the positions 0 to 3, and grows at 4.
+TEST(GptModel, ATemperatureOfAllLayersBeginsAtPositionZero) {
+  const at::Tensor tokens = (at::arange(16) * 5 % 13).view({2, 8});
+  const auto logits = [&](double scale) {
+    TransformerConfig config = tiny_gpt();
+    make_llama(config);
+    config.init_method_std = 0.5;
+    config.attn_temperature_scale = scale;
+    config.attn_temperature_floor = 4;
+    config.attn_temperature_all_layers = true;
+    const auto model = make_gpt_model(config, Rank{}, 8);
+    ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
+    store.initialize(1);
+    return model_logits(*model, tokens);
+  };
+  const at::Tensor change = (logits(0.5) - logits(0)).abs();
+  EXPECT_LT(change.narrow(1, 0, 4).max().item<double>(), 1e-12);
+  EXPECT_GT(change.select(1, 4).max().item<double>(), 1e-4);
 }
 
 TEST(GptModel, StatesGiveTheLogitsOfTheFullPass) {

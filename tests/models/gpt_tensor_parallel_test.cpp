@@ -71,6 +71,24 @@ constexpr Variant kVariants[] = {
        config.apply_layernorm_1p = true;
        config.clip_qkv = 1.25;
      }},
+    {"own_norms_of_heads_one_group",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_query_groups = 1;
+       config.qk_layernorm = true;
+       config.qk_layernorm_scope = QkNormScope::each_head;
+     }},
+    {"own_norms_of_heads_without_biases",
+     [](TransformerConfig& config) {
+       make_llama(config);
+       config.num_attention_heads = 8;
+       config.num_query_groups = 4;
+       config.normalization = Normalization::LayerNorm;
+       config.add_norm_bias = false;
+       config.add_output_bias = true;
+       config.qk_layernorm = true;
+       config.qk_layernorm_scope = QkNormScope::each_head;
+     }},
     {"latents",
      [](TransformerConfig& config) {
        make_llama(config);

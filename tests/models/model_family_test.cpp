@@ -50,7 +50,9 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "
             "olmoe, starcoder2, deepseek_v2, deepseek_v3, kimi_k2, gemma, gemma2, gemma3_text, "
             "vaultgemma, phi3, seed_oss, hunyuan_v1_dense, smollm3, arcee, olmo2, olmo3, "
-            "exaone4, gpt_oss, llama4_text");
+            "exaone4, gpt_oss, llama4_text, ministral, ministral3, glm, glm4, glm4_moe, "
+            "solar_open, dots1, minimax_m2, ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe, "
+            "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -129,14 +129,26 @@ TEST(Routing, ChoosesTheBestExperts) {
 }
 
 TEST(Routing, ABiasDecidesTheChoiceAlone) {
-  const RoutingRule rule = rule_of(RouterScore::sigmoid, false);
   const at::Tensor logits = random_input({10, 8}).detach();
   const at::Tensor bias = at::tensor({0., 0., 9., 0., 0., 9., 9., 9.}).to(at::kFloat);
-  const RoutedTokens routed = route(logits, rule, {.bias = bias});
   const at::Tensor expected =
       at::tensor({2, 5, 6, 7}, at::TensorOptions().dtype(at::kInt)).expand({10, 4});
-  EXPECT_TRUE(routed.experts.equal(expected));
-  EXPECT_LE(difference(routed.probs, probs_of(logits, expected.to(at::kLong), rule)), 1e-14);
+  for (const RouterScore score : {RouterScore::sigmoid, RouterScore::softmax}) {
+    const RoutingRule rule = rule_of(score, false);
+    const RoutedTokens routed = route(logits, rule, {.bias = bias});
+    EXPECT_TRUE(routed.experts.equal(expected));
+    EXPECT_LE(difference(routed.probs, probs_of(logits, expected.to(at::kLong), rule)), 1e-14);
+  }
+}
+
+/// The bias is added to probabilities, which are below 1, and not to logits.
+TEST(Routing, ABiasCountsInTheScaleOfASoftmax) {
+  const RoutingRule rule = rule_of(RouterScore::softmax, false);
+  const at::Tensor logits = at::tensor({0., 1., 2., 3., 4., 5., 6., 7.}, at::kDouble).view({1, 8});
+  const at::Tensor bias = at::tensor({1.5, 0., 0., 0., 0., 0., 0., 0.}).to(at::kFloat);
+  EXPECT_TRUE(
+      route(logits, rule, {.bias = bias})
+          .experts.equal(at::tensor({0, 5, 6, 7}, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
 }
 
 /// A NaN must reach the probabilities, whatever the other scores are, and must not repeat an expert

@@ -6,10 +6,16 @@ import tempfile
 from pathlib import Path
 
 import hf_variants_base
+import hf_variants_cohere
 import hf_variants_deepseek
+import hf_variants_ernie
 import hf_variants_gemma
 import hf_variants_gpt_oss
 import hf_variants_llama4
+import hf_variants_glm
+import hf_variants_ministral
+import hf_variants_gpt_neox
+import hf_variants_granite
 import hf_variants_olmo
 import hf_variants_phi
 import numpy as np
@@ -19,7 +25,7 @@ from transformers import AutoModelForCausalLM
 
 
 def is_correction_bias(name):
-    """A buffer of DeepSeek-V3's router that a folder holds and no gradient changes."""
+    """What a router adds to scores: a folder holds it, and no gradient changes it."""
     return name.endswith("e_score_correction_bias")
 
 
@@ -32,6 +38,12 @@ def all_variants():
     yield from hf_variants_llama4.variants()
     yield from hf_variants_phi.variants()
     yield from hf_variants_olmo.variants()
+    yield from hf_variants_glm.variants()
+    yield from hf_variants_ernie.variants()
+    yield from hf_variants_ministral.variants()
+    yield from hf_variants_gpt_neox.variants()
+    yield from hf_variants_granite.variants()
+    yield from hf_variants_cohere.variants()
 
 
 def build(config, seed):
@@ -45,7 +57,9 @@ def build(config, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            is_norm_weight = parameter.dim() == 1 and name.endswith("weight")
+            is_norm_weight = name.endswith("weight") and (
+                parameter.dim() == 1 or name.endswith("_norm.weight")
+            )
             parameter.copy_(
                 1 + 0.3 * noise
                 if is_norm_weight
@@ -105,7 +119,7 @@ def loss_and_gradients(model, rows, logits_of=logits_of_rows):
     gradients = copy.deepcopy(model)
     with torch.no_grad():
         for gradient, parameter in zip(gradients.parameters(), model.parameters()):
-            gradient.copy_(parameter.grad)
+            gradient.copy_(parameter.grad) if parameter.requires_grad else gradient.zero_()
         for name, buffer in gradients.named_buffers():
             if is_correction_bias(name):
                 buffer.zero_()

@@ -38,7 +38,7 @@ def check_forward(report, name, directory, model):
 
 def check_gradients(report, name, directory, published, model, work, samples):
     loss, expected = hf_models.loss_and_gradients(model, samples.rows)
-    fixes_bias = model.config.model_type == "deepseek_v3"
+    fixes_bias = any(hf_models.is_correction_bias(name) for name in model.state_dict())
     flags = ["--moe-router-bias-update-rate", 0] if fixes_bias else []
     measured_loss = program.sgd_step(samples, directory, work / "stepped", flags)
     after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))

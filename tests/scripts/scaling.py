@@ -186,6 +186,8 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
             continue
         if flag == "--train-mode" and values == ["pretrain"]:
             continue
+        if flag == "--finetune":  # there is no checkpoint to start from
+            continue
         if scaled.cuts_tensor and (
             flag == "--sequence-parallel" or flag.startswith("--tp-comm-overlap")
         ):

@@ -80,7 +80,7 @@ struct TokenRouting {
     const std::int64_t experts = rule.num_experts;
     if (rule.score != RouterScore::softmax) {
       for (std::int64_t e = 0; e < experts; ++e) scores[e] = own_score(rule.score, logits[e]);
-    } else if (rule.pre_softmax) {
+    } else if (rule.pre_softmax || bias != nullptr) {
       softmax(logits, experts, scores.data());
     } else {
       std::copy_n(logits, experts, scores.data());

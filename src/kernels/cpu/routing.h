@@ -37,7 +37,9 @@ template <class T>
 struct RoutingArguments {
   RoutingRule rule;
   const T* logits;        ///< [tokens, E]
-  const float* bias;      ///< [E], added to the scores for the choice alone; may be null
+  /// [E], added to the scores for the choice alone: with softmax to those of all experts. May be
+  /// null.
+  const float* bias;
   const T* choice;        ///< [tokens, E]: scores that decide in place of the logits'; may be null
   std::int32_t* experts;  ///< [tokens, k], ascending
   T* probs;               ///< [tokens, k]

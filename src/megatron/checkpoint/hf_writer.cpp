@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/pending_folder.h"
@@ -63,6 +64,24 @@ void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
   }
 }
 
+/// A family that cannot hold the model, with how far it is from it.
+struct RefusedFamily {
+  std::size_t num_missing = 0;  ///< weights that it has no tensors for
+  std::size_t num_members = 0;  ///< members of the architecture that it cannot express
+  std::string model_type, reason;
+};
+
+/// Returns why the nearest family cannot hold the model, and the names of the others.
+std::string refusal_text(std::vector<RefusedFamily> families) {
+  if (families.empty()) return "";
+  std::ranges::stable_sort(families, {}, [](const RefusedFamily& family) {
+    return std::pair(family.num_missing, family.num_members);
+  });
+  const std::vector<RefusedFamily> others(families.begin() + 1, families.end());
+  return "\n  " + families.front().reason +
+         "\n  further from it: " + joined_text(others, ", ", &RefusedFamily::model_type);
+}
+
 void choose_family(const WeightReader& reader, const HfExport& request, ExportPlan& plan) {
   std::vector<std::string> names;
   for (const WeightInfo& info : reader.weights()) names.push_back(info.name);
@@ -76,25 +95,39 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
   const Json original_json = original != request.auxiliary_files.end()
                                  ? parse_json(original->second, "the config.json of the source")
                                  : Json();
-  std::string reasons;
+  std::vector<RefusedFamily> refused;
   for (const HfFamily* family : families) {
+    RefusedFamily refusal{.model_type = family->model_type};
     try {
       std::vector<std::string> all = names;
       for (const WeightInfo& info : reader.states())
         if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
-      plan.links = map_weights(*family, all, request.model.moe.num_experts);
+      plan.links = map_weights(*family, all, request.model.moe.num_experts,
+                               {request.model.num_layers, request.model.mtp_num_layers});
+      for (WeightMapping& link : plan.links)
+        link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
       plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),
                                    original_json.is_object() ? &original_json : nullptr);
       plan.family = family;
       write_token_ids(original_json, request.ids, plan.config);
       return;
+    } catch (const HfMismatch& error) {
+      if (families.size() == 1) throw;
+      refusal.num_members = error.num_members;
+      refusal.reason = error.what();
     } catch (const UserError& error) {
       if (families.size() == 1) throw;
-      reasons += "\n  " + std::string(error.what());
+      const auto is_missing = [&](const std::string& name) {
+        return !has_hf_tensor(*family, name);
+      };
+      refusal.num_missing = std::max<std::size_t>(1, std::ranges::count_if(names, is_missing));
+      refusal.reason = error.parts().problem();
     }
+    refused.push_back(std::move(refusal));
   }
-  throw UserError(
-      {"no Hugging Face family can hold this model", reasons, "keep it in --format megatron"});
+  throw UserError({"no Hugging Face family can hold this model", refusal_text(std::move(refused)),
+                   "keep it in --format megatron; --hf-model-type NAME says why another family "
+                   "cannot hold it"});
 }
 
 void plan_files(const HfExport& request, ExportPlan& plan) {

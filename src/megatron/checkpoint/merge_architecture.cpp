@@ -29,10 +29,7 @@ bool is_set(const ParseResult& parsed, V T::*member) {
 
 /// Returns where the user set the member ("--swiglu", "run.yaml:3"); empty when it was not set.
 std::string given_by(const std::string& member, const ParseResult& parsed) {
-  const std::string name = member == "window_layers" ? "window_attn_skip_freq"
-                           : member == "nope_layers" ? "no_rope_freq"
-                           : member == "moe_layers"  ? "moe_layer_freq"
-                                                     : member;
+  const std::string name = setting_of_member(member);
   return parsed.is_set(name) ? parsed.origin(name).where : std::string();
 }
 

@@ -6,6 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/command_line.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
@@ -25,19 +26,22 @@ const Field* own_field(const std::string& word) {
 }
 
 /// Throws a UserError if the flags do not describe the model, or ask for something else. Adds the
-/// notes on the model, which read_run() leaves to a checkpoint.
-void require_architecture(const RunOptions& run, std::int64_t world_size, Notes& notes) {
+/// notes on the model, and translates what read_run() leaves to a checkpoint.
+void require_architecture(RunConfig& checked, std::int64_t world_size) {
+  RunOptions& run = checked.options;
   if (run.print_config)
     throw UserError({"--print-config", "belongs to `megatron pretrain`", "leave it out"});
   if (run.settings.checkpoint->load.empty()) return;
+  Problems problems;
+  translate_rope_flags(run.settings, checked.parsed, problems, nullptr);
   Settings settings = run.settings;
   if (settings.model->num_layers == 0)
     throw UserError({"--load", "gives no architecture to a check, which reads no checkpoint",
                      "add --num-layers and the other flags of the model"});
   settings.checkpoint->load.clear();
   resolve(settings, data_parallel_size(settings, world_size));
-  const Problems problems = validate_model(settings);
-  add_notes(problems.notes(), notes);
+  problems.add(validate_model(settings));
+  add_notes(problems.notes(), checked.parsed.notes);
   problems.throw_if_any();
 }
 
@@ -76,7 +80,7 @@ CheckedRun read_check(std::span<const std::string> args, const std::vector<std::
   CheckedRun checked;
   parse_command_line(check_table(), own, checked.options, "check");
   checked.run = read_run(others, checked.options.world_size, families);
-  require_architecture(checked.run.options, checked.options.world_size, checked.run.parsed.notes);
+  require_architecture(checked.run, checked.options.world_size);
   return checked;
 }
 

@@ -1,5 +1,7 @@
 #include "megatron/config/inference_options.h"
 
+#include <type_traits>
+
 #include "megatron/base/error.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
@@ -46,11 +48,15 @@ void declare_model(FieldTable<Options>& table) {
               "compute in bfloat16; default: the type of the weights");
   table.field("fp16", Flag{&Options::fp16}, "compute in float16");
   table.field("fp32", Flag{&Options::fp32}, "compute in float32");
-  table
-      .field("cache_mla_latents", Flag{&Options::cache_mla_latents},
-             "cache the latents of multi-latent attention in place of its keys and values: less "
-             "memory, and less to read for each token")
-      .alias("cache-kv-in-compressed-form");
+  FieldBuilder cache =
+      table
+          .field(
+              "cache_mla_latents", Flag{&Options::cache_mla_latents},
+              "cache the latents of multi-latent attention in place of its keys and values: less "
+              "memory, and less to read for each token")
+          .alias("cache-kv-in-compressed-form");
+  if (std::is_same_v<Options, ScoreOptions>)
+    cache.note("without effect: score computes whole sequences and caches nothing");
 }
 
 template <class Options>
@@ -101,7 +107,7 @@ Options read_options(const FieldTable<Options>& table, std::span<const std::stri
   Options options;
   ParseResult parsed = parse_command_line(table, args, options, command);
   Problems problems;
-  translate_legacy_flags(options.run, parsed, problems);
+  translate_legacy_flags(options.run, parsed, problems, /*loads_model=*/true);
   problems.throw_if_any();
   options.parsed = std::move(parsed);
   return options;
@@ -208,6 +214,7 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
 
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size) {
   ScoreOptions options = read_options(score_table(), args, "score");
+  options.cache_mla_latents = false;
   check_model_options(options, world_size);
   return options;
 }

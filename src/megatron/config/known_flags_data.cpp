@@ -94,9 +94,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "megatron-fsdp-enable-fine-grained-param-gather megatron-fsdp-max-pool-double-buffer "
      "fsdp-double-buffer fsdp-db-use-persist-buf-on-alloc-fail"},
     {refused, "chooses a type of its own for sharded runs, which is not in this version",
-     "main weights are fp32; use --grad-reduce-in-bf16 for gradients in bf16",
-     "megatron-fsdp-main-params-dtype=fp32;auto megatron-fsdp-main-grads-dtype=auto;fp32 "
-     "megatron-fsdp-grad-comm-dtype=auto;fp32"},
+     "leave it out: main weights are fp32", "megatron-fsdp-main-params-dtype=fp32;auto"},
+    {accepted, "without effect: gradients travel in the type in which they are accumulated", "",
+     "megatron-fsdp-grad-comm-dtype={auto,fp32,bf16,fp16}"},
     {refused, "shards weights over instances as well, which is one instance here",
      "use --zero-stage 3 without --num-distributed-optimizer-instances",
      "enable-full-sharding-in-hsdp"},
@@ -210,9 +210,10 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --moe-router-force-load-balancing",
      "moe-router-force-biased=-;0"},
     {refused, "is not in this version: experts compute with 16 bits or more",
-     "leave it out, and use --bf16",
-     "moe-router-padding-for-quantization moe-router-padding-for-fp8 moe-dispatch-fwd-dtype=bf16 "
-     "moe-combine-bwd-dtype=bf16"},
+     "leave it out, and use --bf16", "moe-dispatch-fwd-dtype=bf16 moe-combine-bwd-dtype=bf16"},
+    {accepted,
+     "without effect: experts compute with 16 bits or more, whose GEMMs take any number of tokens",
+     "", "moe-router-padding-for-quantization moe-router-padding-for-fp8"},
     {refused,
      "is not in this version: each expert has weights of its own, gates before linear units",
      "leave it out, with the same results",
@@ -220,8 +221,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-mlp-glu-interleave-size=-;0"},
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
-    {refused, "is not in this version: the model predicts one token", "leave it out",
-     "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
+    {refused,
+     "is not in this version: multi-token prediction drafts nothing, and trains all weights",
+     "leave it out", "num-speculative-tokens=0 mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "mrope-section+=-;0 "
@@ -323,8 +325,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "perform-rl-step rl-profile"},
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
-     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 output-bert-embeddings "
-     "bert-embedder-type=megatron use-legacy-static-engine inference-max-requests=8 "
+     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 "
+     "use-legacy-static-engine inference-max-requests=8 "
      "inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 "
      "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
@@ -351,10 +353,12 @@ constexpr KnownFlags kKnownFlags[] = {
      "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
      "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
      "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
+    {accepted, "without effect on this family: it belongs to BERT (`pretrain bert`)", "",
+     "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "
+     "bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
-     "cache-mla-latents cache-kv-in-compressed-form mtp-loss-scaling-factor=* "
-     "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=* "
+     "cache-mla-latents cache-kv-in-compressed-form mtp-hybrid-override-pattern=* mtp-standalone "
      "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
@@ -393,7 +397,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
-     "decoder-seq-length=* bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* "
+     "decoder-seq-length=* "
      "retriever-seq-length=* sample-rate=* ict-head-size=* biencoder-projection-dim=* "
      "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
      "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "

@@ -15,6 +15,7 @@ struct LegacyFlags {
   bool use_rope_scaling = false;
   std::optional<double> rotary_seq_len_interpolation_factor, rotary_scaling_factor;
   std::string rope_type;                          ///< of multi-latent attention
+  bool rope_scaling_waits = false;                ///< for the loaded model
   std::map<std::string, std::string> shorthands;  ///< flags that stand for others, by name
 };
 

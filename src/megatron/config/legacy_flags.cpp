@@ -1,9 +1,13 @@
 #include "megatron/config/legacy_flags.h"
 
+#include <algorithm>
 #include <array>
 #include <functional>
+#include <utility>
 
 #include "megatron/base/words.h"
+#include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/legacy_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
@@ -45,6 +49,7 @@ struct Shorthand {
   const char* words;  ///< SETTING=VALUE; $ is the flag's value, # is one less
 };
 
+/// Main gradients in bf16 travel in bf16 here, which is --grad-reduce-in-bf16 of Megatron's DDP.
 /// Megatron-LM v1.0 to v2.6 recomputed whole layers with --checkpoint-activations, later with
 /// --activations-checkpoint-method. The window of Pai-Megatron-Patch includes the token itself.
 /// --enable-gpt-oss gives the YaRN of megatron/post_training/model_builder.py.
@@ -61,6 +66,9 @@ constexpr std::array kShorthands{
     Shorthand{"ft_timeout", "",
               "ft_rank_section_timeouts=setup:$,step:$,checkpointing:$ "
               "ft_rank_out_of_section_timeout=$"},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "auto", ""},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "fp32", "grad_reduce_in_bf16=false"},
+    Shorthand{"megatron_fsdp_main_grads_dtype", "bf16", "grad_reduce_in_bf16=true"},
     Shorthand{"no_weight_decay_cond_type", "apply_wd_to_qk_layernorm",
               "apply_wd_to_qk_layernorm=true"},
     Shorthand{"enable_gpt_oss", "*",
@@ -169,7 +177,8 @@ void add_positions(FieldTable<Settings>& t) {
   add_switch(
       t, "use_rope_scaling", &LegacyFlags::use_rope_scaling,
       [](const Settings& s) { return s.model->rope_scaling_type == RopeScaling::llama3; },
-      "scale rotary positions as Llama 3 does: --rope-scaling-type llama3");
+      "scale rotary positions as Llama 3 does: --rope-scaling-type llama3; multi-latent attention "
+      "does not read it");
   add_factor(
       t, "rotary_seq_len_interpolation_factor", &LegacyFlags::rotary_seq_len_interpolation_factor,
       RopeScaling::linear,
@@ -200,12 +209,15 @@ void add_positions(FieldTable<Settings>& t) {
 /// name keeps its value.
 class Translation {
  public:
-  Translation(Settings& settings, ParseResult& parsed, Problems& problems)
+  /// `loaded` is the architecture of the checkpoint that the run loads, or null.
+  Translation(Settings& settings, ParseResult& parsed, Problems& problems,
+              const TransformerConfig* loaded = nullptr)
       : settings_(settings),
         model_(*settings.model),
         legacy_(*settings.legacy),
         parsed_(parsed),
-        problems_(problems) {}
+        problems_(problems),
+        loaded_(loaded) {}
 
   void run() {
     std::string& granularity = settings_.memory->recompute.recompute_granularity;
@@ -215,9 +227,34 @@ class Translation {
       granularity = "selective", note("replaces full by selective", "recompute_activations");
     translate_activation();
     translate_positions();
-    translate_rope_scaling();
     translate_tokenizer_type();
     translate_pattern();
+    translate_levels();
+    translate_train_data();
+  }
+
+  void translate_rope_scaling() {
+    if (loaded_) take_positions(*loaded_);
+    translate_rope_type();
+    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
+                         model_.rope_scaling_type == RopeScaling::yarn;
+    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)
+                                   ? std::nullopt
+                                   : legacy_.rotary_seq_len_interpolation_factor;
+    const bool is_llama3 = legacy_.use_rope_scaling && !model_.multi_latent_attention &&
+                           !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
+    if (interpolation && (is_llama3 || is_yarn)) {
+      problems_.add({where(kInterpolation),
+                     "cannot be combined with another scaling of rotary positions",
+                     "leave it out, or leave --use-rope-scaling and YaRN out"});
+      return;
+    }
+    if (is_llama3) set("rope_scaling_type", "llama3", "use_rope_scaling");
+    if (interpolation) translate_interpolation(*interpolation);
+    if (is_yarn) translate_yarn();
+    if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
+      note("without effect: only YaRN uses it; --use-rope-scaling uses --rope-scaling-factor",
+           "rotary_scaling_factor");
   }
 
  private:
@@ -258,7 +295,10 @@ class Translation {
     try {
       for (const std::string& word : split_words(item.words)) {
         const std::string target = word.substr(0, word.find('='));
-        if (target == "pipeline_schedule" && settings_.parallel->pipeline_model_parallel_size == 1)
+        if (target == "grad_reduce_in_bf16" && !settings_.parallel->use_megatron_fsdp)
+          note("without effect: there is no --use-megatron-fsdp", item.name);
+        else if (target == "pipeline_schedule" &&
+                 settings_.parallel->pipeline_model_parallel_size == 1)
           note("without effect: --pipeline-model-parallel-size is 1", item.name);
         else
           set(target, filled(word.substr(target.size() + 1), given->second), item.name);
@@ -309,8 +349,16 @@ class Translation {
     if (pattern.empty()) return;
     std::string stages;
     for (const char symbol : pattern) stages += symbol == '|' ? '|' : 't';
+    const auto num_stages = std::ranges::count(stages, '|') + 1;
+    const std::int64_t num_ranks = settings_.parallel->pipeline_model_parallel_size;
     if (std::erase(pattern, '|') > 0) {
-      if (settings_.parallel->pipeline_model_parallel_size > 1)
+      if (num_stages % num_ranks != 0)
+        problems_.add({where(kPattern),
+                       "has " + std::to_string(num_stages) +
+                           " stages, no multiple of --pipeline-model-parallel-size " +
+                           std::to_string(num_ranks),
+                       "add or remove a |, which ends a stage; a stage may be empty"});
+      else if (num_ranks > 1)
         set("pipeline_model_parallel_layout", "E" + stages + "L", kPattern);
       else
         note("its | are without effect: --pipeline-model-parallel-size is 1", kPattern);
@@ -320,41 +368,63 @@ class Translation {
     model_.num_layers = std::ssize(pattern);
   }
 
-  /// Multi-latent attention has YaRN, as in Megatron-LM, unless another scaling is given.
+  /// Pai-Megatron-Patch reads all data from --train-data-path and divides it by --split, which
+  /// Megatron-LM refuses beside a data set for each split.
+  void translate_train_data() {
+    DataConfig& data = *settings_.data;
+    const bool has_others = !data.valid_data_path.empty() || !data.test_data_path.empty() ||
+                            (!data.data_path.empty() && data.data_path != data.train_data_path);
+    if (data.train_data_path.empty() || data.split.empty() || has_others) return;
+    note("is read as --data-path, because --split divides it", "train_data_path");
+    data.data_path = std::exchange(data.train_data_path, {});
+    mark("data_path", "train_data_path");
+  }
+
+  /// An exchange of two levels, one of which has one rank, is that of the other level.
+  void translate_levels() {
+    ParallelConfig& parallel = *settings_.parallel;
+    std::vector<std::int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
+    if (sizes.size() != 2 || std::ranges::count(sizes, 1) == 0 ||
+        std::ranges::count(parallel.cp_comm_type, CpCommType::a2a_p2p) == 0 ||
+        sizes[0] * sizes[1] != parallel.context_parallel_size)
+      return;
+    note("has a level of one rank: the exchange is that of the other level",
+         "hierarchical_context_parallel_sizes");
+    std::ranges::replace(parallel.cp_comm_type, CpCommType::a2a_p2p,
+                         sizes[0] == 1 ? CpCommType::p2p : CpCommType::a2a);
+    sizes.clear();
+  }
+
+  /// Sets what no flag says of attention and positions to the loaded model's.
+  void take_positions(const TransformerConfig& loaded) {
+    const auto take = [&](const char* name, auto member) {
+      if (!parsed_.is_set(name)) model_.*member = loaded.*member;
+    };
+    take("multi_latent_attention", &TransformerConfig::multi_latent_attention);
+    const bool is_scaled = legacy_.use_rope_scaling && !model_.multi_latent_attention;
+    if (is_scaled || legacy_.rotary_seq_len_interpolation_factor) return;
+    take("position_embedding_type", &TransformerConfig::position_embedding_type);
+    take("rope_scaling_type", &TransformerConfig::rope_scaling_type);
+  }
+
+  /// Multi-latent attention has YaRN, as in Megatron-LM, unless another scaling is given. Its
+  /// rotary positions do not read --use-rope-scaling there.
   void translate_rope_type() {
     constexpr const char* kFlag = "rope_type";
+    if (model_.multi_latent_attention && legacy_.use_rope_scaling)
+      note(
+          "without effect with --multi-latent-attention, as in Megatron-LM: --rope-type decides "
+          "how its rotary positions are scaled",
+          "use_rope_scaling");
     if (!model_.multi_latent_attention) {
       if (!legacy_.rope_type.empty())
         note("without effect: there is no --multi-latent-attention", kFlag);
     } else if (!legacy_.rope_type.empty()) {
       set("rope_scaling_type", legacy_.rope_type == "yarn" ? "yarn" : "none", kFlag);
-    } else if (!parsed_.is_set("rope_scaling_type") && !legacy_.use_rope_scaling &&
+    } else if (!loaded_ && !parsed_.is_set("rope_scaling_type") &&
                !legacy_.rotary_seq_len_interpolation_factor) {
       model_.rope_scaling_type = RopeScaling::yarn;
     }
-  }
-
-  void translate_rope_scaling() {
-    translate_rope_type();
-    const bool is_yarn = model_.position_embedding_type == PositionEmbedding::yarn ||
-                         model_.rope_scaling_type == RopeScaling::yarn;
-    const auto interpolation = is_overruled("use_rope_scaling", kInterpolation)
-                                   ? std::nullopt
-                                   : legacy_.rotary_seq_len_interpolation_factor;
-    const bool is_llama3 = legacy_.use_rope_scaling &&
-                           !(interpolation && is_overruled(kInterpolation, "use_rope_scaling"));
-    if (interpolation && (is_llama3 || is_yarn)) {
-      problems_.add({where(kInterpolation),
-                     "cannot be combined with another scaling of rotary positions",
-                     "leave it out, or leave --use-rope-scaling and YaRN out"});
-      return;
-    }
-    if (is_llama3) set("rope_scaling_type", "llama3", "use_rope_scaling");
-    if (interpolation) translate_interpolation(*interpolation);
-    if (is_yarn) translate_yarn();
-    if (legacy_.rotary_scaling_factor && !is_yarn && *legacy_.rotary_scaling_factor != 1)
-      note("without effect: only YaRN uses it; --use-rope-scaling uses --rope-scaling-factor",
-           "rotary_scaling_factor");
   }
 
   void translate_interpolation(double factor) {
@@ -381,7 +451,8 @@ class Translation {
         note("without effect: YaRN uses --rotary-scaling-factor", "rope_scaling_factor");
       model_.rope_scaling_factor = *legacy_.rotary_scaling_factor;
       mark("rope_scaling_factor", kFlag);
-    } else if (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor")) {
+    } else if (!loaded_ &&
+               (!parsed_.is_set("rope_scaling_type") || !parsed_.is_set("rope_scaling_factor"))) {
       if (parsed_.is_set("rope_scaling_factor"))
         note("without effect, as in Megatron-LM: YaRN uses --rotary-scaling-factor",
              "rope_scaling_factor");
@@ -404,6 +475,7 @@ class Translation {
   const LegacyFlags& legacy_;
   ParseResult& parsed_;
   Problems& problems_;
+  const TransformerConfig* loaded_;
 };
 
 }  // namespace
@@ -416,8 +488,17 @@ const FieldTable<Settings>& legacy_table() {
   });
 }
 
-void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems) {
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                            bool loads_model) {
   Translation(settings, parsed, problems).run();
+  settings.legacy->rope_scaling_waits = loads_model;
+  if (!loads_model) Translation(settings, parsed, problems).translate_rope_scaling();
+}
+
+void translate_rope_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                          const TransformerConfig* loaded) {
+  if (!std::exchange(settings.legacy->rope_scaling_waits, false)) return;
+  Translation(settings, parsed, problems, loaded).translate_rope_scaling();
 }
 
 }  // namespace megatron

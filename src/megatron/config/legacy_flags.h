@@ -10,13 +10,21 @@
 namespace megatron {
 
 struct Settings;
+struct TransformerConfig;
 
 /// Returns the fields of LegacyFlags. Dumps show the value of the setting that each one sets.
 const FieldTable<Settings>& legacy_table();
 
 /// Sets the settings that the legacy flags stand for and records their origins in `parsed`. A
 /// setting from a source of higher precedence keeps its value. Adds contradictions to `problems`.
-/// Call it once, after all sources are read.
-void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems);
+/// Call it once, after all sources are read. What flags of rotary positions mean depends on the
+/// model: with `loads_model` they wait for translate_rope_flags().
+void translate_legacy_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                            bool loads_model = false);
+
+/// Translates the flags of rotary positions that waited, if there are any, for the architecture of
+/// the loaded checkpoint; null: the run starts from scratch.
+void translate_rope_flags(Settings& settings, ParseResult& parsed, Problems& problems,
+                          const TransformerConfig* loaded);
 
 }  // namespace megatron

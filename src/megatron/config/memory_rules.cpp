@@ -79,17 +79,10 @@ Rules rules_without_plan() {
 Rules recompute_rules() {
   return {
       when([](S s) { return !is_planned(*s.memory); }, rules_without_plan()),
-      when(full(), when(&Model::num_layers,
-                        at_most(&Model::num_layers, &Recompute::recompute_num_layers,
-                                {.fix = "give at most the layers of a pipeline stage"}))),
       refuse({&Recompute::recompute_modules, has_modules_of_other_version},
              "gdn_norm_out, gdp_in_proj, gdp_qkv and mhc are parts of layers that are "
              "not in this version",
              "choose among layernorm, mlp, moe and shared_experts"),
-      refuse({&Recompute::recompute_layers, lists_layers_wrongly},
-             {"'", value(&Recompute::recompute_layers), "' does not list 0 or 1 for each of the ",
-              value(&Model::num_layers), " layers"},
-             "write one number for each layer, such as ([1]*3+[0])*2"),
       excludes(&Recompute::num_microbatches_with_partial_activation_checkpoints,
                &Parallel::hybrid_context_parallel,
                {.why = ", which makes microbatches of different lengths",
@@ -138,9 +131,10 @@ std::string wrong_activation_plan(S s) {
   if (text.empty()) return {};
   const auto layers = parse_activation_plan(text);
   if (!layers) return activation_plan_mistake(text);
-  if (s.model->num_layers == 0 || std::ssize(*layers) == s.model->num_layers) return {};
+  const std::int64_t num_layers = s.model->num_all_layers();
+  if (s.model->num_layers == 0 || std::ssize(*layers) == num_layers) return {};
   return "'" + text + "' is for " + text_of(std::ssize(*layers)) + " layers, the model has " +
-         text_of(s.model->num_layers);
+         text_of(num_layers);
 }
 
 /// Rules on --memory-budget and --activation-plan.
@@ -165,11 +159,6 @@ Rules plan_rules() {
           {chosen_size, any({&Training::rampup_batch_size, &Training::step_batch_size_schedule})},
           "chooses the micro-batch size only for batches of one size, and this run's grow",
           {"add ", &Training::micro_batch_size}),
-      rule([](S s) { return !wrong_activation_plan(s).empty(); },
-           {&Memory::activation_plan,
-            wrong_activation_plan,
-            "write one for each layer, such as full*4,layernorm+mlp*20,none",
-            {&Model::num_layers}}),
   };
 }
 
@@ -213,6 +202,22 @@ const Rules& memory_rules() {
 }
 
 const Rules& recomputed_module_rules() {
+  static const Rules of_layers = {
+      when(full(), at_most(&Model::num_layers, &Recompute::recompute_num_layers,
+                           {.fix = "give at most the layers of a pipeline stage"})),
+      refuse({&Recompute::recompute_layers, lists_layers_wrongly},
+             {"'", value(&Recompute::recompute_layers), "' does not list 0 or 1 for each of the ",
+              value(&Model::num_layers), " layers"},
+             "write one number for each layer, such as ([1]*3+[0])*2"),
+      rule([](S s) { return !wrong_activation_plan(s).empty(); },
+           {&Memory::activation_plan,
+            wrong_activation_plan,
+            "write one for each layer, such as full*4,layernorm+mlp*20,none",
+            {&Model::num_layers, &Model::mtp_num_layers}}),
+      at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
+              {.fix = {"give at most the layers of a pipeline stage, or ", &Offload::cpu_offloading,
+                       " for all"}}),
+  };
   static const Words use_mlp = {"use mlp, or add ", &Moe::num_experts};
   const auto offloads_parts_of_experts_alone = [](S s) {
     return offloaded_parts_of_experts(s) == joined_text(s.memory->offload.offload_modules, " ");
@@ -230,6 +235,7 @@ const Rules& recomputed_module_rules() {
              "moe, moe_act and shared_experts need a model with experts", use_mlp),
   };
   static const Rules rules = {
+      when(&Model::num_layers, of_layers),
       when(without(&Moe::num_experts), of_dense_models),
       rule([](S s) { return !absent_parts(s).empty(); },
            {&Memory::activation_plan,

@@ -23,7 +23,8 @@ FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
       .decides_flags()
       .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
       .otherwise(
-          "models of other families, such as bert, t5, vlm and retro, are not in this version");
+          "models of other families, such as bert, t5, vlm and retro, are not in this version; "
+          "hybrid trains layers in the order of a pattern, as pretrain_mamba.py does");
 }
 
 /// Returns the fields with other families than these, for a program that adds some.

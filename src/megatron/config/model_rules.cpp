@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "megatron/config/legacy_config.h"
+#include "megatron/config/list_expression.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
@@ -51,7 +53,11 @@ Rules size_rules() {
            {"the model",
             {value(&Model::num_layers), " layers, with a size of ", largest_size, ", is too large"},
             {"use sizes of at most ", kMaxSize, " and at most ", kMaxLayers, " layers"}}),
-      required(&Model::num_layers, "the number of transformer layers"),
+      rule([](S s) { return s.model->num_layers <= 0; },
+           {&Model::num_layers,
+            "is required",
+            {"add ", to_add(&Model::num_layers), ", the number of transformer layers"},
+            {&Model::hybrid_layer_pattern}}),
       required(&Model::hidden_size, "the hidden size of the model"),
       required(&Model::num_attention_heads, "the number of query heads"),
       rule(rounds_to_nothing,
@@ -99,6 +105,9 @@ Rules position_rules() {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
            s.model->rope_high_freq_factor < s.model->rope_low_freq_factor;
   };
+  const auto has_temperature = [](S s) {
+    return !s.model->no_rope_freq.empty() || s.model->attn_temperature_all_layers;
+  };
   const Show show_scaling = [](const Setting&, S) -> std::string { return "rotary scaling"; };
   return {
       refuse(
@@ -120,8 +129,10 @@ Rules position_rules() {
              &Model::no_rope_freq},
             {is_rotary, {&Model::position_embedding_type, " rope"}}),
       when(is_rotary, tunes({&Model::rotary_base_local}, has_local_layers())),
-      tunes({&Model::attn_temperature_scale}, &Model::no_rope_freq),
-      tunes({&Model::attn_temperature_floor}, &Model::attn_temperature_scale),
+      tunes({&Model::attn_temperature_scale},
+            {has_temperature, {&Model::no_rope_freq, " or ", &Model::attn_temperature_all_layers}}),
+      tunes({&Model::attn_temperature_floor, &Model::attn_temperature_all_layers},
+            &Model::attn_temperature_scale),
       tunes({&Model::rope_scaling_factor},
             {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
       tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},
@@ -162,6 +173,7 @@ Rules latent_attention_rules() {
                 {.fix = {"set the number of rotated channels with ", &Model::qk_pos_emb_head_dim}}),
             excludes(&Model::no_rope_freq, latents, {.why = ", which always rotates"}),
             excludes(&Model::rotary_base_local, latents), excludes(&Model::clip_qkv, latents),
+            excludes(&Model::attn_temperature_all_layers, latents),
             excludes(&Model::qk_l2_norm, latents, {.fix = {"use ", &Model::qk_layernorm}}),
             excludes(is(&Model::qk_layernorm_placement, "after_rotary"), latents,
                      {.why = ", which normalizes its latents"}),
@@ -170,6 +182,7 @@ Rules latent_attention_rules() {
                      {.why = ", which scales scores by the size of its heads and by YaRN",
                       .fix = {"use ", &Model::yarn_mscale_all_dim}}),
             excludes(is(&Model::qk_layernorm_scope, "all_heads"), latents),
+            excludes(is(&Model::qk_layernorm_scope, "each_head"), latents),
             excludes(is(&Model::position_embedding_type, "alibi"), latents),
             excludes(is(&Model::position_embedding_type, "yarn"), latents,
                      {.fix = {"use ", &Model::position_embedding_type, " rope with ",
@@ -233,6 +246,30 @@ Rules layer_list_rules(const Setting& flag, std::int64_t (*count)(S), const char
   };
 }
 
+/// Returns windowed_layers() of a period. A list may have any value for a layer without attention.
+std::vector<std::int64_t> counted_windows(const TransformerConfig& model) {
+  return layer_period(model.window_attn_skip_freq) ? windowed_layers(model)
+                                                   : std::vector<std::int64_t>();
+}
+
+/// Notes that a flag which lists layers also counts those of a hybrid pattern without attention.
+/// `value` is how `list` marks the layers that it names.
+Rules names_blocks_without_attention(const Setting& flag,
+                                     std::vector<std::int64_t> (*list)(const TransformerConfig&),
+                                     std::int64_t value) {
+  const auto number = [=](S s) {
+    const std::vector<std::int64_t> layers = list(*s.model);
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(std::ssize(layers), s.model->num_layers);
+         ++i)
+      count += layers[static_cast<std::size_t>(i)] == value && !s.model->kind(i).has_mixer();
+    return count;
+  };
+  return note({flag, [=](S s) { return number(s) > 0; }},
+              {"counts every layer of ", &Model::hybrid_layer_pattern, ": ", number,
+               " of those that it names have no attention"});
+}
+
 Rules attention_rules() {
   const auto has_negative_side = [](S s) {
     return std::min((*s.model->window_size)[0], (*s.model->window_size)[1]) < -1;
@@ -242,17 +279,25 @@ Rules attention_rules() {
              {value(&Model::window_size), " has a side below -1"}, "use -1 for an unlimited side"),
       layer_list_rules(&Model::window_attn_skip_freq, num_window_layers, "([1]*3+[0])*2"),
       layer_list_rules(&Model::no_rope_freq, num_nope_layers, "([0]*3+[1])*2"),
+      names_blocks_without_attention(&Model::window_attn_skip_freq, counted_windows, 0),
+      names_blocks_without_attention(&Model::no_rope_freq, nope_layers, 1),
       tunes({&Model::window_attn_skip_freq}, has_local_layers()),
       excludes(&Model::window_size, &Model::attention_chunk_size),
       needs({has_layers_with_experts, {&Model::hybrid_layer_pattern, " with E"}},
             &Moe::num_experts),
       excludes(&Model::apply_residual_connection_post_layernorm,
                is(&Model::norm_placement, "post")),
+      tunes({&Model::add_norm_bias}, is(&Model::normalization, "LayerNorm")),
       needs(&Model::share_block_norm, &Model::parallel_residual),
       excludes(&Model::parallel_residual, is(&Model::norm_placement, "post")),
       excludes(&Model::parallel_residual, &Model::apply_residual_connection_post_layernorm),
       excludes(&Model::parallel_residual, &Model::hybrid_layer_pattern),
+      note({&Optimizer::qk_clip, any({&Model::qk_layernorm, &Model::qk_l2_norm}),
+            without(&Model::multi_latent_attention)},
+           "harms this model: its norms of queries and keys undo the factor, so the weights shrink "
+           "at each step and the scores stay"),
       needs(is(&Model::qk_layernorm_scope, "all_heads"), &Model::qk_layernorm),
+      needs(is(&Model::qk_layernorm_scope, "each_head"), &Model::qk_layernorm),
       needs(is(&Model::qk_layernorm_placement, "after_rotary"), &Model::qk_layernorm),
       needs(&Model::qk_l2_norm, {is_rotary, {&Model::position_embedding_type, " rope"}}),
       when(&Model::qk_layernorm, needs(is(&Model::qk_layernorm_scope, "all_heads"),
@@ -260,14 +305,30 @@ Rules attention_rules() {
   };
 }
 
+Rules multi_token_rules() {
+  const Condition depths = &Model::mtp_num_layers;
+  return {
+      tunes({&Model::mtp_loss_scaling_factor, &Model::mtp_use_repeated_layer}, depths),
+      excludes(depths, is(&Model::position_embedding_type, "learned_absolute"),
+               {.fix = {"add ", &Model::position_embedding_type, " rope"}}),
+      excludes(depths, &Model::hybrid_layer_pattern),
+  };
+}
+
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),      position_rules(),
-                              attention_rules(), latent_attention_rules(),
-                              gate_rules(),      moe_rules(),
-                              sharding_rules(),  context_sharding_rules(),
-                              layout_rules(),    recomputed_module_rules()};
+  static const Rules rules = {size_rules(),
+                              position_rules(),
+                              attention_rules(),
+                              latent_attention_rules(),
+                              multi_token_rules(),
+                              gate_rules(),
+                              moe_rules(),
+                              sharding_rules(),
+                              context_sharding_rules(),
+                              layout_rules(),
+                              recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 

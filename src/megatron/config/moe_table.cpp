@@ -90,8 +90,8 @@ void add_router(Table& t) {
                "number of groups from which the experts of a token are selected")
       .at_most(kMaxLayers);
   t.field("moe_router_enable_expert_bias", &Config::router_enable_expert_bias,
-          "balance the experts with a bias on their scores that only the selection uses; requires "
-          "--moe-router-score-function sigmoid or sqrtsoftplus")
+          "balance the experts with a bias on their scores that only the selection uses; with "
+          "--moe-router-score-function softmax the scores are a softmax over all experts")
       .alias("moe-aux-loss-free");
   t.following().architecture(ArchitectureRole::training);
   t.field("moe_router_bias_update_rate", &Config::router_bias_update_rate,

@@ -67,15 +67,13 @@ const Rules& offload_rules() {
              {"with ", stage_flag,
               " needs sharded weights: otherwise every update gathers all weights in memory"},
              {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"}),
+      excludes(&Offload::cpu_offloading_weights, &Model::mtp_use_repeated_layer),
       // --offload-modules has a message of its own.
       refuse({&Offload::offload_folder, without(&Offload::offload_modules), without(offloads)},
              "has no effect: nothing is offloaded",
              {something_to_offload, ", or leave ", &Offload::offload_folder, " out"}),
       note({&Offload::min_offloaded_tensor_size, without(may_offload_layers)},
            "without effect: no activations are offloaded"),
-      when(&Model::num_layers, at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
-                                       {.fix = {"give at most the layers of a pipeline stage, or ",
-                                                &Offload::cpu_offloading, " for all"}})),
   };
   return rules;
 }

@@ -5,7 +5,6 @@
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
-#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -44,13 +43,7 @@ const FieldTable<OptimizerConfig>& optimizer_table() {
     t.field("qk_clip", &Config::qk_clip,
             "after each step, scale down the weights of queries and keys whose attention scores "
             "were larger than --qk-clip-threshold")
-        .applies_on_resume()
-        .note({[](const Settings& s) {
-                 return !s.model->multi_latent_attention &&
-                        (s.model->qk_layernorm || s.model->qk_l2_norm);
-               },
-               "harms this model: its norms of queries and keys undo the factor, so the weights "
-               "shrink at each step and the scores stay"});
+        .applies_on_resume();
     t.field("qk_clip_alpha", &Config::qk_clip_alpha,
             "exponent of the factor threshold / largest score for queries; that of keys is 1 minus "
             "it")

@@ -80,9 +80,10 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
           "count the embedding as a layer when layers are divided");
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
           "count the output layer with the loss as a layer when layers are divided");
-  t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
-          "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
-          "stage; x*n and (...)*n repeat");
+  t.field(
+      "pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
+      "contents of each stage: E embedding, t layer, m layer of multi-token prediction, L output "
+      "layer with the loss, | next stage; x*n and (...)*n repeat");
   t.field("pipeline_split", &Config::pipeline_split,
           "even: divide the layers by their number; measured: divide them by the costs of "
           "embedding, layer and output, measured before the run")
@@ -243,7 +244,7 @@ const FieldTable<ParallelConfig>& parallel_table() {
     t.field("hierarchical_context_parallel_sizes", &Config::hierarchical_context_parallel_sizes,
             "for --cp-comm-type a2a+p2p: number of ranks that divide heads, and number of such "
             "groups in a ring")
-        .between(2, kMaxSize);
+        .between(1, kMaxSize);
     t.field("hybrid_context_parallel", &Config::hybrid_context_parallel,
             "divide each document over as many ranks as its length needs: short documents stay on "
             "one rank, long ones take 2, 4, ... ranks that hold the same weights")

@@ -10,6 +10,7 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_flags.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
@@ -228,7 +229,14 @@ std::int64_t PlanOptions::num_ranks() const {
   return world_size > 0 ? world_size : std::max(dense, experts) * sizes.pp;
 }
 
-void check_layout_plan(PlanOptions& options) { check_planned_run(options.run, options.parsed); }
+void check_layout_plan(PlanOptions& options) {
+  const Setting pattern = &TransformerConfig::hybrid_layer_pattern;
+  if (std::erase(options.run.model->hybrid_layer_pattern, '|') > 0)
+    add_notes({{"its | are without effect: the plan divides the layers into stages",
+                {options.parsed.origin(pattern.name()).where}}},
+              options.parsed.notes);
+  check_planned_run(options.run, options.parsed);
+}
 
 void check_memory_plan(PlanOptions& options) {
   check_planned_run(options.run, options.parsed);

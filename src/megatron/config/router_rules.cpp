@@ -44,8 +44,6 @@ Rules topk_rules() {
            {&Moe::router_topk,
             {value(&Moe::router_topk), " is not between 1 and ", with_value(&Moe::num_experts)},
             {"use ", &Moe::router_topk, " ", possible_topk, " or change ", &Moe::num_experts}}),
-      excludes(&Moe::router_enable_expert_bias, plain_softmax(),
-               {.fix = {"use ", &Moe::router_score_function, " sigmoid or sqrtsoftplus"}}),
       tunes({&Moe::router_bias_update_rate}, &Moe::router_enable_expert_bias),
       tunes({&Moe::router_pre_softmax}, is(&Moe::router_score_function, "softmax")),
       needs(&Moe::apply_probs_on_input, is(&Moe::router_topk, "1"),

@@ -235,7 +235,8 @@ const Rules& document_attention_rules();
 /// Rules on recomputation, a memory budget (memory_rules.cpp) and offload (offload_rules.cpp).
 const Rules& memory_rules();
 const Rules& offload_rules();
-/// Rules that the recomputed and offloaded parts exist in the architecture (memory_rules.cpp).
+/// Rules that the recomputed and offloaded layers and parts exist in the architecture
+/// (memory_rules.cpp).
 const Rules& recomputed_module_rules();
 /// Rules on the optimizer and the offload of its state, and on data types (optimizer_rules.cpp).
 const Rules& optimizer_settings_rules();

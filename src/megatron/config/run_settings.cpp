@@ -146,7 +146,8 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   append(all, flags);
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
-  translate_legacy_flags(run.options.settings, run.parsed, problems);
+  const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
+  translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   choose_micro_batch_size(run.options.settings, run.parsed);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);

@@ -31,8 +31,9 @@ struct EnumNames<NormPlacement> {
 
 template <>
 struct EnumNames<QkNormScope> {
-  static constexpr EnumTable<QkNormScope, 2> value{
-      {{"head", QkNormScope::head}, {"all_heads", QkNormScope::all_heads}}};
+  static constexpr EnumTable<QkNormScope, 3> value{{{"head", QkNormScope::head},
+                                                    {"all_heads", QkNormScope::all_heads},
+                                                    {"each_head", QkNormScope::each_head}}};
 };
 
 template <>

@@ -2,6 +2,7 @@
 // defaults.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -43,10 +44,12 @@ struct TransformerConfig {
   bool parallel_residual = false;
   bool share_block_norm = false;  ///< parallel blocks read one norm of the layer's input
   double norm_epsilon = 1e-5;
+  bool add_norm_bias = true;  ///< of LayerNorm
   bool apply_layernorm_1p = false;
   bool apply_residual_connection_post_layernorm = false;
   bool qk_layernorm = false;
-  QkNormScope qk_layernorm_scope = QkNormScope::head;  ///< the columns of one norm of q or k
+  QkNormScope qk_layernorm_scope =
+      QkNormScope::head;  ///< the columns and weights of q's and k's norms
   QkNormPlacement qk_layernorm_placement = QkNormPlacement::before_rotary;
   bool qk_l2_norm = false;  ///< in layers with rotary positions, without weights (Llama 4)
   /// Multiplies attention by the sigmoid of a gate that the projection of QKV also computes,
@@ -67,6 +70,8 @@ struct TransformerConfig {
   /// multiplied by 1 + A·log(1 + ⌊(p + 1) / floor⌋) (Llama 4); 0: none.
   double attn_temperature_scale = 0;
   std::int64_t attn_temperature_floor = 8192;
+  /// All layers have the temperature, with ⌊p / floor⌋ instead (Ministral 3).
+  bool attn_temperature_all_layers = false;
   RopeScaling rope_scaling_type = RopeScaling::none;
   double rope_scaling_factor = 8.0;                           ///< linear, llama3 and yarn
   double rope_low_freq_factor = 1.0;                          ///< llama3
@@ -85,7 +90,8 @@ struct TransformerConfig {
   std::optional<double> activation_func_clamp_value;
   double glu_linear_offset = 0;  ///< the gate multiplies up + offset
   bool add_bias_linear = true;
-  bool add_qkv_bias = false;  ///< bias on QKV even if add_bias_linear is false
+  bool add_qkv_bias = false;     ///< bias on QKV even if add_bias_linear is false
+  bool add_output_bias = false;  ///< of the logits, after logit_scale
   bool untie_embeddings_and_output_weights = false;
   /// Sliding window (left, right); −1 = unlimited.
   std::optional<std::array<std::int64_t, 2>> window_size;
@@ -97,6 +103,12 @@ struct TransformerConfig {
   std::int64_t attention_chunk_size = 0;
 
   MoeConfig moe;
+
+  /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
+  /// the last one, which predicts one more token (models/multi_token_prediction.h).
+  std::int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
+  bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -122,9 +134,12 @@ struct TransformerConfig {
   /// layers. Empty: all layers are alike.
   std::vector<LayerKind> layers;
 
+  /// Returns the number of layers with those of multi-token prediction, which are the last.
+  std::int64_t num_all_layers() const { return num_layers + mtp_num_layers; }
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
-    if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
+    if (!layers.empty())
+      return layers.at(static_cast<std::size_t>(std::min(layer, num_layers - 1)));
     return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
             .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
             .window = window_size,
@@ -134,6 +149,7 @@ struct TransformerConfig {
                           : RotaryKind::global};
   }
 
+  bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.
   bool has_rotary() const {

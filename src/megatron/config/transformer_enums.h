@@ -9,7 +9,9 @@ enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 /// Where a block has norms: of its input; of the sum with the residual; of its input and its
 /// output; of its output.
 enum class NormPlacement { pre, post, sandwich, output };
-enum class QkNormScope { head, all_heads };
+/// What one norm of queries or keys covers: a head, with weights that all heads share; all heads; a
+/// head, with weights of its own.
+enum class QkNormScope { head, all_heads, each_head };
 enum class QkNormPlacement { before_rotary, after_rotary };
 enum class SoftmaxType { vanilla, off_by_one, learnable };
 enum class RopeScaling { none, linear, llama3, yarn };

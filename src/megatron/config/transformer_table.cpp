@@ -82,6 +82,24 @@ void add_latent_attention(Table& t) {
   size("v_head_dim", &Config::v_head_dim, 1, "channels of each head's values");
 }
 
+void add_multi_token_prediction(Table& t) {
+  t.group("Multi-token prediction");
+  t.field("mtp_num_layers", &Config::mtp_num_layers,
+          "depths of multi-token prediction, as in DeepSeek-V3: each is a further layer that "
+          "predicts one more token during training")
+      .none_is("0")
+      .between(0, kMaxLayers)
+      .older_checkpoints_lack_it();
+  t.field("mtp_use_repeated_layer", &Config::mtp_use_repeated_layer,
+          "use one layer, with the same weights, at every depth of multi-token prediction")
+      .older_checkpoints_lack_it();
+  t.field("mtp_loss_scaling_factor", &Config::mtp_loss_scaling_factor,
+          "factor of the mean of the losses of multi-token prediction, which are added to the loss")
+      .at_least(0)
+      .architecture(ArchitectureRole::training)
+      .older_checkpoints_lack_it();
+}
+
 void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
@@ -99,6 +117,9 @@ void add_layers(Table& t) {
   t.field("norm_epsilon", &Config::norm_epsilon, "epsilon of the norms")
       .above(0)
       .alias("layernorm-epsilon");
+  t.field("add_norm_bias", &Config::add_norm_bias, "disable the biases of LayerNorm")
+      .off_flag("disable-norm-bias")
+      .older_checkpoints_lack_it();
   t.field("apply_layernorm_1p", &Config::apply_layernorm_1p,
           "store norm weights as weight - 1, so that they are centered around zero")
       .alias("layernorm-zero-centered-gamma");
@@ -110,7 +131,8 @@ void add_layers(Table& t) {
           "multi-latent attention");
   t.field("qk_layernorm_scope", &Config::qk_layernorm_scope,
           "head: normalize the queries and keys of each head; all_heads: those of all heads of a "
-          "token together, as OLMoE does")
+          "token together, as OLMoE does; each_head: those of each head, by weights of its own "
+          "without biases, as Cohere does")
       .older_checkpoints_lack_it();
   t.field("qk_layernorm_placement", &Config::qk_layernorm_placement,
           "whether --qk-layernorm normalizes before or after the rotary embedding")
@@ -145,9 +167,11 @@ void add_layers(Table& t) {
           "add a bias to queries, keys and values, even with --disable-bias-linear");
   t.field("window_size", &Config::window_size,
           "size of the sliding attention window as \"left,right\"; -1: unlimited");
-  t.field("window_attn_skip_freq", &Config::window_attn_skip_freq,
-          "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
-          "each layer that uses the window")
+  t.field(
+       "window_attn_skip_freq", &Config::window_attn_skip_freq,
+       "N: every N-th layer uses full attention; or a list such as ([1]*3+[0])*2 with 1 for "
+       "each layer that uses the window. Layers of a hybrid pattern that have no attention count "
+       "too")
       .architecture(ArchitectureRole::none)  // the architecture has window_layers
       .differs_silently();
   t.field("attention_chunk_size", &Config::attention_chunk_size,
@@ -166,6 +190,9 @@ void add_multipliers(Table& t) {
       .older_checkpoints_lack_it();
   t.field("logit_scale", &Config::logit_scale, "multiply the logits by this number")
       .above(0)
+      .older_checkpoints_lack_it();
+  t.field("add_output_bias", &Config::add_output_bias,
+          "add a bias to the logits, after --logit-scale, as Phi-2 does")
       .older_checkpoints_lack_it();
   t.field("final_logit_softcapping", &Config::final_logit_softcapping,
           "if C > 0: replace each logit x by C tanh(x / C), after --logit-scale")
@@ -238,7 +265,7 @@ void add_positions(Table& t) {
       .older_checkpoints_lack_it();
   t.field("no_rope_freq", &Config::no_rope_freq,
           "N: every N-th layer has no rotary embedding; or a list such as ([0]*3+[1])*2 with 1 for "
-          "each layer without")
+          "each layer without. Layers of a hybrid pattern that have no attention count too")
       .none_is_empty()
       .architecture(ArchitectureRole::none)  // the architecture has nope_layers
       .differs_silently();
@@ -250,6 +277,10 @@ void add_positions(Table& t) {
   t.field("attn_temperature_floor", &Config::attn_temperature_floor,
           "number of positions with the same factor of --attn-temperature-scale")
       .between(1, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("attn_temperature_all_layers", &Config::attn_temperature_all_layers,
+          "use --attn-temperature-scale in all layers, with floor(p / --attn-temperature-floor), "
+          "as Ministral 3 does")
       .older_checkpoints_lack_it();
   t.field("rotary_percent", &Config::rotary_percent,
           "fraction of each head's channels that is rotated")
@@ -297,6 +328,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_layers(t);
     add_multipliers(t);
     add_latent_attention(t);
+    add_multi_token_prediction(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

@@ -184,6 +184,9 @@ bool is_latent_member(std::string_view name) {
          name.starts_with("qk_pos_emb") || name == "v_head_dim";
 }
 
+/// Returns whether a member describes multi-token prediction; other models do not store it.
+bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
+
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
   return std::ranges::count(layers, value) == std::ssize(layers);
 }
@@ -202,8 +205,9 @@ void canonicalize_window(Config& c) {
   if (!is_local || rotates_alike) c.rotary_base_local.reset();
   set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
   set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
-  if (c.no_rope_freq.empty()) c.attn_temperature_scale = 0;
-  if (c.attn_temperature_scale == 0) reset(c, &Config::attn_temperature_floor);
+  if (c.no_rope_freq.empty() && !c.attn_temperature_all_layers) c.attn_temperature_scale = 0;
+  if (c.attn_temperature_scale == 0)
+    reset(c, &Config::attn_temperature_floor, &Config::attn_temperature_all_layers);
 }
 
 void canonicalize_router(MoeConfig& moe) {
@@ -271,12 +275,20 @@ const FieldTable<TransformerConfig>& training_members() {
   return table;
 }
 
+std::string setting_of_member(const std::string& member) {
+  return member == "window_layers" ? "window_attn_skip_freq"
+         : member == "nope_layers" ? "no_rope_freq"
+         : member == "moe_layers"  ? "moe_layer_freq"
+                                   : member;
+}
+
 Json architecture_to_json(const TransformerConfig& config) {
   Json json = Json::object();
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
       if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
-          (config.multi_latent_attention || !is_latent_member(field.name)))
+          (config.multi_latent_attention || !is_latent_member(field.name)) &&
+          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -311,6 +323,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::num_layers}, 1, kMostLayers, source);
+  check_between(c, {&Config::mtp_num_layers}, 0, kMostLayers, source);
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
@@ -344,11 +357,13 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
+  if (c.normalization != Normalization::LayerNorm) c.add_norm_bias = true;
   if (!c.qk_layernorm) {
     c.qk_layernorm_scope = QkNormScope::head;
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
   }
   if (!c.parallel_residual) c.share_block_norm = false;
+  if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();

@@ -45,6 +45,9 @@ struct ArchitectureDifference {
   std::string member, left, right;
 };
 
+/// Returns the name of the setting that gives a member: lists of layers have another spelling.
+std::string setting_of_member(const std::string& member);
+
 /// Returns the forward members in which two architectures differ, in canonical spelling.
 std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left,
                                                         const TransformerConfig& right);

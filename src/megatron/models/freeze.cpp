@@ -18,25 +18,26 @@ namespace {
 
 using Expressions = std::vector<std::string>;
 
-/// Calls `use`. Throws a UserError when it throws why an expression cannot be used.
+/// Calls `use`. Throws a UserError when it throws why an expression of `flag` cannot be used.
 template <class Use>
-auto with_expression(const std::string& text, const Use& use) {
+auto with_expression(const std::string& flag, const std::string& text, const Use& use) {
   try {
     return use();
   } catch (const std::string& reason) {
-    throw UserError({"--freeze or --train-only: the regular expression is not usable",
+    throw UserError({flag + ": the regular expression is not usable",
                      reason + " in \"" + text + "\"", "check the pattern"});
   }
 }
 
 /// Returns a function that finds one of the expressions in a name.
-std::function<bool(const std::string& name)> matcher(const Expressions& expressions) {
+std::function<bool(const std::string& name)> matcher(const std::string& flag,
+                                                     const Expressions& expressions) {
   const auto patterns = std::make_shared<std::map<std::string, Pattern>>();
   for (const std::string& text : expressions)
-    with_expression(text, [&] { patterns->try_emplace(text, text, Pattern::Anchors::text); });
-  return [patterns](const std::string& name) {
+    with_expression(flag, text, [&] { patterns->try_emplace(text, text, Pattern::Anchors::text); });
+  return [flag, patterns](const std::string& name) {
     return std::ranges::any_of(*patterns, [&](const auto& one) {
-      return with_expression(one.first,
+      return with_expression(flag, one.first,
                              [&] { return Pattern::Finder(one.second).find(name).has_value(); });
     });
   };
@@ -52,7 +53,7 @@ std::vector<std::string> names_of(Model& model) {
 
 void require_matches(Model& model, const std::string& flag, Expressions expressions) {
   constexpr std::string_view kSyntax = "\\^$()*+?[]{}|";
-  for (std::string& text : take_unmatched(model, expressions)) {
+  for (std::string& text : take_unmatched(model, flag, expressions)) {
     const std::string given = flag + " '" + text + "'";
     std::vector<std::string> names = names_of(model);
     std::erase_if(text, [&](char c) { return kSyntax.find(c) != std::string_view::npos; });
@@ -64,16 +65,18 @@ void require_matches(Model& model, const std::string& flag, Expressions expressi
 }  // namespace
 
 void freeze_parameters(Model& model, const OptimizerConfig& config) {
-  const auto trains = matcher(config.train_only), freezes = matcher(config.freeze);
+  const auto trains = matcher("--train-only", config.train_only),
+             freezes = matcher("--freeze", config.freeze);
   for (Parameter* parameter : declared_parameters(model)) {
     const bool is_left_out = !config.train_only.empty() && !trains(parameter->name());
     if (is_left_out || freezes(parameter->name())) parameter->freeze();
   }
 }
 
-std::vector<std::string> take_unmatched(Model& model, std::vector<std::string>& expressions) {
-  const auto is_used = [names = names_of(model)](const std::string& text) {
-    return std::ranges::any_of(names, matcher({text}));
+std::vector<std::string> take_unmatched(Model& model, const std::string& flag,
+                                        std::vector<std::string>& expressions) {
+  const auto is_used = [&, names = names_of(model)](const std::string& text) {
+    return std::ranges::any_of(names, matcher(flag, {text}));
   };
   const auto unused = std::ranges::stable_partition(expressions, is_used);
   std::vector<std::string> unmatched(unused.begin(), unused.end());

@@ -20,7 +20,8 @@ void freeze_parameters(Model& model, const OptimizerConfig& config);
 /// left to train.
 std::string freeze_whole_model(Model& model, const OptimizerConfig& config);
 
-/// Removes the expressions that match no parameter of `model` and returns them.
-std::vector<std::string> take_unmatched(Model& model, std::vector<std::string>& expressions);
+/// Removes the expressions of a flag that match no parameter of `model` and returns them.
+std::vector<std::string> take_unmatched(Model& model, const std::string& flag,
+                                        std::vector<std::string>& expressions);
 
 }  // namespace megatron

@@ -1,11 +1,13 @@
 #include "megatron/models/gpt_model.h"
 
+#include "megatron/models/multi_token_prediction.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/multi_latent_attention.h"
 #include "megatron/nn/self_attention.h"
+#include "megatron/params/weight_init.h"
 
 namespace megatron {
 namespace {
@@ -16,7 +18,7 @@ bool is_tied(const PartArguments& arguments) {
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
   return word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
-                             is_tied(arguments) ? arguments.ends : StageHolders{});
+                             is_tied(arguments) ? arguments.ends : arguments.embeddings);
 }
 
 std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
@@ -32,7 +34,9 @@ class LanguageModelHead : public Head {
                    ? word_embeddings(arguments)
                    : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
                arguments.rank.tp),
-        projection_(arguments.config, arguments.rank, layer_.parameter) {}
+        bias_(arguments.config.add_output_bias ? make_bias(arguments) : nullptr),
+        projection_(arguments.config, arguments.rank,
+                    {layer_.parameter, bias_ ? &bias_->parameter : nullptr}) {}
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override {
     return projection_.loss(hidden_sbh, microbatch, context, gradient);
@@ -42,7 +46,16 @@ class LanguageModelHead : public Head {
   }
 
  private:
+  static std::unique_ptr<ParameterModule> make_bias(const PartArguments& arguments) {
+    return std::make_unique<ParameterModule>(
+        arguments.parent, "output_layer",
+        bias_spec(
+            Sharding::vocabulary({arguments.config.vocab_size}, arguments.vocab_pad_multiple)),
+        arguments.rank.tp, "bias");
+  }
+
   ParameterModule layer_;
+  std::unique_ptr<ParameterModule> bias_;
   OutputHead projection_;
 };
 
@@ -74,6 +87,7 @@ ModelSpec gpt_spec(const TransformerConfig& config) {
   spec.stacks.push_back(
       StackSpec{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding});
   spec.heads.emplace_back(make_language_model_head);
+  add_multi_token_prediction(spec);
   return spec;
 }
 

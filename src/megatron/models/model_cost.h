@@ -22,7 +22,7 @@ struct ModelDimensions {
   std::int64_t q_lora_rank = 0, kv_lora_rank = 0, qk_pos_emb_head_dim = 0;
   std::int64_t ffn_hidden_size = 0;
   bool gated_linear_unit = false;
-  bool rms_norm = false;
+  bool rms_norm = false;  ///< or another norm without biases
   bool untied_output = false;
   std::int64_t padded_vocab_size = 0;
 

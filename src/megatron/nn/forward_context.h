@@ -95,7 +95,8 @@ struct ForwardContext {
   at::Tensor rotary_cos, rotary_sin;  ///< [s or s·b, rotary_dim / 2] or undefined
   /// The same for RotaryKind::local; undefined if no layer has it.
   at::Tensor local_cos, local_sin;
-  /// [s, 1 or b, 1, 1]: what multiplies queries of layers without rotary positions, or undefined.
+  /// [s, 1 or b, 1, 1]: what multiplies queries of layers without rotary positions, or of all, or
+  /// undefined.
   at::Tensor query_factor;
   /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
   const Caches* caches = nullptr;

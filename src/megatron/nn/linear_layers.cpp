@@ -14,7 +14,7 @@ ColumnParallelLinear::ColumnParallelLinear(Module* parent, const char* name,
       norm_weight_(options.with_norm ? &declare("layer_norm_weight",
                                                 norm_weight_spec(config, options.in, rank), rank.tp)
                                      : nullptr),
-      norm_bias_(options.with_norm && config.normalization == Normalization::LayerNorm
+      norm_bias_(options.with_norm && config.has_norm_bias()
                      ? &declare("layer_norm_bias", norm_bias_spec(options.in, rank), rank.tp)
                      : nullptr),
       weight_(declare("weight",

@@ -121,9 +121,8 @@ Norm::Norm(Module* parent, std::string_view name, const TransformerConfig& confi
            std::int64_t size, const Rank& rank, NormInput place)
     : Module(parent, name),
       weight_(declare("weight", norm_weight_spec(config, size, rank, place), rank.tp)),
-      bias_(config.normalization == Normalization::LayerNorm
-                ? &declare("bias", norm_bias_spec(size, rank, place), rank.tp)
-                : nullptr),
+      bias_(config.has_norm_bias() ? &declare("bias", norm_bias_spec(size, rank, place), rank.tp)
+                                   : nullptr),
       options_(norm_options(config)) {}
 
 }  // namespace megatron

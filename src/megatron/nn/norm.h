@@ -35,9 +35,9 @@ struct NormWeights {
   const char* op = "";            ///< name of the norm in the owner, for hooks
 };
 
-/// Normalises the last dimension of x with weight [h] and bias [h], which is null for RMSNorm. The
-/// result has the weight's dtype; x may be float32 when the weight has 16 bits. 16-bit weights are
-/// read through Parameter::precise_value().
+/// Normalises the last dimension of x with weight [h] and bias [h], which is null for RMSNorm and
+/// may be for LayerNorm. The result has the weight's dtype; x may be float32 when the weight has 16
+/// bits. 16-bit weights are read through Parameter::precise_value().
 at::Tensor norm(const at::Tensor& x, Parameter& weight, Parameter* bias,
                 const NormOptions& options);
 

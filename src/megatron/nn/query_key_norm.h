@@ -1,5 +1,6 @@
-// The norm of queries or keys before attention: over each head (Dehghani et al. 2023), or over all
-// heads of a token, as OLMo 2 and OLMoE have it (Muennighoff et al. 2024, §4.2.5).
+// The norm of queries or keys before attention: over each head (Dehghani et al. 2023), by weights
+// that heads share or that each has for itself, or over all heads of a token, as OLMo 2 and OLMoE
+// have it (Muennighoff et al. 2024, §4.2.5).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,8 @@
 namespace megatron {
 
 /// The norm of config.qk_layernorm_scope. Over one head, the weight [head size] is equal on all
-/// ranks of tp. Over all heads, the weight [heads · head size] is sharded over tp as the heads are.
+/// ranks of tp. Over all heads, the weight [heads · head size] is sharded over tp as the heads are,
+/// and so are the weights of each head [heads, head size].
 class QueryKeyNorm : public Module {
  public:
   /// `num_heads` is the number of query heads or of query groups of the whole model.
@@ -24,6 +26,7 @@ class QueryKeyNorm : public Module {
   at::Tensor forward(const at::Tensor& x_sbnd) const;
 
  private:
+  at::Tensor by_own_weights(const at::Tensor& x_sbnd) const;
   at::Tensor over_sharded_heads(const at::Tensor& x) const;
 
   const Axis tp_;

@@ -149,7 +149,9 @@ at::Tensor within_groups(const at::Tensor& ranking, const RoutingRule& rule) {
 RoutedTokens route_by_formula(const at::Tensor& logits, const RoutingRule& rule,
                               const RouteOptions& options) {
   const auto& [bias, choice, with_scores] = options;
-  at::Tensor scores = scores_of(logits, rule);
+  const bool is_softmax = rule.score == RouterScore::softmax;
+  at::Tensor scores =
+      bias.defined() && is_softmax ? at::softmax(logits, -1) : scores_of(logits, rule);
   if (bias.defined()) scores = scores + bias.to(scores.scalar_type());
   at::Tensor ranking = choice.defined() ? choice.to(scores.scalar_type()) : scores;
   const double lowest = ranking.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()

@@ -86,14 +86,24 @@ std::string messages_in(const std::vector<ContextStep>& steps, std::int64_t ring
   return text;
 }
 
+/// Returns "3: 0.2013": whose keys a rank has in a step, and its GFLOP.
+std::string work_text(const ContextStep& step) {
+  return format("%lld: %.4g", wide(step.source), step.flops / kGiga);
+}
+
 std::string ring_table(const ContextAttention& attention, const ContextPass& pass, int width) {
   const std::int64_t rings = attention.exchange.ring_ranks(), each = attention.exchange.head_ranks;
-  const bool fits = 8 + rings * kRankCell + 30 <= width;
+  int cell = kRankCell;
+  for (const std::vector<ContextStep>& steps : pass.steps)
+    for (const ContextStep& step : steps)
+      if (step.kind == ContextStepKind::attention)
+        cell = std::max(cell, static_cast<int>(work_text(step).size()) + 2);
+  const bool fits = 8 + rings * cell + 30 <= width;
   std::string text = format("  %4s", "step");
   for (std::int64_t place = 0; fits && place < rings; ++place)
-    text += format("%*s", kRankCell,
-                   format("%s %lld", each > 1 ? "group" : "rank", wide(place)).c_str());
-  if (!fits) text += "   least  most GFLOP";
+    text +=
+        format("%*s", cell, format("%s %lld", each > 1 ? "group" : "rank", wide(place)).c_str());
+  if (!fits) text += format("%11s %12s", "least", "most GFLOP");
   text +=
       each > 1 ? "  a rank of each group sends to the next\n" : "  each rank sends to the next\n";
   for (std::int64_t step = 0; step < rings; ++step) {
@@ -103,12 +113,10 @@ std::string ring_table(const ContextAttention& attention, const ContextPass& pas
       const ContextStep& own =
           attention_in(pass.steps[static_cast<std::size_t>(place * each)], step);
       work.push_back(own.flops / kGiga);
-      if (fits)
-        text +=
-            format("%*s", kRankCell, format("%lld: %.4g", wide(own.source), work.back()).c_str());
+      if (fits) text += format("%*s", cell, work_text(own).c_str());
     }
     const auto [least, most] = std::ranges::minmax(work);
-    if (!fits) text += format("%8.4g %11.4g", least, most);
+    if (!fits) text += format("%11.4g %12.4g", least, most);
     const std::string sent = messages_in(pass.steps.front(), step);
     text += "  " + (sent.empty() ? "-" : sent) + "\n";
   }

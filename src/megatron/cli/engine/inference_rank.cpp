@@ -7,6 +7,8 @@
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/merge_architecture.h"
+#include "megatron/config/legacy_flags.h"
+#include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
@@ -27,9 +29,16 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
                               .families = &families}));
   Settings settings;
   settings.parallel = options.parallel;
-  settings.model = merge_architecture(loaded_->source, *options.run.model, options.parsed);
+  Settings run = options.run;
+  ParseResult parsed = options.parsed;
+  parsed.notes.clear();  // they are printed already
+  Problems problems;
+  translate_rope_flags(run, parsed, problems, &loaded_->source.model);
+  problems.throw_if_any();
+  settings.model = merge_architecture(loaded_->source, *run.model, parsed);
   if (!is_main_rank()) return;
-  std::cerr << notes_text(notes_on_flags(settings, *options.run.model, options.parsed));
+  add_notes(notes_on_flags(settings, *run.model, parsed), parsed.notes);
+  std::cerr << notes_text(parsed.notes);
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 

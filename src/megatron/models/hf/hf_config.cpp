@@ -7,6 +7,9 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
+#include "megatron/config/field_values.h"
+#include "megatron/config/setting.h"
+#include "megatron/config/settings_tables.h"
 #include "megatron/models/hf/config_reader.h"
 
 namespace megatron {
@@ -22,22 +25,40 @@ void reject_unsupported_features(const ConfigReader& config) {
   }
 }
 
-[[noreturn]] void cannot_express(const std::string& model_type, const std::string& got) {
-  throw UserError(
-      {"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""});
+/// Returns "--flag = value (family: value)" with the flag that sets the member. Two members follow
+/// from other flags unless a Hugging Face model sets them.
+std::string difference_text(const ArchitectureDifference& d, const TransformerConfig& model,
+                            const std::string& type) {
+  const MoeConfig& moe = model.moe;
+  std::string flag = setting_of_member(d.member), value = d.left;
+  if (const Field* field = settings_table().set().find_name(flag)) flag = field->flag();
+  if (d.member == "latent_norm_epsilon" && d.left == "none") {
+    flag = Setting(&TransformerConfig::norm_epsilon).flag() + " of the norms of latents";
+    value = number_text(model.norm_epsilon);
+  }
+  if (d.member == "moe_router_group_score_topk" && moe.router_group_score_topk == 0) {
+    flag = Setting(&MoeConfig::router_topk).flag() + " / " +
+           Setting(&MoeConfig::router_group_topk).flag();
+    value = number_text(static_cast<double>(moe.router_topk) /
+                        static_cast<double>(moe.router_group_topk.value_or(1)));
+  }
+  return flag + " = " + value + " (" + type + ": " + d.right + ")";
 }
 
-/// Throws UserError unless the written config.json reads back as the same forward function.
+/// Throws HfMismatch unless the written config.json reads back as the same forward function.
 void check_expressed(const TransformerConfig& model, const HfFamily& family, const Json& json) {
   const std::string& type = family.model_type;
   const auto differences =
       forward_differences(model, parse_hf_config(json, type + " config.json").model);
   if (!differences.empty())
-    cannot_express(type, joined_text(differences, ", ", [&](const ArchitectureDifference& d) {
-                     return d.member + " = " + d.left + " (" + type + ": " + d.right + ")";
-                   }));
+    throw HfMismatch(type,
+                     joined_text(differences, ", ",
+                                 [&](const ArchitectureDifference& d) {
+                                   return difference_text(d, model, type);
+                                 }),
+                     differences.size());
   if (family.needs_even_heads && model.hidden_size % model.num_attention_heads != 0)
-    cannot_express(type, "hidden_size is not a multiple of num_attention_heads");
+    throw HfMismatch(type, "--hidden-size is no multiple of --num-attention-heads", 1);
 }
 
 /// Returns whether the original config.json already describes the model, so that its spelling may
@@ -66,6 +87,11 @@ void write_dtype(std::string_view dtype, Json& json) {
 }
 
 }  // namespace
+
+HfMismatch::HfMismatch(const std::string& model_type, const std::string& got, std::size_t members)
+    : UserError(
+          {"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""}),
+      num_members(members) {}
 
 HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);

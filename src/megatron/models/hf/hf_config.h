@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "megatron/base/error.h"
 #include "megatron/base/json_fwd.h"
 #include "megatron/models/hf/hf_family.h"
 
@@ -18,9 +19,15 @@ inline constexpr const char* kFamilyHasNone = "the family has none";
 /// the wrong type or not supported.
 HfConfig parse_hf_config(const Json& json, const std::string& source);
 
+/// A model that a family cannot express. It says in how many members.
+struct HfMismatch : UserError {
+  HfMismatch(const std::string& model_type, const std::string& got, std::size_t members);
+  std::size_t num_members;
+};
+
 /// Returns the config.json of `model` as `model_type`. Keys of `original` (may be null) that do not
-/// describe the model are kept. `dtype` is float32, bfloat16 or float16. Throws UserError naming
-/// the members that the family cannot express.
+/// describe the model are kept. `dtype` is float32, bfloat16 or float16. Throws HfMismatch naming
+/// the flags of the members that the family cannot express.
 Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
                     std::string_view dtype, const Json* original);
 

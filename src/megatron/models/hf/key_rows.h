@@ -98,6 +98,10 @@ struct AttentionKeys {
   /// these and one for layers with full attention. "": it has one set for all layers. The family's
   /// default is that of rotary_base_local.
   std::string_view local_base = {};
+  KeyRows (*rotary)() = nullptr;                ///< returns further rows of the rotary parameters
+  std::string_view rotary_base = "rope_theta";  ///< its name in config.json itself
+  /// The size of a head is hidden_size / num_attention_heads, whatever head_dim says.
+  bool divides_hidden_size = false;
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.
@@ -110,6 +114,7 @@ struct Windows {
   bool has_switch = false;    ///< the class has use_sliding_window, which is false by default
   /// Returns whether a layer has one where layer_types is absent, by the key max_window_layers.
   bool (*includes)(std::int64_t layer, std::int64_t max_window_layers) = nullptr;
+  std::int64_t number = 28;          ///< max_window_layers where the key is absent
   std::int64_t period = 0;           ///< N: every N-th layer has none where layer_types is absent
   std::string_view period_key = {};  ///< the key that may give another N
   /// In place of both, returns 1 for each layer that has one where layer_types is absent, and 0 for

@@ -123,6 +123,7 @@ void read_rope_set(const ConfigReader& rope, const ConfigReader& config, std::st
   if (type == rope_types().end()) rope.unsupported(key, "supported: default, linear, llama3, yarn");
   result.model.rope_scaling_type = type->scaling;
   read_keys(type->keys, rope, result);
+  if (keys.rotary != nullptr) read_keys(keys.rotary(), rope, result);
   if (const std::string unknown = rope.unread(); !unknown.empty()) {
     result.notes.push_back(rope.source() + ": fields that rope_type '" + std::string(type->name) +
                            "' does not have are ignored: " + unknown);
@@ -157,7 +158,7 @@ void read_rope(const ConfigReader& config, const AttentionKeys& keys, HfConfig& 
     if (rope.has(layers))
       rope.unsupported(layers, "use one set of rotary parameters for all layers");
   }
-  read_rope_set(rope, config, "rope_theta", keys, result);
+  read_rope_set(rope, config, keys.rotary_base, keys, result);
 }
 
 void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
@@ -165,8 +166,9 @@ void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
       *std::ranges::find(rope_types(), model.rope_scaling_type, &RopeType::scaling);
   Json rope = {{"rope_type", type.name}};
   write_keys(type.keys, model, rope);
+  if (keys.rotary != nullptr) write_keys(keys.rotary(), model, rope);
   json["rope_scaling"] = type.keys.empty() ? Json() : rope;
-  rope["rope_theta"] = json["rope_theta"] = model.rotary_base;
+  rope["rope_theta"] = json["rope_theta"] = json[std::string(keys.rotary_base)] = model.rotary_base;
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");
@@ -193,7 +195,7 @@ Layers windowed_layers(const ConfigReader& config, const Windows& windows, const
   if (types != nullptr && (!types->is_array() || std::ssize(*types) != num_layers))
     config.unsupported("layer_types", "it must be a list with one entry per layer");
   const bool uses_limit = follows_rule && windows.period == 0;
-  const std::int64_t limit = uses_limit ? config.integer("max_window_layers", 28) : 0;
+  const std::int64_t limit = uses_limit ? config.integer("max_window_layers", windows.number) : 0;
   const std::int64_t period =
       follows_rule && !uses_limit
           ? config.size(std::string(windows.period_key), kMostLayers, windows.period)
@@ -329,6 +331,9 @@ KeyRows attention_keys(const AttentionKeys& keys) {
     read_rope(config, keys, result);
   };
   const auto write_positions = [=](const T& model, Json& json) { write_rope(model, keys, json); };
+  const auto read_even_head_dim = [](const ConfigReader& config, HfConfig& result) {
+    result.model.kv_channels = even_head_dim(config, "hidden_size", "num_attention_heads");
+  };
   const auto write_head_dim = [=](const T& model, Json& json) {
     if (keys.has_head_dim || json.contains("head_dim") ||
         model.kv_channels * model.num_attention_heads != model.hidden_size)
@@ -336,7 +341,8 @@ KeyRows attention_keys(const AttentionKeys& keys) {
   };
   return {{"num_attention_heads", &T::num_attention_heads},
           {"num_key_value_heads", &T::num_query_groups, {.divides = &T::num_attention_heads}},
-          {"head_dim", read_head_dim, write_head_dim},
+          keys.divides_hidden_size ? KeyRow("head_dim", read_even_head_dim)
+                                   : KeyRow("head_dim", read_head_dim, write_head_dim),
           {"rope_parameters", read_positions, write_positions}};
 }
 

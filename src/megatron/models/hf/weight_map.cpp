@@ -19,34 +19,44 @@ std::string filled(std::string pattern, std::string_view mark, std::string_view 
   return pattern;
 }
 
-/// Returns the pattern with what one of our names has in place of {i} and {w}.
-std::string filled_from(std::string_view our_name, const std::string& pattern) {
+/// Returns the pattern with what one of our names has in place of {i}, {w} and {m}, where the
+/// layers of multi-token prediction begin with `first`.
+std::string filled_from(std::string_view our_name, std::string pattern, std::int64_t first = 0) {
   constexpr std::string_view kLayers = "layers.";
   const auto place = our_name.find(kLayers);
   std::string_view layer = place == our_name.npos ? "" : our_name.substr(place + kLayers.size());
   layer = layer.substr(0, layer.find('.'));
+  if (our_name.starts_with("mtp.layers."))
+    pattern =
+        filled(std::move(pattern), "{m}", std::to_string(first + std::stoll(std::string(layer))));
   return filled(filled(pattern, "{i}", layer), "{w}",
                 our_name.ends_with("bias") ? "bias" : "weight");
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
-void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping& mapping) {
+void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepths& depths,
+                 WeightMapping& mapping) {
   std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (filled_from(mapping.ours, row.ours) == mapping.ours) rows.push_back(&row);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy) rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
     for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
       if (!is_by_expert && expert > 0) continue;
       (row->is_alternative ? mapping.alternatives : mapping.theirs)
-          .push_back({.name = filled(filled_from(mapping.ours, row->theirs), "{e}",
+          .push_back({.name = filled(filled_from(mapping.ours, row->theirs, depths.first), "{e}",
                                      std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
+                               .is_row = row->is_row,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt,
                                .is_interleaved = row->is_interleaved}});
     }
   }
+  for (const TensorRow& row : family.tensors)
+    for (std::int64_t layer = depths.first;
+         row.is_copy && row.ours == mapping.ours && layer < depths.first + depths.count; ++layer)
+      mapping.copies.push_back({.name = filled(row.theirs, "{m}", std::to_string(layer))});
 }
 
 /// Throws UserError naming the parameters that would be written to one and the same tensor, as the
@@ -113,11 +123,13 @@ Shape TensorPart::shape(const Sharding& ours) const {
   Shape shape = extents(slices(ours));
   if (expert) shape.erase(shape.begin());
   if (is_transposed && shape.size() > 1) std::swap(shape.back(), shape[shape.size() - 2]);
+  if (is_row) shape.insert(shape.begin(), 1);
   return shape;
 }
 
 at::Tensor TensorPart::oriented(at::Tensor theirs) const {
   if (is_transposed && theirs.dim() > 1) theirs = theirs.transpose(-2, -1);
+  if (is_row) theirs = theirs.squeeze(0);
   return expert ? theirs.unsqueeze(0) : theirs;
 }
 
@@ -145,17 +157,18 @@ at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const 
           .copy_(narrowed(value, slice.global_offset, slice.shape));
   }
   if (expert) part = part.squeeze(0);
+  if (is_row) part = part.unsqueeze(0);
   return is_transposed && part.dim() > 1 ? part.transpose(-2, -1) : part;
 }
 
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
-                                       std::int64_t num_experts) {
+                                       std::int64_t num_experts, const HfDepths& depths) {
   std::vector<WeightMapping> mappings;
   std::vector<std::string> homeless;
   for (const std::string& name : our_names) {
     mappings.push_back({.ours = name});
-    add_tensors(family, num_experts, mappings.back());
+    add_tensors(family, num_experts, depths, mappings.back());
     if (mappings.back().theirs.empty()) homeless.push_back(name);
   }
   require_no_names("Hugging Face model_type '" + family.model_type +
@@ -173,7 +186,9 @@ bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
 }
 
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
-  if (name.starts_with(family.prefix) || name.starts_with("lm_head.")) return name;
+  if (name.starts_with(family.prefix) || name.starts_with("lm_head.") ||
+      std::ranges::count(family.tensors, name, &TensorRow::theirs) > 0)
+    return name;
   return family.prefix + name;
 }
 

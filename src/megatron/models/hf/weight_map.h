@@ -22,6 +22,7 @@ namespace megatron {
 struct TensorPart {
   Blocks blocks = {};
   bool is_transposed = false;               ///< of the last two dimensions; vectors are as they are
+  bool is_row = false;                      ///< the foreign tensor is a matrix of one row
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
   bool is_interleaved = false;  ///< the blocks alternate along the last foreign dimension
 
@@ -48,6 +49,12 @@ struct WeightMapping {
   std::string ours = {};
   std::vector<HfTensor> theirs = {};
   std::vector<HfTensor> alternatives = {};  ///< in place of `theirs`, if a folder has them
+  std::vector<HfTensor> copies = {};        ///< repeat the first of `theirs`; may be absent
+};
+
+/// The layers of multi-token prediction, by their numbers among all layers.
+struct HfDepths {
+  std::int64_t first = 0, count = 0;
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
@@ -55,7 +62,7 @@ struct WeightMapping {
 /// one.
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
-                                       std::int64_t num_experts);
+                                       std::int64_t num_experts, const HfDepths& depths = {});
 
 /// Returns whether the family has a tensor for a parameter or a state of ours.
 bool has_hf_tensor(const HfFamily& family, std::string_view our_name);

@@ -335,9 +335,11 @@ void leave_out_unmatched_names(ScaledRun& scaled, const ModelFamily& family) {
   model.vocab_size = *settings.tokenizer->vocab_size;
   resolve(model);
   const auto whole = family.make(model, Rank{}, {});
-  for (const auto member : {&OptimizerConfig::train_only, &OptimizerConfig::freeze})
-    for (const std::string& text : take_unmatched(*whole, *settings.optimizer.*member))
-      scaled.left_out.push_back(Setting(member).flag() + " '" + text + "' (matches no layer here)");
+  for (const auto member : {&OptimizerConfig::train_only, &OptimizerConfig::freeze}) {
+    const std::string flag = Setting(member).flag();
+    for (const std::string& text : take_unmatched(*whole, flag, *settings.optimizer.*member))
+      scaled.left_out.push_back(flag + " '" + text + "' (matches no layer here)");
+  }
 }
 
 RunConfig on_one_rank(const RunConfig& scaled) {

@@ -12,10 +12,12 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
 #include "megatron/config/data_phase.h"
+#include "megatron/config/legacy_flags.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/rule.h"
 #include "megatron/config/settings.h"
@@ -221,6 +223,17 @@ void resolve_epochs(Settings& settings, const std::shared_ptr<const Tokenizer>& 
   out << epochs_line(settings, samples) << std::endl;
 }
 
+/// Translates the flags of rotary positions that waited for the loaded model, or for its absence.
+void translate_rope(RunConfig& run, const TransformerConfig* loaded, StartupWarnings& warnings,
+                    std::ostream& out) {
+  run.parsed.notes.clear();  // they are printed already
+  Problems problems;
+  translate_rope_flags(run.options.settings, run.parsed, problems, loaded);
+  problems.throw_if_any();
+  for (const auto& [remark, flags] : run.parsed.notes)
+    warnings.add(joined_text(flags) + ": " + remark, out);
+}
+
 /// Warns of flags without effect on a loaded model. Without --load the flags alone have told it.
 void warn_of_notes(const Settings& settings, const RunConfig& run, StartupWarnings& warnings,
                    std::ostream& out) {
@@ -244,8 +257,9 @@ void resolve_model(Settings& settings, const RunConfig& run, const Rank& rank,
 
 }  // namespace
 
-ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupWarnings& warnings,
+ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, StartupWarnings& warnings,
                         std::ostream& out) {
+  RunConfig run = given;
   Settings settings = run_settings(run);
   const ModelFamily& family = find_model_family(run.options.model, *world.families);
   const Mesh mesh = make_mesh(settings, world.communicators);
@@ -264,6 +278,8 @@ ResolvedRun resolve_run(const RunConfig& run, const RankContext& world, StartupW
     source->model = upcycled_architecture(*dense, *upcycling);
   }
   if (source && source->family != family.name) source = in_run_family(*source, settings, family);
+  translate_rope(run, source ? &source->model : nullptr, warnings, out);
+  settings.model = run.options.settings.model;
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
   check_family(run.options.model, *settings.model).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);

@@ -19,11 +19,7 @@ std::vector<std::int64_t> pattern_layers(const ConfigReader& config, const T& mo
 }
 
 void read_positions(const ConfigReader& config, HfConfig& result) {
-  if (!is_hybrid(config)) return;
-  std::vector<std::int64_t> nope;
-  for (std::int64_t layer = 0; layer < result.model.num_layers; ++layer)
-    nope.push_back(result.model.kind(layer).window ? 0 : 1);
-  set_nope(result.model, nope);
+  if (is_hybrid(config)) rotate_in_windows_alone(result.model);
 }
 
 void write_positions(const T& model, Json& json) {

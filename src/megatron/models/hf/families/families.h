@@ -20,12 +20,15 @@ HfFamily qwen3_moe();
 
 // mistral.cpp
 HfFamily mistral();
+HfFamily ministral();
+HfFamily ministral3();
 HfFamily mixtral();
 
 // olmo.cpp
 HfFamily olmoe();
 HfFamily olmo2();
 HfFamily olmo3();
+HfFamily flex_olmo();
 
 // starcoder2.cpp
 HfFamily starcoder2();
@@ -49,6 +52,7 @@ HfFamily seed_oss();
 
 // hunyuan.cpp
 HfFamily hunyuan_v1_dense();
+HfFamily hunyuan_v1_moe();
 
 // smollm3.cpp
 HfFamily smollm3();
@@ -61,5 +65,35 @@ HfFamily gpt_oss();
 
 // llama4.cpp
 HfFamily llama4_text();
+
+// glm.cpp
+HfFamily glm();
+HfFamily glm4();
+HfFamily glm4_moe();
+HfFamily solar_open();
+HfFamily dots1();
+
+// minimax.cpp
+HfFamily minimax_m2();
+
+// ernie.cpp
+HfFamily ernie4_5();
+HfFamily ernie4_5_moe();
+
+// gpt_neox.cpp
+HfFamily gpt_neox();
+HfFamily phi();
+
+// nemotron.cpp
+HfFamily nemotron();
+HfFamily stablelm();
+
+// granite.cpp
+HfFamily granite();
+HfFamily granitemoe();
+
+// cohere.cpp
+HfFamily cohere();
+HfFamily cohere2();
 
 }  // namespace megatron::families

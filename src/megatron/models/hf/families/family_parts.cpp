@@ -1,5 +1,6 @@
 #include "megatron/models/hf/families/family_parts.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/models/hf/config_reader.h"
@@ -105,6 +106,78 @@ void add_experts(HfFamily& family, const std::string& number, std::string_view a
                    aux_loss()});
 }
 
+KeyRow expert_groups(const std::string& limited, const std::string& otherwise, std::int64_t scored,
+                     std::int64_t groups, std::int64_t chosen) {
+  const auto read = [=](const ConfigReader& config, HfConfig& result) {
+    M& moe = result.model.moe;
+    const std::string method = config.text("topk_method", otherwise);
+    if (method != limited && method != otherwise)
+      config.unsupported("topk_method", "supported: " + limited);
+    const std::int64_t number = config.size("n_group", kMostExperts, groups),
+                       best = config.size("topk_group", kMostExperts, chosen);
+    if (method != limited || best >= number) return;
+    if (moe.num_experts % number != 0 || moe.num_experts / number < scored)
+      config.unsupported("n_group", "it must divide n_routed_experts into groups of at least " +
+                                        std::to_string(scored));
+    moe.router_num_groups = number;
+    moe.router_group_topk = best;
+    moe.router_group_score_topk = scored;
+  };
+  const auto write = [=](const T& model, Json& json) {
+    json["n_group"] = model.moe.router_num_groups.value_or(1);
+    json["topk_group"] = model.moe.router_group_topk.value_or(1);
+    json["topk_method"] = model.moe.router_num_groups ? limited : otherwise;
+  };
+  return {"n_group", read, write};
+}
+
+KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared) {
+  const auto read_dense = [=](const ConfigReader& config, HfConfig& result) {
+    const std::int64_t layers = result.model.num_layers,
+                       dense = config.integer("first_k_dense_replace", num_dense);
+    if (dense < 0 || dense >= layers)
+      config.unsupported("first_k_dense_replace", "at least one layer must have experts");
+    std::vector<std::int64_t> experts(static_cast<std::size_t>(layers), 1);
+    std::fill_n(experts.begin(), dense, 0);
+    set_experts(result.model, dense > 0 ? experts : std::vector<std::int64_t>());
+  };
+  const auto write_dense = [](const T& model, Json& json) {
+    std::int64_t dense = 0;
+    while (dense < model.num_layers && !model.kind(dense).has_experts()) ++dense;
+    json["first_k_dense_replace"] = dense;
+  };
+  const auto read_shared = [=](const ConfigReader& config, HfConfig& result) {
+    M& moe = result.model.moe;
+    const std::int64_t absent = config.is_null("n_shared_experts") ? 0 : num_shared;
+    moe.shared_expert_intermediate_size =
+        config.integer("n_shared_experts", absent) * moe.ffn_hidden_size;
+  };
+  const auto write_shared = [](const T& model, Json& json) {
+    const M& moe = model.moe;
+    json["n_shared_experts"] = moe.shared_expert_intermediate_size / moe.ffn_hidden_size;
+  };
+  const auto write_factor = [](const T& model, Json& json) {
+    json["routed_scaling_factor"] = model.moe.router_topk_scaling_factor.value_or(1);
+  };
+  return {
+      {"n_routed_experts", &M::num_experts, {.most = kMostExperts, .alias = "num_local_experts"}},
+      {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
+      {"moe_intermediate_size", &M::ffn_hidden_size},
+      {"first_k_dense_replace", read_dense, write_dense},
+      {"n_shared_experts", read_shared, write_shared},
+      {"routed_scaling_factor", &M::router_topk_scaling_factor, kPositive, write_factor},
+      constant("moe_layer_freq", 1)};
+}
+
+void add_sigmoid_router(HfFamily& family) {
+  family.defaults.moe.router_score_function = RouterScore::sigmoid;
+  family.defaults.moe.router_enable_expert_bias = true;
+  family.keys.emplace_back("num_experts_per_tok", [](const ConfigReader& config, HfConfig& result) {
+    if (result.model.moe.router_topk == 1)
+      config.unsupported("num_experts_per_tok", "it must be above 1");
+  });
+}
+
 void add_optional_normalization(HfFamily& family) {
   family.defaults.moe.router_pre_softmax = true;
   family.keys.emplace_back("norm_topk_prob", &M::router_pre_softmax, kNegated);
@@ -117,6 +190,13 @@ void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string&
   family.keys.push_back(constant("attention_bias", false));
   family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn." + query + ".weight"},
                             {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}});
+}
+
+void rotate_in_windows_alone(T& model) {
+  std::vector<std::int64_t> nope;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    nope.push_back(model.kind(layer).window ? 0 : 1);
+  set_nope(model, nope);
 }
 
 void norm_outputs(HfFamily& family) {

@@ -50,12 +50,25 @@ HfFamily llama_like(const std::string& model_type, const std::string& architectu
 /// Adds the keys of experts: their number, which may have another spelling, and the width of one.
 void add_experts(HfFamily& family, const std::string& number, std::string_view alias,
                  const std::string& width, std::int64_t default_number, std::int64_t topk);
+/// topk_method, n_group and topk_group. With the method `limited` only experts of the best groups
+/// are chosen, where a group has the score of its `scored` best experts; with `otherwise` they do
+/// not count.
+KeyRow expert_groups(const std::string& limited, const std::string& otherwise, std::int64_t scored,
+                     std::int64_t groups, std::int64_t chosen);
+/// The keys of experts as DeepSeek-V2 names them: how many there are and how wide one is, which
+/// layers have them, and the width of the shared ones.
+KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared);
+/// Makes scores sigmoids, and adds an expert bias. Refuses a choice of one expert, whose weight
+/// would be 1, which ours is not.
+void add_sigmoid_router(HfFamily& family);
 /// Adds norm_topk_prob, which is false by default.
 void add_optional_normalization(HfFamily& family);
 /// Adds norms of queries and keys, without biases of the attention. The names are those of their
 /// tensors.
 void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query = "q_norm",
                          const std::string& key = "k_norm");
+/// Takes the rotary positions from layers without a window.
+void rotate_in_windows_alone(TransformerConfig& model);
 /// Lets norms follow attention and MLP, and none precede them.
 void norm_outputs(HfFamily& family);
 

@@ -25,11 +25,35 @@ void read_rope(const ConfigReader& config, HfConfig& result, const KeyRow& other
   if (!kAboveZero.contains(model.rotary_base)) rope.unsupported("alpha", kAboveZero.words);
 }
 
-}  // namespace
+/// The number of experts of a token, which may be a list with equal numbers for all layers.
+void read_topk(const ConfigReader& config, HfConfig& result) {
+  const char* key = "moe_topk";
+  const Json* list = config.find(key);
+  if (list == nullptr || !list->is_array()) {
+    return read_keys(
+        {{key, &M::router_topk, {.most_in = &M::num_experts, .alias = "num_experts_per_tok"}}},
+        config, result);
+  }
+  const bool is_for_all = !list->empty() && std::ssize(*list) >= result.model.num_layers;
+  const Json first = is_for_all ? list->front() : Json();
+  const bool is_equal =
+      first.is_number_integer() && std::ranges::all_of(*list, [&](const Json& number) {
+        return number.is_number_integer() && number == first;
+      });
+  if (!is_equal || first < 1 || first > result.model.moe.num_experts)
+    config.unsupported(key, "use one number, from 1 to num_experts, for all layers");
+  result.model.moe.router_topk = first.get<std::int64_t>();
+}
 
-HfFamily hunyuan_v1_dense() {
-  HfFamily family =
-      llama_like("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", 0, {.has_head_dim = true});
+void write_topk(const T& model, Json& json) { json["moe_topk"] = model.moe.router_topk; }
+
+/// The shared expert is as wide as the others.
+void read_shared_width(const ConfigReader& /*config*/, HfConfig& result) {
+  result.model.moe.shared_expert_intermediate_size = result.model.moe.ffn_hidden_size;
+}
+
+HfFamily hunyuan_like(const std::string& model_type, const std::string& architecture) {
+  HfFamily family = llama_like(model_type, architecture, 0, {.has_head_dim = true});
   family.defaults.norm_epsilon = 1e-5;
   const auto rope = std::ranges::find(family.keys, "rope_parameters", &KeyRow::key);
   rope->read = [otherwise = *rope](const ConfigReader& config, HfConfig& result) {
@@ -37,7 +61,29 @@ HfFamily hunyuan_v1_dense() {
   };
   add_query_key_norms(family, QkNormScope::head, "query_layernorm", "key_layernorm");
   family.defaults.qk_layernorm_placement = QkNormPlacement::after_rotary;
+  return family;
+}
+
+}  // namespace
+
+HfFamily hunyuan_v1_dense() {
+  HfFamily family = hunyuan_like("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM");
   family.add_layer_tensors(mlp_tensors());
+  return family;
+}
+
+HfFamily hunyuan_v1_moe() {
+  HfFamily family = hunyuan_like("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM");
+  family.defaults.moe.num_experts = family.defaults.moe.router_topk = 1;
+  family.add_keys(
+      {{"num_experts", &M::num_experts, {.most = kMostExperts, .alias = "num_local_experts"}},
+       {"moe_topk", read_topk, write_topk},
+       {"intermediate_size", &M::ffn_hidden_size},
+       {"", read_shared_width}});
+  const std::string expert = "mlp.experts.{e}.";
+  family.add_layer_tensors(expert_tensors(expert + "gate_proj.weight", expert + "up_proj.weight",
+                                          expert + "down_proj.weight", "mlp.gate.wg.weight"));
+  family.add_layer_tensors(shared_expert_tensors("mlp.shared_mlp"));
   return family;
 }
 

@@ -62,4 +62,17 @@ HfFamily olmo3() {
   return family;
 }
 
+/// OLMoE's experts in OLMo 2's layers.
+HfFamily flex_olmo() {
+  HfFamily family = llama_like("flex_olmo", "FlexOlmoForCausalLM", 0, {});
+  family.defaults.rotary_base = 500000;
+  add_query_key_norms(family, QkNormScope::all_heads);
+  add_experts(family, "num_experts", "num_local_experts", "intermediate_size", 7, 5);
+  add_optional_normalization(family);
+  family.defaults.moe.aux_loss_coeff = {0.01};
+  family.add_layer_tensors(expert_tensors());
+  norm_outputs(family);
+  return family;
+}
+
 }  // namespace megatron::families
