@@ -93,38 +93,6 @@ void end(const Sequence& sequence, Generation& result) {
   result.num_cut_bytes = sequence.text->num_cut_bytes();
 }
 
-/// A beam's text whose keys and values are in a cache.
-struct CachedText {
-  std::vector<std::int64_t> ids = {};
-  SequenceCache cache = {};
-};
-
-/// Gives each text the cache that shares the longest beginning with it, drops what the cache has
-/// behind it, and returns the tokens that are missing.
-std::vector<PassInput> continue_texts(std::vector<std::vector<std::int64_t>> texts,
-                                      std::vector<CachedText>& cached) {
-  std::vector<CachedText> chosen;
-  for (std::vector<std::int64_t>& text : texts) {
-    const auto shared = [&](const CachedText& one) {
-      return std::ranges::mismatch(text, one.ids).in1 - text.begin();
-    };
-    const auto best = std::ranges::max_element(cached, {}, shared);
-    CachedText& mine = chosen.emplace_back();
-    if (best != cached.end()) {
-      mine = std::move(*best);
-      cached.erase(best);
-    }
-    mine.cache.length = std::min(shared(mine), std::ssize(text) - 1);
-    mine.ids = std::move(text);
-  }
-  cached = std::move(chosen);
-  std::vector<PassInput> inputs;
-  for (CachedText& one : cached)
-    inputs.push_back(
-        {std::span(one.ids).subspan(static_cast<std::size_t>(one.cache.length)), &one.cache});
-  return inputs;
-}
-
 }  // namespace
 
 Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
@@ -239,14 +207,13 @@ std::vector<Generation> Generator::search_beams(const Prompt& prompt) const {
   if (params_.max_new_tokens == 0) return std::vector<Generation>(num_texts);
   const c10::InferenceMode no_gradients;
   BeamSearch search(params_, std::min(params_.max_new_tokens, room));
-  std::vector<CachedText> cached;
+  std::vector<SequenceCache> caches(1);
   while (!search.running().empty()) {
-    std::vector<std::vector<std::int64_t>> texts;
-    for (const Beam& beam : search.running()) {
-      texts.emplace_back(prompt.ids.begin(), prompt.ids.end());
-      texts.back().insert(texts.back().end(), beam.ids.begin(), beam.ids.end());
-    }
-    const at::Tensor logits = next_logits(model_, continue_texts(std::move(texts), cached));
+    std::vector<PassInput> inputs;
+    for (const Beam& beam : search.running())
+      inputs.push_back(
+          {beam.ids.empty() ? prompt.ids : std::span(beam.ids).last(1), &caches[inputs.size()]});
+    const at::Tensor logits = next_logits(model_, inputs);
     std::vector<std::vector<float>> logprobs;
     for (const Beam& beam : search.running()) {
       const std::span<const float> row = row_of(logits, logprobs.size());
@@ -259,6 +226,9 @@ std::vector<Generation> Generator::search_beams(const Prompt& prompt) const {
       history.apply_penalties(own);
     }
     search.step(std::vector<std::span<const float>>(logprobs.begin(), logprobs.end()));
+    std::vector<SequenceCache> next;
+    for (const Beam& beam : search.running()) next.push_back(caches[beam.parent].fork());
+    caches = std::move(next);
   }
   std::vector<Generation> results;
   for (const FinishedBeam& beam : search.finished()) {
