@@ -39,20 +39,11 @@ struct Sequence {
   SequenceCache cache = {};
 };
 
-/// Tokens for the next pass and the cache of those before.
-struct PassInput {
-  std::span<const std::int64_t> ids;
-  SequenceCache* cache;
-};
-
-/// Runs a pass and returns the logits of the tokens that come next.
-at::Tensor next_logits(const ModelRunner& model, std::span<const PassInput> inputs) {
-  std::vector<std::span<const std::int64_t>> ids;
-  Caches caches;
-  for (const PassInput& input : inputs) {
-    ids.push_back(input.ids);
-    caches.push_back(input.cache);
-  }
+/// Runs a pass over tokens, each with the cache of those before, and returns the logits of the
+/// tokens that come next.
+at::Tensor next_logits(const ModelRunner& model,
+                       const std::vector<std::span<const std::int64_t>>& ids,
+                       const Caches& caches) {
   const Microbatch tokens = microbatch_of(ids);
   return model.infer({.microbatch = tokens, .wants = Wants::last_logits, .caches = &caches})
       .to(c10::kCPU, c10::kFloat)
@@ -137,9 +128,13 @@ std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
   while (true) {
     std::erase_if(running, has_ended);
     if (running.empty()) return results;
-    std::vector<PassInput> inputs;
-    for (Sequence& sequence : running) inputs.push_back({sequence.input, &sequence.cache});
-    const at::Tensor logits = next_logits(model_, inputs);
+    std::vector<std::span<const std::int64_t>> ids;
+    Caches caches;
+    for (Sequence& sequence : running) {
+      ids.emplace_back(sequence.input);
+      caches.push_back(&sequence.cache);
+    }
+    const at::Tensor logits = next_logits(model_, ids, caches);
     std::vector<SamplingRow> rows;
     for (const Sequence& sequence : running) {
       rows.push_back({&sequence.sampler, row_of(logits, rows.size()), sequence.cache.length});
@@ -209,11 +204,12 @@ std::vector<Generation> Generator::search_beams(const Prompt& prompt) const {
   BeamSearch search(params_, std::min(params_.max_new_tokens, room));
   std::vector<SequenceCache> caches(1);
   while (!search.running().empty()) {
-    std::vector<PassInput> inputs;
+    std::vector<std::span<const std::int64_t>> ids;
     for (const Beam& beam : search.running())
-      inputs.push_back(
-          {beam.ids.empty() ? prompt.ids : std::span(beam.ids).last(1), &caches[inputs.size()]});
-    const at::Tensor logits = next_logits(model_, inputs);
+      ids.push_back(beam.ids.empty() ? prompt.ids : std::span(beam.ids).last(1));
+    Caches used;
+    for (SequenceCache& cache : caches) used.push_back(&cache);
+    const at::Tensor logits = next_logits(model_, ids, used);
     std::vector<std::vector<float>> logprobs;
     for (const Beam& beam : search.running()) {
       const std::span<const float> row = row_of(logits, logprobs.size());
