@@ -244,8 +244,7 @@ TEST_P(KvCacheTest, GreedyTextIsWhatFullPassesChoose) {
   BoundModel bound(GetParam().config, c10::kDouble);
   const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
   const Generation generation =
-      Generator(*bound.model, {.sampling = {.temperature = 0}, .max_new_tokens = 30})
-          .generate(prompt, 0);
+      Generator(*bound.model, {.temperature = 0, .max_new_tokens = 30}).generate(prompt, 0);
   std::vector<std::int64_t> ids = prompt;
   for (const std::int64_t id : generation.ids) {
     const at::Tensor tokens = at::tensor(ids, c10::kLong).unsqueeze(0);
