@@ -4,40 +4,36 @@
 
 #include <algorithm>
 #include <iterator>
-#include <memory>
+#include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
+#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/beam_search.h"
-#include "megatron/inference/sampling/stop_strings.h"
 
 namespace megatron {
 
-std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::max_positions:
-      return "max_positions";
-  }
-  return "";
-}
-
 namespace {
 
-/// A text that is being generated.
-struct Sequence {
-  std::size_t place;                ///< of its prompt
-  std::vector<std::int64_t> input;  ///< tokens for the next pass; empty: the text has ended
-  SequenceSampler sampler;
-  std::unique_ptr<TextStream> text;  ///< null without stop strings
-  SequenceCache cache = {};
-};
+/// Longer texts than anybody has memory for.
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
+
+/// Returns options with blocks for the longest texts that run together.
+EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_new_tokens) {
+  EngineOptions options;
+  std::vector<std::int64_t> blocks;
+  for (const Prompt& prompt : prompts)
+    blocks.push_back(ceil_div(std::ssize(prompt.ids) + max_new_tokens, kBlockPositions));
+  std::ranges::sort(blocks, std::greater());
+  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(options.scheduler.max_running)));
+  options.scheduler.num_blocks =
+      std::max<std::int64_t>(1, std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}));
+  return options;
+}
 
 /// Runs a pass over tokens, each with the cache of those before, and returns the logits of the
 /// tokens that come next.
@@ -55,35 +51,6 @@ std::span<const float> row_of(const at::Tensor& logits, std::size_t row) {
   return {logits.const_data_ptr<float>() + row * size, size};
 }
 
-/// Adds a token to a text, or ends it.
-void append(Sequence& sequence, const SampledToken& token, const SamplingParams& params,
-            Generation& result) {
-  result.score += token.logprob;
-  if (std::ranges::count(params.stop_token_ids, token.id) > 0) {
-    result.finish_reason = FinishReason::stop;
-    sequence.input.clear();
-    return;
-  }
-  if (sequence.text) sequence.text->add(token.id, sequence.sampler.may_stop());
-  sequence.sampler.append(token.id);
-  sequence.input = {token.id};
-  if (sequence.text && sequence.text->has_stopped()) sequence.input.clear();
-  result.ids.push_back(token.id);
-  if (params.needs_logprobs()) result.tokens.push_back(token);
-}
-
-/// Completes the result of a text that has ended.
-void end(const Sequence& sequence, Generation& result) {
-  const bool has_stop_token = result.finish_reason == FinishReason::stop;
-  const std::int64_t num_drawn = std::ssize(result.ids) + (has_stop_token ? 1 : 0);
-  result.score /= static_cast<double>(std::max<std::int64_t>(1, num_drawn));
-  if (!sequence.text) return;
-  sequence.text->finish();
-  if (!sequence.text->has_stopped()) return;
-  result.finish_reason = FinishReason::stop;
-  result.num_cut_bytes = sequence.text->num_cut_bytes();
-}
-
 }  // namespace
 
 Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
@@ -92,62 +59,30 @@ Generator::Generator(const ModelRunner& model, SamplingParams params, const Toke
   MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
 }
 
-void Generator::check_row(std::span<const float> logits, const Prompt& prompt,
-                          std::int64_t position) const {
-  check_logits(
-      model_.model(), logits,
-      "prompt " + std::to_string(prompt.index + 1) + ", position " + std::to_string(position));
-}
-
 std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
                                             const OnToken& on_token) const {
-  std::vector<Sequence> running;
+  SamplingParams params = params_;
+  params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
+  EngineOptions options = engine_options(prompts, params.max_new_tokens);
+  options.tokenizer = tokenizer_;
+  Engine engine(model_, options);
+  std::map<SequenceId, std::size_t> places;
   for (const Prompt& prompt : prompts) {
-    check_token_ids(prompt.ids, model_.config(), "prompt " + std::to_string(prompt.index + 1));
-    running.push_back(
-        {running.size(),
-         {prompt.ids.begin(), prompt.ids.end()},
-         SequenceSampler(params_, prompt.ids, {.prompt = prompt.index, .sample = prompt.sample}),
-         params_.stop.empty()
-             ? nullptr
-             : std::make_unique<TextStream>(*tokenizer_, prompt.ids, params_.stop)});
+    const SequenceId id =
+        engine.add_request({.prompt = {prompt.ids.begin(), prompt.ids.end()},
+                            .params = params,
+                            .site = {.prompt = prompt.index, .sample = prompt.sample}});
+    places.emplace(id, places.size());
   }
-  const c10::InferenceMode no_gradients;
-  const std::int64_t limit = max_sequence_length(model_.config());
   std::vector<Generation> results(prompts.size());
-  const auto has_ended = [&](const Sequence& sequence) {
-    Generation& result = results[sequence.place];
-    const bool is_full = sequence.cache.length + std::ssize(sequence.input) > limit;
-    if (!sequence.input.empty() && std::ssize(result.ids) < params_.max_new_tokens) {
-      if (!is_full) return false;
-      result.finish_reason = FinishReason::max_positions;
-    }
-    end(sequence, result);
-    return true;
-  };
-  while (true) {
-    std::erase_if(running, has_ended);
-    if (running.empty()) return results;
-    std::vector<std::span<const std::int64_t>> ids;
-    Caches caches;
-    for (Sequence& sequence : running) {
-      ids.emplace_back(sequence.input);
-      caches.push_back(&sequence.cache);
-    }
-    const at::Tensor logits = next_logits(model_, ids, caches);
-    std::vector<SamplingRow> rows;
-    for (const Sequence& sequence : running) {
-      rows.push_back({&sequence.sampler, row_of(logits, rows.size()), sequence.cache.length});
-      check_row(rows.back().logits, prompts[sequence.place], sequence.cache.length);
-    }
-    const std::vector<SampledToken> tokens = sample_rows(rows);
-    for (std::size_t i = 0; i < running.size(); ++i) {
-      Generation& result = results[running[i].place];
-      append(running[i], tokens[i], params_, result);
-      if (on_token && result.finish_reason != FinishReason::stop)
-        on_token(running[i].place, tokens[i].id);
+  while (!engine.is_idle()) {
+    for (Update& update : engine.step()) {
+      const std::size_t place = places.at(update.request);
+      if (update.token && on_token) on_token(place, *update.token);
+      if (update.finished) results[place] = std::move(*update.finished);
     }
   }
+  return results;
 }
 
 Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
@@ -213,7 +148,7 @@ std::vector<Generation> Generator::search_beams(const Prompt& prompt) const {
     std::vector<std::vector<float>> logprobs;
     for (const Beam& beam : search.running()) {
       const std::span<const float> row = row_of(logits, logprobs.size());
-      check_row(row, prompt, std::ssize(prompt.ids) + std::ssize(beam.ids));
+      check_next_logits(model_, row, prompt.index, std::ssize(prompt.ids) + std::ssize(beam.ids));
       const LogSoftmax log_softmax(row);
       std::vector<float>& own = logprobs.emplace_back();
       for (const float logit : row) own.push_back(static_cast<float>(log_softmax(logit)));

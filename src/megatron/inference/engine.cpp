@@ -1,0 +1,195 @@
+#include "megatron/inference/engine.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/inference/input_ids.h"
+#include "megatron/inference/sampling/stop_strings.h"
+
+namespace megatron {
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::max_positions:
+      return "max_positions";
+    case FinishReason::deadline:
+      return "deadline";
+  }
+  return "";
+}
+
+void check_next_logits(const ModelRunner& model, std::span<const float> logits,
+                       std::uint64_t prompt_index, std::int64_t position) {
+  check_logits(
+      model.model(), logits,
+      "prompt " + std::to_string(prompt_index + 1) + ", position " + std::to_string(position));
+}
+
+/// A text that is being generated.
+struct Engine::Running {
+  Running(TextRequest from, std::int64_t max_tokens, const EngineOptions& options,
+          const std::shared_ptr<CacheMemory>& memory)
+      : request(std::move(from)),
+        max_new_tokens(max_tokens),
+        sampler(request.params, request.prompt, request.site),
+        cache(memory) {
+    if (!request.params.stop.empty())
+      text = std::make_unique<TextStream>(*options.tokenizer, request.prompt, request.params.stop);
+  }
+  TextRequest request;
+  std::int64_t max_new_tokens;  ///< at most as many as the model has positions for
+  SequenceSampler sampler;
+  std::unique_ptr<TextStream> text;  ///< null without stop strings
+  SequenceCache cache;
+  Generation result = {};
+};
+
+Engine::Engine(const ModelRunner& model, const EngineOptions& options)
+    : model_(model), options_(options), scheduler_(options.scheduler) {
+  MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
+                 kBlockPositions, " positions");
+}
+
+Engine::~Engine() = default;
+
+SequenceId Engine::add_request(TextRequest request) {
+  check_sampling_options(request.params, model_.config().vocab_size);
+  MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
+                 "stop strings need a tokenizer");
+  check_token_ids(request.prompt, model_.config(),
+                  "prompt " + std::to_string(request.site.prompt + 1));
+  // The last token of a text needs no position.
+  const std::int64_t room = max_sequence_length(model_.config()) - std::ssize(request.prompt),
+                     wanted = request.params.max_new_tokens,
+                     max_new_tokens = room < wanted ? room + 1 : wanted;
+  const SequenceId id = scheduler_.add({.prompt = request.prompt,
+                                        .max_new_tokens = max_new_tokens,
+                                        .priority = request.priority,
+                                        .deadline_s = request.deadline_s});
+  running_.emplace(
+      id, std::make_unique<Running>(std::move(request), max_new_tokens, options_, memory_));
+  if (max_new_tokens == 0) finish(id, FinishReason::length);
+  return id;
+}
+
+bool Engine::cancel(SequenceId request) {
+  std::erase_if(news_, [&](const Update& update) { return update.request == request; });
+  scheduler_.drop(request);
+  return running_.erase(request) > 0;
+}
+
+std::vector<Update> Engine::step() {
+  const StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
+  for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
+  if (plan.runs.empty()) return std::exchange(news_, {});
+  std::vector<std::vector<SampledToken>> drawn;
+  try {
+    drawn = draw(plan);
+  } catch (...) {
+    scheduler_.recompute_all();
+    throw;
+  }
+  std::vector<std::vector<std::int64_t>> ids(drawn.size());
+  for (std::size_t i = 0; i < drawn.size(); ++i)
+    for (const SampledToken& token : drawn[i]) ids[i].push_back(token.id);
+  scheduler_.advance(plan, ids);
+  for (std::size_t i = 0; i < drawn.size(); ++i)
+    for (const SampledToken& token : drawn[i]) append(plan.runs[i].sequence, token);
+  return std::exchange(news_, {});
+}
+
+at::Tensor Engine::logits_of(const StepPlan& plan) {
+  const c10::InferenceMode no_gradients;
+  for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
+  std::vector<std::span<const std::int64_t>> inputs;
+  Caches caches;
+  for (const ScheduledRun& run : plan.runs) {
+    inputs.push_back(
+        std::span(scheduler_.tokens(run.sequence))
+            .subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)));
+    SequenceCache& cache = running_.at(run.sequence)->cache;
+    cache.blocks = scheduler_.blocks(run.sequence);
+    cache.length = run.first;
+    caches.push_back(&cache);
+  }
+  const Microbatch microbatch = microbatch_of(inputs);
+  return model_.infer({.microbatch = microbatch, .wants = Wants::last_logits, .caches = &caches})
+      .to(c10::kCPU, c10::kFloat)
+      .contiguous();
+}
+
+std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan) {
+  const at::Tensor logits = logits_of(plan);
+  const auto columns = static_cast<std::size_t>(logits.size(1));
+  std::vector<SamplingRow> rows;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const ScheduledRun& run = plan.runs[i];
+    if (!run.samples) continue;
+    const Running& own = *running_.at(run.sequence);
+    rows.push_back({&own.sampler,
+                    {logits.const_data_ptr<float>() + i * columns, columns},
+                    run.first + run.count});
+    check_next_logits(model_, rows.back().logits, own.request.site.prompt, rows.back().position);
+  }
+  const std::vector<SampledToken> tokens = sample_rows(rows);
+  auto next = tokens.begin();
+  std::vector<std::vector<SampledToken>> drawn;
+  for (const ScheduledRun& run : plan.runs) {
+    auto& own = drawn.emplace_back();
+    if (run.samples) own.push_back(*next++);
+  }
+  return drawn;
+}
+
+void Engine::append(SequenceId request, const SampledToken& token) {
+  Running& own = *running_.at(request);
+  const SamplingParams& params = own.request.params;
+  own.result.score += token.logprob;
+  if (std::ranges::count(params.stop_token_ids, token.id) > 0) {
+    own.result.finish_reason = FinishReason::stop;
+    return finish(request, FinishReason::stop);
+  }
+  if (own.text) own.text->add(token.id, own.sampler.may_stop());
+  own.sampler.append(token.id);
+  own.result.ids.push_back(token.id);
+  if (params.needs_logprobs()) own.result.tokens.push_back(token);
+  news_.push_back({.request = request, .token = token.id});
+  const std::int64_t count = own.sampler.num_new_tokens();
+  if (count == own.max_new_tokens)
+    finish(request,
+           count == params.max_new_tokens ? FinishReason::length : FinishReason::max_positions);
+  else if (own.text && own.text->has_stopped())
+    finish(request, FinishReason::stop);
+}
+
+void Engine::finish(SequenceId request, FinishReason reason) {
+  Running& own = *running_.at(request);
+  Generation& result = own.result;
+  result.finish_reason = reason;
+  const bool has_stop_token =
+      reason == FinishReason::stop && !(own.text && own.text->has_stopped());
+  result.score /= static_cast<double>(
+      std::max<std::int64_t>(1, std::ssize(result.ids) + (has_stop_token ? 1 : 0)));
+  if (own.text) {
+    own.text->finish();
+    if (own.text->has_stopped()) {
+      result.finish_reason = FinishReason::stop;
+      result.num_cut_bytes = own.text->num_cut_bytes();
+    }
+  }
+  if (news_.empty() || news_.back().request != request) news_.push_back({.request = request});
+  news_.back().finished = std::move(result);
+  scheduler_.drop(request);
+  running_.erase(request);
+}
+
+}  // namespace megatron

@@ -1,0 +1,169 @@
+#include "megatron/inference/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "inference/successor_model.h"
+#include "megatron/config/resolve.h"
+#include "megatron/ops/matmul.h"
+#include "megatron/parallel/rank.h"
+#include "megatron/params/param_store.h"
+#include "support/gpt_model.h"
+
+namespace megatron {
+namespace {
+
+using Ids = std::vector<std::int64_t>;
+
+constexpr std::int64_t kVocabSize = 61;
+
+/// A small GPT whose attention is far from uniform.
+struct SmallModel {
+  SmallModel()
+      : model(make_gpt_model(config(), Rank{})),
+        weights(declared_parameters(*model), {.dtype = c10::kBFloat16, .with_gradients = false}) {
+    weights.initialize(/*seed=*/7);
+  }
+  static TransformerConfig config() {
+    TransformerConfig config;
+    config.num_layers = 2;
+    config.hidden_size = 32;
+    config.num_attention_heads = 4;
+    config.vocab_size = kVocabSize;
+    config.init_method_std = 0.3;
+    config.position_embedding_type = PositionEmbedding::rope;
+    config.group_query_attention = true;
+    config.num_query_groups = 2;
+    config.window_size = {150, 0};
+    set_windows(config, {1, 0});
+    resolve(config);
+    return config;
+  }
+  std::unique_ptr<Model> model;
+  ParamStore weights;
+};
+
+Ids random_ids(std::mt19937& random, std::int64_t count) {
+  Ids ids(static_cast<std::size_t>(count));
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kVocabSize);
+  return ids;
+}
+
+/// Runs an engine until it is idle and returns the results.
+std::map<SequenceId, Generation> run(Engine& engine) {
+  std::map<SequenceId, Generation> results;
+  while (!engine.is_idle()) {
+    for (const Update& update : engine.step()) {
+      EXPECT_FALSE(results.contains(update.request)) << "news after the end";
+      if (update.finished) results.emplace(update.request, *update.finished);
+    }
+  }
+  return results;
+}
+
+/// Describes updates in short.
+std::vector<std::string> words(const std::vector<Update>& updates) {
+  std::vector<std::string> result;
+  for (const Update& update : updates)
+    result.push_back(std::to_string(update.request) + ":" +
+                     (update.token ? " " + std::to_string(*update.token) : "") +
+                     (update.finished
+                          ? " " + std::string(finish_reason_name(update.finished->finish_reason))
+                          : ""));
+  return result;
+}
+
+using Words = std::vector<std::string>;
+
+// Random requests share passes, blocks and prefixes, wait, are preempted and cut into pieces.
+TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
+  SmallModel small;
+  if (!uses_own_gemm(c10::kBFloat16))
+    GTEST_SKIP() << "a row of the library's GEMM may depend on others";
+  std::mt19937 random(3);
+  const Ids prefix = random_ids(random, 300);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<TextRequest> requests;
+    for (std::uint64_t index = 0; index < 9; ++index) {
+      const bool shares = random() % 2 == 0;
+      Ids prompt(prefix.begin(), prefix.begin() + (shares ? random() % 300 : 0));
+      const Ids own = random_ids(random, 1 + random() % (shares ? 9 : 200));
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      requests.push_back({.prompt = prompt,
+                          .params = {.temperature = index % 3 == 0 ? 0.0 : 0.9,
+                                     .frequency_penalty = 0.1,
+                                     .seed = 5,
+                                     .max_new_tokens = static_cast<std::int64_t>(random() % 40),
+                                     .stop_token_ids = {7}},
+                          .site = {.prompt = index},
+                          .priority = static_cast<std::int64_t>(random() % 3)});
+    }
+    SchedulerOptions scheduler{.max_running = 1 + static_cast<std::int64_t>(random() % 6)};
+    scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
+    scheduler.num_blocks = 4 + static_cast<std::int64_t>(random() % 5);
+    scheduler.prefix_cache = round % 2 == 0;
+    Engine engine(*small.model, {.scheduler = scheduler});
+    std::map<SequenceId, std::size_t> places;
+    for (const TextRequest& request : requests)
+      places.emplace(engine.add_request(request), places.size());
+    const auto results = run(engine);
+    ASSERT_EQ(results.size(), requests.size());
+    for (const auto& [id, result] : results) {
+      Engine alone(*small.model);
+      const SequenceId own = alone.add_request(requests[places.at(id)]);
+      EXPECT_EQ(run(alone).at(own).ids, result.ids) << "round " << round << ", request " << id;
+    }
+  }
+}
+
+TEST(Engine, TellsTheNewsOfEachRequest) {
+  SuccessorModel model(50);
+  Engine engine(model);
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0, .max_new_tokens = 2}});
+  engine.add_request({.prompt = {10, 11}, .params = {.temperature = 0, .stop_token_ids = {13}}});
+  engine.add_request({.prompt = {1}, .params = {.max_new_tokens = 0}});
+  EXPECT_EQ(words(engine.step()), Words({"2: length", "0: 4", "1: 12"}));
+  EXPECT_EQ(words(engine.step()), Words({"0: 5 length", "1: stop"}));
+  EXPECT_TRUE(engine.is_idle());
+  EXPECT_EQ(engine.scheduler().pool().num_available(), engine.scheduler().pool().num_blocks());
+}
+
+TEST(Engine, CancelledAndLateRequestsEnd) {
+  SuccessorModel model(50);
+  double now_s = 0;
+  Engine engine(model, {.clock = [&] { return now_s; }});
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0}, .deadline_s = 5});
+  const SequenceId cancelled = engine.add_request({.prompt = {4}});
+  EXPECT_EQ(engine.step().size(), 2u);
+  EXPECT_TRUE(engine.cancel(cancelled));
+  EXPECT_FALSE(engine.cancel(cancelled));
+  now_s = 6;
+  EXPECT_EQ(words(engine.step()), Words({"0: deadline"}));
+  EXPECT_TRUE(engine.is_idle());
+}
+
+/// Fails in one pass.
+class FailingModel : public SuccessorModel {
+ public:
+  using SuccessorModel::SuccessorModel;
+  int passes_until_failure = 2;
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
+                            const Activations& activations) override {
+    if (--passes_until_failure == 0) throw std::runtime_error("a pass failed");
+    return SuccessorModel::forward_chunk(chunk, pass, activations);
+  }
+};
+
+TEST(Engine, AFailedPassLeavesItsRequestsAsTheyWere) {
+  FailingModel model(50);
+  Engine engine(model);
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0, .max_new_tokens = 3}});
+  EXPECT_EQ(words(engine.step()), Words({"0: 4"}));
+  EXPECT_THROW(engine.step(), std::runtime_error);
+  EXPECT_EQ(run(engine).at(0).ids, Ids({4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace megatron
