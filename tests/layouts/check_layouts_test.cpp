@@ -25,14 +25,18 @@ TEST(CheckLayouts, RightLayoutsRaiseNoAlarm) {
   cases.resize(std::min(cases.size(), wants_all() ? kMany : kFew));
   for (const Case& one : cases) {
     const std::int64_t ranks = one.layout.world_size();
+    const std::string what = layouts::families()[one.family].name + ' ' + one.layout.text() +
+                             ", seed " + std::to_string(seed) + '\n';
     const ScaledRun run =
         scale_run(read_run(flags_of(one, {"--train-iters", "1"}), ranks, families.names()), ranks,
                   kMostRanks);
-    const LayoutCheckResult result = check_layout(run, {.families = &families});
-    EXPECT_TRUE(result.agrees()) << layouts::families()[one.family].name << ' ' << one.layout.text()
-                                 << ", seed " << seed << '\n'
-                                 << check_report(run, result);
-    EXPECT_GT(result.num_compared, 50 * ranks) << one.layout.text();
+    try {
+      const LayoutCheckResult result = check_layout(run, {.families = &families});
+      EXPECT_TRUE(result.agrees()) << what << check_report(run, result);
+      EXPECT_GT(result.num_compared, 40 * ranks) << what;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << what << error.what();
+    }
   }
 }
 

@@ -118,8 +118,9 @@ Sample BertDataset::sample(std::int64_t index) const {
   }
   std::iota(positions.begin(), positions.end(), 0);
   Ids padding(positions.begin() + std::ssize(tokens), positions.end());
-  // megatron-core fills all three with the padding token.
-  for (auto* values : {&masked.tokens, &types, &padding_mask}) values->resize(length, special.pad);
+  // megatron-core fills all three with the padding token, which is a type only if it is 0 or 1.
+  types.resize(length, special.pad <= 1 ? special.pad : 0);
+  for (auto* values : {&masked.tokens, &padding_mask}) values->resize(length, special.pad);
   return {{fields(), std::move(masked.tokens), std::move(types), std::move(labels),
            Ids{pair.is_random ? 1 : 0}, std::move(padding_mask), std::move(loss_mask),
            Ids{pair.truncated ? 1 : 0}, std::move(positions)},
