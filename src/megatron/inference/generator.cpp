@@ -27,7 +27,8 @@ EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_n
   EngineOptions options;
   std::vector<std::int64_t> blocks;
   for (const Prompt& prompt : prompts)
-    blocks.push_back(ceil_div(std::ssize(prompt.ids) + max_new_tokens, kBlockPositions));
+    // The scheduler starts a sequence only if a block is left for each that runs.
+    blocks.push_back(1 + ceil_div(std::ssize(prompt.ids) + max_new_tokens, kBlockPositions));
   std::ranges::sort(blocks, std::greater());
   blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(options.scheduler.max_running)));
   options.scheduler.num_blocks =

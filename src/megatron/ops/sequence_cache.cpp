@@ -1,5 +1,6 @@
 #include "megatron/ops/sequence_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace megatron {
@@ -29,7 +30,8 @@ SequenceCache SequenceCache::fork() const {
   SequenceCache copy(memory_);
   copy.takes_blocks_ = takes_blocks_;
   copy.length = length;
-  for (std::size_t i = 0; i < blocks_for(length); ++i) {
+  // Without a layer that writes blocks there are none.
+  for (std::size_t i = 0; i < std::min(blocks.size(), blocks_for(length)); ++i) {
     copy.blocks.push_back(blocks[i]);
     if (takes_blocks_) memory_->retain(blocks[i]);
   }
