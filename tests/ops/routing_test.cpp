@@ -146,9 +146,9 @@ TEST(Routing, ABiasCountsInTheScaleOfASoftmax) {
   const RoutingRule rule = rule_of(RouterScore::softmax, false);
   const at::Tensor logits = at::tensor({0., 1., 2., 3., 4., 5., 6., 7.}, at::kDouble).view({1, 8});
   const at::Tensor bias = at::tensor({1.5, 0., 0., 0., 0., 0., 0., 0.}).to(at::kFloat);
-  EXPECT_TRUE(
-      route(logits, rule, {.bias = bias})
-          .experts.equal(at::tensor({0, 5, 6, 7}, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
+  EXPECT_TRUE(route(logits, rule, {.bias = bias})
+                  .experts.equal(
+                      at::tensor({0, 5, 6, 7}, at::TensorOptions().dtype(at::kInt)).view({1, 4})));
 }
 
 /// A NaN must reach the probabilities, whatever the other scores are, and must not repeat an expert

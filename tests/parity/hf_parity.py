@@ -191,7 +191,9 @@ def check_variant(report, variant, work):
     if variant.stacked or variant.prepare or hf_variants.save_with_safetensors in variant.edits:
         published = work / "published"
         hf_models.published_tensors(model, published)
-    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)
+    samples = corpus.make(
+        work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH
+    )
     with report.guard(f"{variant.name}, forward"):
         check_forward(report, variant.name, directory, model)
     with report.guard(f"{variant.name}, gradients"):

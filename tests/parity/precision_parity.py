@@ -102,7 +102,9 @@ def check_gradients(report, variant, work):
     directory = work / "hf"
     model = rounded_to_bfloat16(hf_models.build(variant.config, 7))
     model.save_pretrained(directory)
-    samples = corpus.make(work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH)
+    samples = corpus.make(
+        work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH
+    )
     _, exact = hf_models.loss_and_gradients(model, samples.rows)
     for peer, flags in (
         ("in bfloat16", ["--bf16"]),

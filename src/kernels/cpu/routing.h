@@ -36,7 +36,7 @@ struct RoutingRule {
 template <class T>
 struct RoutingArguments {
   RoutingRule rule;
-  const T* logits;        ///< [tokens, E]
+  const T* logits;  ///< [tokens, E]
   /// [E], added to the scores for the choice alone: with softmax to those of all experts. May be
   /// null.
   const float* bias;

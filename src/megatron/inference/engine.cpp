@@ -154,10 +154,8 @@ void Engine::append(SequenceId request, const SampledToken& token) {
   Running& own = *running_.at(request);
   const SamplingParams& params = own.request.params;
   own.result.score += token.logprob;
-  if (std::ranges::count(params.stop_token_ids, token.id) > 0) {
-    own.result.finish_reason = FinishReason::stop;
+  if (std::ranges::count(params.stop_token_ids, token.id) > 0)
     return finish(request, FinishReason::stop);
-  }
   if (own.text) own.text->add(token.id, own.sampler.may_stop());
   own.sampler.append(token.id);
   own.result.ids.push_back(token.id);
