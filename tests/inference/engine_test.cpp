@@ -144,6 +144,20 @@ TEST(Engine, CancelledAndLateRequestsEnd) {
   EXPECT_TRUE(engine.is_idle());
 }
 
+// A step without a pass, because a request ends before it, is as any other.
+TEST(Engine, ServesRequestsAfterAStepWithoutAPass) {
+  SuccessorModel model(50);
+  double now_s = 0;
+  Engine engine(model, {.clock = [&] { return now_s; }});
+  engine.add_request({.prompt = {1}, .params = {.max_new_tokens = 0}});
+  EXPECT_EQ(words(engine.step()), Words({"0: length"}));
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0}, .deadline_s = 5});
+  now_s = 6;
+  EXPECT_EQ(words(engine.step()), Words({"1: deadline"}));
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0, .max_new_tokens = 1}});
+  EXPECT_EQ(words(engine.step()), Words({"2: 4 length"}));
+}
+
 /// Fails in one pass.
 class FailingModel : public SuccessorModel {
  public:

@@ -71,12 +71,13 @@ SequenceId Engine::add_request(TextRequest request) {
   const std::int64_t room = max_sequence_length(model_.config()) - std::ssize(request.prompt),
                      wanted = request.params.max_new_tokens,
                      max_new_tokens = room < wanted ? room + 1 : wanted;
-  const SequenceId id = scheduler_.add({.prompt = request.prompt,
+  auto running = std::make_unique<Running>(std::move(request), max_new_tokens, options_, memory_);
+  const TextRequest& own = running->request;
+  const SequenceId id = scheduler_.add({.prompt = own.prompt,
                                         .max_new_tokens = max_new_tokens,
-                                        .priority = request.priority,
-                                        .deadline_s = request.deadline_s});
-  running_.emplace(
-      id, std::make_unique<Running>(std::move(request), max_new_tokens, options_, memory_));
+                                        .priority = own.priority,
+                                        .deadline_s = own.deadline_s});
+  running_.emplace(id, std::move(running));
   if (max_new_tokens == 0) finish(id, FinishReason::length);
   return id;
 }
@@ -90,7 +91,10 @@ bool Engine::cancel(SequenceId request) {
 std::vector<Update> Engine::step() {
   const StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
-  if (plan.runs.empty()) return std::exchange(news_, {});
+  if (plan.runs.empty()) {
+    scheduler_.advance(plan, {});
+    return std::exchange(news_, {});
+  }
   std::vector<std::vector<SampledToken>> drawn;
   try {
     drawn = draw(plan);
