@@ -1,7 +1,8 @@
 // The inference engine: serves any number of requests together. Each step is one pass over tokens
 // of many sequences, as the scheduler chooses them: decode steps beside parts of prompts. With our
-// GEMM (ops/matmul.h) a text has the bits that it has alone, whatever shares its passes, unless
-// experts have a capacity, which the tokens of a pass share.
+// GEMM (ops/matmul.h) a text has the bits that it has alone, whatever shares its passes. There are
+// two exceptions: experts with a capacity, which the tokens of a pass share, and cached latents
+// (--cache-mla-latents), which only the first part of a prompt does not read.
 //
 //   Engine engine(model);
 //   engine.add_request({.prompt = ids, .params = {.temperature = 0}});

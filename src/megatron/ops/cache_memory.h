@@ -1,4 +1,4 @@
-// The memory of paged KV caches. A block is kAttentionKeys positions of a sequence; its number is
+// The memory of paged KV caches. A block is kBlockPositions positions of a sequence; its number is
 // the same in all layers, and any sequence may use any blocks. What a block contains is up to the
 // layer (kv_cache.h).
 #pragma once

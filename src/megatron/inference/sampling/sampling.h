@@ -2,10 +2,10 @@
 //   1. as vLLM (sequence_sampler.h): stop tokens before min_new_tokens, logit_bias,
 //      repetition_penalty, frequency_penalty, presence_penalty;
 //   2. as the warpers of transformers: temperature, top_k, top_p, min_p, typical_p. Each filter
-//   sees
-//      the distribution that the one before it left, normalised. Top-k and top-p have Megatron-LM's
-//      borders (megatron/core/inference: sampling): top-k keeps ties with the k-th logit; top-p
-//      drops a token when the tokens before it already exceed p.
+//      sees the distribution that the one before it left, normalised. Top-k and top-p have
+//      Megatron-LM's borders (megatron/core/inference: sampling): top-k keeps ties with the k-th
+//      logit, except that 1 is the most likely token alone; top-p drops a token when the tokens
+//      before it already exceed p.
 // Then one token is drawn. The random number is a function of coordinates (base/philox.h), so a
 // text depends only on the seed, the index of its prompt, its number among the samples of the
 // prompt, and the position. Nothing sorts the vocabulary: tokens are ranked as far as they are
