@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/hf_directory.h"
@@ -145,7 +146,7 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
     if (is_packed) {
       entry = find(theirs.name + "_blocks");
       scales = find(theirs.name + "_scales");
-      shape = {shape[0], shape[2], (shape[1] + kMxfp4Block - 1) / kMxfp4Block};
+      shape = {shape[0], shape[2], ceil_div(shape[1], kMxfp4Block)};
     }
     if (entry == nullptr || (is_packed && scales == nullptr)) {
       missing.push_back(theirs.name);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "megatron/base/division.h"
+
 namespace megatron {
 namespace {
 
 std::size_t blocks_for(std::int64_t positions) {
-  return static_cast<std::size_t>((positions + kBlockPositions - 1) / kBlockPositions);
+  return static_cast<std::size_t>(ceil_div(positions, kBlockPositions));
 }
 
 }  // namespace
