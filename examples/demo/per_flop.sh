@@ -46,5 +46,6 @@ dense=(--num-layers 4 --hidden-size 192 --ffn-hidden-size 640 --num-attention-he
   --global-batch-size 8 --lr 3e-3 --min-lr 1.5e-4 --lr-decay-style cosine --weight-decay 0.1
   --adam-beta2 0.95 --split 95,5,0 --tokenizer-type ByteTokenizer)
 train "dense GPT" "$steps" "${dense[@]}"
-equal "with latents and experts" --config examples/deepseek.yaml
+equal "with latents and experts" --config examples/deepseek.yaml --mtp-num-layers 0
+equal "and multi-token prediction" --config examples/deepseek.yaml
 examples/demo/per_flop.py "$out" docs

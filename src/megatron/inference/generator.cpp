@@ -21,6 +21,8 @@ namespace {
 
 /// Longer texts than anybody has memory for.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
+/// Blocks of the texts that run together. Texts that need more wait.
+constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
 
 /// Returns options with blocks for the longest texts that run together.
 EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_new_tokens) {
@@ -31,8 +33,8 @@ EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_n
     blocks.push_back(1 + ceil_div(std::ssize(prompt.ids) + max_new_tokens, kBlockPositions));
   std::ranges::sort(blocks, std::greater());
   blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(options.scheduler.max_running)));
-  options.scheduler.num_blocks =
-      std::max<std::int64_t>(1, std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}));
+  options.scheduler.num_blocks = std::clamp<std::int64_t>(
+      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, kMostBlocks);
   return options;
 }
 
