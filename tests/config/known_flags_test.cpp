@@ -76,7 +76,7 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
   EXPECT_THAT(notes_text(read_small({"--bert-no-binary-head", "--mask-prob", "0.2",
                                      "--bert-embedder-type", "huggingface"})
                              .parsed.notes),
-              HasSubstr("it belongs to BERT (`pretrain bert`)"));
+              HasSubstr("it belongs to BERT"));
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
 }
 

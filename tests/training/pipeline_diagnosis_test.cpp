@@ -45,7 +45,10 @@ PipelineLayout four_layers(ChunkOrder order, std::int64_t num_chunks) {
   PipelineLayout layout{.num_ranks = 2, .num_chunks = num_chunks, .order = order, .stages = {}};
   const std::int64_t stages = 2 * num_chunks, layers = 4 / stages;
   for (std::int64_t i = 0; i < stages; ++i)
-    layout.stages.push_back({i * layers, layers, i == 0, i == stages - 1});
+    layout.stages.push_back({.first_layer = i * layers,
+                             .num_layers = layers,
+                             .has_embedding = i == 0,
+                             .has_output = i == stages - 1});
   return layout;
 }
 

@@ -204,7 +204,8 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
     is_idle({"length_penalty"}, "without effect: it is for beam search (--num-beams)");
   check_model_options(options, world_size);
   if (!options.json && (sampling.reports_logprobs() || sampling.prompt_logprobs))
-    throw UserError({"log-probabilities", "are only in the JSON output", "add --json"});
+    throw UserError({"--logprobs, --prompt-logprobs and --return-log-probs",
+                     "log-probabilities are only in the JSON output", "add --json"});
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError(
         {"no prompt", "", "give --prompt TEXT (one or more times) or --prompt-file FILE"});

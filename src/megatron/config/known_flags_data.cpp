@@ -353,7 +353,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
      "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
      "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
-    {accepted, "without effect on this family: it belongs to BERT (`pretrain bert`)", "",
+    {accepted,
+     "without effect: it belongs to BERT, which is not among the families of this version", "",
      "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "
      "bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",

@@ -305,6 +305,11 @@ Rules attention_rules() {
   };
 }
 
+bool predicts_behind_sequences(const Settings& s) {
+  return s.model->mtp_num_layers > 0 && s.training->seq_length > 0 &&
+         s.model->mtp_num_layers >= s.training->seq_length;
+}
+
 Rules multi_token_rules() {
   const Condition depths = &Model::mtp_num_layers;
   return {
@@ -312,6 +317,11 @@ Rules multi_token_rules() {
       excludes(depths, is(&Model::position_embedding_type, "learned_absolute"),
                {.fix = {"add ", &Model::position_embedding_type, " rope"}}),
       excludes(depths, &Model::hybrid_layer_pattern),
+      rule(predicts_behind_sequences,
+           {&Model::mtp_num_layers,
+            {value(&Model::mtp_num_layers), " is not below ", with_value(&Training::seq_length),
+             ", so the last depths have no labels"},
+            {"lower ", &Model::mtp_num_layers}}),
   };
 }
 

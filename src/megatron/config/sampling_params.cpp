@@ -135,6 +135,9 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
     need(vocab_size == 0 || one.id < vocab_size, "--logit-bias",
          "token id " + std::to_string(one.id),
          "the model's ids are 0 to " + std::to_string(vocab_size - 1));
+  need(vocab_size == 0 || !params.termination_id || *params.termination_id < vocab_size,
+       "--termination-id", std::to_string(params.termination_id.value_or(0)),
+       "the model's ids are 0 to " + std::to_string(vocab_size - 1));
   need(params.min_new_tokens <= params.max_new_tokens, "--min-new-tokens",
        std::to_string(params.min_new_tokens),
        "give at most --max-new-tokens, " + std::to_string(params.max_new_tokens));
@@ -148,7 +151,7 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
          "give at most --num-beams, " + std::to_string(params.num_beams));
     need(params.best_of == 0, "--best-of", alone, "leave one of them out");
     need(params.stop.empty(), "--stop", alone, "leave one of them out");
-    need(!params.reports_logprobs(), "log-probabilities of tokens", alone, "leave one of them out");
+    need(!params.reports_logprobs(), "--logprobs", alone, "leave one of them out");
   }
   problems.throw_if_any();
 }
