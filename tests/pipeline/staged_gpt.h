@@ -43,7 +43,10 @@ inline PipelineLayout even_layout(const std::string& schedule, std::int64_t num_
   const std::int64_t num_stages = num_ranks * num_chunks;
   for (std::int64_t i = 0, first = 0; i < num_stages; ++i) {
     const std::int64_t count = num_layers / num_stages + (i < num_layers % num_stages ? 1 : 0);
-    layout.stages.push_back({first, count, i == 0, i == num_stages - 1});
+    layout.stages.push_back({.first_layer = first,
+                             .num_layers = count,
+                             .has_embedding = i == 0,
+                             .has_output = i == num_stages - 1});
     first += count;
   }
   return layout;
