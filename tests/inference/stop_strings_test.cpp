@@ -76,13 +76,13 @@ TEST(StopStrings, MayBeginButNotEndBeforeTheMinimum) {
   EXPECT_TRUE(stops.has_stopped());
 }
 
-TEST(TextStream, FindsStopStringsOverTokensAndPartsOfCharacters) {
+TEST(GeneratedText, FindsStopStringsOverTokensAndPartsOfCharacters) {
   // "naïve café" with both accented letters cut.
   const BytePieces tokenizer(
       {"na", "\xC3", "\xAF", "ve c", "af\xC3", "\xA9", "!", "\xE2\x82", "\xAC"});
   const std::vector<std::int64_t> prompt{6}, ids{0, 1, 2, 3, 4, 5, 6, 7, 8};
   const auto shown = [&](const Texts& stops, std::size_t& num_cut_bytes) {
-    TextStream stream(tokenizer, prompt, stops);
+    GeneratedText stream(tokenizer, prompt, stops);
     std::string text;
     for (const std::int64_t id : ids) {
       text += stream.add(id);

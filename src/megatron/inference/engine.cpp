@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/stop_strings.h"
 
@@ -43,12 +42,13 @@ struct Engine::Running {
         sampler(request.params, request.prompt, request.site),
         cache(memory) {
     if (!request.params.stop.empty())
-      text = std::make_unique<TextStream>(*options.tokenizer, request.prompt, request.params.stop);
+      text =
+          std::make_unique<GeneratedText>(*options.tokenizer, request.prompt, request.params.stop);
   }
   TextRequest request;
   std::int64_t max_new_tokens;  ///< at most as many as the model has positions for
   SequenceSampler sampler;
-  std::unique_ptr<TextStream> text;  ///< null without stop strings
+  std::unique_ptr<GeneratedText> text;  ///< null without stop strings
   SequenceCache cache;
   Generation result = {};
 };
@@ -62,7 +62,7 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
 Engine::~Engine() = default;
 
 SequenceId Engine::add_request(TextRequest request) {
-  check_sampling_options(request.params, model_.config().vocab_size);
+  check_sampling(request.params, model_.config());
   MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
                  "stop strings need a tokenizer");
   check_token_ids(request.prompt, model_.config(),

@@ -30,7 +30,7 @@
 
 namespace megatron {
 
-class TextStream;
+class GeneratedText;
 class Tokenizer;
 
 enum class FinishReason {

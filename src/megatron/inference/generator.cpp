@@ -11,7 +11,6 @@
 
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/beam_search.h"
 
@@ -58,7 +57,7 @@ std::span<const float> row_of(const at::Tensor& logits, std::size_t row) {
 
 Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
     : model_(model), params_(std::move(params)), tokenizer_(tokenizer) {
-  check_sampling_options(params_, model_.config().vocab_size);
+  check_sampling(params_, model_.config());
   MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
 }
 
@@ -110,9 +109,7 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
     for (std::int64_t i = 0; i < params_.num_samples(); ++i)
       samples.push_back({prompt.ids, prompt.index, static_cast<std::uint64_t>(i)});
   // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
-  const MoeConfig& moe = model_.config().moe;
-  const bool is_alone = moe.num_experts > 0 && moe.expert_capacity_factor;
-  const std::size_t together = is_alone ? 1 : samples.size();
+  const std::size_t together = shares_expert_capacity(model_.config()) ? 1 : samples.size();
   std::vector<Generation> texts;
   for (std::size_t first = 0; first < samples.size(); first += together) {
     std::ranges::move(generate(std::span(samples).subspan(first, together),

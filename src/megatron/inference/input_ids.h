@@ -11,6 +11,7 @@
 
 namespace megatron {
 
+struct SamplingParams;
 struct TransformerConfig;
 
 /// Returns the prompts of a file: its lines, or in a .jsonl file the field "text" of each line.
@@ -29,6 +30,13 @@ std::int64_t max_sequence_length(const TransformerConfig& model);
 /// or the sequence exceeds the learned positions.
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
                      const std::string& source);
+
+/// Throws UserError that names the flag of every option out of range, or of no use to the model.
+void check_sampling(const SamplingParams& params, const TransformerConfig& model);
+
+/// Returns whether the tokens of a pass share the capacity of experts, so that a text depends on
+/// what is computed beside it.
+bool shares_expert_capacity(const TransformerConfig& model);
 
 /// Returns a warning when the sequence `source` has more tokens than the model was trained for and
 /// its positions are unlimited (rotary or none); "" otherwise.

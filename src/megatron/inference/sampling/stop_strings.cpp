@@ -39,16 +39,16 @@ std::string StopStrings::add(std::string_view piece, bool may_stop) {
 
 std::string StopStrings::finish() { return std::exchange(held_, {}); }
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-                       std::vector<std::string> stops)
+GeneratedText::GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
+                             std::vector<std::string> stops)
     : decoder_(tokenizer, std::vector<std::int32_t>(prompt.begin(), prompt.end())),
       stops_(std::move(stops)) {}
 
-std::string TextStream::add(std::int64_t id, bool may_stop) {
+std::string GeneratedText::add(std::int64_t id, bool may_stop) {
   return stops_.add(decoder_.add(static_cast<std::int32_t>(id)), may_stop);
 }
 
-std::string TextStream::finish() {
+std::string GeneratedText::finish() {
   std::string text = stops_.add(decoder_.finish());
   return text += stops_.finish();
 }

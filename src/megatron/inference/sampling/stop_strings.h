@@ -38,11 +38,11 @@ class StopStrings {
 };
 
 /// The text of ids as they come, up to a stop string.
-class TextStream {
+class GeneratedText {
  public:
   /// The tokenizer must outlive the stream. `prompt` is the context of the first ids.
-  TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-             std::vector<std::string> stops);
+  GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
+                std::vector<std::string> stops);
 
   /// Returns the text that `id` completes and that can be shown.
   std::string add(std::int64_t id, bool may_stop = true);

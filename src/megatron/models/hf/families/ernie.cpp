@@ -44,8 +44,7 @@ void read_shared_experts(const ConfigReader& config, HfConfig& result) {
 }
 
 void write_shared_experts(const T& model, Json& json) {
-  json["moe_num_shared_experts"] =
-      model.moe.shared_expert_intermediate_size / model.moe.ffn_hidden_size;
+  json["moe_num_shared_experts"] = num_shared_experts(model.moe);
 }
 
 /// The rotation is of pairs of adjacent channels.

@@ -7,6 +7,10 @@
 
 namespace megatron::families {
 
+std::int64_t num_shared_experts(const M& moe) {
+  return moe.shared_expert_intermediate_size / std::max<std::int64_t>(1, moe.ffn_hidden_size);
+}
+
 KeyRows common_keys() {
   return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
           {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
@@ -154,7 +158,7 @@ KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared) {
   };
   const auto write_shared = [](const T& model, Json& json) {
     const M& moe = model.moe;
-    json["n_shared_experts"] = moe.shared_expert_intermediate_size / moe.ffn_hidden_size;
+    json["n_shared_experts"] = num_shared_experts(moe);
   };
   const auto write_factor = [](const T& model, Json& json) {
     json["routed_scaling_factor"] = model.moe.router_topk_scaling_factor.value_or(1);

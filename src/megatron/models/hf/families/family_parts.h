@@ -27,6 +27,9 @@ KeyRows common_keys();
 /// attention_bias and mlp_bias, which must be equal and are false by default.
 KeyRow biases();
 
+/// Returns the number of shared experts as wide as the others; 0 in a model without experts.
+std::int64_t num_shared_experts(const M& moe);
+
 /// A gated MLP and its norm.
 TensorRows mlp_tensors();
 /// A tensor that transformers 5 has in place of those of each expert.
