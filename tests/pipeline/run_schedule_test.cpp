@@ -144,10 +144,11 @@ TEST(RunSchedule, StagesMayBeUneven) {
   for (const std::string schedule : {"1f1b", "zb-h1"}) {
     expect_one_ranks(
         config, batch,
-        {.layout = stages({{0, 1, true, false}, {1, 3, false, true}}), .schedule = schedule});
+        {.layout = stages({{0, 1, 0, true, false}, {1, 3, 0, false, true}}), .schedule = schedule});
     expect_one_ranks(
         config, batch,
-        {.layout = stages({{0, 3, true, false}, {3, 1, false, false}, {4, 0, false, true}}),
+        {.layout =
+             stages({{0, 3, 0, true, false}, {3, 1, 0, false, false}, {4, 0, 0, false, true}}),
          .schedule = schedule});
   }
 }
@@ -157,10 +158,10 @@ TEST(RunSchedule, EmbeddingAndLossMayStandAlone) {
   const auto batch = numbered_batches(5, config.vocab_size);
   for (const std::string schedule : {"gpipe", "1f1b", "zb-h2"}) {
     expect_one_ranks(config, batch,
-                     {.layout = stages({{0, 0, true, false},
-                                        {0, 1, false, false},
-                                        {1, 1, false, false},
-                                        {2, 0, false, true}}),
+                     {.layout = stages({{0, 0, 0, true, false},
+                                        {0, 1, 0, false, false},
+                                        {1, 1, 0, false, false},
+                                        {2, 0, 0, false, true}}),
                       .schedule = schedule});
   }
 }
@@ -170,10 +171,10 @@ TEST(RunSchedule, AStageMayBeEmpty) {
   const auto batch = numbered_batches(5, config.vocab_size);
   for (const c10::ScalarType dtype : {c10::kFloat, c10::kBFloat16}) {
     expect_one_ranks(config, batch,
-                     {.layout = stages({{0, 1, true, false},
-                                        {1, 0, false, false},
-                                        {1, 0, false, false},
-                                        {1, 1, false, true}}),
+                     {.layout = stages({{0, 1, 0, true, false},
+                                        {1, 0, 0, false, false},
+                                        {1, 0, 0, false, false},
+                                        {1, 1, 0, false, true}}),
                       .dtype = dtype});
   }
 }

@@ -113,11 +113,11 @@ std::vector<StreamRun> pipelines() {
   runs.push_back({.layout = even_layout("interleaved", 2, 2, kLayers), .schedule = "interleaved"});
   runs.push_back({.layout = even_layout("zb-v", 2, 2, kLayers), .schedule = "zb-v"});
   runs.push_back({.layout = even_layout("zb-h1", 4, 1, kLayers), .schedule = "zb-h1"});
-  runs.push_back({.layout = uneven_layout({{0, 2, true, false},
-                                           {2, 0, false, false},  // neither publishes nor reads
-                                           {2, 1, false, false},
-                                           {3, 1, false, true}})});
-  runs.push_back({.layout = uneven_layout({{0, 1, true, false}, {1, 3, false, true}})});
+  runs.push_back({.layout = uneven_layout({{0, 2, 0, true, false},
+                                           {2, 0, 0, false, false},  // neither publishes nor reads
+                                           {2, 1, 0, false, false},
+                                           {3, 1, 0, false, true}})});
+  runs.push_back({.layout = uneven_layout({{0, 1, 0, true, false}, {1, 3, 0, false, true}})});
   return runs;
 }
 
