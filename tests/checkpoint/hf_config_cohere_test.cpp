@@ -73,7 +73,7 @@ TEST(HfConfig, ReadsGptNeox) {
   grouped.group_query_attention = true;
   grouped.num_query_groups = 2;
   expect_user_error([&] { make_hf_config(grouped, "gpt_neox", "float32", nullptr); },
-                    {"gpt_neox", "num_query_groups"});
+                    {"gpt_neox", "--num-query-groups"});
 }
 
 TEST(HfConfig, OutputLayerOfGptNeoxHasNoPrefix) {

@@ -277,7 +277,7 @@ TEST(HfConfigGlm, ATemperatureOfAllLayersIsNotWrittenElsewhere) {
   const Json rope = {{"original_max_position_embeddings", 5}, {"llama_4_scaling_beta", 0.5}};
   const TransformerConfig model = model_of(config("ministral3", {{"rope_parameters", rope}}));
   expect_user_error([&] { make_hf_config(model, "mistral", "float32", nullptr); },
-                    {"mistral", "attn_temperature_scale", "attn_temperature_all_layers"});
+                    {"mistral", "--attn-temperature-scale", "--attn-temperature-all-layers"});
 }
 
 }  // namespace

@@ -119,6 +119,8 @@ Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
                     std::string_view dtype, const Json* original) {
   const HfFamily* family = find_hf_family(model_type);
   MEGATRON_CHECK(family != nullptr, "no family of model_type ", model_type);
+  if (family->defaults.moe.num_experts > 0 && model.moe.num_experts == 0)
+    throw HfMismatch(family->model_type, "it needs --num-experts", 10);  // and their other flags
   const bool same = original != nullptr && original->value("model_type", "") == model_type;
   Json json = same ? *original
                    : Json{{"architectures", {family->architecture}},
