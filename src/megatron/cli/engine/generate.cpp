@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
@@ -191,7 +190,7 @@ std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
                        std::size_t replicas, std::int64_t num_samples) {
   const std::size_t most = std::max<std::size_t>(1, 16 / static_cast<std::size_t>(num_samples));
   if (model.moe.num_experts > 0 && model.moe.expert_capacity_factor) return 1;
-  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, most);
+  return std::clamp<std::size_t>((num_prompts + replicas - 1) / replicas, 1, most);
 }
 
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {

@@ -18,6 +18,7 @@ namespace megatron {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 std::vector<std::string> non_finite_parameter_names(Model& model) {
   std::vector<std::string> names;
@@ -198,7 +199,7 @@ std::vector<TokenProbability> keep(std::span<const float> logits, const Sampling
     });
     return kept;
   }
-  const double limit = has_top_p ? params.top_p : has_min_p ? kInfinity : until;
+  const double limit = has_top_p ? params.top_p : has_min_p ? kNoLimit : until;
   kept = keep_most_likely(logits, softmax, limit, params.min_p);
   if (has_top_p || has_min_p) normalize(kept);
   if (has_typical_p) keep_typical(kept, params.typical_p);
@@ -237,7 +238,7 @@ void check_logits(Model& model, std::span<const float> logits, const std::string
 
 std::vector<TokenProbability> sampling_distribution(std::span<const float> logits,
                                                     const SamplingParams& params) {
-  return keep(logits, params, kInfinity);
+  return keep(logits, params, kNoLimit);
 }
 
 double sampling_uniform(std::uint64_t seed, const SamplingSite& site, std::string_view name) {
