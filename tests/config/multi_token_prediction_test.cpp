@@ -67,7 +67,7 @@ TEST(MultiTokenPrediction, RefusesWhatModelsWithoutItMayHave) {
   EXPECT_THAT(mistake({"--mtp-num-layers", "1"}),
               HasSubstr("--position-embedding-type learned_absolute"));
   EXPECT_THAT(mistake(depths("1", {"--mtp-detach-heads"})), HasSubstr("--mtp-detach-heads"));
-  EXPECT_TRUE(read_run(small({"--mtp-use-repeated-layer"})).parsed.notes.size() > 0);
+  EXPECT_FALSE(read_run(small({"--mtp-use-repeated-layer"})).parsed.notes.empty());
 }
 
 }  // namespace

@@ -88,8 +88,10 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
     std::vector<TextRequest> requests;
     for (std::uint64_t index = 0; index < 9; ++index) {
       const bool shares = random() % 2 == 0;
-      Ids prompt(prefix.begin(), prefix.begin() + (shares ? random() % 300 : 0));
-      const Ids own = random_ids(random, 1 + random() % (shares ? 9 : 200));
+      Ids prompt(prefix.begin(),
+                 prefix.begin() + static_cast<std::ptrdiff_t>(shares ? random() % 300 : 0));
+      const Ids own =
+          random_ids(random, static_cast<std::int64_t>(1 + random() % (shares ? 9 : 200)));
       prompt.insert(prompt.end(), own.begin(), own.end());
       requests.push_back({.prompt = prompt,
                           .params = {.temperature = index % 3 == 0 ? 0.0 : 0.9,
