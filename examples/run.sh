@@ -34,8 +34,8 @@ for recipe in examples/*.yaml; do
 done
 
 printf '\n'
-for pair in gpt3:gpt3_125m llama:llama3_8b qwen:qwen3_0.6b mixtral:mixtral_8x7b deepseek:deepseek_v3 \
-  sft:llama3_8b_sft; do
+for pair in gpt3:gpt3_125m llama:llama3_8b qwen:qwen3_0.6b mixtral:mixtral_8x7b \
+  deepseek:deepseek_v3 sft:llama3_8b_sft; do
   small=examples/${pair%%:*}.yaml full=examples/full/${pair##*:}.yaml
   megatron pretrain gpt --config "$small" --config "$full" --print-config \
     >"out/examples/${pair##*:}.txt" || fail "$full: not valid on top of $small"
