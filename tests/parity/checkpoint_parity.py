@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 import checkpoint_files
 import corpus
 import hf_models
+import hf_variants
 import program
 from report import Report
 
