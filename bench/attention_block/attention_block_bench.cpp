@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "input_file.h"
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
@@ -74,18 +75,8 @@ TransformerConfig latent_config(const Sizes& sizes) {
   return config;
 }
 
-at::Tensor read(std::ifstream& file, at::IntArrayRef shape) {
-  at::Tensor values = at::empty(shape, at::kFloat);
-  file.read(static_cast<char*>(values.mutable_data_ptr()),
-            static_cast<std::streamsize>(values.nbytes()));
-  MEGATRON_CHECK(file.good(), "the inputs end early");
-  return values;
-}
-
 Sizes read_sizes(std::ifstream& file) {
-  std::int64_t n[9] = {};
-  file.read(reinterpret_cast<char*>(n), sizeof(n));
-  MEGATRON_CHECK(file.good(), "the inputs cannot be read");
+  const auto n = bench::read_numbers<9>(file);
   return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8]};
 }
 
@@ -144,7 +135,8 @@ struct BlockBench {
 struct LatentBench : BlockBench<MultiLatentAttention> {
   LatentBench(std::ifstream& file, c10::ScalarType type) : LatentBench(read_sizes(file), type) {
     const auto load = [&](const std::string& name, at::IntArrayRef shape) {
-      at::Tensor(store.find("self_attention." + name)->value()).copy_(read(file, shape));
+      at::Tensor(store.find("self_attention." + name)->value())
+          .copy_(bench::read_values(file, shape));
     };
     load("linear_q_down_proj.weight", {sizes.q_lora, sizes.hidden});
     load("linear_q_up_proj.layer_norm_weight", {sizes.q_lora});
@@ -165,8 +157,10 @@ void time_training(std::ifstream& file, c10::ScalarType type, int steps) {
   LatentBench bench(file, type);
   const Sizes& sizes = bench.sizes;
   bench.set_positions(at::arange(sizes.length, at::kLong));
-  const at::Tensor input = read(file, {sizes.length, sizes.batch, sizes.hidden}).to(type),
-                   dy = read(file, {sizes.length, sizes.batch, sizes.hidden}).to(type);
+  const at::Tensor input =
+                       bench::read_values(file, {sizes.length, sizes.batch, sizes.hidden}).to(type),
+                   dy =
+                       bench::read_values(file, {sizes.length, sizes.batch, sizes.hidden}).to(type);
   for (int i = 0; i < steps; ++i) {
     at::Tensor y, dx;
     const double time = bench.step(input, dy, y, dx);
@@ -184,13 +178,14 @@ void time_decoding(std::ifstream& file, c10::ScalarType type, int steps, std::in
   LatentBench bench(file, type);
   bench.context.training = false;
   const Sizes& sizes = bench.sizes;
-  const at::Tensor kept = read(file, {length, 1, 1, sizes.kv_lora + sizes.rotated}).to(type),
-                   rows = read(file, {batch, 1, sizes.hidden}).to(type);
+  const at::Tensor kept = bench::read_values(file, {length, 1, 1, sizes.kv_lora + sizes.rotated})
+                              .to(type),
+                   rows = bench::read_values(file, {batch, 1, sizes.hidden}).to(type);
   std::vector<SequenceCache> sequences(static_cast<std::size_t>(batch));
   Caches caches;
   for (SequenceCache& cache : sequences) {
-    cache.of_layer<LayerKvCache>(bench.block.path())
-        .append(kept, kept.narrow(-1, 0, sizes.kv_lora), 0);
+    cached_attention({{}, kept, kept.narrow(-1, 0, sizes.kv_lora)}, {}, whole_placement(length, {}),
+                     {&cache}, bench.block.path());
     cache.length = length;
     caches.push_back(&cache);
   }

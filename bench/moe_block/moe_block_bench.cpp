@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "input_file.h"
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
@@ -60,18 +61,8 @@ TransformerConfig config_of(const Sizes& sizes) {
   return config;
 }
 
-at::Tensor read(std::ifstream& file, at::IntArrayRef shape) {
-  at::Tensor values = at::empty(shape, at::kFloat);
-  file.read(static_cast<char*>(values.mutable_data_ptr()),
-            static_cast<std::streamsize>(values.nbytes()));
-  MEGATRON_CHECK(file.good(), "the inputs end early");
-  return values;
-}
-
 Sizes read_sizes(std::ifstream& file) {
-  std::int64_t numbers[5] = {};
-  file.read(reinterpret_cast<char*>(numbers), sizeof(numbers));
-  MEGATRON_CHECK(file.good(), "the inputs cannot be read");
+  const auto numbers = bench::read_numbers<5>(file);
   return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
 }
 
@@ -80,11 +71,11 @@ void set(const Parameter& parameter, const at::Tensor& values) {
 }
 
 void load(const ParamStore& store, const Sizes& sizes, std::ifstream& file) {
-  set(*store.find("mlp.router.weight"), read(file, {sizes.experts, sizes.hidden}));
+  set(*store.find("mlp.router.weight"), bench::read_values(file, {sizes.experts, sizes.hidden}));
   set(*store.find("mlp.experts.linear_fc1.weight"),
-      read(file, {sizes.experts, 2 * sizes.ffn, sizes.hidden}));
+      bench::read_values(file, {sizes.experts, 2 * sizes.ffn, sizes.hidden}));
   set(*store.find("mlp.experts.linear_fc2.weight"),
-      read(file, {sizes.experts, sizes.hidden, sizes.ffn}));
+      bench::read_values(file, {sizes.experts, sizes.hidden, sizes.ffn}));
 }
 
 /// Returns the sum of the norms of the result and of all gradients. The other programs print the
@@ -114,8 +105,8 @@ struct Bench {
         block(&root, "mlp", {.config = config, .rank = rank, .has_input_norm = false}),
         store(declared_parameters(root), {.dtype = type, .grad_dtype = at::kFloat}) {
     load(store, sizes, file);
-    input = read(file, {sizes.tokens, 1, sizes.hidden}).to(type);
-    dy = read(file, {sizes.tokens, 1, sizes.hidden}).to(type);
+    input = bench::read_values(file, {sizes.tokens, 1, sizes.hidden}).to(type);
+    dy = bench::read_values(file, {sizes.tokens, 1, sizes.hidden}).to(type);
     context.training = true;
   }
 
