@@ -26,6 +26,20 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "";
 }
 
+at::Tensor next_logits(const ModelRunner& model,
+                       const std::vector<std::span<const std::int64_t>>& inputs,
+                       const Caches& caches) {
+  const Microbatch tokens = microbatch_of(inputs);
+  return model.infer({.microbatch = tokens, .wants = Wants::last_logits, .caches = &caches})
+      .to(c10::kCPU, c10::kFloat)
+      .contiguous();
+}
+
+std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence) {
+  const auto columns = static_cast<std::size_t>(logits.size(1));
+  return {logits.const_data_ptr<float>() + sequence * columns, columns};
+}
+
 void check_next_logits(const ModelRunner& model, std::span<const float> logits,
                        std::uint64_t prompt_index, std::int64_t position) {
   check_logits(
@@ -125,23 +139,17 @@ at::Tensor Engine::logits_of(const StepPlan& plan) {
     cache.length = run.first;
     caches.push_back(&cache);
   }
-  const Microbatch microbatch = microbatch_of(inputs);
-  return model_.infer({.microbatch = microbatch, .wants = Wants::last_logits, .caches = &caches})
-      .to(c10::kCPU, c10::kFloat)
-      .contiguous();
+  return next_logits(model_, inputs, caches);
 }
 
 std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan) {
   const at::Tensor logits = logits_of(plan);
-  const auto columns = static_cast<std::size_t>(logits.size(1));
   std::vector<SamplingRow> rows;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
     if (!run.samples) continue;
     const Running& own = *running_.at(run.sequence);
-    rows.push_back({&own.sampler,
-                    {logits.const_data_ptr<float>() + i * columns, columns},
-                    run.first + run.count});
+    rows.push_back({&own.sampler, row_of(logits, i), run.first + run.count});
     check_next_logits(model_, rows.back().logits, own.request.site.prompt, rows.back().position);
   }
   const std::vector<SampledToken> tokens = sample_rows(rows);

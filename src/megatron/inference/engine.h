@@ -54,6 +54,15 @@ struct Generation {
   double score = 0;
 };
 
+/// Runs a pass over tokens of sequences, each with the cache of those before, and returns the
+/// logits [sequences, vocab_size] of the tokens that come next, in float32 on the CPU. The caller
+/// turns gradients off. Collective over the ranks of the model.
+at::Tensor next_logits(const ModelRunner& model,
+                       const std::vector<std::span<const std::int64_t>>& inputs,
+                       const Caches& caches);
+/// Returns the row of a sequence in them.
+std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence);
+
 /// Throws UserError that names the prompt when logits are not sound (check_logits()).
 void check_next_logits(const ModelRunner& model, std::span<const float> logits,
                        std::uint64_t prompt_index, std::int64_t position);

@@ -37,22 +37,6 @@ EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_n
   return options;
 }
 
-/// Runs a pass over tokens, each with the cache of those before, and returns the logits of the
-/// tokens that come next.
-at::Tensor next_logits(const ModelRunner& model,
-                       const std::vector<std::span<const std::int64_t>>& ids,
-                       const Caches& caches) {
-  const Microbatch tokens = microbatch_of(ids);
-  return model.infer({.microbatch = tokens, .wants = Wants::last_logits, .caches = &caches})
-      .to(c10::kCPU, c10::kFloat)
-      .contiguous();
-}
-
-std::span<const float> row_of(const at::Tensor& logits, std::size_t row) {
-  const auto size = static_cast<std::size_t>(logits.size(1));
-  return {logits.const_data_ptr<float>() + row * size, size};
-}
-
 }  // namespace
 
 Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)

@@ -189,7 +189,7 @@ class TextWriter {
 std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
                        std::size_t replicas, std::int64_t num_samples) {
   const std::size_t most = std::max<std::size_t>(1, 16 / static_cast<std::size_t>(num_samples));
-  if (model.moe.num_experts > 0 && model.moe.expert_capacity_factor) return 1;
+  if (shares_expert_capacity(model)) return 1;
   return std::clamp<std::size_t>((num_prompts + replicas - 1) / replicas, 1, most);
 }
 
