@@ -35,8 +35,7 @@ HfFamily cohere() {
     if (model.qk_layernorm) model.qk_layernorm_scope = QkNormScope::each_head;
   };
   family.keys.emplace_back("use_qk_norm", &T::qk_layernorm, read_norms);
-  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+  family.add_layer_tensors(query_key_norm_tensors());
   return family;
 }
 

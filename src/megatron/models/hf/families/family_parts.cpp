@@ -187,13 +187,17 @@ void add_optional_normalization(HfFamily& family) {
   family.keys.emplace_back("norm_topk_prob", &M::router_pre_softmax, kNegated);
 }
 
+TensorRows query_key_norm_tensors(const std::string& query, const std::string& key) {
+  return {{"self_attention.q_layernorm.weight", "self_attn." + query + ".weight"},
+          {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}};
+}
+
 void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query,
                          const std::string& key) {
   family.defaults.qk_layernorm = true;
   family.defaults.qk_layernorm_scope = scope;
   family.keys.push_back(constant("attention_bias", false));
-  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn." + query + ".weight"},
-                            {"self_attention.k_layernorm.weight", "self_attn." + key + ".weight"}});
+  family.add_layer_tensors(query_key_norm_tensors(query, key));
 }
 
 void rotate_in_windows_alone(T& model) {

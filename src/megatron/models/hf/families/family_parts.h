@@ -66,6 +66,13 @@ KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared);
 void add_sigmoid_router(HfFamily& family);
 /// Adds norm_topk_prob, which is false by default.
 void add_optional_normalization(HfFamily& family);
+/// Whether a layer has a window, for Windows::includes: those from max_window_layers on.
+inline bool is_from(std::int64_t layer, std::int64_t max_window_layers) {
+  return layer >= max_window_layers;
+}
+/// Norms of queries and keys without biases.
+TensorRows query_key_norm_tensors(const std::string& query = "q_norm",
+                                  const std::string& key = "k_norm");
 /// Adds norms of queries and keys, without biases of the attention. The names are those of their
 /// tensors.
 void add_query_key_norms(HfFamily& family, QkNormScope scope, const std::string& query = "q_norm",

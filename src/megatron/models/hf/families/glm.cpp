@@ -65,8 +65,7 @@ HfFamily glm4_moe() {
   family.defaults.norm_epsilon = 1e-5;
   add_attention(family, false);
   family.keys.emplace_back("use_qk_norm", &T::qk_layernorm);
-  family.add_layer_tensors({{"self_attention.q_layernorm.weight", "self_attn.q_norm.weight"},
-                            {"self_attention.k_layernorm.weight", "self_attn.k_norm.weight"}});
+  family.add_layer_tensors(query_key_norm_tensors());
   family.add_layer_tensors(mlp_tensors());
   add_deepseek_experts(family, 1);
   family.keys.push_back(constant("norm_topk_prob", true));
@@ -93,9 +92,7 @@ HfFamily solar_open() {
 HfFamily dots1() {
   HfFamily family = llama_like("dots1", "Dots1ForCausalLM", 32, {});
   add_query_key_norms(family, QkNormScope::head);
-  family.keys.push_back(sliding_window(
-      {.includes = [](std::int64_t layer, std::int64_t most) { return layer >= most; },
-       .number = 62}));
+  family.keys.push_back(sliding_window({.includes = is_from, .number = 62}));
   family.add_layer_tensors(mlp_tensors());
   add_deepseek_experts(family, 0);
   family.defaults.moe.num_experts = family.defaults.moe.router_topk = 0;  // the class has none

@@ -6,9 +6,7 @@
 namespace megatron::families {
 namespace {
 
-constexpr Windows kFromLayer{
-    .has_switch = true,
-    .includes = [](std::int64_t layer, std::int64_t most) { return layer >= most; }};
+constexpr Windows kFromLayer{.has_switch = true, .includes = is_from};
 
 }  // namespace
 
