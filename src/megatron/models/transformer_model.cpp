@@ -1,6 +1,7 @@
 // The one model class: it runs a ModelSpec on the pipeline stages that a rank holds.
 // b samples, s positions, h hidden channels, v vocabulary.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <optional>
@@ -286,10 +287,12 @@ class TransformerModel : public Model {
                               ->loss(hidden_sbh, pass.microbatch, context,
                                      announced_gradient(pass.microbatch))
                               .token_losses.to(at::kFloat)};
-      case Wants::last_logits:
-        return {.result = heads_.front()
-                              ->logits(last_rows(hidden_sbh, pass.microbatch))
-                              .reshape({-1, config_.vocab_size})};
+      case Wants::last_logits: {
+        const std::vector<std::int64_t> shape = result_shape(pass);
+        if (shape.front() == 0)
+          return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
+        return {.result = heads_.front()->logits(last_rows(hidden_sbh, pass)).reshape(shape)};
+      }
       case Wants::logits:
         return {.result = heads_.front()->logits(hidden_sbh)};
       case Wants::hidden:
