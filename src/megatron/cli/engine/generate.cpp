@@ -38,17 +38,6 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   return prompts;
 }
 
-/// Returns the ids of a prompt. An empty prompt is the token that begins a document.
-std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
-  const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  if (!ids.empty()) return {ids.begin(), ids.end()};
-  const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
-  if (begin < 0)
-    throw UserError({"--prompt", "is empty, and the tokenizer has no token that begins a document",
-                     "give some text"});
-  return {begin};
-}
-
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
@@ -68,7 +57,8 @@ class TextWriter {
   /// the ranks of a replica.
   void write(std::span<const std::string> prompts, std::uint64_t first, std::ostream& out) {
     std::vector<std::vector<std::int64_t>> ids;
-    for (const std::string& prompt : prompts) ids.push_back(prompt_ids(*stored_.tokenizer, prompt));
+    for (const std::string& prompt : prompts)
+      ids.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
     std::vector<Prompt> batch;
     for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
     if (is_json_)
