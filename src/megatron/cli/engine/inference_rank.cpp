@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -54,6 +56,10 @@ std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>
 }
 std::vector<std::string> InferenceRank::gather(const std::string& text) const {
   return all_gather_strings({rank_.dp, rank_.device}, is_replica_leader() ? text : "");
+}
+std::vector<double> InferenceRank::sum(std::vector<double> numbers) const {
+  if (!is_replica_leader()) std::ranges::fill(numbers, 0);
+  return all_reduce_sum({rank_.dp, rank_.device}, std::move(numbers), "results of replicas");
 }
 
 }  // namespace megatron

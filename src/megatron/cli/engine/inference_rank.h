@@ -1,4 +1,4 @@
-// One rank of `generate` or `score`, with its shard of the model.
+// One rank of a command that runs a model, with its shard of the model.
 #pragma once
 
 #include <iosfwd>
@@ -40,6 +40,8 @@ class InferenceRank {
   /// Returns the texts of the replicas, in their order, and "" from ranks that do not lead one.
   /// Collective over the replicas.
   std::vector<std::string> gather(const std::string& text) const;
+  /// Returns, on rank 0, the sums of the numbers of the replicas. Collective over the replicas.
+  std::vector<double> sum(std::vector<double> numbers) const;
 
  private:
   /// Ranks of dp among which experts are divided process the same texts, in the same passes.
