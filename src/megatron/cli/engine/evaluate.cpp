@@ -42,7 +42,7 @@ std::vector<TextScore> scores_of(InferenceRank& rank, const EvaluationTask& task
   for (auto i = static_cast<std::size_t>(rank.replica()); i < task.texts.size(); i += stride) {
     own.push_back(task.texts[i]);
     places.push_back(i);
-    rank.note_length(std::ssize(own.back().ids), own.back().source);
+    rank.note_length(std::ssize(own.back().ids) - 1, own.back().source);
   }
   ProgressBar progress({.title = task.name,
                         .total = own.size(),

@@ -36,6 +36,10 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
     if (params.prompt_logprobs && result.ids.size() > 1)
       scored.push_back({result.ids, std::ssize(result.ids) - 1, name});
   }
+  std::vector<std::vector<SampledToken>> scores =
+      score_texts(model_, scored, {.num_best = params.logprobs});
+  for (std::size_t i = 0, next = 0; next < scores.size(); ++i)
+    if (open.results[i].ids.size() > 1) open.results[i].tokens = std::move(scores[next++]);
   SamplingParams of_text = params;
   of_text.return_log_probs = params.needs_logprobs();
   of_text.n = 1;
@@ -58,10 +62,6 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
     for (const auto& [id, place] : places) engine_.cancel(id);
     throw UserError({source + ": " + error.parts().what, error.parts().got, error.parts().fix});
   }
-  std::vector<std::vector<SampledToken>> scores =
-      score_texts(model_, scored, {.num_best = params.logprobs});
-  for (std::size_t i = 0, next = 0; next < scores.size(); ++i)
-    if (open.results[i].ids.size() > 1) open.results[i].tokens = std::move(scores[next++]);
   open.num_left = std::ssize(places);
   open.request = std::move(request);
   places_.merge(places);

@@ -13,6 +13,8 @@
 namespace megatron {
 namespace {
 
+constexpr std::int64_t kMostSamples = 128;  // OpenAI's limit of n
+
 std::vector<std::int64_t> integers(const JsonCursor& list) {
   std::vector<std::int64_t> values;
   for (const JsonCursor& value : list.elements()) values.push_back(value.integer());
@@ -121,6 +123,10 @@ CompletionRequest read_completion(const JsonCursor& body) {
   SamplingParams& params = request.params;
   params.prompt_logprobs = request.echo && params.return_log_probs;
   check_sampling_options(params);
+  if (params.num_samples() > kMostSamples)
+    throw UserError({body.place() + ": fields 'n' and 'best_of'",
+                     std::to_string(params.num_samples()) + " texts of a prompt",
+                     "give at most " + std::to_string(kMostSamples)});
   return request;
 }
 
