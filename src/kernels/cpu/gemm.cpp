@@ -62,9 +62,10 @@ bool reads_in_place(const GemmArguments& g, const MicroKernel& micro_kernel) {
          has_whole_steps && row_bytes % 4096 != 0;
 }
 
-/// Returns whether the micro-kernel reads the packed columns of b where they are. Others it widens.
+/// Returns whether the micro-kernel reads the packed columns of b where they are. With more rows
+/// than a block, panels of a pass are copied, so that they stay in the L2 cache.
 bool reads_packed(const GemmArguments& g, const MicroKernel& micro_kernel) {
-  return g.b_packed_columns > 0 && g.type == micro_kernel.type;
+  return g.b_packed_columns > 0 && g.type == micro_kernel.type && g.m <= kMinBlockRows;
 }
 
 /// Returns the number of panels that the workspace has room for.
@@ -128,6 +129,10 @@ struct PartOfB {
 
 UpcomingLines lines_of_panels(const GemmArguments& g, const PartOfB& part) {
   const std::int64_t size = size_of(g.type);
+  if (part.column < g.b_packed_columns)
+    return UpcomingLines(element_at(g.b, g.type, part.column * g.k + part.depth * kPanelColumns),
+                         divide_up(part.columns, kPanelColumns), kPanelColumns * g.k * size,
+                         kPanelColumns * part.count * size);
   const char* const first =
       element_at(g.b, g.type, part.depth * g.b_depth_stride + part.column * g.b_column_stride);
   return g.b_depth_stride == 1
@@ -207,7 +212,12 @@ class GemmUnit {
     for (std::int64_t c = read_in_place_; c < packed_; c += kPanelColumns) {
       pack.from = packed_panel(pass, c);
       pack.to = workspace_panel(c);
-      micro_kernel_.pack(pack);
+      if (micro_kernel_.type == g_.type) {
+        std::memcpy(pack.to, pack.from,
+                    static_cast<std::size_t>(pass.count * kPanelColumns * size_of(g_.type)));
+      } else {
+        micro_kernel_.pack(pack);
+      }
     }
     if (packed_ == columns_) return;
     pack.from = element_at(
@@ -429,7 +439,7 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
                      blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
-  const bool streams = reads_packed(g, micro_kernel) && g.m <= kMinBlockRows;
+  const bool streams = reads_packed(g, micro_kernel);
   if (streams) best = streaming_plan(g, panels, steps, threads);
   for (std::int64_t blocks_each = 1; !streams && blocks_each <= std::min(blocks, kMaxBlocksPerPass);
        ++blocks_each) {

@@ -252,17 +252,31 @@ class TileUnit {
     return packed_panels_ + (column - packed_) / kPanelColumns % ring * panel_bytes_;
   }
 
-  /// Prefetches the first panels that are packed in place. The first block of rows continues while
-  /// it multiplies, in the order of memory, which it reads when there is one pass.
+  /// Prefetches the first panels that are packed in place. Multiplications continue in the order of
+  /// memory, which is that of reading when there is one pass: those of the first block of rows if
+  /// panels stay, and otherwise of all.
   void begin_stream() {
     if (packed_ == 0 || plan_.passes > 1) return;
     stream_ = element_at(g_.b, g_.type, column_ * g_.k);
-    stream_end_ = stream_ + packed_ / kPanelColumns * panel_bytes_;
-    stream_some(kPanelAhead);
+    stream_lines_ = packed_ / kPanelColumns * panel_bytes_ / kTileBytes;
+    const std::int64_t rows = plan_.rows_stay ? rows_ : std::min(rows_, kTileBlockRows);
+    stream_pace_ = tiles_of(kLinesOfTiles, tiles_of(rows, 2 * kTile));
+    stream_some(kRunsAtOnce * kLinesOfRun, kRunsAtOnce * kLinesOfRun);
   }
-  void stream_some(std::int64_t bytes) {
-    const char* const end = std::min(stream_ + bytes, stream_end_);
-    for (; stream_ < end; stream_ += 64) __builtin_prefetch(stream_, 0, 2);
+  /// Prefetches up to `lines` lines before line `end`, kRunsAtOnce runs ahead, of which a line each
+  /// takes its turn: a core reads several pages at once faster than one.
+  void stream_some(std::int64_t lines, std::int64_t end) {
+    constexpr std::int64_t kAhead = kRunsAtOnce * kLinesOfRun;
+    end = std::min({streamed_ + lines, end, stream_lines_});
+    for (; streamed_ < end; ++streamed_) {
+      const std::int64_t first = streamed_ / kAhead * kAhead, i = streamed_ - first,
+                         line = first + kAhead > stream_lines_
+                                    ? streamed_
+                                    : first + i % kRunsAtOnce * kLinesOfRun + i / kRunsAtOnce;
+      const char* const address = stream_ + line * kTileBytes;
+      stream_pace_ == kLinesOfTiles ? __builtin_prefetch(address)
+                                    : __builtin_prefetch(address, 0, 2);
+    }
   }
 
   /// Spreads the packing until `lines` over the multiplications of `blocks` blocks of 32 rows by a
@@ -284,11 +298,16 @@ class TileUnit {
         1, steps / kTile * tiles_of(rows, 2 * kTile) * kRowsAtOnce / kTileBlockRows);
     until_finishing_ = finishing_pace_;
     coming_ = pass_.is_last ? finishing_of(row, rows, column, sums) : Finishing();
+    // Next are the lines of the panel after this one.
+    const std::int64_t stream_end =
+        plan_.rows_stay || row == 0
+            ? (column / kPanelColumns + 1) * (panel_bytes_ / kTileBytes) + kRunsAtOnce * kLinesOfRun
+            : 0;
     // A block of a panel serves all rows while it is in the L1 cache.
     for (std::int64_t step = 0; step < steps; step += kTileBlockSteps) {
       for (std::int64_t r = 0; r < rows; r += 2 * kTile) {
-        const auto between = [this, streams = row + r == 0] {
-          if (streams) stream_some(kTile * 4 * kPanelColumns);
+        const auto between = [this, stream_end] {
+          if (streamed_ < stream_end) stream_some(stream_pace_, stream_end);
           if (--until_finishing_ == 0) finish_some();
           if (--until_packing_ == 0) pack_some();
         };
@@ -338,6 +357,10 @@ class TileUnit {
 
   /// Number of rows that the epilogue processes at a time.
   static constexpr std::int64_t kRowsAtOnce = 8;
+  /// Runs of cache lines that are prefetched at once.
+  static constexpr std::int64_t kRunsAtOnce = 4, kLinesOfRun = 128;
+  /// Cache lines of the two tiles of a panel.
+  static constexpr std::int64_t kLinesOfTiles = 4 * kTile * kPanelColumns / kTileBytes;
 
   const GemmArguments& g_;
   const GemmPlan& plan_;
@@ -352,7 +375,8 @@ class TileUnit {
   Finishing finishing_, coming_;
   std::int64_t packing_pace_ = 0, until_packing_ = 0, finishing_pace_ = 0, until_finishing_ = 0;
   std::int64_t turn_ = 0;
-  const char *stream_ = nullptr, *stream_end_ = nullptr;  ///< to prefetch
+  const char* stream_ = nullptr;  ///< cache lines to prefetch, and how many of them are
+  std::int64_t stream_lines_ = 0, streamed_ = 0, stream_pace_ = 0;
 };
 
 template <class Tiles>

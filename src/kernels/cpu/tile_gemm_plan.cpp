@@ -33,10 +33,8 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
                panels = static_cast<double>(plan.panels_each),
                row_cycles = (g.a_depth_stride == 1 ? kCopyCycles : kTransposeCycles) *
                             static_cast<double>(plan.rows_each) * tiles,
-               panel_cycles = g.b_packed_columns > 0
-                                  ? 0
-                                  : (g.b_depth_stride == 1 ? kTransposeCycles : kCopyCycles) *
-                                        kPanelColumns * panels * tiles;
+               panel_cycles = (g.b_depth_stride == 1 ? kTransposeCycles : kCopyCycles) *
+                              kPanelColumns * panels * tiles;
   const double sums = static_cast<double>(plan.passes - 1) * kSumCycles;
   const double unit = blocks * panels * (tiles * kTileCycles + sums) +
                       row_cycles * (plan.rows_stay ? 1 : kHiddenShare) +
