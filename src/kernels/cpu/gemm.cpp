@@ -323,8 +323,7 @@ class GemmUnit {
       const std::int64_t count = std::min(kDepthBlockSteps, steps - step);
       const char* const block = panel + 4 * step * kPanelColumns;
       const bool streams = stream_end_ != nullptr && tile.column < read_in_place_ &&
-                           tile.row == 0 &&
-                           stream_end_ - block >= 4 * count * kPanelColumns + kPanelAhead;
+                           tile.row == 0 && stream_end_ - block >= 2 * 4 * count * kPanelColumns;
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.prefetch_share();
         results.prefetch_share();

@@ -74,7 +74,7 @@ struct MicroKernelArguments {
   std::int64_t steps;          ///< along depth
   bool accumulate;
   UpcomingLines* upcoming = nullptr;  ///< The micro-kernel may advance it.
-  bool streams_panel = false;  ///< The micro-kernel may prefetch the panel kPanelAhead bytes ahead.
+  bool streams_panel = false;  ///< The micro-kernel may prefetch as many bytes after the panel's.
 };
 
 struct GemmArguments;

@@ -72,20 +72,25 @@ class LinesOfTile {
   std::int64_t left_, step_ = 64;
 };
 
-/// The lines of a panel that streams from memory.
+/// The lines after those of a panel that streams from memory, as many. They are prefetched as four
+/// runs at once, because a core reads several pages faster than one.
 class LinesOfPanel {
  public:
   explicit LinesOfPanel(const MicroKernelArguments& p)
-      : line_(static_cast<const char*>(p.panel) + kPanelAhead) {}
+      : line_(static_cast<const char*>(p.panel) + 4 * kPanelColumns * p.steps),
+        run_(p.steps / 2 * 64),
+        next_(2 * run_) {}
   __attribute__((always_inline)) void prefetch() {
-    _mm_prefetch(line_, _MM_HINT_T0);
-    _mm_prefetch(line_ + 64, _MM_HINT_T0);
-    line_ += 4 * kPanelColumns;
+    _mm_prefetch(line_, _MM_HINT_T1);
+    _mm_prefetch(line_ + run_, _MM_HINT_T1);
+    line_ += next_;
+    next_ = 64 - next_;
   }
   void write_back() const {}
 
  private:
   const char* line_;
+  std::int64_t run_, next_;  ///< lines of both halves of the runs take turns
 };
 
 /// A prefetch at each step costs an eighth of the time where nothing is upcoming.
