@@ -2,10 +2,12 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <time.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <stdexcept>
@@ -13,6 +15,17 @@
 #include <vector>
 
 namespace megatron::bench {
+
+/// Returns the wall-clock time in milliseconds. With BENCH_CLOCK=cpu in the environment it is the
+/// CPU time of the process, which for one thread is the same but for what other programs take.
+inline double now_ms() {
+  static const char* const clock = std::getenv("BENCH_CLOCK");
+  timespec time{};
+  clock_gettime(
+      clock != nullptr && std::string(clock) == "cpu" ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
+      &time);
+  return 1e3 * static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_nsec);
+}
 
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());

@@ -9,7 +9,9 @@
 # megatron-core's helpers (bench/sample_index); with `preprocess-data`, that command against
 # Megatron-LM's script; with `loader`, the loader of training data against mock data (bench/loader);
 # with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
-# (bench/control_plane).
+# (bench/control_plane); with `latent-attention`, latent attention against transformers'
+# (bench/attention_block); with `attention-variants`, variants of attention against plain attention
+# (bench/attention).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +30,12 @@ case "${1:-}" in
     said=$(cmake --build build --target loader_bench 2>&1) || { echo "$said" >&2; exit 2; }
     exec python3 -B bench/loader/run.py "$@"
     ;;
+  attention-variants)
+    shift
+    said=$(cmake --build build --target attention_bench attention_block_bench 2>&1) ||
+      { echo "$said" >&2; exit 2; }
+    exec python3 -B bench/attention/variants.py "$@"
+    ;;
   control-plane)
     shift
     said=$(cmake --build build --target control_plane_bench 2>&1) || { echo "$said" >&2; exit 2; }
@@ -36,7 +44,8 @@ case "${1:-}" in
 esac
 program=main
 case "${1:-}" in
-  ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | sample-index)
+  ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
+    sample-index | latent-attention)
     program=${1//-/_}
     shift
     ;;
@@ -46,6 +55,7 @@ script=bench/suite/$program.py
 [ "$program" = tokenizer_training ] && script=bench/tokenizers/train.py
 [ "$program" = preprocess_data ] && script=bench/tokenizers/preprocess.py
 [ "$program" = sample_index ] && script=bench/sample_index/run.py
+[ "$program" = latent_attention ] && script=bench/attention_block/latent.py
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "$script" "$@" ;;
@@ -58,6 +68,7 @@ export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
 if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   programs=suite_programs
   [ "$program" = sample_index ] && programs=sample_index_bench
+  [ "$program" = latent_attention ] && programs=attention_block_bench
   said=$(cmake --build build --target $programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in

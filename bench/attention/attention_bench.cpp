@@ -1,11 +1,14 @@
 // Times causal attention, forward and backward, on q, k and v that lie in one mixed tensor, as a
 // projection makes them. bench/suite compares it with PyTorch's scaled_dot_product_attention
 // (torch_sdpa.py).
-//   attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [BxSxHEADSxGROUPSxCHANNELS ...]
+//   attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE ...]
+// A SHAPE is BxSxHEADSxGROUPSxCHANNELS, or such a shape and options: 1x8192x12x12x64:window=256.
+// Options are sinks, window=KEYS, chunk=KEYS and softcap=CAP, with commas between them. Shapes take
+// turns.
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -24,7 +27,27 @@ namespace {
 struct Shape {
   std::string name;
   std::int64_t b, s, n, g, d;
+  AttentionOptions options = {};
 };
+
+/// Sets an option by its name and value, as in "window=256".
+void set_option(Shape& shape, const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string name = text.substr(0, equals);
+  if (name == "sinks" && equals == std::string::npos) {
+    shape.options.sinks = at::zeros({shape.n}, at::kFloat).set_requires_grad(true);
+    return;
+  }
+  const int value = bench::parse_count(name, equals < text.size() ? text.substr(equals + 1) : "");
+  if (name == "window")
+    shape.options.window = {value - 1, 0};
+  else if (name == "chunk")
+    shape.options.chunk = value;
+  else if (name == "softcap")
+    shape.options.softcap = value;
+  else
+    throw std::invalid_argument("not an option of a shape: " + text);
+}
 
 Shape shape_of(const std::string& name) {
   Shape shape{.name = name};
@@ -32,17 +55,16 @@ Shape shape_of(const std::string& name) {
   std::istringstream in(name);
   if (!(in >> shape.b >> x >> shape.s >> x >> shape.n >> x >> shape.g >> x >> shape.d))
     throw std::invalid_argument("not a shape: " + name);
+  shape.options.scale = 1 / std::sqrt(static_cast<double>(shape.d));
+  if (in >> x) {
+    for (std::string option; std::getline(in, option, ',');) set_option(shape, option);
+  }
   return shape;
 }
 
 struct Times {
   double forward_ms, backward_ms;
 };
-
-double milliseconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
 
 Times time_once(const Shape& shape, c10::ScalarType type) {
   const std::int64_t r = shape.n / shape.g;
@@ -56,26 +78,29 @@ Times time_once(const Shape& shape, c10::ScalarType type) {
   };
   const at::Tensor q = part(0, shape.n), k = part(shape.n, g), v = part(shape.n + g, g),
                    dout = at::ones({s, b, shape.n * d}, type);
-  AttentionOptions options;
-  options.scale = 1 / std::sqrt(static_cast<double>(d));
-  const auto begin = std::chrono::steady_clock::now();
-  const at::Tensor out = core_attention(q, k, v, options).out;
-  const double forward = milliseconds_since(begin);
-  const auto turn = std::chrono::steady_clock::now();
+  const double begin = bench::now_ms();
+  const at::Tensor out = core_attention(q, k, v, shape.options).out;
+  const double forward = bench::now_ms() - begin;
+  const double turn = bench::now_ms();
   out.backward(dout);
-  return {forward, milliseconds_since(turn)};
+  return {forward, bench::now_ms() - turn};
 }
 
-/// Returns medians. The first call is not counted.
-Times time_shape(const Shape& shape, c10::ScalarType type, int turns) {
-  std::vector<double> forward, backward;
+/// Returns the medians of the shapes. The first turn is not counted.
+std::vector<Times> time_shapes(const std::vector<Shape>& shapes, c10::ScalarType type, int turns) {
+  std::vector<std::vector<double>> forward(shapes.size()), backward(shapes.size());
   for (int i = -1; i < turns; ++i) {
-    const Times times = time_once(shape, type);
-    if (i < 0) continue;
-    forward.push_back(times.forward_ms);
-    backward.push_back(times.backward_ms);
+    for (std::size_t which = 0; which < shapes.size(); ++which) {
+      const Times times = time_once(shapes[which], type);
+      if (i < 0) continue;
+      forward[which].push_back(times.forward_ms);
+      backward[which].push_back(times.backward_ms);
+    }
   }
-  return {bench::median(forward), bench::median(backward)};
+  std::vector<Times> medians;
+  for (std::size_t which = 0; which < shapes.size(); ++which)
+    medians.push_back({bench::median(forward[which]), bench::median(backward[which])});
+  return medians;
 }
 
 void run(const std::vector<std::string>& words) {
@@ -83,14 +108,16 @@ void run(const std::vector<std::string>& words) {
   const bench::Options options =
       bench::parse_options(words,
                            "attention_bench [--dtype f32|bf16] [--turns N] [--json FILE] [SHAPE "
-                           "…], a SHAPE is BxSxHEADSxGROUPSxCHANNELS",
+                           "…], a SHAPE is BxSxHEADSxGROUPSxCHANNELS[:OPTION,…]",
                            {.turns = 5});
   std::vector<Shape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(shape_of(shape));
   if (shapes.empty()) shapes = {shape_of("4x256x12x12x64"), shape_of("1x8192x12x12x64")};
   nlohmann::json rows = nlohmann::json::array();
-  for (const Shape& shape : shapes) {
-    const Times times = time_shape(shape, options.type(), options.turns);
+  const std::vector<Times> medians = time_shapes(shapes, options.type(), options.turns);
+  for (std::size_t which = 0; which < shapes.size(); ++which) {
+    const Shape& shape = shapes[which];
+    const Times& times = medians[which];
     std::printf("%-20s %-5s forward %9.2f ms   backward %9.2f ms\n", shape.name.c_str(),
                 options.dtype.c_str(), times.forward_ms, times.backward_ms);
     rows.push_back({{"shape", shape.name},

@@ -166,7 +166,15 @@ TEST(HfConfig, ReadsDeepseek) {
   EXPECT_EQ(v3.moe.router_num_groups, 8);
   EXPECT_EQ(v3.moe.router_group_topk, 4);
   EXPECT_EQ(v3.yarn_mscale_all_dim, 1);
-  for (const TransformerConfig& model : {v2, limited, v3}) {
+  const TransformerConfig depths =
+      model_of(deepseek("deepseek_v3", {{"num_nextn_predict_layers", 2}}));
+  EXPECT_EQ(v3.mtp_num_layers, 0);
+  EXPECT_EQ(depths.mtp_num_layers, 2);
+  EXPECT_EQ(make_hf_config(depths, "deepseek_v3", "float32", nullptr)["num_nextn_predict_layers"],
+            2);
+  EXPECT_FALSE(
+      make_hf_config(v3, "deepseek_v3", "float32", nullptr).contains("num_nextn_predict_layers"));
+  for (const TransformerConfig& model : {v2, limited, v3, depths}) {
     const std::string type = model.moe.router_enable_expert_bias ? "deepseek_v3" : "deepseek_v2";
     const Json fresh = make_hf_config(model, type, "float32", nullptr);
     EXPECT_TRUE(forward_differences(model, model_of(fresh)).empty()) << fresh;

@@ -89,6 +89,32 @@ TEST(WeightMap, OlmoeHasNormsOfQueriesAndKeysAndNoDenseMlp) {
   expect_user_error([&] { map_weights_of("olmoe", {dense}, 2); }, {dense});
 }
 
+TEST(WeightMap, NumbersDepthsOfMultiTokenPredictionBehindTheLayers) {
+  const std::string depth = "mtp.layers.1.";
+  const Names names{depth + "hnorm.weight",
+                    depth + "final_layernorm.weight",
+                    depth + "transformer_layer.self_attention.linear_kv_down_proj.weight",
+                    depth + "transformer_layer.mlp.router.expert_bias",
+                    depth + "transformer_layer.mlp.experts.linear_fc2.weight",
+                    "embedding.word_embeddings.weight",
+                    "output_layer.weight"};
+  const auto links =
+      map_weights(*find_hf_family("deepseek_v3"), names, 2, {.first = 61, .count = 2});
+  const std::string layer = "model.layers.62.";
+  EXPECT_EQ(names_of(links[0].theirs), Names{layer + "hnorm.weight"});
+  EXPECT_EQ(names_of(links[1].theirs), Names{layer + "shared_head.norm.weight"});
+  EXPECT_EQ(names_of(links[2].theirs), Names{layer + "self_attn.kv_a_proj_with_mqa.weight"});
+  EXPECT_EQ(names_of(links[3].theirs), Names{layer + "mlp.gate.e_score_correction_bias"});
+  EXPECT_EQ(names_of(links[4].theirs), (Names{layer + "mlp.experts.0.down_proj.weight",
+                                              layer + "mlp.experts.1.down_proj.weight"}));
+  EXPECT_EQ(names_of(links[5].theirs), Names{"model.embed_tokens.weight"});
+  EXPECT_EQ(names_of(links[5].copies),
+            (Names{"model.layers.61.embed_tokens.weight", "model.layers.62.embed_tokens.weight"}));
+  EXPECT_EQ(names_of(links[6].copies), (Names{"model.layers.61.shared_head.head.weight",
+                                              "model.layers.62.shared_head.head.weight"}));
+  expect_user_error([&] { map_weights_of("llama", {names[0]}, 0); }, {names[0]});
+}
+
 TEST(WeightMap, CompletesNamesOfBaseModels) {
   const HfFamily &gpt2 = *find_hf_family("gpt2"), &llama = *find_hf_family("llama");
   EXPECT_EQ(full_hf_name(gpt2, "h.0.ln_1.weight"), "transformer.h.0.ln_1.weight");

@@ -3,10 +3,86 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/message_of.h"
+
 namespace megatron {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Args = std::vector<std::string>;
+
+GenerateOptions options_of(const Args& more) {
+  Args args{"--load", "folder", "--prompt", "text"};
+  args.insert(args.end(), more.begin(), more.end());
+  return read_generate_options(args);
+}
+
+std::string mistake_of(const Args& more) {
+  return message_of([&] { options_of(more); });
+}
+
+TEST(GenerateOptions, SamplingHasItsOwnFlags) {
+  const SamplingParams params =
+      options_of({"--min-p", "0.1", "--logit-bias", "3:-1.5,7:100", "--stop", "a b", "--stop", "c",
+                  "--n", "2", "--best-of", "5", "--ignore-eos"})
+          .sampling;
+  EXPECT_EQ(params.min_p, 0.1);
+  ASSERT_EQ(params.logit_bias.size(), 2u);
+  EXPECT_EQ(params.logit_bias[0].id, 3);
+  EXPECT_EQ(params.logit_bias[0].bias, -1.5);
+  EXPECT_EQ(params.logit_bias[1].bias, 100);
+  EXPECT_THAT(params.stop, ElementsAre("a b", "c"));
+  EXPECT_EQ(params.num_samples(), 5);
+  EXPECT_TRUE(params.needs_logprobs());
+  EXPECT_TRUE(params.ignore_eos);
+}
+
+TEST(GenerateOptions, MegatronsSpellingsAreRead) {
+  const SamplingParams params =
+      options_of({"--stop-words", "a", "b c", "--top-n-logprobs", "3", "--return-log-probs",
+                  "--num-tokens-to-generate", "9", "--json"})
+          .sampling;
+  EXPECT_THAT(params.stop, ElementsAre("a", "b c"));
+  EXPECT_EQ(params.logprobs, 3);
+  EXPECT_TRUE(params.prompt_logprobs);
+  EXPECT_EQ(params.max_new_tokens, 9);
+  const Args skips{"--return-log-probs", "--skip-prompt-log-probs", "--json"};
+  EXPECT_FALSE(options_of(skips).sampling.prompt_logprobs);
+  EXPECT_EQ(mistake_of({"--top-n-logprobs", "0"}), "no error");
+}
+
+TEST(GenerateOptions, MistakesNameTheirFlags) {
+  EXPECT_THAT(mistake_of({"--logit-bias", "3=1", "--typical-p", "2"}),
+              AllOf(HasSubstr("--logit-bias"), HasSubstr("--typical-p")));
+  EXPECT_THAT(mistake_of({"--logit-bias", "3:101"}), HasSubstr("out of range"));
+  EXPECT_THAT(mistake_of({"--n", "3", "--best-of", "2", "--min-new-tokens", "129"}),
+              AllOf(HasSubstr("--best-of"), HasSubstr("--min-new-tokens")));
+  EXPECT_THAT(mistake_of({"--num-beams", "2", "--n", "3", "--stop", "a"}),
+              AllOf(HasSubstr("--n: 3"), HasSubstr("--stop")));
+  EXPECT_THAT(mistake_of({"--logprobs", "2"}), HasSubstr("add --json"));
+}
+
+TEST(GenerateOptions, WhatBeamSearchDoesNotReadIsNoted) {
+  const Notes notes = options_of({"--num-beams", "2", "--top-k", "5"}).parsed.notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_THAT(notes.begin()->second, ElementsAre("--top-k"));
+  EXPECT_EQ(options_of({"--length-penalty", "2"}).parsed.notes.size(), 1u);
+}
+
+TEST(SamplingParams, EndTokensAreOfTheModelUnlessOneIsNamed) {
+  const std::vector<std::int64_t> of_model{7, 8};
+  SamplingParams params{.stop_token_ids = {1}};
+  params.add_end_tokens(of_model);
+  EXPECT_THAT(params.stop_token_ids, ElementsAre(1, 7, 8));
+  SamplingParams named{.termination_id = 5};
+  named.add_end_tokens(of_model);
+  EXPECT_THAT(named.stop_token_ids, ElementsAre(5));
+  SamplingParams ignoring{.ignore_eos = true};
+  ignoring.add_end_tokens(of_model);
+  EXPECT_TRUE(ignoring.stop_token_ids.empty());
+}
 
 TEST(InferenceOptions, ScoreNotesThatItCachesNothing) {
   const std::vector<std::string> args{"--load", "model", "--cache-mla-latents"};

@@ -54,7 +54,8 @@ TEST(KnownFlags, AreRefusedWithReasonAndFix) {
 
 // Without the flag that asks for the feature, they have no effect in Megatron-LM either.
 TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
-  const Args tuning{"--mtp-hsm",
+  const Args tuning{"--mtp-hybrid-override-pattern",
+                    "M",
                     "--fp8-margin",
                     "1",
                     "--muon-momentum",

@@ -38,6 +38,8 @@ TEST(LayoutString, Repetitions) {
   EXPECT_EQ(read("|E|tL|"), "0|E0|1L|0");
   EXPECT_EQ(parse_layout_string("Et|t*2|tL")[2],
             (StageLayers{.first_layer = 3, .num_layers = 1, .has_output = true}));
+  EXPECT_EQ(parse_layout_string("Et|tm*2|L")[1],
+            (StageLayers{.first_layer = 1, .num_layers = 3, .num_mtp = 2}));
 }
 
 TEST(LayoutString, MistakesHaveAPlace) {
@@ -61,9 +63,10 @@ TEST(LayoutString, MistakesHaveAPlace) {
       {"", ": no E at the end\n"},
       {"||", ": no E at position 1\n"},
       {"Ett|t", ": no L at the end\n    Ett|t\n         ^\n"},
-      {"EtmL",
-       ": an m, a layer of multi-token prediction, which models do not have in this version, at "
-       "position 3\n"},
+      {"EmtL", ": an m without a layer in front at position 2\n"},
+      {"EtLm", ": an m behind L at position 4\n"},
+      {"EtmtL", ": a layer behind m at position 4\n"},
+      {"Etm|mL", ": an m in a second stage at position 5\n"},
       {"E(t*1000|)*1001L", ": more than 1000000 symbols at position 2\n"},
       {"Et*99999999999999999999999999L", ": more than 1000000 symbols at position 2\n"},
   };

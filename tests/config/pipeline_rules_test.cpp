@@ -127,12 +127,10 @@ TEST(PipelineRules, LayersMustFit) {
        2,
        "--pipeline-model-parallel-layout: has 3 stages, no multiple of "
        "--pipeline-model-parallel-size 2"},
-      {{kLayout, "Et*3|(tt|)*5mL"},
+      {{kLayout, "Et*4|t*4mL"},
        2,
-       "--pipeline-model-parallel-layout: an m, a layer of multi-token prediction, which models do "
-       "not have in this version, at position 13\n"
-       "    Et*3|(tt|)*5mL\n"
-       "                ^\n"},
+       "--pipeline-model-parallel-layout: names 1 layers of multi-token prediction (m), "
+       "--mtp-num-layers is 0"},
       {{kSchedule, "1f1b", kChunks, "2"},
        2,
        "--pipeline-schedule 1f1b: works with one chunk per rank, and the flags make 2 chunks"},
@@ -190,11 +188,9 @@ TEST(PipelineRules, ActivationsMustFit) {
 
 TEST(PipelineRules, FixesFitTheValues) {
   expect_all_piped({
-      {{kLayout, "Et*3|(tt|)*2mL"},
+      {{kLayout, "Et*4|t*4mL"},
        2,
-       "--pipeline-model-parallel-layout: an m, a layer of multi-token prediction, which models do "
-       "not have in this version, at position 13\n    Et*3|(tt|)*2mL\n                ^\n  fix: "
-       "leave m out"},
+       "--mtp-num-layers is 0\n  fix: write one m for each, between the layers and L"},
       {{kLayout, "Et*3|(tt|*2L"},
        2,
        "--pipeline-model-parallel-layout: a group without ')' at position 6\n    Et*3|(tt|*2L\n    "
@@ -269,14 +265,10 @@ TEST(PipelineFlags, MegatronsOverlapOfExpertsIsASchedule) {
 }
 
 TEST(PipelineFlags, MegatronsOthersSayWhatTheyAreHere) {
-  expect_all({
-      {{"--mtp-standalone"},
-       1,
-       "--mtp-standalone: is not in this version: the model predicts one token"},
-  });
-  EXPECT_EQ(mistake({"--defer-embedding-wgrad-compute", "--wgrad-deferral-limit", "3",
-                     "--overlap-p2p-communication-warmup-flush", "--delay-wgrad-compute"}),
-            "no error");
+  EXPECT_EQ(
+      mistake({"--mtp-standalone", "--defer-embedding-wgrad-compute", "--wgrad-deferral-limit", "3",
+               "--overlap-p2p-communication-warmup-flush", "--delay-wgrad-compute"}),
+      "no error");
 }
 
 }  // namespace

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "inference/byte_pieces.h"
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_enums.h"
@@ -15,7 +19,7 @@ using Ids = std::vector<std::int64_t>;
 
 TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
   SuccessorModel model(50);
-  Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 4});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 4});
   Ids streamed;
   const Generation result =
       generator.generate(Ids{3, 9, 10}, 0, [&](std::int64_t id) { streamed.push_back(id); });
@@ -27,8 +31,7 @@ TEST(Generator, FeedsThePromptOnceAndThenOneTokenAStep) {
 
 TEST(Generator, StopsAtAStopTokenAndLeavesItOut) {
   SuccessorModel model(50);
-  Generator generator(
-      model, {.sampling = {.temperature = 0}, .max_new_tokens = 100, .stop_token_ids = {7, 13}});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 100, .stop_token_ids = {7, 13}});
   const Generation result = generator.generate(Ids{10}, 0);
   EXPECT_EQ(result.ids, Ids({11, 12}));
   EXPECT_EQ(result.finish_reason, FinishReason::stop);
@@ -38,7 +41,7 @@ TEST(Generator, StopsWherePositionsEnd) {
   SuccessorModel model(50);
   model.mutable_config().position_embedding_type = PositionEmbedding::learned_absolute;
   model.mutable_config().max_position_embeddings = 5;
-  Generator generator(model, {.sampling = {.temperature = 0}, .max_new_tokens = 100});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 100});
   const Generation result = generator.generate(Ids{1, 2, 3}, 0);
   EXPECT_EQ(result.ids, Ids({4, 5, 6}));  // the last token is predicted at position 4
   EXPECT_EQ(result.finish_reason, FinishReason::max_positions);
@@ -47,8 +50,7 @@ TEST(Generator, StopsWherePositionsEnd) {
 
 TEST(Generator, PromptsOfABatchEndOneByOne) {
   SuccessorModel model(50);
-  Generator generator(
-      model, {.sampling = {.temperature = 0}, .max_new_tokens = 3, .stop_token_ids = {12}});
+  Generator generator(model, {.temperature = 0, .max_new_tokens = 3, .stop_token_ids = {12}});
   const Ids first{20, 21}, second{10};
   std::vector<std::pair<std::size_t, std::int64_t>> streamed;
   const std::vector<Generation> results = generator.generate(
@@ -71,11 +73,89 @@ TEST(Generator, NothingToGenerateRunsNothing) {
 
 TEST(Generator, AnotherPromptChangesNothing) {
   SuccessorModel model(50, /*sharpness=*/0);
-  Generator generator(model, {.sampling = {.seed = 5}, .max_new_tokens = 30});
+  Generator generator(model, {.seed = 5, .max_new_tokens = 30});
   const Ids alone = generator.generate(Ids{1}, 3).ids;
   generator.generate(Ids{8, 9}, 0);
   EXPECT_EQ(generator.generate(Ids{1}, 3).ids, alone);
   EXPECT_NE(generator.generate(Ids{1}, 4).ids, alone);
+}
+
+TEST(Generator, MinimumOfTokensPutsTheEndOff) {
+  SuccessorModel model(50);
+  Generator generator(
+      model,
+      {.temperature = 0, .max_new_tokens = 10, .min_new_tokens = 3, .stop_token_ids = {12, 5}});
+  const Generation result = generator.generate(Ids{10}, 0);
+  EXPECT_EQ(result.ids, Ids({11, 0, 1, 2, 3, 4}));  // after 11 token 0 is the first of equals
+  EXPECT_EQ(result.finish_reason, FinishReason::stop);
+}
+
+TEST(Generator, StopStringsEndATextAndAreCutOff) {
+  SuccessorModel model(6);
+  const BytePieces tokenizer({"zero ", "one ", "two ", "three ", "four ", "five "});
+  const auto generate = [&](std::vector<std::string> stops, std::int64_t minimum = 0) {
+    return Generator(model,
+                     {.temperature = 0,
+                      .max_new_tokens = 8,
+                      .min_new_tokens = minimum,
+                      .stop = std::move(stops)},
+                     &tokenizer)
+        .generate(Ids{0}, 0);
+  };
+  const Generation found = generate({"hree fo"});
+  EXPECT_EQ(found.ids, Ids({1, 2, 3, 4}));
+  EXPECT_EQ(found.finish_reason, FinishReason::stop);
+  EXPECT_EQ(found.num_cut_bytes, std::string("hree four ").size());
+  EXPECT_EQ(generate({"two"}, 3).ids, Ids({1, 2, 3, 4, 5, 0, 1, 2}));
+  const Generation none = generate({"six"});
+  EXPECT_EQ(none.ids.size(), 8u);
+  EXPECT_EQ(none.finish_reason, FinishReason::length);
+  EXPECT_EQ(none.num_cut_bytes, 0u);
+}
+
+TEST(Generator, SamplesOfAPromptDifferAndTheFirstIsTheOneAlone) {
+  SuccessorModel model(50, /*sharpness=*/0);
+  const Ids ids{1};
+  const Prompt prompt{ids, 2};
+  const SamplingParams one{.seed = 5, .max_new_tokens = 10};
+  SamplingParams three = one;
+  three.n = 3;
+  const auto texts = Generator(model, three).generate_all({&prompt, 1}).front();
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[0].ids, Generator(model, one).generate(ids, 2).ids);
+  EXPECT_NE(texts[1].ids, texts[0].ids);
+  EXPECT_NE(texts[2].ids, texts[1].ids);
+}
+
+TEST(Generator, BestOfReturnsTheLargestMeanLogProbabilities) {
+  SuccessorModel model(8, /*sharpness=*/2);
+  const Ids ids{1};
+  const Prompt prompt{ids};
+  const SamplingParams all{
+      .max_new_tokens = 6, .stop_token_ids = {0}, .return_log_probs = true, .n = 6};
+  SamplingParams best = all;
+  best.n = 2, best.best_of = 6;
+  std::vector<Generation> texts = Generator(model, all).generate_all({&prompt, 1}).front();
+  for (const Generation& text : texts) {
+    ASSERT_EQ(text.tokens.size(), text.ids.size());
+    double sum = 0;
+    const double total = std::log(std::exp(2.0) + 7);
+    std::int64_t last = 1;
+    for (std::size_t i = 0; i < text.ids.size(); ++i) {
+      const double logprob = (text.ids[i] == (last + 1) % 8 ? 2 : 0) - total;
+      EXPECT_NEAR(text.tokens[i].logprob, logprob, 1e-9);
+      sum += logprob;
+      last = text.ids[i];
+    }
+    const bool has_stopped = text.finish_reason == FinishReason::stop;
+    if (has_stopped) sum += (last == 7 ? 2 : 0) - total;
+    EXPECT_NEAR(text.score, sum / static_cast<double>(text.ids.size() + has_stopped), 1e-9);
+  }
+  std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
+  const auto chosen = Generator(model, best).generate_all({&prompt, 1}).front();
+  ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(chosen[0].ids, texts[0].ids);
+  EXPECT_EQ(chosen[1].ids, texts[1].ids);
 }
 
 TEST(Generator, RefusesWhatItCannotContinue) {
@@ -86,7 +166,7 @@ TEST(Generator, RefusesWhatItCannotContinue) {
               testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("0 to 49")));
   EXPECT_THROW(generator.generate(Ids{-1}, 0), UserError);
   EXPECT_THROW(Generator(model, {.max_new_tokens = -1}), UserError);
-  EXPECT_THROW(Generator(model, {.sampling = {.top_p = 2}}), UserError);
+  EXPECT_THROW(Generator(model, {.top_p = 2}), UserError);
 }
 
 }  // namespace

@@ -219,16 +219,17 @@ TEST_P(KvCacheTest, SequencesOfABatchHaveTheLogitsOfEachAlone) {
   }
 }
 
-// Keys and values of 4 heads have (10 + 6 + 14) · 4 channels; a latent has 12, and its key 6.
+// Keys and values of 4 heads have (10 + 6 + 14) · 4 channels. A latent has 12, which are kept as
+// keys and as values, and the key that heads share has 6.
 TEST(LatentCache, KeepsALatentAndAKeyOfEachToken) {
   for (const Variant& variant : variants()) {
     if (!variant.config.multi_latent_attention) continue;
     BoundModel bound(variant.config);
     const OwnedCaches caches;
     model_logits(*bound.model, sample_tokens(), &caches);
-    const auto& cache =
-        caches.caches.front()->of_layer<LayerKvCache>("decoder.layers.1.self_attention");
-    EXPECT_EQ(cache.elements_per_token(), variant.config.cache_mla_latents ? 18 : 120);
+    const LayerBlocks& blocks =
+        caches.sequences.front().memory().layers().at("decoder.layers.1.self_attention");
+    EXPECT_EQ(blocks.size().elements_per_token, variant.config.cache_mla_latents ? 30 : 120);
   }
 }
 
@@ -243,8 +244,7 @@ TEST_P(KvCacheTest, GreedyTextIsWhatFullPassesChoose) {
   BoundModel bound(GetParam().config, c10::kDouble);
   const std::vector<std::int64_t> prompt = {3, 1, 4, 1, 5};
   const Generation generation =
-      Generator(*bound.model, {.sampling = {.temperature = 0}, .max_new_tokens = 30})
-          .generate(prompt, 0);
+      Generator(*bound.model, {.temperature = 0, .max_new_tokens = 30}).generate(prompt, 0);
   std::vector<std::int64_t> ids = prompt;
   for (const std::int64_t id : generation.ids) {
     const at::Tensor tokens = at::tensor(ids, c10::kLong).unsqueeze(0);

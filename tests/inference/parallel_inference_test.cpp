@@ -103,16 +103,14 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
             {.rank = rank, .parallel = parallel, .type = type, .packs_weights = packs_weights});
         InferenceResult& here = all[static_cast<std::size_t>(rank.index)];
         const std::vector<std::int64_t> prompt{3, 1, 4, 1, 5};
-        here.greedy =
-            Generator(loaded.runner, {.sampling = {.temperature = 0}, .max_new_tokens = 12})
-                .generate(prompt, 0)
-                .ids;
-        here.drawn = Generator(loaded.runner, {.sampling = {.top_k = 20}, .max_new_tokens = 12})
-                         .generate(prompt, 2)
-                         .ids;
+        here.greedy = Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
+                          .generate(prompt, 0)
+                          .ids;
+        here.drawn =
+            Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}).generate(prompt, 2).ids;
         const std::vector<std::int64_t> longer{9, 2, 6, 5, 3, 5, 8};
         for (const Generation& generation :
-             Generator(loaded.runner, {.sampling = {.temperature = 0}, .max_new_tokens = 12})
+             Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
                  .generate(std::vector<Prompt>{{prompt, 0}, {longer, 1}}))
           here.batch.push_back(generation.ids);
         here.logprobs = score_tokens(loaded.runner, here.drawn, "ids").logprobs;

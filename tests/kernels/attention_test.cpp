@@ -51,6 +51,23 @@ struct Heads {
   std::int64_t b, heads, channels;
 };
 
+/// The blocks of a KV cache for the keys of a problem, the last one first in memory. They hold NaN
+/// at first.
+struct CacheBlocks {
+  explicit CacheBlocks(const AttentionArguments& a) {
+    const std::int64_t count = (a.sk + kAttentionKeys - 1) / kAttentionKeys,
+                       bytes = a.b * a.g * packed_block_bytes(*a.micro_kernel, a.d, a.dv);
+    memory.assign(static_cast<std::size_t>(count * bytes), '\xff');
+    for (std::int64_t i = 0; i < count; ++i) {
+      addresses.push_back(memory.data() + i * bytes);
+      numbers.push_back(static_cast<std::int32_t>(count - 1 - i));
+    }
+  }
+  std::vector<char> memory;
+  std::vector<char*> addresses;
+  std::vector<std::int32_t> numbers;
+};
+
 /// A problem with the results of the kernels.
 struct Problem {
   Problem(const Case& c, Type type, const MicroKernel* micro_kernel)
@@ -111,6 +128,18 @@ struct Problem {
 
   void forward(std::int64_t step = 1 << 20) {
     AttentionForwardArguments a{arguments, out.data(), lse.data(), top.data()};
+    run_pass(attention_kernels().forward_plan, attention_kernels().forward, a, step);
+  }
+
+  /// Appends keys and values [begin, end) to a cache. Computes all queries if `attends`.
+  void forward_cached(const CacheBlocks& cache, std::int64_t begin, std::int64_t end, bool attends,
+                      std::int64_t step = 1 << 20) {
+    AttentionForwardArguments a{arguments, out.data(), lse.data(), top.data()};
+    a.packed = {cache.addresses.data(), cache.numbers.data(), end - begin};
+    a.sq = attends ? a.sq : 0;
+    a.sk = end;
+    for (HeadsView* x : {&a.k, &a.v})
+      x->data = element_at(x->data, a.type, begin * x->position_stride);
     run_pass(attention_kernels().forward_plan, attention_kernels().forward, a, step);
   }
 
@@ -439,6 +468,91 @@ TEST_P(Attention, AQueryDoesNotDependOnTheOthers) {
         ASSERT_EQ(alone.out[e], together.out[static_cast<std::size_t>(i) * row + e])
             << i << " " << e;
     }
+  }
+}
+
+/// Draws of numbers below an end.
+struct Draws {
+  std::uint64_t seed, count = 0;
+  std::int64_t below(std::int64_t end) {
+    return static_cast<std::int64_t>(philox_block(seed, count++, 0)[0] %
+                                     static_cast<std::uint64_t>(end));
+  }
+  /// Returns a number of tokens: one, a few, or more than a block.
+  std::int64_t piece() {
+    const std::int64_t most[] = {1, 5, 40, 300};
+    return 1 + below(most[below(4)]);
+  }
+};
+
+void expect_same_blocks(Type type, const MicroKernel* micro_kernel) {
+  Draws draws{3};
+  for (const auto& [g, d, dv] : {std::array<std::int64_t, 3>{2, 64, 64}, {1, 40, 24}, {3, 7, 33}}) {
+    for (std::int64_t i = 0; i < 20; ++i) {
+      const std::int64_t sk = draws.piece() + draws.below(200);
+      Problem p({"", 1, sk, 2, g, g, d, dv}, type, micro_kernel);
+      const CacheBlocks whole(p.arguments), pieces(p.arguments);
+      p.forward_cached(whole, 0, sk, false);
+      for (std::int64_t begin = 0, end = 0; begin < sk; begin = end) {
+        end = std::min(sk, begin + draws.piece());
+        p.forward_cached(pieces, begin, end, false, 1);
+      }
+      EXPECT_EQ(whole.memory, pieces.memory) << sk << " keys, " << d << " and " << dv;
+    }
+  }
+}
+
+TEST_P(Attention, KeysThatAreAppendedInPiecesAreThoseThatArePackedAtOnce) {
+  expect_same_blocks(type(), micro_kernel());
+}
+
+TEST(AttentionInPairs, KeysThatAreAppendedInPiecesAreThoseThatArePackedAtOnce) {
+  const MicroKernel pairs{.type = Type::bf16,
+                          .pack = emulation::pack_pairs,
+                          .copy = emulation::copy_pairs,
+                          .multiply = nullptr};
+  expect_same_blocks(Type::bf16, &pairs);
+}
+
+/// Some tokens hold NaN and are dropped again.
+TEST_P(Attention, ToACacheHasTheBitsOfAttentionToRows) {
+  std::vector<Case> all = cases();
+  for (Case& c : random_cases(300)) all.push_back(std::move(c));
+  Draws draws{5};
+  for (Case& c : all) {
+    if (c.name.find("blind") != std::string::npos) continue;
+    SCOPED_TRACE(c.name);
+    const auto set = c.set;
+    c.set = [set](AttentionArguments& a) {
+      set(a);
+      a.q_start -= a.k_start;
+      a.k_start = 0;
+    };
+    Case longer = c;
+    longer.sk += 40;
+    Problem rows(c, type(), micro_kernel()), cached(c, type(), micro_kernel()),
+        dropped(longer, type(), micro_kernel());
+    for (Storage* x : {&dropped.k.values, &dropped.v.values})
+      for (std::size_t e = 0; e < x->size(); ++e) x->set(e, std::nan(""));
+    rows.forward();
+    const CacheBlocks cache(dropped.arguments);
+    std::int64_t begin = 0;
+    const auto drop_some = [&] {
+      const std::int64_t end = begin + draws.piece() + draws.below(80);
+      if (begin < c.sk && draws.below(2) == 0)
+        dropped.forward_cached(cache, begin, std::min(longer.sk, end), false);
+    };
+    while (begin < c.sk && draws.below(4) > 0) {
+      drop_some();
+      const std::int64_t end = std::min(c.sk, begin + draws.piece());
+      cached.forward_cached(cache, begin, end, false);
+      begin = end;
+    }
+    drop_some();
+    cached.forward_cached(cache, begin, c.sk, true, 2);
+    EXPECT_EQ(rows.out, cached.out);
+    EXPECT_EQ(rows.lse, cached.lse);
+    EXPECT_EQ(rows.top, cached.top);
   }
 }
 

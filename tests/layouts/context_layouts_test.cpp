@@ -57,7 +57,13 @@ const std::vector<Family>& context_families() {
       {"latents", latents({"--rope-type", "rope"})},
       {"packed sequences, latents, mean over tokens",
        latents({"--qk-layernorm", "--q-lora-rank", "12", "--dataloader-inter-document-masking",
-                "--eod-mask-loss", "--calculate-per-token-loss"})}};
+                "--eod-mask-loss", "--calculate-per-token-loss"})},
+      {"multi-token prediction, packed documents",
+       llama({"--mtp-num-layers", "2", "--reset-position-ids", "--reset-attention-mask",
+              "--eod-mask-loss"})},
+      {"multi-token prediction, packed sequences",
+       llama({"--mtp-num-layers", "2", "--mtp-use-repeated-layer",
+              "--dataloader-inter-document-masking", "--calculate-per-token-loss"})}};
   return all;
 }
 

@@ -84,10 +84,18 @@ Flags latents(const Flags& more) {
   return all;
 }
 
+bool Family::predicts_several_tokens() const {
+  return std::ranges::count(flags, "--mtp-num-layers") > 0;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;
   for (const Flags& part : {flags, more}) all.insert(all.end(), part.begin(), part.end());
+  const auto layout = std::ranges::find(all, "--pipeline-model-parallel-layout");
+  // Both depths stand behind the last layer, in its stage, and the output in a later one.
+  if (predicts_several_tokens() && layout != all.end())
+    layout[1].insert(layout[1].rfind('t') + 1, "mm");
   return all;
 }
 
@@ -215,6 +223,8 @@ const std::vector<Family>& families() {
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
       {"bert", bert(), false, "bert"},
+      {"mtp", llama({"--mtp-num-layers", "2", "--mtp-loss-scaling-factor", "0.6",
+                     "--group-query-attention", "--num-query-groups", "2", "--eod-mask-loss"})},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
       {"hybrid",
        llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",

@@ -67,6 +67,9 @@ struct Family {
   bool has_experts = false;
   std::string model = "gpt";  ///< as in `pretrain <model>`
 
+  /// Returns whether the family has two depths of multi-token prediction.
+  bool predicts_several_tokens() const;
+
   /// Returns the common flags, those of the family, and then `more`.
   Flags run_flags(const Flags& more) const;
 };

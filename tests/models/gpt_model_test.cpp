@@ -154,6 +154,18 @@ INSTANTIATE_TEST_SUITE_P(
                               config.norm_placement = NormPlacement::sandwich;
                               config.apply_layernorm_1p = true;
                             }},
+                    Variant{"two_depths",
+                            [](TransformerConfig& config) {
+                              make_llama(config);
+                              config.mtp_num_layers = 2;
+                              config.mtp_loss_scaling_factor = 0.7;
+                            }},
+                    Variant{"a_repeated_depth_and_tied_embeddings",
+                            [](TransformerConfig& config) {
+                              config.position_embedding_type = PositionEmbedding::rope;
+                              config.mtp_num_layers = 2;
+                              config.mtp_use_repeated_layer = true;
+                            }},
                     Variant{"output_norms",
                             [](TransformerConfig& config) {
                               config.norm_placement = NormPlacement::output;

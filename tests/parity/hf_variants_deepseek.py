@@ -45,7 +45,10 @@ def variants():
         ),
         stacked=True,
     )
-    v3 = dict(common, num_experts_per_tok=4, n_group=4, topk_group=2)
+    # The class has a depth of multi-token prediction by default, and no tensors for it.
+    v3 = dict(
+        common, num_experts_per_tok=4, n_group=4, topk_group=2, num_nextn_predict_layers=0
+    )
     yield Variant("deepseek_v3", DeepseekV3Config(**v3))
     yield Variant(
         "deepseek_v3 yarn, one group, v4",

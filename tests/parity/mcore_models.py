@@ -18,8 +18,12 @@ from megatron.core.fusions import fused_layer_norm
 from megatron.core.fusions.fused_bias_geglu import quick_gelu
 from megatron.core.models import backends
 from megatron.core.models.gpt import GPTModel
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_layer_specs import (
+    get_gpt_layer_local_spec,
+    get_gpt_mtp_block_spec,
+)
 from megatron.core.transformer import transformer_block
+from megatron.core.transformer.multi_token_prediction import MTPLossLoggingHelper
 from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
 from megatron.core.transformer.utils import openai_gelu
 
@@ -160,7 +164,26 @@ def latent_variants():
     )
 
 
+def multi_token_variants():
+    """Models with two depths of multi-token prediction."""
+    flags = ["--mtp-num-layers", 2, "--mtp-loss-scaling-factor", 0.3]
+    config = dict(mtp_num_layers=2, mtp_loss_scaling_factor=0.3)
+    yield llama("multi-token prediction", [*GQA_FLAGS, *flags], {**GQA_CONFIG, **config})
+    yield Variant(
+        "multi-token prediction, layernorm with biases, tied",
+        ["--position-embedding-type", "rope", *flags],
+        config,
+        dict(position_embedding_type="rope"),
+    )
+    yield llama(
+        "multi-token prediction, mla",
+        [*LATENT_FLAGS, "--rope-type", "rope", *flags],
+        dict(LATENT_CONFIG, rope_type="rope", **config),
+    )
+
+
 def variants():
+    yield from multi_token_variants()
     yield from latent_variants()
     rope = dict(position_embedding_type="rope")
     yield Variant("layernorm, learned positions, gelu, tied", [], {})
@@ -349,6 +372,10 @@ def build(variant):
         arguments = dict(
             share_embeddings_and_output_weights=True, position_embedding_type="learned_absolute"
         )
+        if config.mtp_num_layers:
+            arguments["mtp_block_spec"] = get_gpt_mtp_block_spec(
+                config, spec, use_transformer_engine=False
+            )
         return GPTModel(config, spec, VOCAB_SIZE, MAX_POSITIONS, **{**arguments, **variant.model})
 
 
@@ -402,9 +429,15 @@ def token_losses(model, rows):
     return model(rows[:, :-1], positions, mask, labels=rows[:, 1:])
 
 
+def depth_losses():
+    """The losses of multi-token prediction of the last pass in training, one for each depth."""
+    return MTPLossLoggingHelper.tracker.get("values", torch.zeros(0)).tolist()
+
+
 def loss_and_gradients(model, rows):
     """The mean token cross entropy and its gradient by Transformer-Engine name."""
     model.zero_grad()
+    MTPLossLoggingHelper.tracker.clear()
     loss = token_losses(model, rows).mean()
     loss.backward()
     return loss.item(), {

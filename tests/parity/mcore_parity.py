@@ -74,11 +74,11 @@ def check_gradients(report, variant, work):
     mcore_models.fill(model, before)
     loss, expected = mcore_models.loss_and_gradients(model, samples.rows)
     flags = [*mcore_models.COMMON_FLAGS, *variant.flags, "--finetune"]
-    report.close(
-        f"{variant.name}, loss",
-        program.sgd_step(samples, work / "initial", work / "stepped", flags),
-        loss,
-    )
+    output = program.sgd_output(samples, work / "initial", work / "stepped", flags)
+    report.close(f"{variant.name}, loss", program.log_values(output, "lm loss"), [loss])
+    for depth, value in enumerate(mcore_models.depth_losses(), 1):
+        name = f"mtp_{depth} loss"
+        report.close(f"{variant.name}, {name}", program.log_values(output, name), [value])
     after = checkpoint_files.read_weights(work / "stepped")
     report.close_tensors(f"{variant.name}, gradients", program.gradients(before, after), expected)
 

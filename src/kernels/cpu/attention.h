@@ -53,12 +53,33 @@ struct AttentionArguments {
   MEGATRON_KERNEL_INLINE std::int64_t heads_per_group() const { return n / g; }
 };
 
+/// The blocks of a KV cache that hold the keys and values of a sequence, kAttentionKeys positions
+/// each, from position 0 on. A block has packed_block_bytes() for each sample and group: panels of
+/// its keys, then panels of its values, as the micro-kernel reads them.
+struct PackedBlocks {
+  char* const* memory = nullptr;          ///< of each block, by number; null: there is no cache
+  const std::int32_t* numbers = nullptr;  ///< of the sequence's blocks, in the order of positions
+  std::int64_t num_new = 0;               ///< keys that are not in the blocks yet
+};
+
+/// Returns the bytes of a block of one sample and group.
+MEGATRON_KERNEL_INLINE std::int64_t packed_block_bytes(const MicroKernel& micro_kernel,
+                                                       std::int64_t d, std::int64_t dv) {
+  return kAttentionKeys / kPanelColumns * micro_kernel.packed_bytes(d) +
+         (dv + kPanelColumns - 1) / kPanelColumns * micro_kernel.packed_bytes(kAttentionKeys);
+}
+
 /// out [sq, b, n, dv] is contiguous, and lse [b, n, sq] = log Σ exp of the scores. For queries that
 /// see no key, out is zero and lse is −∞ or the sink.
 struct AttentionForwardArguments : AttentionArguments {
   void* out;
   float* lse;
   float* top = nullptr;  ///< [b, n, sq] or null: receives the largest score without the sink
+  /// With a cache k_start is 0 and k and v hold the last `num_new` of the sk keys and values only.
+  /// Forward packs them behind those in the blocks, with the bits of blocks that are packed at
+  /// once. With sq = 0 it does nothing else. The padding of channels, and values that a GEMM reads
+  /// behind the last one, become zeros.
+  PackedBlocks packed = {};
 };
 
 /// Takes out and lse as forward left them, and dout, whose channels are contiguous. Overwrites dq
@@ -82,8 +103,9 @@ struct AttentionPlan {
 };
 
 /// The functions run one stage on the parts [begin, end). Forward first packs keys and values, then
-/// computes blocks of queries. Backward first computes the gradients of heads and ranges of keys,
-/// then adds up the sums to which several parts contributed.
+/// computes blocks of queries; what only one block of queries reads, it packs there. Backward first
+/// computes the gradients of heads and ranges of keys, then adds up the sums to which several parts
+/// contributed.
 struct AttentionKernels {
   AttentionPlan (*forward_plan)(const AttentionForwardArguments&);
   void (*forward)(const AttentionForwardArguments&, int stage, std::int64_t begin, std::int64_t end,

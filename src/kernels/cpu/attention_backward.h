@@ -29,7 +29,7 @@ class BackwardPart {
 
   void run() {
     for (std::int64_t h = first_head_; h < first_head_ + shape_.heads; ++h) {
-      start_head(h);
+      started_ = 0;
       for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
         if (!shape_.has(chunk_, block)) continue;
         const std::int64_t kept = shape_.heads > 1 ? block - shape_.keys.begin : 0;
@@ -40,14 +40,18 @@ class BackwardPart {
         for (std::int64_t q = 0; q < shape_.query_blocks; ++q) add(h, q, block);
         if (h == first_head_ + shape_.heads - 1) finish_keys(h, block);
       }
+      start_queries(h, shape_.query_blocks - 1);
       finish_head(h);
     }
   }
 
  private:
-  void start_head(std::int64_t h) {
-    for (std::int64_t q = 0; q < shape_.query_blocks; ++q) {
-      const std::int64_t first = q * kBackwardQueries,
+  /// Starts the blocks of queries of a head up to number `last` that have not been started. They
+  /// wait for the first block of keys that they see, so that with windows and chunks what they
+  /// leave is still in the L2 cache.
+  void start_queries(std::int64_t h, std::int64_t last) {
+    for (; started_ <= last; ++started_) {
+      const std::int64_t first = started_ * kBackwardQueries,
                          count = std::min(kBackwardQueries, a_.sq - first),
                          steps = micro_kernel_.steps_of(a_.d),
                          v_steps = micro_kernel_.steps_of(a_.dv);
@@ -55,27 +59,28 @@ class BackwardPart {
                  douts = rows_of(a_.dout, a_.type, sample_, h, first, count, a_.dv);
       pack_along(micro_kernel_,
                  copy_rows(micro_kernel_, queries, s_.queries + first * steps, steps),
-                 kBackwardQueries, s_.query_panels + q * s_.query_bytes);
+                 kBackwardQueries, s_.query_panels + started_ * s_.query_bytes);
       pack_along(micro_kernel_,
                  copy_rows(micro_kernel_, douts, s_.douts + first * v_steps, v_steps),
-                 kBackwardQueries, s_.dout_panels + q * s_.dout_bytes);
+                 kBackwardQueries, s_.dout_panels + started_ * s_.dout_bytes);
+      for (std::int64_t i = first; i < first + count; ++i) {
+        const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
+        s_.lse[i] = lse == kMasked ? -kMasked : static_cast<float>(lse * kLog2E);
+      }
+      with_type(a_.type, [&]<class T>(T) { find_deltas<T>(h, first, first + count); });
+      std::memset(s_.dq + first * shape_.q_stride, 0,
+                  static_cast<std::size_t>(4 * count * shape_.q_stride));
     }
-    for (std::int64_t i = 0; i < a_.sq; ++i) {
-      const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
-      s_.lse[i] = lse == kMasked ? -kMasked : static_cast<float>(lse * kLog2E);
-    }
-    with_type(a_.type, [&]<class T>(T) { find_deltas<T>(h); });
-    std::memset(s_.dq, 0, static_cast<std::size_t>(4 * a_.sq * shape_.q_stride));
   }
 
   /// delta = Σ over channels of dout·out, in kLanes lanes folded pairwise.
   template <class T>
-  void find_deltas(std::int64_t h) {
+  void find_deltas(std::int64_t h, std::int64_t begin, std::int64_t end) {
     constexpr std::int64_t kAhead = 16;
     const Rows outs{static_cast<const T*>(a_.out) + (sample_ * a_.n + h) * a_.dv, a_.type,
                     a_.b * a_.n * a_.dv, a_.sq, a_.dv};
     const Rows douts = rows_of(a_.dout, a_.type, sample_, h, 0, a_.sq, a_.dv);
-    for (std::int64_t i = 0; i < a_.sq; ++i) {
+    for (std::int64_t i = begin; i < end; ++i) {
       if (i + kAhead < a_.sq) prefetch_row(outs, i + kAhead);
       const T *out = static_cast<const T*>(outs.data) + i * outs.stride,
               *dout = static_cast<const T*>(douts.data) + i * douts.stride;
@@ -114,6 +119,7 @@ class BackwardPart {
                        queries = std::min(kBackwardQueries, a_.sq - first);
     VisibleRange visible = visible_range(a_, sample_, first, queries, block);
     if (visible.empty()) return;
+    start_queries(h, q);
     if (pairs_) {  // rounds to whole steps of the micro-kernel
       const std::int64_t step = 2 * micro_kernel_.multiple;
       const Span whole{visible.row_begin / step * step,
@@ -192,17 +198,19 @@ class BackwardPart {
                   end};
     scores.prepare(row.p, begin, end, i, h, visible.partial, s_.slopes);
     const float lse = s_.lse[i], delta = s_.delta[i];
-    if (!a_.has_dropout && !scores.caps()) {
-      pairs_ ? differentiate_plain<true>(row, scores.factor(), lse, delta)
-             : differentiate_plain<false>(row, scores.factor(), lse, delta);
+    if (!a_.has_dropout) {
+      if (scores.caps())
+        pairs_ ? differentiate_plain<true, true>(row, scores.factor(), lse, delta)
+               : differentiate_plain<false, true>(row, scores.factor(), lse, delta);
+      else
+        pairs_ ? differentiate_plain<true, false>(row, scores.factor(), lse, delta)
+               : differentiate_plain<false, false>(row, scores.factor(), lse, delta);
       return;
     }
-    const std::uint32_t* draws =
-        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
     const Vec16f scale = broadcast(static_cast<float>(a_.rule.scale));
     for (std::int64_t c = begin; c < end; c += kNumLanes) {
-      const Vec16f keep =
-          draws == nullptr ? broadcast(1) : where_kept(draws + c - begin, a_.rule.threshold, scale);
+      const Vec16f keep = where_kept(draws + c - begin, a_.rule.threshold, scale);
       const Vec16f whole =
           probability(load_vec(row.p + c) * broadcast(scores.factor()), broadcast(lse));
       const Vec16f slope = scores.caps() ? load_vec(s_.slopes + c) : broadcast(1);
@@ -230,11 +238,13 @@ class BackwardPart {
     }
   }
 
-  template <bool kHalves>
-  static void differentiate_plain(const Row& row, float factor, float lse, float delta) {
+  template <bool kHalves, bool kCaps>
+  void differentiate_plain(const Row& row, float factor, float lse, float delta) const {
     for (std::int64_t c = row.begin; c < row.end; c += kNumLanes) {
       const Vec16f p = probability(load_vec(row.p + c) * broadcast(factor), broadcast(lse));
-      store_columns<kHalves>(row, c, p, p * (load_vec(row.dp + c) - broadcast(delta)));
+      Vec16f dp = p * (load_vec(row.dp + c) - broadcast(delta));
+      if constexpr (kCaps) dp = dp * load_vec(s_.slopes + c);
+      store_columns<kHalves>(row, c, p, dp);
     }
   }
 
@@ -375,8 +385,9 @@ class BackwardPart {
   bool pairs_;
   DropoutDraws draws_;
   std::int64_t chunk_, sample_, first_head_, group_;
-  char* keys_;       ///< panels of the current block of keys
-  float *dk_, *dv_;  ///< sums of the current block of keys
+  std::int64_t started_;  ///< blocks of queries of the current head that have been started
+  char* keys_;            ///< panels of the current block of keys
+  float *dk_, *dv_;       ///< sums of the current block of keys
 };
 
 /// Adds `count` partial rows, which lie `step` apart, to the first one.

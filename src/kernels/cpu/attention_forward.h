@@ -22,7 +22,7 @@ struct ForwardShape {
         keys(visible_blocks(a)),
         key_bytes(kKeys / kPanelColumns * micro_kernel.packed_bytes(a.d)),
         value_bytes(panels_of(a.dv) * micro_kernel.packed_bytes(kKeys)),
-        shares_packed(head_blocks * query_blocks > 1) {}
+        shares_packed(head_blocks * query_blocks != 1) {}
 
   const MicroKernel& micro_kernel;
   std::int64_t heads, positions, head_blocks, query_blocks;
@@ -31,6 +31,7 @@ struct ForwardShape {
   /// When false, each block of keys is used once and is packed right before its use.
   bool shares_packed;
 
+  std::int64_t block_bytes() const { return key_bytes + value_bytes; }
   std::int64_t parts(const AttentionArguments& a) const {
     return a.b * a.g * query_blocks * head_blocks;
   }
@@ -46,7 +47,7 @@ struct ForwardWorkspace {
     out = arena.take<float>(kForwardQueries * out_stride);
     sums = arena.take<float>(kForwardQueries * kLanes);
     top = arena.take<float>(kForwardQueries);
-    packed = arena.take<char>(shape.shares_packed ? 0 : shape.key_bytes + shape.value_bytes);
+    packed = arena.take<char>(shape.shares_packed ? 0 : shape.block_bytes());
     gathered = arena.take<std::uint32_t>(gathered_steps(a, shape.micro_kernel));
     bytes = arena.bytes();
   }
@@ -72,6 +73,78 @@ inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, s
              kKeys, to + shape.key_bytes);
 }
 
+/// Returns a block of a KV cache.
+inline char* cached_block(const AttentionForwardArguments& a, const ForwardShape& shape,
+                          std::int64_t unit, std::int64_t block) {
+  return a.packed.memory[a.packed.numbers[block]] + unit * shape.block_bytes();
+}
+
+/// The blocks that a pass packs: all that a query sees, or those of a cache that get new keys.
+inline Span blocks_to_pack(const AttentionForwardArguments& a, const ForwardShape& shape) {
+  return a.packed.memory == nullptr ? shape.keys : blocks_covering({a.sk - a.packed.num_new, a.sk});
+}
+
+/// Writes a row of values to a position of a packed block. `Number` is a step in f32, or half of
+/// one in bf16. The first half of a step clears the second.
+template <class Number>
+void write_values(const void* row, std::int64_t count, std::int64_t position,
+                  std::int64_t panel_bytes, char* to) {
+  constexpr std::int64_t kNumbers = 4 / sizeof(Number);  // of a step
+  const auto* from = static_cast<const Number*>(row);
+  to += position / kNumbers * 4 * kPanelColumns;
+  for (std::int64_t c = 0; c < count; ++c) {
+    char* const step = to + c / kPanelColumns * panel_bytes + c % kPanelColumns * 4;
+    const std::uint32_t whole = from[c];
+    if (position % kNumbers == 0) {
+      std::memcpy(step, &whole, sizeof whole);
+    } else {
+      std::memcpy(step + sizeof(Number), from + c, sizeof(Number));
+    }
+  }
+}
+
+/// Packs the new keys and values of a block of a KV cache behind those that it holds. `copies` has
+/// room for gathered_steps().
+inline void append_to_block(const AttentionForwardArguments& a, const ForwardShape& shape,
+                            std::int64_t unit, std::int64_t block, std::uint32_t* copies) {
+  const MicroKernel& micro_kernel = shape.micro_kernel;
+  const std::int64_t start = block * kKeys, new_start = a.sk - a.packed.num_new,
+                     first = std::max(start, new_start), end = std::min(start + kKeys, a.sk);
+  const auto new_rows = [&](const HeadsView& x, std::int64_t channels) {
+    return rows_of(x, a.type, unit / a.g, unit % a.g, first - new_start, end - first, channels);
+  };
+  const Rows key_rows = new_rows(a.k, a.d), value_rows = new_rows(a.v, a.dv);
+  char *const keys = cached_block(a, shape, unit, block), *const values = keys + shape.key_bytes;
+  if (first == start) {
+    if (end - start < kKeys) std::memset(keys, 0, static_cast<std::size_t>(shape.block_bytes()));
+    pack_across(micro_kernel, key_rows, keys);
+    pack_along(micro_kernel, value_rows, kKeys, values);
+    return;
+  }
+  const std::int64_t key_steps = micro_kernel.steps_of(a.d);
+  copy_rows(micro_kernel, key_rows, copies, key_steps);
+  for (std::int64_t r = 0; r < end - first; ++r) {
+    const std::int64_t position = first - start + r;
+    auto* const to = reinterpret_cast<std::uint32_t*>(keys + position / kPanelColumns *
+                                                                 micro_kernel.packed_bytes(a.d));
+    for (std::int64_t s = 0; s < key_steps; ++s)
+      to[s * kPanelColumns + position % kPanelColumns] = copies[r * key_steps + s];
+  }
+  const bool in_pairs = micro_kernel.type == Type::bf16;
+  const std::int64_t value_steps = micro_kernel.steps_of(a.dv),
+                     panel_bytes = micro_kernel.packed_bytes(kKeys);
+  copy_rows(micro_kernel, value_rows, copies, value_steps);
+  const auto write = in_pairs ? write_values<std::uint16_t> : write_values<std::uint32_t>;
+  for (std::int64_t r = 0; r < end - first; ++r)
+    write(copies + r * value_steps, a.dv, first - start + r, panel_bytes, values);
+  // A GEMM multiplies values up to here by zeros, and dropped tokens may have left others there.
+  const std::int64_t written = in_pairs ? (end - start + 1) / 2 : end - start,
+                     read = micro_kernel.steps_of(end - start);
+  for (std::int64_t panel = 0; panel < panels_of(a.dv); ++panel)
+    std::memset(values + panel * panel_bytes + 4 * kPanelColumns * written, 0,
+                static_cast<std::size_t>(4 * kPanelColumns * (read - written)));
+}
+
 /// One block of queries, which walks over the blocks of keys.
 class ForwardBlock {
  public:
@@ -95,23 +168,31 @@ class ForwardBlock {
 
   void run(const char* packed) {
     start();
+    if (a_.packed.memory != nullptr && !shape_.shares_packed) {
+      const Span blocks = blocks_to_pack(a_, shape_);
+      for (std::int64_t block = blocks.begin; block < blocks.end; ++block)
+        append_to_block(a_, shape_, unit_, block, s_.gathered);
+    }
     for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
       const VisibleRange visible = visible_range(a_, sample_, first_, positions_, block);
       if (visible.empty()) continue;
-      const char* keys = s_.packed;
-      if (shape_.shares_packed) {
-        keys =
-            packed + (unit_ * (shape_.keys.end - shape_.keys.begin) + block - shape_.keys.begin) *
-                         (shape_.key_bytes + shape_.value_bytes);
-      } else {
-        pack_block(a_, shape_, unit_, block, s_.packed, s_.gathered);
-      }
+      const char* keys = packed_block(block, packed);
       add(visible, block, keys, keys + shape_.key_bytes);
     }
     finish();
   }
 
  private:
+  /// Returns the keys of a block, behind which its values lie.
+  const char* packed_block(std::int64_t block, const char* packed) const {
+    if (a_.packed.memory != nullptr) return cached_block(a_, shape_, unit_, block);
+    if (shape_.shares_packed)
+      return packed +
+             (unit_ * shape_.keys.size() + block - shape_.keys.begin) * shape_.block_bytes();
+    pack_block(a_, shape_, unit_, block, s_.packed, s_.gathered);
+    return s_.packed;
+  }
+
   void start() {
     const std::int64_t steps = shape_.micro_kernel.steps_of(a_.d);
     for (std::int64_t h = 0; h < heads_; ++h)
@@ -256,9 +337,8 @@ class ForwardBlock {
 
 inline AttentionPlan forward_plan(const AttentionForwardArguments& a) {
   const ForwardShape shape(a);
-  const std::int64_t blocks =
-      shape.shares_packed ? a.b * a.g * (shape.keys.end - shape.keys.begin) : 0;
-  return {.shared_bytes = blocks * (shape.key_bytes + shape.value_bytes),
+  const std::int64_t blocks = shape.shares_packed ? a.b * a.g * blocks_to_pack(a, shape).size() : 0;
+  return {.shared_bytes = a.packed.memory == nullptr ? blocks * shape.block_bytes() : 0,
           .workspace_bytes = ForwardWorkspace(a, shape, nullptr).bytes,
           .parts = {blocks, shape.parts(a)}};
 }
@@ -268,15 +348,19 @@ inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t 
   const ForwardShape shape(a);
   const ForwardWorkspace workspace(a, shape, memory);
   const MicroKernelScope scope(shape.micro_kernel);
+  const Span blocks = blocks_to_pack(a, shape);
   auto* packed = static_cast<char*>(shared);
-  if (stage == 0) {
-    const std::int64_t blocks = shape.keys.end - shape.keys.begin;
-    for (std::int64_t part = begin; part < end; ++part)
-      pack_block(a, shape, part / blocks, shape.keys.begin + part % blocks,
-                 packed + part * (shape.key_bytes + shape.value_bytes), workspace.gathered);
-  } else {
-    for (std::int64_t part = begin; part < end; ++part)
+  for (std::int64_t part = begin; part < end; ++part) {
+    if (stage == 1) {
       ForwardBlock(a, shape, workspace, part).run(packed);
+      continue;
+    }
+    const std::int64_t unit = part / blocks.size(), block = blocks.begin + part % blocks.size();
+    if (a.packed.memory != nullptr) {
+      append_to_block(a, shape, unit, block, workspace.gathered);
+    } else {
+      pack_block(a, shape, unit, block, packed + part * shape.block_bytes(), workspace.gathered);
+    }
   }
 }
 

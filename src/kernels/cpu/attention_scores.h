@@ -28,7 +28,7 @@ class Scores {
         caps_(a.softcap > 0),
         inner_(static_cast<float>(a.scale / (caps_ ? a.softcap : 1.0))),
         scale_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))),
-        scales_late_(!caps_ && a.alibi_slopes == nullptr && a.scale > 0) {
+        scales_late_(a.alibi_slopes == nullptr && scale_ > 0) {
     if (a.document_ids == nullptr) return;
     ids_ = a.document_ids + sample * a.document_stride;
     for (std::int64_t c = 0; c < kKeys; ++c) {
@@ -46,8 +46,9 @@ class Scores {
   /// softcap.
   void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
                bool partial, float* slopes) const {
+    if (caps_)
+      slopes != nullptr ? cap<true>(row, begin, end, slopes) : cap<false>(row, begin, end, slopes);
     if (!scales_late_) {
-      if (caps_) cap(row, begin, end, slopes);
 #pragma omp simd
       for (std::int64_t c = begin; c < end; ++c) row[c] *= scale_;
     }
@@ -64,22 +65,22 @@ class Scores {
   bool caps() const { return caps_; }
 
  private:
+  /// Leaves the hyperbolic tangents.
+  template <bool kSlopes>
   void cap(float* row, std::int64_t begin, std::int64_t end, float* slopes) const {
-    for (std::int64_t c = begin; c < end; c += kNumLanes)
-      store_vec(row + c, tanh(load_vec(row + c) * broadcast(inner_)));
-    if (slopes != nullptr) {
-#pragma omp simd
-      for (std::int64_t c = begin; c < end; ++c) slopes[c] = 1.0f - row[c] * row[c];
+    for (std::int64_t c = begin; c < end; c += kNumLanes) {
+      const Vec16f t = tanh(load_vec(row + c) * broadcast(inner_));
+      store_vec(row + c, t);
+      if constexpr (kSlopes) store_vec(slopes + c, broadcast(1) - t * t);
     }
   }
 
   void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
     const Span seen = visible_keys(a_, i);
-    const auto low = static_cast<std::int32_t>(std::max(seen.begin - start_, begin)),
-               high = static_cast<std::int32_t>(std::min(seen.end - start_, end));
-#pragma omp simd
-    for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
-      row[c] = c >= low && c < high ? row[c] : kMasked;
+    const std::int64_t low = std::clamp(seen.begin - start_, begin, end),
+                       high = std::clamp(seen.end - start_, begin, end);
+    std::fill(row + begin, row + low, kMasked);
+    std::fill(row + high, row + end, kMasked);
     if (ids_ == nullptr) return;
     const std::int32_t mine = ids_[a_.q_start + i];
 #pragma omp simd

@@ -70,6 +70,10 @@ inline Vec16f smaller(Vec16f a, Vec16f b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
   return {_mm512_mask_mov_ps(y.v, _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), x.v)};
 }
+/// Returns whether a < b in every lane.
+inline bool all_less(Vec16f a, Vec16f b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) == 0xFFFF;
+}
 /// Returns x·2ⁿ for whole numbers n, if the result is a normal number. `shifted` holds n + 1.5·2²³.
 /// The function adds bits, so that x = 1 and n = −127 give 0.
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
@@ -154,6 +158,10 @@ inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
   return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
           _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
 }
+inline bool all_less(Vec16f a, Vec16f b) {
+  return _mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ),
+                                          _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))) == 0xFF;
+}
 inline __m256 scaled_by_power(__m256 x, __m256 shifted) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x),
                                               _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
@@ -225,6 +233,11 @@ inline Vec16f smaller(Vec16f a, Vec16f b) {
 inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
   return each([&](int i) { return a.v[i] < b.v[i] ? x.v[i] : y.v[i]; });
 }
+inline bool all_less(Vec16f a, Vec16f b) {
+  int count = 0;
+  for (int i = 0; i < kNumLanes; ++i) count += a.v[i] < b.v[i] ? 1 : 0;
+  return count == kNumLanes;
+}
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
   return each([&](int i) {
     const auto bits = __builtin_bit_cast(std::uint32_t, x.v[i]) +
@@ -287,14 +300,17 @@ inline Vec16f exp2(Vec16f x) {
 }
 
 /// Returns tanh x within two units in the last place, and NaN for NaN. Below 0.6 it is x + x³·p(x²)
-/// with the polynomial p of least relative error (3·10⁻⁹).
+/// with the polynomial p of least relative error (3·10⁻⁹), and nothing else is computed when that
+/// holds for all lanes.
 inline Vec16f tanh(Vec16f x) {
-  const Vec16f zero = broadcast(0), size = where_less(x, zero, zero - x, x), square = x * x;
+  const Vec16f square = x * x;
   Vec16f p = multiply_add(broadcast(-5.9058671e-3f), square, broadcast(2.0805383e-2f));
   p = multiply_add(p, square, broadcast(-5.3786684e-2f));
   p = multiply_add(p, square, broadcast(1.3331959e-1f));
   p = multiply_add(p, square, broadcast(-3.3333299e-1f));
-  const Vec16f small = multiply_add(size * square, p, size), e = exponential(broadcast(-2) * size),
+  if (all_less(square, broadcast(0.35f))) return multiply_add(x * square, p, x);
+  const Vec16f zero = broadcast(0), size = where_less(x, zero, zero - x, x),
+               small = multiply_add(size * square, p, size), e = exponential(broadcast(-2) * size),
                large = (broadcast(1) - e) / (broadcast(1) + e);
   const Vec16f result = where_less(size, broadcast(0.6f), small, large);
   return where_less(x, zero, zero - result, result);

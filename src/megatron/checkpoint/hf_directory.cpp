@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
@@ -92,6 +93,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
                               kIndexFile + " names; remove it if it does not belong there");
     }
     open(kSingleFile);
+    leave_out_absent_depths();
     return;
   }
   if (!fs::exists(folder / kIndexFile)) refuse_without_weights(folder);
@@ -108,6 +110,18 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
            "download the folder again"});
     }
   }
+  leave_out_absent_depths();
+}
+
+void HfDirectory::leave_out_absent_depths() {
+  TransformerConfig& model = config_.model;
+  const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
+  const auto first = tensors_.lower_bound(layer);
+  if (first != tensors_.end() && first->first.starts_with(layer)) return;
+  if (std::exchange(model.mtp_num_layers, 0) == 0) return;
+  config_.notes.push_back(folder_.string() +
+                          " holds no weights of the layers of multi-token prediction that its "
+                          "config.json names: the model is loaded without them");
 }
 
 void HfDirectory::open(const std::string& name) {

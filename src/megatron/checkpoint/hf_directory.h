@@ -37,6 +37,8 @@ class HfDirectory {
 
  private:
   void open(const std::string& name);
+  /// transformers saves models without multi-token prediction, but with its key in config.json.
+  void leave_out_absent_depths();
 
   std::filesystem::path folder_;
   HfConfig config_;

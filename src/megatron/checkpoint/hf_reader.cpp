@@ -77,18 +77,33 @@ void HfReader::link() {
   // safetensors.torch.save_model() writes tied tensors once, under the name that sorts first.
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
-  for (WeightMapping& link : map_weights(family, names, model_.moe.num_experts)) {
-    if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
-      link.theirs = link.alternatives;
+  const auto links = [&] {
+    auto found = map_weights(family, names, model_.moe.num_experts,
+                             {model_.num_layers, model_.mtp_num_layers});
+    for (WeightMapping& link : found)
+      if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
+        link.theirs = link.alternatives;
+    return found;
+  };
+  for (WeightMapping& link : links()) {
     HfTensor& first = link.theirs.front();
     if (has_only_output_layer && first.name == embedding) first.name = output_layer;
     weights_.push_back(link_weight(link, shardings.at(link.ours), missing, misshapen));
+    for (const HfTensor& copy : link.copies) {
+      const auto found = tensors.find(copy.name);
+      if (found == tensors.end() || !tensors.contains(first.name)) continue;
+      used_.insert(copy.name);
+      if (!repeats(found->second, first.name))
+        throw UserError({place_of(found->second) + " differs from " + first.name, "",
+                         "multi-token prediction shares them here: make them equal, or set "
+                         "num_nextn_predict_layers to 0 and remove its tensors"});
+    }
   }
   shardings = declared_shardings(network, model_, /*of_states=*/true);
   std::erase_if(shardings, [&](const auto& state) { return !has_hf_tensor(family, state.first); });
   names.clear();
   for (const auto& [name, sharding] : shardings) names.push_back(name);
-  for (const WeightMapping& link : map_weights(family, names, model_.moe.num_experts))
+  for (const WeightMapping& link : links())
     states_.push_back(link_weight(link, shardings.at(link.ours), missing, misshapen));
   Problems problems;
   const auto add = [&](const std::string& what, const std::vector<std::string>& found,
@@ -157,7 +172,7 @@ std::vector<std::string> HfReader::unused() const {
   for (const auto& [name, entry] : directory_.tensors()) {
     if (used_.contains(name) || is_hf_buffer(directory_.family(), name)) continue;
     if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
-      if (repeats_embedding(entry)) continue;
+      if (repeats(entry, hf_embedding_name(directory_.family()))) continue;
       throw UserError(
           {place_of(entry) + " differs from the embedding although config.json ties them", "",
            "set tie_word_embeddings to false in config.json"});
@@ -167,13 +182,11 @@ std::vector<std::string> HfReader::unused() const {
   return names;
 }
 
-bool HfReader::repeats_embedding(const HfDirectory::Entry& output_layer) const {
-  const auto& embedding = directory_.tensors().at(hf_embedding_name(directory_.family()));
-  if (embedding.tensor->type != output_layer.tensor->type ||
-      embedding.tensor->shape != output_layer.tensor->shape)
+bool HfReader::repeats(const HfDirectory::Entry& copy, const std::string& name) const {
+  const HfDirectory::Entry& first = directory_.tensors().at(name);
+  if (first.tensor->type != copy.tensor->type || first.tensor->shape != copy.tensor->shape)
     return false;
-  const auto left = embedding.file->bytes(*embedding.tensor),
-             right = output_layer.file->bytes(*output_layer.tensor);
+  const auto left = first.file->bytes(*first.tensor), right = copy.file->bytes(*copy.tensor);
   return std::memcmp(left.data(), right.data(), left.size()) == 0;
 }
 

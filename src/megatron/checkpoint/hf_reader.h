@@ -40,7 +40,8 @@ class HfReader : public WeightReader {
   WeightInfo link_weight(const WeightMapping& link, const Sharding& sharding,
                          std::vector<std::string>& missing, std::vector<std::string>& misshapen);
   std::vector<std::string> unused() const;
-  bool repeats_embedding(const HfDirectory::Entry& output_layer) const;
+  /// Returns whether a tensor has the bytes of the tensor `name`.
+  bool repeats(const HfDirectory::Entry& copy, const std::string& name) const;
 
   HfDirectory directory_;
   TransformerConfig model_;  ///< resolved

@@ -102,7 +102,10 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       std::vector<std::string> all = names;
       for (const WeightInfo& info : reader.states())
         if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
-      plan.links = map_weights(*family, all, request.model.moe.num_experts);
+      plan.links = map_weights(*family, all, request.model.moe.num_experts,
+                               {request.model.num_layers, request.model.mtp_num_layers});
+      for (WeightMapping& link : plan.links)
+        link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
       plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),
                                    original_json.is_object() ? &original_json : nullptr);
       plan.family = family;

@@ -55,7 +55,8 @@ ActivationPlan activation_plan(const MemoryConfig& memory, const PipelineLayout&
   for (const StageLayers& stage : layout.stages) {
     for (std::int64_t i = 0; i < stage.num_layers; ++i) {
       LayerPolicy policy;
-      if (recomputes && (!mask || mask->at(plan.layers.size()) != 0))
+      // Layers of multi-token prediction, which the mask does not name, do as the last one.
+      if (recomputes && (!mask || mask->at(std::min(plan.layers.size(), mask->size() - 1)) != 0))
         policy = recomputing(recompute, i);
       if (by_node && is_in_share(i, offload.activation_offload_fraction))
         policy.offloaded = named_nodes(offload.offload_modules, kOffloaded);

@@ -81,12 +81,9 @@ constexpr KnownFlags kGenerationFlags[] = {
     {KnownFlags::Treatment::refused, "is not in this version: models are GPT", "leave it out",
      "model-provider=gpt"},
     {KnownFlags::Treatment::refused, "is not in this version",
-     "use `megatron score` for the log-probabilities of token ids",
-     "return-log-probs skip-prompt-log-probs top-n-logprobs=0"},
-    {KnownFlags::Treatment::refused, "is not in this version",
      "use --json, and send standard output to the file", "output-path=- output-request-events"},
     {KnownFlags::Treatment::refused, "is not in this version",
-     "end texts with --max-new-tokens or --termination-id", "stop-words+=- num-tokens-from-file"},
+     "end texts with --max-new-tokens or --termination-id", "num-tokens-from-file"},
     {KnownFlags::Treatment::refused, "measures Megatron-LM's inference engine", "leave it out",
      "inference-repeat-n=1 throughput-check-only"},
 };
@@ -152,33 +149,19 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("prompt_file_num_truncate", &Options::prompt_file_num_truncate,
             "number of prompts to read from the file; none: all")
         .at_least(1);
+    t.include(&Options::sampling, sampling_table());
     t.group("Sampling");
-    t.field("max_new_tokens", &Options::max_new_tokens,
-            "largest number of tokens to generate per prompt")
-        .at_least(0)
-        .alias("num-tokens-to-generate");
-    t.field("termination_id", &Options::termination_id,
-            "token id that ends generation; none: the end tokens of the tokenizer")
-        .at_least(0);
-    t.field("temperature", &Options::temperature,
-            "divide the logits by this; 0: always take the most likely token")
-        .at_least(0);
-    t.field("top_k", &Options::top_k, "sample from the k most likely tokens; 0: from all")
-        .at_least(0)
-        .alias("top_k");
-    t.field("top_p", &Options::top_p,
-            "sample from the smallest set of most likely tokens whose total probability exceeds "
-            "this; 0: from all")
-        .between(0, 1)
-        .alias("top_p");
-    t.field("seed", &Options::seed,
-            "random seed of sampling; a text depends only on the seed, the prompt and the index of "
-            "the prompt")
-        .at_least(0);
+    t.field("stop_words", &Options::stop_words,
+            "end a text before any of these strings, as in Megatron-LM's scripts")
+        .value_name("TEXT");
     t.group("Output");
-    t.field("json", &Options::json,
-            "print one JSON object per prompt with prompt, prompt_ids, text, ids and "
-            "finish_reason; text and ids contain only what was generated");
+    t.field("skip_prompt_log_probs", &Options::skip_prompt_log_probs,
+            "leave prompt_logprobs out with --return-log-probs");
+    t.field(
+        "json", &Options::json,
+        "print one JSON object per prompt with prompt, prompt_ids, text, ids and "
+        "finish_reason; text and ids contain only what was generated. With --n above 1 they are "
+        "those of the first text, and choices has all");
     t.include(&Options::tokenizer, tokenizer_table());
     declare_parallel(t);
     declare_run_flags(t, "generate");
@@ -205,7 +188,23 @@ const FieldTable<ScoreOptions>& score_table() {
 GenerateOptions read_generate_options(std::span<const std::string> args, std::int64_t world_size) {
   GenerateOptions options = read_options(generate_table(), args, "generate");
   options.prompt.insert(options.prompt.end(), options.prompts.begin(), options.prompts.end());
+  SamplingParams& sampling = options.sampling;
+  sampling.stop.insert(sampling.stop.end(), options.stop_words.begin(), options.stop_words.end());
+  sampling.prompt_logprobs |= sampling.return_log_probs && !options.skip_prompt_log_probs;
+  check_sampling_options(sampling);
+  const auto is_idle = [&](std::initializer_list<const char*> names, const char* why) {
+    for (const char* name : names)
+      if (options.parsed.is_set(name))
+        add_notes({{why, {options.parsed.origin(name).where}}}, options.parsed.notes);
+  };
+  if (sampling.num_beams > 1)
+    is_idle({"temperature", "top_k", "top_p", "min_p", "typical_p", "seed"},
+            "without effect: beam search (--num-beams) draws no tokens");
+  else
+    is_idle({"length_penalty"}, "without effect: it is for beam search (--num-beams)");
   check_model_options(options, world_size);
+  if (!options.json && (sampling.reports_logprobs() || sampling.prompt_logprobs))
+    throw UserError({"log-probabilities", "are only in the JSON output", "add --json"});
   if (options.prompt.empty() && options.prompt_file.empty()) {
     throw UserError(
         {"no prompt", "", "give --prompt TEXT (one or more times) or --prompt-file FILE"});

@@ -8,6 +8,7 @@
 
 #include "megatron/config/field_table.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/sampling_params.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 
@@ -35,12 +36,10 @@ struct GenerateOptions : ModelOptions {
   std::vector<std::string> prompt, prompts;  ///< read_generate_options() appends prompts to prompt
   std::string prompt_file;
   std::optional<std::int64_t> prompt_file_num_truncate;  ///< prompts to read; none: all
-  std::int64_t max_new_tokens = 128;
-  double temperature = 1;
-  std::int64_t top_k = 0;
-  double top_p = 0;
-  std::int64_t seed = 1234;
-  std::optional<std::int64_t> termination_id;  ///< end token; none: those of the tokenizer
+  /// read_generate_options() appends stop_words to stop and decides prompt_logprobs.
+  SamplingParams sampling;
+  std::vector<std::string> stop_words;
+  bool skip_prompt_log_probs = false;
   bool json = false;
 };
 

@@ -221,8 +221,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-mlp-glu-interleave-size=-;0"},
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
-    {refused, "is not in this version: the model predicts one token", "leave it out",
-     "mtp-num-layers=-;0 mtp-standalone num-speculative-tokens=0"},
+    {refused,
+     "is not in this version: multi-token prediction drafts nothing, and trains all weights",
+     "leave it out", "num-speculative-tokens=0 mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "mrope-section+=-;0 "
@@ -357,8 +358,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
-     "cache-mla-latents cache-kv-in-compressed-form mtp-loss-scaling-factor=* "
-     "mtp-use-repeated-layer mtp-detach-heads mtp-hsm mtp-hybrid-override-pattern=* "
+     "cache-mla-latents cache-kv-in-compressed-form mtp-hybrid-override-pattern=* mtp-standalone "
      "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kMaxSymbols = 1'000'000;
 const char* const kLanguage =
-    "write E for the embedding, t for a layer, L for the output, | between stages, x*n or (...)*n "
-    "to repeat";
+    "write E for the embedding, t for a layer, m for one of multi-token prediction, L for the "
+    "output, | between stages, x*n or (...)*n to repeat";
 
 /// A symbol of the expanded text, and its position in the original text.
 struct Symbol {
@@ -146,18 +146,26 @@ class StageReader {
         if (has_output_)
           fail(text_, symbol.position, "a layer behind L",
                "the output, L, stands behind all layers");
+        if (num_mtp_ > 0)
+          fail(text_, symbol.position, "a layer behind m",
+               "multi-token prediction, m, stands behind all layers");
         ++num_layers_, ++stage.num_layers;
         return;
-      case 'L':
+      case 'm':
+        if (num_layers_ == 0 || has_output_)
+          fail(text_, symbol.position,
+               has_output_ ? "an m behind L" : "an m without a layer in front",
+               "multi-token prediction, m, stands between the layers and L");
+        if (num_mtp_ != stage.num_mtp)
+          fail(text_, symbol.position, "an m in a second stage", "write all m in one stage");
+        for (std::int64_t* count : {&num_mtp_, &stage.num_mtp, &num_layers_, &stage.num_layers})
+          ++*count;
+        return;
+      default:  // L
         if (!has_embedding_)
           fail(text_, symbol.position, "an L without an E in front", "begin with E, the embedding");
         if (has_output_) fail(text_, symbol.position, "a second L", "the output stands once");
         has_output_ = stage.has_output = true;
-        return;
-      default:
-        fail(text_, symbol.position,
-             "an m, a layer of multi-token prediction, which models do not have in this version,",
-             "leave m out");
     }
   }
 
@@ -170,7 +178,7 @@ class StageReader {
  private:
   std::string_view text_;
   std::vector<StageLayers> stages_;
-  std::int64_t num_layers_ = 0;
+  std::int64_t num_layers_ = 0, num_mtp_ = 0;  ///< so far; num_layers_ counts both
   bool has_embedding_ = false, has_output_ = false;
 };
 

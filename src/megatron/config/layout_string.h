@@ -10,7 +10,8 @@
 namespace megatron {
 
 /// Returns the stages in the order of the model. Stages may be empty. There must be one E before
-/// all layers and one L after them. Throws a UserError with the text and a caret under the mistake.
+/// all layers and one L after them, and any m must be in one stage, between both. Throws a
+/// UserError with the text and a caret under the mistake.
 std::vector<StageLayers> parse_layout_string(std::string_view text);
 
 }  // namespace megatron

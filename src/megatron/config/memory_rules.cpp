@@ -131,9 +131,10 @@ std::string wrong_activation_plan(S s) {
   if (text.empty()) return {};
   const auto layers = parse_activation_plan(text);
   if (!layers) return activation_plan_mistake(text);
-  if (s.model->num_layers == 0 || std::ssize(*layers) == s.model->num_layers) return {};
+  const std::int64_t num_layers = s.model->num_all_layers();
+  if (s.model->num_layers == 0 || std::ssize(*layers) == num_layers) return {};
   return "'" + text + "' is for " + text_of(std::ssize(*layers)) + " layers, the model has " +
-         text_of(s.model->num_layers);
+         text_of(num_layers);
 }
 
 /// Rules on --memory-budget and --activation-plan.
@@ -212,7 +213,7 @@ const Rules& recomputed_module_rules() {
            {&Memory::activation_plan,
             wrong_activation_plan,
             "write one for each layer, such as full*4,layernorm+mlp*20,none",
-            {&Model::num_layers}}),
+            {&Model::num_layers, &Model::mtp_num_layers}}),
       at_most(&Model::num_layers, &Offload::cpu_offloading_num_layers,
               {.fix = {"give at most the layers of a pipeline stage, or ", &Offload::cpu_offloading,
                        " for all"}}),

@@ -305,14 +305,30 @@ Rules attention_rules() {
   };
 }
 
+Rules multi_token_rules() {
+  const Condition depths = &Model::mtp_num_layers;
+  return {
+      tunes({&Model::mtp_loss_scaling_factor, &Model::mtp_use_repeated_layer}, depths),
+      excludes(depths, is(&Model::position_embedding_type, "learned_absolute"),
+               {.fix = {"add ", &Model::position_embedding_type, " rope"}}),
+      excludes(depths, &Model::hybrid_layer_pattern),
+  };
+}
+
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),      position_rules(),
-                              attention_rules(), latent_attention_rules(),
-                              gate_rules(),      moe_rules(),
-                              sharding_rules(),  context_sharding_rules(),
-                              layout_rules(),    recomputed_module_rules()};
+  static const Rules rules = {size_rules(),
+                              position_rules(),
+                              attention_rules(),
+                              latent_attention_rules(),
+                              multi_token_rules(),
+                              gate_rules(),
+                              moe_rules(),
+                              sharding_rules(),
+                              context_sharding_rules(),
+                              layout_rules(),
+                              recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 

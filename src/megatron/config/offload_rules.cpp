@@ -67,6 +67,7 @@ const Rules& offload_rules() {
              {"with ", stage_flag,
               " needs sharded weights: otherwise every update gathers all weights in memory"},
              {"use ", &Parallel::zero_stage, " 3, or leave ", stage_flag, " out"}),
+      excludes(&Offload::cpu_offloading_weights, &Model::mtp_use_repeated_layer),
       // --offload-modules has a message of its own.
       refuse({&Offload::offload_folder, without(&Offload::offload_modules), without(offloads)},
              "has no effect: nothing is offloaded",

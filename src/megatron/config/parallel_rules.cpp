@@ -74,6 +74,8 @@ const Rules& sharding_rules() {
       has_dense_mlp, {}, {&Model::hidden_size, &Moe::num_experts, &Moe::layer_freq}};
   static const Rules rules = {
       divides(&Parallel::tensor_model_parallel_size, &Model::num_attention_heads),
+      when(&Model::mtp_num_layers,
+           divides(&Parallel::tensor_model_parallel_size, &Model::hidden_size)),
       when(dense_mlp, divides(&Parallel::tensor_model_parallel_size, &Model::ffn_hidden_size)),
       rule(groups_do_not_fit,
            {&Model::num_query_groups,

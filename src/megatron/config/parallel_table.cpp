@@ -80,9 +80,10 @@ void add_stage_fields(FieldTable<ParallelConfig>& t) {
           "count the embedding as a layer when layers are divided");
   t.field("account_for_loss_in_pipeline_split", &Config::account_for_loss_in_pipeline_split,
           "count the output layer with the loss as a layer when layers are divided");
-  t.field("pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
-          "contents of each stage: E embedding, t layer, L output layer with the loss, | next "
-          "stage; x*n and (...)*n repeat");
+  t.field(
+      "pipeline_model_parallel_layout", &Config::pipeline_model_parallel_layout,
+      "contents of each stage: E embedding, t layer, m layer of multi-token prediction, L output "
+      "layer with the loss, | next stage; x*n and (...)*n repeat");
   t.field("pipeline_split", &Config::pipeline_split,
           "even: divide the layers by their number; measured: divide them by the costs of "
           "embedding, layer and output, measured before the run")

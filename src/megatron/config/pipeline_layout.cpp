@@ -7,6 +7,7 @@
 #include "megatron/config/balance.h"
 #include "megatron/config/layout_string.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/schedules/make_schedule.h"
 
 namespace megatron {
@@ -162,14 +163,22 @@ std::vector<StageLayers> stages_of(const Counts& counts) {
   return stages;
 }
 
-std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::int64_t num_layers) {
+std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::int64_t num_layers,
+                                          std::int64_t num_mtp) {
   std::vector<StageLayers> stages = parse_layout_string(parallel.pipeline_model_parallel_layout);
-  const std::int64_t named = stages.back().first_layer + stages.back().num_layers;
-  if (named == num_layers) return stages;
-  throw UserError(
-      {"--pipeline-model-parallel-layout",
-       "names " + text_of(named) + " layers (t), --num-layers is " + text_of(num_layers),
-       "write one t for each layer"});
+  std::int64_t depths = 0;
+  for (const StageLayers& stage : stages) depths += stage.num_mtp;
+  const std::int64_t named = stages.back().first_layer + stages.back().num_layers - depths;
+  const auto expect = [](std::int64_t found, const std::string& what, std::int64_t number,
+                         const char* fix) {
+    if (found != number)
+      throw UserError({"--pipeline-model-parallel-layout",
+                       "names " + text_of(found) + what + " is " + text_of(number), fix});
+  };
+  expect(named, " layers (t), --num-layers", num_layers, "write one t for each layer");
+  expect(depths, " layers of multi-token prediction (m), --mtp-num-layers", num_mtp,
+         "write one m for each, between the layers and L");
+  return stages;
 }
 
 void check_chunks(const ParallelConfig& parallel, const PipelineLayout& layout) {
@@ -192,10 +201,9 @@ void check_chunks(const ParallelConfig& parallel, const PipelineLayout& layout) 
                   : "leave the virtual stages out: they are implied"});
 }
 
+/// Assigns the layers but those of multi-token prediction.
 std::vector<StageLayers> cut(const ParallelConfig& parallel, std::int64_t num_layers,
                              const PipelineLayout& layout, const LayerCosts* measured) {
-  if (!parallel.pipeline_model_parallel_layout.empty())
-    return stages_of_layout(parallel, num_layers);
   const std::int64_t num_stages = layout.num_ranks * layout.num_chunks,
                      num_units = num_layers + num_extra_units(parallel);
   if (num_stages > num_units) fail_empty(parallel, num_layers, layout, num_stages - num_units);
@@ -215,8 +223,11 @@ std::vector<StageLayers> cut(const ParallelConfig& parallel, std::int64_t num_la
 
 }  // namespace
 
-PipelineLayout single_stage_layout(std::int64_t num_layers) {
-  return {.stages = {{.num_layers = num_layers, .has_embedding = true, .has_output = true}}};
+PipelineLayout single_stage_layout(std::int64_t num_layers, std::int64_t num_mtp) {
+  return {.stages = {{.num_layers = num_layers + num_mtp,
+                      .num_mtp = num_mtp,
+                      .has_embedding = true,
+                      .has_output = true}}};
 }
 
 std::int64_t num_pipeline_chunks(const ParallelConfig& parallel, std::int64_t num_layers) {
@@ -232,17 +243,29 @@ std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layer
   return num_pipeline_chunks(parallel, num_layers) > 1 ? "interleaved" : "1f1b";
 }
 
-PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
+PipelineLayout pipeline_layout(const ParallelConfig& parallel, const TransformerConfig& model,
                                const LayerCosts* measured) {
+  return pipeline_layout(parallel, model.num_layers, measured, model.mtp_num_layers);
+}
+
+PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
+                               const LayerCosts* measured, std::int64_t num_mtp) {
   PipelineLayout layout{.num_ranks = parallel.pipeline_model_parallel_size,
                         .num_chunks = num_pipeline_chunks(parallel, num_layers),
                         .order = order_of(parallel)};
   check_chunks(parallel, layout);
-  layout.stages = cut(parallel, num_layers, layout, measured);
+  if (!parallel.pipeline_model_parallel_layout.empty()) {
+    layout.stages = stages_of_layout(parallel, num_layers, num_mtp);
+  } else {
+    layout.stages = cut(parallel, num_layers, layout, measured);
+    layout.stages.back().num_mtp = num_mtp;
+    layout.stages.back().num_layers += num_mtp;
+  }
   const std::int64_t sum =
       std::accumulate(layout.stages.begin(), layout.stages.end(), std::int64_t{0},
                       [](std::int64_t n, const StageLayers& s) { return n + s.num_layers; });
-  MEGATRON_CHECK(sum == num_layers, "the stages hold ", sum, " of ", num_layers, " layers");
+  MEGATRON_CHECK(sum == num_layers + num_mtp, "the stages hold ", sum, " of ", num_layers + num_mtp,
+                 " layers");
   return layout;
 }
 

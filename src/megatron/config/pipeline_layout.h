@@ -12,10 +12,12 @@ namespace megatron {
 
 struct ParallelConfig;
 struct LayerCosts;
+struct TransformerConfig;
 
 /// One stage: consecutive layers, and whether it contains the embedding or the output.
 struct StageLayers {
   std::int64_t first_layer = 0, num_layers = 0;
+  std::int64_t num_mtp = 0;  ///< of num_layers: the last ones, which are multi-token prediction
   bool has_embedding = false, has_output = false;  ///< output: final norm, output layer and loss
   bool operator==(const StageLayers&) const = default;
 };
@@ -33,7 +35,7 @@ struct PipelineLayout {
 };
 
 /// Returns a layout with the whole model in one stage.
-PipelineLayout single_stage_layout(std::int64_t num_layers);
+PipelineLayout single_stage_layout(std::int64_t num_layers, std::int64_t num_mtp = 0);
 
 /// Returns the number of chunks per rank: from --pipeline-model-parallel-layout, from the flags of
 /// virtual stages, or as the schedule implies. Throws a UserError if the layout cannot be parsed or
@@ -49,6 +51,10 @@ std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layer
 /// not fit. --pipeline-split measured uses the costs `measured`; it is an InternalError if they are
 /// missing.
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
+                               const LayerCosts* measured = nullptr, std::int64_t num_mtp = 0);
+/// Does so for the layers of a model. Those of multi-token prediction are in the stage of the
+/// output unless --pipeline-model-parallel-layout names another.
+PipelineLayout pipeline_layout(const ParallelConfig& parallel, const TransformerConfig& model,
                                const LayerCosts* measured = nullptr);
 
 }  // namespace megatron

@@ -30,7 +30,7 @@ std::optional<UserError::Parts> layout_problem(S s) {
     return std::nullopt;
   try {
     const LayerCosts any;
-    pipeline_layout(*s.parallel, s.model->num_layers, &any);
+    pipeline_layout(*s.parallel, *s.model, &any);
     return std::nullopt;
   } catch (const UserError& error) {
     return error.parts();
@@ -58,8 +58,8 @@ CostModel activations(S s, const Schedule& schedule) {
   CostModel costs = uniform_costs(schedule, {.activation = even, .weight_gradient = even});
   if (s.model->num_layers < 1 || s.parallel->pipeline_split == "measured") return costs;
   const double share =
-      static_cast<double>(s.model->num_layers) / static_cast<double>(schedule.num_ranks);
-  const PipelineLayout layout = pipeline_layout(*s.parallel, s.model->num_layers);
+      static_cast<double>(s.model->num_all_layers()) / static_cast<double>(schedule.num_ranks);
+  const PipelineLayout layout = pipeline_layout(*s.parallel, *s.model);
   for (std::size_t stage = 0; stage < layout.stages.size(); ++stage)
     costs.stages[stage].activation = costs.stages[stage].weight_gradient =
         static_cast<double>(layout.stages[stage].num_layers) / share;
@@ -130,8 +130,8 @@ const Rules& pipeline_rules() {
 const Rules& layout_rules() {
   static const Rules rules = reported(
       layout_problem,
-      {&Model::num_layers, &Parallel::pipeline_model_parallel_size, &Parallel::pipeline_schedule,
-       &Parallel::num_virtual_stages_per_pipeline_rank,
+      {&Model::num_layers, &Model::mtp_num_layers, &Parallel::pipeline_model_parallel_size,
+       &Parallel::pipeline_schedule, &Parallel::num_virtual_stages_per_pipeline_rank,
        &Parallel::num_layers_per_virtual_pipeline_stage,
        &Parallel::decoder_first_pipeline_num_layers, &Parallel::decoder_last_pipeline_num_layers,
        &Parallel::account_for_embedding_in_pipeline_split,

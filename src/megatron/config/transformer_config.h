@@ -2,6 +2,7 @@
 // defaults.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -103,6 +104,12 @@ struct TransformerConfig {
 
   MoeConfig moe;
 
+  /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
+  /// the last one, which predicts one more token (models/multi_token_prediction.h).
+  std::int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
+  bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first
+
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;
@@ -127,9 +134,12 @@ struct TransformerConfig {
   /// layers. Empty: all layers are alike.
   std::vector<LayerKind> layers;
 
+  /// Returns the number of layers with those of multi-token prediction, which are the last.
+  std::int64_t num_all_layers() const { return num_layers + mtp_num_layers; }
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
-    if (!layers.empty()) return layers.at(static_cast<std::size_t>(layer));
+    if (!layers.empty())
+      return layers.at(static_cast<std::size_t>(std::min(layer, num_layers - 1)));
     return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
             .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
             .window = window_size,

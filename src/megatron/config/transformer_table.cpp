@@ -82,6 +82,24 @@ void add_latent_attention(Table& t) {
   size("v_head_dim", &Config::v_head_dim, 1, "channels of each head's values");
 }
 
+void add_multi_token_prediction(Table& t) {
+  t.group("Multi-token prediction");
+  t.field("mtp_num_layers", &Config::mtp_num_layers,
+          "depths of multi-token prediction, as in DeepSeek-V3: each is a further layer that "
+          "predicts one more token during training")
+      .none_is("0")
+      .between(0, kMaxLayers)
+      .older_checkpoints_lack_it();
+  t.field("mtp_use_repeated_layer", &Config::mtp_use_repeated_layer,
+          "use one layer, with the same weights, at every depth of multi-token prediction")
+      .older_checkpoints_lack_it();
+  t.field("mtp_loss_scaling_factor", &Config::mtp_loss_scaling_factor,
+          "factor of the mean of the losses of multi-token prediction, which are added to the loss")
+      .at_least(0)
+      .architecture(ArchitectureRole::training)
+      .older_checkpoints_lack_it();
+}
+
 void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
@@ -310,6 +328,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_layers(t);
     add_multipliers(t);
     add_latent_attention(t);
+    add_multi_token_prediction(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

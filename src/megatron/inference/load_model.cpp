@@ -28,7 +28,7 @@ PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& p
   settings.model = model;
   settings.parallel = parallel;
   validate_model(settings).throw_if_any();
-  return pipeline_layout(parallel, model.num_layers);
+  return pipeline_layout(parallel, model);
 }
 
 }  // namespace

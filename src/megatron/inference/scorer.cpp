@@ -10,7 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
-#include "megatron/inference/sampling.h"
+#include "megatron/inference/sampling/sampling.h"
 
 namespace megatron {
 
@@ -18,15 +18,6 @@ namespace {
 
 // Maximum number of logits in memory: 256 MiB in float32.
 constexpr std::int64_t kMaxLogitElements = std::int64_t{1} << 26;
-
-/// Returns log softmax(logits)[id], computed in double.
-double log_probability(std::span<const float> logits, std::int64_t id) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  const double sum =
-      std::accumulate(logits.begin(), logits.end(), 0.0,
-                      [largest](double s, float x) { return s + std::exp(x - largest); });
-  return logits[static_cast<std::size_t>(id)] - largest - std::log(sum);
-}
 
 }  // namespace
 

@@ -184,6 +184,9 @@ bool is_latent_member(std::string_view name) {
          name.starts_with("qk_pos_emb") || name == "v_head_dim";
 }
 
+/// Returns whether a member describes multi-token prediction; other models do not store it.
+bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
+
 bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
   return std::ranges::count(layers, value) == std::ssize(layers);
 }
@@ -284,7 +287,8 @@ Json architecture_to_json(const TransformerConfig& config) {
   for (const auto* table : {&forward_members(), &training_members()}) {
     for (const Field& field : table->set().fields) {
       if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
-          (config.multi_latent_attention || !is_latent_member(field.name)))
+          (config.multi_latent_attention || !is_latent_member(field.name)) &&
+          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -319,6 +323,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::num_layers}, 1, kMostLayers, source);
+  check_between(c, {&Config::mtp_num_layers}, 0, kMostLayers, source);
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
@@ -358,6 +363,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
   }
   if (!c.parallel_residual) c.share_block_norm = false;
+  if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
       *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
     c.softmax_scale.reset();

@@ -1,5 +1,6 @@
 #include "megatron/models/gpt_model.h"
 
+#include "megatron/models/multi_token_prediction.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
@@ -16,8 +17,9 @@ bool is_tied(const PartArguments& arguments) {
 }
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
-  ParameterSpec spec = word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
-                                           is_tied(arguments) ? arguments.ends : StageHolders{});
+  ParameterSpec spec =
+      word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
+                          is_tied(arguments) ? arguments.ends : arguments.embeddings);
   if (is_tied(arguments)) spec.tags.packing = Packing::copy;  // tokens read it by row
   return spec;
 }
@@ -88,6 +90,7 @@ ModelSpec gpt_spec(const TransformerConfig& config) {
   spec.stacks.push_back(
       StackSpec{.config = config, .layers = {.blocks = decoder_blocks}, .input = make_embedding});
   spec.heads.emplace_back(make_language_model_head);
+  add_multi_token_prediction(spec);
   return spec;
 }
 

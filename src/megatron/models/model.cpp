@@ -93,6 +93,7 @@ UnitParameters unit_parameters(Model& model, const Settings& settings, const Ran
 std::string ModelUnit::title() const {
   if (layer) return "layer " + std::to_string(*layer);
   std::string words = path.substr(path.rfind('.') + 1);
+  if (words.find_first_not_of("0123456789") == words.npos) words = path;  // "mtp.layers.0"
   std::ranges::replace(words, '_', ' ');
   return words;
 }
@@ -116,11 +117,13 @@ std::vector<ModelUnit> model_units(Model& model) {
 }
 
 const ModelUnit* find_unit(const std::vector<ModelUnit>& units, std::string_view name) {
-  const auto found = std::ranges::find_if(units, [name](const ModelUnit& unit) {
-    return name.starts_with(unit.path) &&
-           (name.size() == unit.path.size() || name[unit.path.size()] == '.');
-  });
-  return found == units.end() ? nullptr : &*found;
+  const ModelUnit* found = nullptr;  // the innermost
+  for (const ModelUnit& unit : units)
+    if (name.starts_with(unit.path) &&
+        (name.size() == unit.path.size() || name[unit.path.size()] == '.') &&
+        (found == nullptr || unit.path.size() > found->path.size()))
+      found = &unit;
+  return found;
 }
 
 }  // namespace megatron

@@ -99,7 +99,9 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = !config.has_norm_bias(),
                              .untied_output = config.untie_embeddings_and_output_weights,
-                             .padded_vocab_size = padded_vocab_size};
+                             .padded_vocab_size = padded_vocab_size,
+                             .num_mtp_layers = config.mtp_num_layers,
+                             .mtp_layers_are_moe = config.kind(config.num_layers).has_experts()};
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
     dimensions.num_moe_layers += kind.has_experts() ? 1 : 0;

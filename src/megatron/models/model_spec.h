@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,13 @@ struct PartArguments {
   const TransformerConfig& config;
   const Rank& rank;
   std::int64_t vocab_pad_multiple = 128;
-  /// The ranks with an input or a head. Those that declare a weight under the same name, as tied
-  /// embeddings, share it.
-  StageHolders ends = {};
+  /// The ranks with an input or a head, and those with an input that embeds tokens, of the decoder
+  /// or of multi-token prediction. Those that declare a weight under the same name share it: tied
+  /// embeddings, and embeddings.
+  StageHolders ends = {}, embeddings = {};
 };
 
-/// Consecutive layers of the model under one name.
+/// Consecutive layers of the model under one name. Stacks of one name have the same layers.
 struct StackSpec {
   std::string name = "decoder";  ///< path of its layers
   TransformerConfig config;      ///< of its layers, by their index in the stack
@@ -55,10 +57,20 @@ struct StackSpec {
   bool causal = true;            ///< attention reads no later positions
   std::int64_t num_streams = 1;  ///< n > 1: the residual is [s, b, n, h]
   std::function<std::unique_ptr<Input>(const PartArguments&)> input;
+  /// The layers of `config` that the stack consists of; by default all.
+  std::int64_t first_layer = 0;
+  std::optional<std::int64_t> num_layers = {};
+  std::string publishes = {};  ///< key of what the stack returns; empty: its name
+  /// Passes that want no loss leave the stack out. Only such stacks follow.
+  bool only_for_loss = false;
+
+  std::int64_t size() const { return num_layers.value_or(config.num_layers); }
+  const std::string& published_name() const { return publishes.empty() ? name : publishes; }
 };
 
-/// A model computes its stacks one after another. What a stack but the last returns is published
-/// under its name (ForwardContext::published()) for the layers of later ones.
+/// A model computes its stacks one after another. What a stack returns is published under its name
+/// (ForwardContext::published()) for the layers of later ones. Heads receive what the last stack
+/// returns that is not only for the loss, and read what others return.
 struct ModelSpec {
   std::vector<StackSpec> stacks;
   std::vector<std::function<std::unique_ptr<Head>(const PartArguments&)>> heads;

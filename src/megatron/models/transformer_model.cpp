@@ -31,10 +31,10 @@ struct StackPart {
 };
 
 /// What passes between two layers: the hidden rows first, then what is published across.
-struct Border {
-  std::vector<PublishedTensor> tensors;
-  bool is_fp32 = false;  ///< --fp32-residual-connection
+struct PassedTensor : PublishedTensor {
+  bool is_fp32 = false;  ///< of the residual stream, with --fp32-residual-connection
 };
+using Border = std::vector<PassedTensor>;
 
 /// A pipeline stage of this rank.
 struct Chunk {
@@ -57,7 +57,7 @@ bool is_inside(const PipelineLayout& layout, std::int64_t place) {
 /// The modules of a stack on this rank.
 struct Stack {
   std::unique_ptr<Input> input;
-  std::unique_ptr<TransformerBlock> block;
+  std::shared_ptr<TransformerBlock> block;
   std::optional<RotaryFrequencies> rotary, local_rotary;
 };
 
@@ -75,7 +75,8 @@ class TransformerModel : public Model {
             options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
     set_objective(spec_.objective);
     const PipelineLayout layout =
-        options.layout != nullptr ? *options.layout : single_stage_layout(config.num_layers);
+        options.layout != nullptr ? *options.layout
+                                  : single_stage_layout(config.num_layers, config.mtp_num_layers);
     const std::int64_t pipeline_rank = options.layout != nullptr ? rank.pp.rank : 0;
     std::vector<std::vector<std::int64_t>> layers(spec_.stacks.size());
     for (std::int64_t i = 0; i < layout.num_chunks; ++i) {
@@ -89,8 +90,12 @@ class TransformerModel : public Model {
                          .sent = border_at(stage.first_layer + stage.num_layers)});
     }
     ends_ = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
-      return stage.has_embedding || stage.has_output;
+      return stage.has_embedding || stage.has_output || stage.num_mtp > 0;
     });
+    embeddings_ = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
+      return stage.has_embedding || stage.num_mtp > 0;
+    });
+    while (spec_.stacks[main_].only_for_loss) --main_;
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
       stacks_.push_back(make_stack(i, layers[i], options));
     if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage.has_output; })) {
@@ -103,12 +108,13 @@ class TransformerModel : public Model {
 
   const TransformerConfig& config() const override { return config_; }
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
-  std::int64_t num_streams() const override { return spec_.stacks.back().num_streams; }
+  std::int64_t num_streams() const override { return spec_.stacks[main_].num_streams; }
 
   std::vector<Module*> units() override {
     std::vector<Module*> units;
     for (const Stack& stack : stacks_) {
       if (stack.input) units.push_back(stack.input.get());
+      if (&first_of_name(stack) != &stack) continue;
       for (Module* unit : stack.block->units()) units.push_back(unit);
     }
     return units;
@@ -131,13 +137,14 @@ class TransformerModel : public Model {
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
                    " activations instead of ", received.size());
     ForwardContext context = forward_context(pass, config_, rank_);
-    context.hooks = unit_hooks_;
     context.published_tensors = std::make_shared<Published>();
     for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
     for (const StackPart& part : own.parts)
-      hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+      if (is_run(part.stack, pass))
+        hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+    context.hooks = unit_hooks_;
     if (!own.stage.has_output) {
       Activations out{hidden_sbh};
       const std::vector<ActivationSpec> sent = output_specs(chunk, pass);
@@ -149,29 +156,43 @@ class TransformerModel : public Model {
                        at::IntArrayRef(sent[i].shape));
       return {.activations = std::move(out)};
     }
+    if (is_run(stacks_.size() - 1, pass) && main_ + 1 < stacks_.size()) {
+      context.publish(spec_.stacks.back().published_name(), hidden_sbh);
+      hidden_sbh = context.published(spec_.stacks[main_].published_name());
+    }
     return output(hidden_sbh, pass, context);
   }
 
  private:
+  /// Returns whether a pass runs a stack.
+  bool is_run(std::size_t stack, const Pass& pass) const {
+    return stack <= main_ || pass.wants == Wants::loss;
+  }
+  /// Returns the first stack with the layers of `stack`.
+  const Stack& first_of_name(const Stack& stack) const {
+    return *std::ranges::find(stacks_, stack.block, &Stack::block);
+  }
   const Chunk& chunk(std::int64_t index) const { return chunks_[static_cast<std::size_t>(index)]; }
 
-  /// Returns what a stage has of each stack, and appends its layers, by their index in the stack,
-  /// to those of this rank.
+  /// Returns what a stage has of each stack, and appends its layers, by their index in the stack's
+  /// configuration, to those of this rank.
   std::vector<StackPart> parts_of(const StageLayers& stage,
                                   std::vector<std::vector<std::int64_t>>& layers) const {
     std::vector<StackPart> parts;
     const std::int64_t first = stage.first_layer, last = first + stage.num_layers;
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i) {
-      const std::int64_t end = begin + spec_.stacks[i].config.num_layers;
+      const StackSpec& spec = spec_.stacks[i];
+      const std::int64_t end = begin + spec.size();
       const std::int64_t from = std::max(first, begin), to = std::max(from, std::min(last, end));
-      const bool is_first = i == 0, is_last = i + 1 == spec_.stacks.size();
+      const bool is_first = i == 0, is_last = i + 1 == spec_.stacks.size() && !spec.only_for_loss;
       const StackPart part{.stack = i,
                            .has_input = is_first ? stage.has_embedding : from == begin && to > from,
                            .begin = std::ssize(layers[i]),
                            .num_layers = to - from,
                            .has_end = is_last ? stage.has_output : to == end && to > from};
-      for (std::int64_t layer = from; layer < to; ++layer) layers[i].push_back(layer - begin);
+      for (std::int64_t layer = from; layer < to; ++layer)
+        layers[i].push_back(spec.first_layer + layer - begin);
       if (part.has_input || part.num_layers > 0 || part.has_end) parts.push_back(part);
       begin = end;
     }
@@ -183,7 +204,8 @@ class TransformerModel : public Model {
             .config = config,
             .rank = rank_,
             .vocab_pad_multiple = options.vocab_pad_multiple,
-            .ends = ends_};
+            .ends = ends_,
+            .embeddings = embeddings_};
   }
 
   Stack make_stack(std::size_t index, const std::vector<std::int64_t>& layers,
@@ -196,18 +218,22 @@ class TransformerModel : public Model {
         });
       });
     };
-    ActivationPlan plan;  // of the layers of the stack
+    ActivationPlan plan;  // of the layers of the stack's configuration
     if (options.activations != nullptr) plan = *options.activations;
-    for (std::size_t i = 0; i < index && !plan.layers.empty(); ++i)
-      plan.layers.erase(plan.layers.begin(),
-                        plan.layers.begin() + spec_.stacks[i].config.num_layers);
+    std::int64_t before = -spec.first_layer;
+    for (std::size_t i = 0; i < index; ++i) before += spec_.stacks[i].size();
+    if (!plan.layers.empty() && before > 0)
+      plan.layers.erase(plan.layers.begin(), plan.layers.begin() + before);
     Stack stack;
     if (has(&StackPart::has_input)) stack.input = spec.input(arguments(spec.config, options));
-    stack.block = std::make_unique<TransformerBlock>(
-        this, spec.name, spec.layers,
-        LayerArguments{
-            .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
-        layers, has(&StackPart::has_end));
+    for (std::size_t i = 0; i < index && !stack.block; ++i)
+      if (spec_.stacks[i].name == spec.name) stack.block = stacks_[i].block;
+    if (!stack.block)
+      stack.block = std::make_shared<TransformerBlock>(
+          this, spec.name, spec.layers,
+          LayerArguments{
+              .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
+          layers, has(&StackPart::has_end));
     if (spec.config.has_rotary()) stack.rotary = rotary_frequencies(spec.config);
     if (stack.rotary && spec.config.rotary_base_local)
       stack.local_rotary = local_rotary_frequencies(spec.config);
@@ -217,6 +243,9 @@ class TransformerModel : public Model {
   at::Tensor run_part(const StackPart& part, at::Tensor hidden_sbh, const Pass& pass,
                       const at::Tensor& positions, ForwardContext& context) {
     Stack& stack = stacks_[part.stack];
+    // Hooks see the layers of a name once: in forward at their first use, in backward at their
+    // last.
+    context.hooks = &first_of_name(stack) == &stack ? unit_hooks_ : nullptr;
     std::tie(context.rotary_cos, context.rotary_sin) = tables(stack.rotary, positions);
     std::tie(context.local_cos, context.local_sin) = tables(stack.local_rotary, positions);
     context.query_factor = query_factor(spec_.stacks[part.stack].config, positions);
@@ -235,27 +264,28 @@ class TransformerModel : public Model {
     context.offload = nullptr;
     if (!part.has_end) return hidden_sbh;
     hidden_sbh = stack.block->finish(hidden_sbh, context);
-    if (part.stack + 1 < stacks_.size()) context.publish(spec_.stacks[part.stack].name, hidden_sbh);
+    if (part.stack + 1 < stacks_.size())
+      context.publish(spec_.stacks[part.stack].published_name(), hidden_sbh);
     return hidden_sbh;
   }
 
   /// Returns what a pass wants of the last stage.
   StageOutput output(const at::Tensor& hidden_sbh, const Pass& pass,
                      const ForwardContext& context) const {
-    const auto loss = [&] {
-      std::vector<const Head*> heads;
-      for (const auto& head : heads_) heads.push_back(head.get());
-      return sum_of_heads(heads, hidden_sbh, pass.microbatch, context,
-                          announced_gradient(pass.microbatch));
-    };
     switch (pass.wants) {
       case Wants::loss: {
-        StepOutput output = loss();
+        std::vector<const Head*> heads;
+        for (const auto& head : heads_) heads.push_back(head.get());
+        StepOutput output = sum_of_heads(heads, hidden_sbh, pass.microbatch, context,
+                                         announced_gradient(pass.microbatch));
         notify_op(unit_hooks_, *this, "loss", output.root);
         return {.loss = std::move(output)};
       }
       case Wants::token_losses:
-        return {.result = loss().token_losses.to(at::kFloat)};
+        return {.result = heads_.front()
+                              ->loss(hidden_sbh, pass.microbatch, context,
+                                     announced_gradient(pass.microbatch))
+                              .token_losses.to(at::kFloat)};
       case Wants::last_logits:
         return {.result = heads_.front()
                               ->logits(last_rows(hidden_sbh, pass.microbatch))
@@ -283,12 +313,13 @@ class TransformerModel : public Model {
             context.row_positions.padding};
   }
 
-  /// On a rank with the whole model, backward follows forward immediately.
+  /// On a rank with the whole model, backward follows forward immediately. Heads of stacks that are
+  /// only for the loss contribute to the same weight before it.
   LossGradient announced_gradient(const Microbatch& microbatch) const {
     if (!microbatch.has("loss_gradient")) return {};
     return {.value = microbatch.at("loss_gradient"),
-            .accumulates_in_forward =
-                chunks_.size() == 1 && chunk(0).stage.has_embedding && chunk(0).stage.has_output};
+            .accumulates_in_forward = chunks_.size() == 1 && chunk(0).stage.has_embedding &&
+                                      chunk(0).stage.has_output && main_ + 1 == stacks_.size()};
   }
 
   /// Returns rotary tables of s rows when all samples share their positions [1 or b, s], else of
@@ -322,21 +353,30 @@ class TransformerModel : public Model {
   /// Returns what passes between layer `border` - 1 of the model and layer `border`.
   Border border_at(std::int64_t border) const {
     std::size_t index = 0;  // the stack of the border; an end belongs to the stack that ends there
-    for (; index + 1 < spec_.stacks.size() && border > spec_.stacks[index].config.num_layers;
-         ++index)
-      border -= spec_.stacks[index].config.num_layers;
+    for (; index + 1 < spec_.stacks.size() && border > spec_.stacks[index].size(); ++index)
+      border -= spec_.stacks[index].size();
     const StackSpec& stack = spec_.stacks[index];
-    Border found{.tensors = {{"hidden", {stack.config.hidden_size}}},
-                 .is_fp32 = stack.config.fp32_residual_connection};
-    std::vector<std::int64_t>& row = found.tensors.front().row_shape;
+    const bool is_end = border == stack.size(), has_next = index + 1 < spec_.stacks.size(),
+               is_fp32 = stack.config.fp32_residual_connection,
+               is_normed = is_end && (has_next || stack.only_for_loss);
+    Border found{{{"hidden", {stack.config.hidden_size}}, is_fp32 && !is_normed}};
+    std::vector<std::int64_t>& row = found.front().row_shape;
     if (stack.num_streams > 1) row.insert(row.begin(), stack.num_streams);
-    for (PublishedTensor& tensor : published_across(stack.layers, stack.config, border))
-      found.tensors.push_back(std::move(tensor));
+    for (PublishedTensor& tensor :
+         published_across(stack.layers, stack.config, stack.first_layer + border))
+      found.push_back({std::move(tensor), is_fp32});
     // What the stacks in front of the border return, for the layers of later ones.
-    if (border == stack.config.num_layers && index + 1 < spec_.stacks.size()) ++index;
+    if (is_end && has_next) ++index;
     for (std::size_t i = 0; i < index; ++i)
-      found.tensors.push_back({spec_.stacks[i].name, {spec_.stacks[i].config.hidden_size}});
+      found.push_back({{spec_.stacks[i].published_name(), {spec_.stacks[i].config.hidden_size}}});
     return found;
+  }
+
+  /// Returns whether a tensor of a border is read by stacks and heads that are only for the loss.
+  bool is_only_for_loss(const std::string& key) const {
+    return std::any_of(spec_.stacks.begin() + static_cast<std::ptrdiff_t>(main_),
+                       spec_.stacks.end(),
+                       [&](const StackSpec& stack) { return stack.published_name() == key; });
   }
 
   /// Returns the tensors of a border in a pass, with sequence parallelism those of this rank's
@@ -345,12 +385,13 @@ class TransformerModel : public Model {
     const at::Tensor& tokens = pass.microbatch.at("tokens");
     const std::int64_t rows =
         tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
-    const auto dtype = border.is_fp32 ? compute_type(params_dtype()) : params_dtype();
     std::vector<ActivationSpec> specs;
-    for (const auto& [key, row] : border.tensors) {
+    for (const PassedTensor& tensor : border) {
+      if (pass.wants != Wants::loss && is_only_for_loss(tensor.key)) continue;
       std::vector<std::int64_t> shape{rows, tokens.size(0)};
-      shape.insert(shape.end(), row.begin(), row.end());
-      specs.push_back({key, std::move(shape), dtype});
+      shape.insert(shape.end(), tensor.row_shape.begin(), tensor.row_shape.end());
+      const auto dtype = tensor.is_fp32 ? compute_type(params_dtype()) : params_dtype();
+      specs.push_back({tensor.key, std::move(shape), dtype});
     }
     return specs;
   }
@@ -359,7 +400,8 @@ class TransformerModel : public Model {
   const Rank rank_;
   const ModelSpec spec_;
   std::vector<Chunk> chunks_;
-  StageHolders ends_;  ///< the ranks with the embedding and with the output
+  StageHolders ends_, embeddings_;              ///< PartArguments
+  std::size_t main_ = spec_.stacks.size() - 1;  ///< the last stack that is not only for the loss
   std::vector<Stack> stacks_;
   std::vector<std::unique_ptr<Head>> heads_;
   const c10::ScalarType dtype_;

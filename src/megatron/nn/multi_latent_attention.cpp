@@ -141,24 +141,40 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
   const at::Tensor up = linear_kv_up_proj_.weight().value().view({heads_, -1, rank});
   const at::Tensor from_key = up.narrow(1, 0, qk),
                    to_value = up.narrow(1, qk, config_.v_head_dim).transpose(1, 2);
-  AttentionOptions options = attention_options(kept, latent_attention_scale(config_), context);
+  const AttentionOptions options =
+      attention_options(kept, latent_attention_scale(config_), context);
   // What a sequence computes does not depend on the others.
-  std::vector<at::Tensor> out;
-  for (SequenceCache* cache : *context.caches) {
-    const PositionRun rows = rows_of_sequence(*context.placement, std::ssize(out));
+  Tensors out(context.caches->size()), queries, keys;
+  std::vector<std::size_t> later;       // sequences that attend to latents,
+  std::vector<std::int64_t> begins{0};  // their rows among the queries,
+  Caches caches;                        // and their caches
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const PositionRun rows = rows_of_sequence(*context.placement, static_cast<std::int64_t>(i));
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
-    options.q_start = cache->length;
-    const auto [keys, values] = cache->of_layer<LayerKvCache>(path()).append(
-        part(kept), part(kept).narrow(-1, 0, rank), options.q_start);
-    if (options.q_start == 0 && rows.count > 1) {
+    SequenceCache& cache = *(*context.caches)[i];
+    if (cache.length == 0 && rows.count > 1) {
+      cached_attention({{}, part(kept), part(kept).narrow(-1, 0, rank)}, {},
+                       whole_placement(rows.count, {}), {&cache}, path());
       if (!own) own = heads(latents, context);
-      out.push_back(core_attention(part(own->q), part(own->k), part(own->v), options).out);
+      out[i] = core_attention(part(own->q), part(own->k), part(own->v), options).out;
       continue;
     }
-    const at::Tensor query =
-        at::cat({by_head(part(q).narrow(-1, 0, qk), from_key), part(q_position)}, -1);
-    const at::Tensor of_latents = core_attention(query, keys, values, options).out;
-    out.push_back(by_head(of_latents.unflatten(-1, {heads_, rank}), to_value).flatten(2));
+    queries.push_back(
+        at::cat({by_head(part(q).narrow(-1, 0, qk), from_key), part(q_position)}, -1));
+    keys.push_back(part(kept));
+    later.push_back(i);
+    begins.push_back(begins.back() + rows.count);
+    caches.push_back(&cache);
+  }
+  if (!later.empty()) {
+    const at::Tensor key = at::cat(keys);
+    const at::Tensor of_latents =
+        cached_attention({at::cat(queries), key, key.narrow(-1, 0, rank)}, options,
+                         whole_placement(begins.back(), begins), caches, path());
+    for (std::size_t i = 0; i < later.size(); ++i) {
+      const at::Tensor mine = of_latents.narrow(0, begins[i], begins[i + 1] - begins[i]);
+      out[later[i]] = by_head(mine.unflatten(-1, {heads_, rank}), to_value).flatten(2);
+    }
   }
   return out.size() == 1 ? out.front() : at::cat(out);
 }

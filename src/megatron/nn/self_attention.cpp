@@ -54,11 +54,10 @@ at::Tensor l2_norm(const at::Tensor& x, double epsilon) {
 /// Returns x·sigmoid(gate). The sigmoid is taken in double: in float32 its last bit depends on how
 /// many numbers ATen computes together.
 at::Tensor gated(const at::Tensor& x, const at::Tensor& gate) {
-  return differentiable_by_autograd(
-      {.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
-        const auto type = in[0].scalar_type();
-        return (in[0] * in[1].to(at::kDouble).sigmoid().to(compute_type(type))).to(type);
-      });
+  return elementwise_by_autograd({.name = "OutputGateBackward"}, {x, gate}, [](const Tensors& in) {
+    const auto type = in[0].scalar_type();
+    return (in[0] * in[1].to(at::kDouble).sigmoid().to(compute_type(type))).to(type);
+  });
 }
 
 /// Returns the slopes 2^(−8/n·(i+1)) for n a power of two.

@@ -129,8 +129,9 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
   LayerArguments own = arguments;
   for (const std::int64_t layer : layers) {
     own.layer_index = layer;
-    layers_.push_back(
-        std::make_unique<TransformerLayer>(this, "layers." + std::to_string(layer), spec, own));
+    layers_.push_back(std::make_unique<TransformerLayer>(
+        this, spec.only_layer.empty() ? "layers." + std::to_string(layer) : spec.only_layer, spec,
+        own));
   }
   const TransformerConfig& config = arguments.config;
   if (has_final_norm && config.norm_placement != NormPlacement::post)

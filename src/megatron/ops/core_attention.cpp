@@ -361,12 +361,19 @@ AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs
 /// Σ dout·out, since its own value is zero.
 at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,
                          const at::Tensor& sinks) {
-  const at::Tensor& lse = result.lse;  // [b, n, sq]
-  const auto rows = [&](const at::Tensor& x) {
-    return x.reshape({lse.size(2), lse.size(0), lse.size(1), -1}).to(lse.scalar_type());
-  };
-  const at::Tensor delta = (rows(dout) * rows(result.out)).sum(-1).permute({1, 2, 0}),
-                   p = (sinks.to(lse.scalar_type()).unsqueeze(1) - lse).exp_();
+  constexpr std::int64_t kPositions = 64;  // whose products stay in the L2 cache
+  const at::Tensor& lse = result.lse;      // [b, n, sq]
+  const at::Tensor delta = at::empty_like(lse);
+  for (std::int64_t first = 0; first < lse.size(2); first += kPositions) {
+    const std::int64_t count = std::min(kPositions, lse.size(2) - first);
+    const auto rows = [&](const at::Tensor& x) {
+      return x.narrow(0, first, count)
+          .reshape({count, lse.size(0), lse.size(1), -1})
+          .to(lse.scalar_type());
+    };
+    delta.narrow(2, first, count).copy_((rows(dout) * rows(result.out)).sum(-1).permute({1, 2, 0}));
+  }
+  const at::Tensor p = (sinks.to(lse.scalar_type()).unsqueeze(1) - lse).exp_();
   return p.mul_(delta)
       .sum(at::IntArrayRef{0, 2}, /*keepdim=*/false, at::kDouble)
       .neg()

@@ -1,12 +1,14 @@
 #include "megatron/ops/differentiable.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable_info.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -217,6 +219,54 @@ at::Tensor Recording::finish(const at::Tensor& output, Tensors saved, BackwardFu
       .front();
 }
 
+namespace {
+
+/// Differentiates f at `inputs`. The gradients of those that need none are undefined.
+Tensors gradients_by_autograd(const std::function<at::Tensor(const Tensors&)>& f,
+                              const Tensors& inputs, const std::vector<bool>& needs_input,
+                              const at::Tensor& dy) {
+  const at::AutoGradMode records(true);
+  Tensors leaves, wanted;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    leaves.push_back(inputs[i].detach().set_requires_grad(needs_input[i]));
+    if (needs_input[i]) wanted.push_back(leaves.back());
+  }
+  Tensors found = torch::autograd::grad({f(leaves)}, wanted, {dy});
+  Tensors gradients(leaves.size());
+  for (std::size_t i = leaves.size(); i-- > 0;) {
+    if (!needs_input[i]) continue;
+    gradients[i] = found.back();
+    found.pop_back();
+  }
+  return gradients;
+}
+
+/// Calls visit(part) for parts of the first dimension of tensors like `x`, where part(t) is that of
+/// a tensor t.
+template <class Visit>
+void for_each_part(const at::Tensor& x, const Visit& visit) {
+  constexpr std::int64_t kElements = 1 << 16;
+  const std::int64_t count = x.size(0),
+                     rows = std::max<std::int64_t>(1, kElements * count / x.numel());
+  for (std::int64_t first = 0; first < count; first += rows) {
+    visit([first, size = std::min(rows, count - first)](const at::Tensor& t) {
+      return t.narrow(0, first, size);
+    });
+  }
+}
+
+template <class Part>
+Tensors each_part(const Tensors& tensors, const Part& part) {
+  Tensors parts;
+  for (const at::Tensor& tensor : tensors) parts.push_back(part(tensor));
+  return parts;
+}
+
+/// Returns whether parts are worth while: only the CPU has a cache to stay in.
+bool has_parts(const at::Tensor& x) { return x.is_cpu() && x.dim() > 0 && x.numel() > 0; }
+
+}  // namespace
+
 at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
                                       const std::function<at::Tensor(const Tensors&)>& f) {
   Recording recording(op, inputs);
@@ -225,19 +275,29 @@ at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList
   return recording.finish(f(given), {}, [f](BackwardPass& pass) -> Tensors {
     // Backward of some of ATen's operators has no shapes on the meta device.
     if (pass.gradients[0].is_meta()) return pass.saved;
-    const at::AutoGradMode records(true);
-    Tensors leaves, wanted;
-    for (std::size_t i = 0; i < pass.saved.size(); ++i) {
-      leaves.push_back(pass.saved[i].detach().set_requires_grad(pass.needs_input[i]));
-      if (pass.needs_input[i]) wanted.push_back(leaves.back());
-    }
-    Tensors found = torch::autograd::grad({f(leaves)}, wanted, {pass.gradients[0]});
-    Tensors gradients(leaves.size());
-    for (std::size_t i = leaves.size(); i-- > 0;) {
-      if (!pass.needs_input[i]) continue;
-      gradients[i] = found.back();
-      found.pop_back();
-    }
+    return gradients_by_autograd(f, pass.saved, pass.needs_input, pass.gradients[0]);
+  });
+}
+
+at::Tensor elementwise_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
+                                   const std::function<at::Tensor(const Tensors&)>& f) {
+  if (!has_parts(inputs[0])) return differentiable_by_autograd(op, inputs, f);
+  Recording recording(op, inputs);
+  const Tensors given(inputs.begin(), inputs.end());
+  recording.save(given);
+  const at::Tensor out = at::empty(given[0].sizes(), given[0].options());
+  for_each_part(out, [&](const auto& part) { part(out).copy_(f(each_part(given, part))); });
+  return recording.finish(out, {}, [f](BackwardPass& pass) -> Tensors {
+    Tensors gradients(pass.saved.size());
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      if (pass.needs_input[i])
+        gradients[i] = at::empty(pass.saved[i].sizes(), pass.saved[i].options());
+    for_each_part(pass.gradients[0], [&](const auto& part) {
+      const Tensors found = gradients_by_autograd(f, each_part(pass.saved, part), pass.needs_input,
+                                                  part(pass.gradients[0]));
+      for (std::size_t i = 0; i < gradients.size(); ++i)
+        if (gradients[i].defined()) part(gradients[i]).copy_(found[i]);
+    });
     return gradients;
   });
 }

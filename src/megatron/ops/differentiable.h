@@ -90,6 +90,12 @@ class Recording {
 at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
                                       const std::function<at::Tensor(const Tensors&)>& f);
 
+/// The same for an elementwise `f` of inputs of one shape, whose result has the dtype of the first.
+/// It runs on a part of the first dimension at a time, so that what lies between its operators
+/// stays in the cache.
+at::Tensor elementwise_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
+                                   const std::function<at::Tensor(const Tensors&)>& f);
+
 /// Returns the gradient of x given `dy`, the gradient of y = f(x), by autograd. x must require a
 /// gradient.
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy);

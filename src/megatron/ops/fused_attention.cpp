@@ -5,8 +5,12 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <array>
+#include <type_traits>
+#include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/conversions.h"
 #include "megatron/base/error.h"
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/kernel_type.h"
@@ -96,24 +100,42 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
   return a;
 }
 
-constexpr std::int64_t kUnitsPerThread = 8;  ///< work units of a stage per thread
+/// Work units of a stage per thread: of one call, and of calls whose parts differ in size.
+constexpr std::int64_t kUnitsPerThread = 8, kUnitsPerThreadOfCalls = 32;
 
-/// Runs the stages of a pass in order, each in parallel on the threads.
+/// Runs the stages of a pass of some calls in order, each in parallel on the threads.
 template <class Arguments>
 void run(kernels::AttentionPlan (*plan_of)(const Arguments&),
          void (*pass)(const Arguments&, int, std::int64_t, std::int64_t, void*, void*),
-         const Arguments& arguments) {
-  const kernels::AttentionPlan plan = plan_of(arguments);
-  const std::int64_t threads =
-      std::min<std::int64_t>(at::get_num_threads(), std::max(plan.parts[0], plan.parts[1]));
-  const at::Tensor shared = at::empty({plan.shared_bytes}, at::kByte);
+         const std::vector<std::type_identity_t<Arguments>>& calls) {
+  std::array<std::vector<std::int64_t>, 2> parts_before{{{0}, {0}}};  // of each call, by stage
+  std::vector<std::int64_t> shared_before{0};
+  std::int64_t workspace_bytes = 0;
+  for (const Arguments& call : calls) {
+    const kernels::AttentionPlan plan = plan_of(call);
+    for (std::size_t stage = 0; stage < 2; ++stage)
+      parts_before[stage].push_back(parts_before[stage].back() + plan.parts[stage]);
+    shared_before.push_back(shared_before.back() + plan.shared_bytes);
+    workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes);
+  }
+  const at::Tensor shared = at::empty({shared_before.back()}, at::kByte);
+  auto* const memory = static_cast<char*>(shared.mutable_data_ptr());
   for (int stage = 0; stage < 2; ++stage) {
-    const std::int64_t parts = plan.parts[static_cast<std::size_t>(stage)];
+    const auto& before = parts_before[static_cast<std::size_t>(stage)];
+    const std::int64_t parts = before.back();
     if (parts == 0) continue;
-    const std::int64_t units = std::min(parts, kUnitsPerThread * threads);
+    const std::int64_t threads = std::min<std::int64_t>(at::get_num_threads(), parts),
+                       each = calls.size() == 1 ? kUnitsPerThread : kUnitsPerThreadOfCalls,
+                       units = std::min(parts, each * threads);
     dynamic_parallel_for(units, threads, [&](std::int64_t unit) {
-      pass(arguments, stage, parts * unit / units, parts * (unit + 1) / units,
-           shared.mutable_data_ptr(), thread_workspace(plan.workspace_bytes));
+      const std::int64_t end = parts * (unit + 1) / units;
+      for (std::int64_t part = parts * unit / units, stop = part; part < end; part = stop) {
+        const auto next = std::ranges::upper_bound(before, part);
+        const auto i = static_cast<std::size_t>(next - before.begin()) - 1;
+        stop = std::min(end, *next);
+        pass(calls[i], stage, part - before[i], stop - before[i], memory + shared_before[i],
+             thread_workspace(workspace_bytes));
+      }
     });
   }
 }
@@ -136,11 +158,41 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
       .lse = at::empty({q.size(1), q.size(2), q.size(0)}, q.options().dtype(at::kFloat))};
   if (options.wants_top) result.top = at::empty_like(result.lse);
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward,
-      kernels::AttentionForwardArguments{
+      {kernels::AttentionForwardArguments{
           arguments_of(q, k, v, options), result.out.mutable_data_ptr(),
           result.lse.mutable_data_ptr<float>(),
-          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr});
+          options.wants_top ? result.top.mutable_data_ptr<float>() : nullptr}});
   return result;
+}
+
+at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& given,
+                            std::span<const PackedSequence> sequences) {
+  const bool attends = inputs.q.defined();
+  const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
+  const AttentionOptions options = kernel_options(given);
+  MEGATRON_CHECK(
+      !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
+      "attention to a cache has no dropout, documents or record of scores");
+  const std::int64_t rows = attends ? q.size(0) : 0, row_heads = q.size(1) * q.size(2);
+  at::Tensor out = at::empty({rows, q.size(1), q.size(2) * v.size(3)}, q.options());
+  const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat));
+  const kernels::AttentionForwardArguments whole{
+      arguments_of(q, k, v, options), out.mutable_data_ptr(), lse.mutable_data_ptr<float>()};
+  std::vector<kernels::AttentionForwardArguments> calls(sequences.size(), whole);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    kernels::AttentionForwardArguments& call = calls[i];
+    const auto& [first, count, start, blocks, numbers] = sequences[i];
+    call.sq = attends ? count : 0;
+    call.q_start = start;
+    call.sk = call.total_q = call.total_k = start + count;
+    for (kernels::HeadsView* x : {&call.q, &call.k, &call.v})
+      x->data = kernels::element_at(x->data, call.type, first * x->position_stride);
+    call.out = kernels::element_at(call.out, call.type, first * row_heads * call.dv);
+    call.lse += first * row_heads;
+    call.packed = {blocks->addresses(), numbers, count};
+  }
+  run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, calls);
+  return out;
 }
 
 AttentionInputs fused_attention_backward(const at::Tensor& gradient, const AttentionInputs& inputs,
@@ -153,11 +205,11 @@ AttentionInputs fused_attention_backward(const at::Tensor& gradient, const Atten
   AttentionInputs d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
                     at::empty(v.sizes(), v.options())};
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
-      kernels::AttentionBackwardArguments{
+      {kernels::AttentionBackwardArguments{
           arguments_of(q, k, v, options), result.out.const_data_ptr(),
           result.lse.const_data_ptr<float>(), view_of(dout), d.q.mutable_data_ptr(),
           d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
-          strides_of(d.v)});
+          strides_of(d.v)}});
   return d;
 }
 

@@ -2,6 +2,10 @@
 // inputs in place.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
+#include "megatron/ops/cache_memory.h"
 #include "megatron/ops/core_attention.h"
 
 namespace megatron {
@@ -18,6 +22,22 @@ AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOp
 AttentionInputs fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
                                          const AttentionResult& result,
                                          const AttentionOptions& options);
+
+/// New tokens of a sequence whose keys and values are in the blocks of a KV cache, packed as the
+/// kernels read them (kernels::PackedBlocks).
+struct PackedSequence {
+  std::int64_t first_row = 0, count = 0;  ///< of the tokens in q, k and v
+  std::int64_t start = 0;                 ///< position of the first one
+  const LayerBlocks* blocks = nullptr;    ///< of all sequences
+  const std::int32_t* numbers = nullptr;  ///< of this sequence's blocks
+};
+
+/// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention
+/// [rows, b, n·dv] of q to all their keys, with the bits of fused_attention(). Rows that belong to
+/// no sequence are not written. Without q it only appends. Options have no dropout, documents or
+/// max_scores.
+at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                            std::span<const PackedSequence> sequences);
 
 /// Sizes of q [sq, b, n, d] and of k and v [sk, b, g, d].
 struct AttentionSizes {

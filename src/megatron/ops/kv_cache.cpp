@@ -1,64 +1,102 @@
+// Shapes: b samples, g groups of keys and values with d and dv channels.
 #include "megatron/ops/kv_cache.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 #include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "megatron/ops/fused_attention.h"
+#include "megatron/ops/kernel_type.h"
 
 namespace megatron {
 namespace {
 
-/// Writes `rows` at position `start` of `cache`, doubles its capacity when needed, and returns a
-/// view up to the end of the rows.
-at::Tensor write(at::Tensor& cache, const at::Tensor& rows, std::int64_t start) {
-  const std::int64_t end = start + rows.size(0);
-  if (!cache.defined() || cache.size(0) < end) {
-    auto shape = rows.sizes().vec();
-    shape[0] = std::max(end, cache.defined() ? 2 * cache.size(0) : end + 64);
-    at::Tensor grown = at::empty(shape, rows.options());
-    if (start > 0) grown.narrow(0, 0, start).copy_(cache.narrow(0, 0, start));
-    cache = grown;
-  }
-  cache.narrow(0, start, rows.size(0)).copy_(rows);
-  return cache.narrow(0, 0, end);
+static_assert(kBlockPositions == kernels::kAttentionKeys);
+
+bool is_packed(const at::Tensor& key) {
+  return key.is_cpu() && fused_attention_supports(key.scalar_type());
 }
 
+/// Rows keep values that are the first channels of the keys, as latents are, once. Packed blocks
+/// have both, because the two GEMMs read them in different orders.
 bool are_first_channels(const at::Tensor& value, const at::Tensor& key) {
   return value.is_alias_of(key) && value.storage_offset() == key.storage_offset();
 }
 
+BlockSize block_size(const at::Tensor& key, const at::Tensor& value) {
+  const std::int64_t units = key.size(1) * key.size(2), d = key.size(3), dv = value.size(3);
+  if (is_packed(key))
+    return {.bytes = units * kernels::packed_block_bytes(
+                                 kernels::gemm_micro_kernel(kernel_type(key.scalar_type())), d, dv),
+            .elements_per_token = units * (d + dv)};
+  const std::int64_t kept = units * (are_first_channels(value, key) ? d : d + dv);
+  return {.bytes = kBlockPositions * kept * key.element_size(),
+          .elements_per_token = kept,
+          .device = key.device()};
+}
+
+/// Returns the blocks of a layer, after those of the next `count` tokens of a sequence exist.
+LayerBlocks& blocks_for(SequenceCache& cache, std::int64_t count, std::string_view layer,
+                        const BlockSize& size) {
+  cache.prepare(count);
+  LayerBlocks& blocks = cache.memory().layer(layer, size);
+  const std::int64_t end = cache.length + count;
+  for (std::int64_t i = cache.length / kBlockPositions; i * kBlockPositions < end; ++i)
+    blocks.reach(cache.blocks[static_cast<std::size_t>(i)]);
+  return blocks;
+}
+
+/// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
+std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
+                                               const SequenceCache& cache,
+                                               const LayerBlocks& blocks) {
+  const bool is_latent = are_first_channels(value, key);
+  const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
+  const std::int64_t start = cache.length, end = start + rows.size(0);
+  std::vector<at::Tensor> parts;
+  for (std::int64_t first = 0; first < end; first += kBlockPositions) {
+    const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
+    const at::Tensor block = blocks.block(number)
+                                 .view(rows.scalar_type())
+                                 .view({-1, rows.size(1), rows.size(2), rows.size(3)});
+    const std::int64_t begin = std::max(first, start),
+                       stop = std::min(first + kBlockPositions, end);
+    if (begin < stop)
+      block.narrow(0, begin - first, stop - begin)
+          .copy_(rows.narrow(0, begin - start, stop - begin));
+    parts.push_back(block.narrow(0, 0, stop - first));
+  }
+  const at::Tensor all = at::cat(parts);
+  return {all.narrow(-1, 0, key.size(-1)),
+          all.narrow(-1, is_latent ? 0 : key.size(-1), value.size(-1))};
+}
+
 }  // namespace
-
-std::pair<at::Tensor, at::Tensor> LayerKvCache::append(const at::Tensor& key,
-                                                       const at::Tensor& value,
-                                                       std::int64_t start) {
-  const at::Tensor keys = write(key_, key, start);
-  return {keys, are_first_channels(value, key) ? keys.narrow(-1, 0, value.size(-1))
-                                               : write(value_, value, start)};
-}
-
-std::int64_t LayerKvCache::elements_per_token() const {
-  std::int64_t count = 0;
-  for (const at::Tensor* kept : {&key_, &value_})
-    if (kept->defined()) count += kept->numel() / kept->size(0);
-  return count;
-}
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer) {
+  const BlockSize size = block_size(inputs.k, inputs.v);
+  std::vector<PackedSequence> sequences;
   std::vector<at::Tensor> out;
-  for (SequenceCache* cache : caches) {
-    const PositionRun rows = rows_of_sequence(placement, std::ssize(out));
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    SequenceCache& cache = *caches[i];
+    const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
+    const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, size);
+    options.q_start = cache.length;
+    if (is_packed(inputs.k)) {
+      sequences.push_back({rows.first, rows.count, cache.length, &blocks, cache.blocks.data()});
+      continue;
+    }
     const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
-    options.q_start = cache->length;
-    const auto [keys, values] =
-        cache->of_layer<LayerKvCache>(layer).append(own(inputs.k), own(inputs.v), options.q_start);
-    out.push_back(core_attention(own(inputs.q), keys, values, options).out);
+    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), cache, blocks);
+    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
   }
-  return out.size() == 1 ? out.front() : at::cat(out);
+  if (is_packed(inputs.k)) return packed_attention(inputs, options, sequences);
+  return out.empty() ? at::Tensor() : at::cat(out);
 }
 
 }  // namespace megatron

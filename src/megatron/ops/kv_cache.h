@@ -1,11 +1,11 @@
-// The KV cache of an attention layer in generation.
+// Keys and values of attention layers in generation, in the blocks of SequenceCache. Where our CPU
+// kernels compute attention, blocks hold keys and values packed as the kernels read them, in the
+// type that the CPU multiplies. Elsewhere they hold rows [positions, b, g, d + dv].
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <string_view>
-#include <utility>
 
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/sequence_cache.h"
@@ -13,24 +13,10 @@
 
 namespace megatron {
 
-/// Keys and values of all tokens so far: [capacity, b, groups, head_dim], growing along the first
-/// dimension. Values that are the first channels of the keys, as latents are, are kept once.
-class LayerKvCache : public LayerCache {
- public:
-  /// Writes `key` and `value` [s, b, g, d] at position `start`, drops later positions, and returns
-  /// views of all keys and values [start + s, b, g, d].
-  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& key, const at::Tensor& value,
-                                           std::int64_t start);
-  /// Returns the number of elements that it keeps of a token.
-  std::int64_t elements_per_token() const;
-
- private:
-  at::Tensor key_, value_;
-};
-
 /// Appends the keys and values of new tokens [rows, 1, g, d or dv] to the caches of `layer`, which
-/// is its path, and computes attention of their queries [rows, 1, n, d] over all tokens of their
-/// own sequences. `placement` says which rows belong to which of the `caches`.
+/// is its path, and computes attention [rows, 1, n·dv] of their queries [rows, 1, n, d] to all
+/// tokens of their own sequences. `placement` says which rows belong to which of the `caches`. A
+/// cache of unpacked samples has keys [rows, b, g, d]. Without queries it only appends.
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer);

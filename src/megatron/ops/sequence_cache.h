@@ -1,5 +1,6 @@
 // What a model remembers between the passes of generation. A cache belongs to one sequence, so that
-// any sequences can share a pass; its contents are opaque to all but the layer that fills them.
+// any sequences can share a pass. Keys and values are in numbered blocks, which sequences can
+// share; what other kinds of layers keep is opaque to all but the layer that fills it.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,11 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/ops/cache_memory.h"
 
 namespace megatron {
 
-/// What one layer remembers of a sequence, such as keys and values (kv_cache.h).
+/// What one layer remembers of a sequence beside keys and values, such as a state. Can be copied.
 class LayerCache {
  public:
   virtual ~LayerCache() = default;
@@ -26,20 +28,50 @@ class SequenceCache {
   /// Number of tokens that every layer has seen, and so the position of the next one. A lower
   /// number drops the tokens behind it.
   std::int64_t length = 0;
+  /// Numbers of the blocks of positions 0 …, kBlockPositions each, in memory().
+  std::vector<std::int32_t> blocks;
+
+  /// A cache with memory of its own, from which it takes blocks as it grows.
+  SequenceCache() : memory_(std::make_shared<CacheMemory>()), takes_blocks_(true) {}
+  /// A cache whose `blocks` are set by who makes it, such as a scheduler, before each pass.
+  explicit SequenceCache(std::shared_ptr<CacheMemory> memory) : memory_(std::move(memory)) {}
+  SequenceCache(SequenceCache&&) noexcept = default;
+  SequenceCache& operator=(SequenceCache&& other) noexcept;
+  ~SequenceCache();
+
+  /// Returns a cache that has seen the same tokens. Both share their blocks; one that takes blocks
+  /// copies a block before it writes where another one reads.
+  SequenceCache fork() const;
+  /// Makes the blocks of the next `count` tokens writable. Layers call it before they write.
+  /// InternalError when blocks are lacking that this cache does not take itself.
+  void prepare(std::int64_t count);
+  CacheMemory& memory() const { return *memory_; }
 
   /// Returns the cache of a layer by its path in the model, which its first call creates.
   /// InternalError when the layer created a cache of another kind.
   template <class Cache>
   Cache& of_layer(std::string_view layer) {
     auto found = layers_.find(layer);
-    if (found == layers_.end()) found = layers_.emplace(layer, std::make_unique<Cache>()).first;
-    auto* cache = dynamic_cast<Cache*>(found->second.get());
+    if (found == layers_.end())
+      found = layers_.emplace(layer, Kept{std::make_unique<Cache>(), copy_of<Cache>}).first;
+    auto* cache = dynamic_cast<Cache*>(found->second.cache.get());
     MEGATRON_CHECK(cache != nullptr, "the cache of ", layer, " is of another kind");
     return *cache;
   }
 
  private:
-  std::map<std::string, std::unique_ptr<LayerCache>, std::less<>> layers_;
+  struct Kept {
+    std::unique_ptr<LayerCache> cache;
+    std::unique_ptr<LayerCache> (*copy)(const LayerCache&);
+  };
+  template <class Cache>
+  static std::unique_ptr<LayerCache> copy_of(const LayerCache& cache) {
+    return std::make_unique<Cache>(static_cast<const Cache&>(cache));
+  }
+
+  std::shared_ptr<CacheMemory> memory_;
+  bool takes_blocks_ = false;  ///< and counts as a user of its blocks
+  std::map<std::string, Kept, std::less<>> layers_;
 };
 
 /// The caches of the sequences of a microbatch, in their order.

@@ -99,7 +99,9 @@ double BudgetPlanner::step_s(const Policies& layers, const PolicyTimes& times) c
     for (std::int64_t chunk = 0; chunk < request_.layout.num_chunks; ++chunk) {
       const StageLayers& stage = request_.layout.of(rank, chunk);
       if (stage.has_embedding) seconds += times.times[0].embedding.total_s();
-      if (stage.has_output) seconds += times.times[0].output.total_s();
+      if (stage.has_output)
+        seconds += static_cast<double>(1 + settings_.model->mtp_num_layers) *
+                   times.times[0].output.total_s();
     }
     slowest = std::max(slowest, seconds);
   }

@@ -188,7 +188,7 @@ bool freezes(const Settings& settings) {
 bool is_in_first_stage(const Settings& settings, std::int64_t layer) {
   ParallelConfig parallel = *settings.parallel;
   parallel.pipeline_split = ParallelConfig().pipeline_split;
-  return layer < pipeline_layout(parallel, settings.model->num_layers).stages.front().num_layers;
+  return layer < pipeline_layout(parallel, *settings.model).stages.front().num_layers;
 }
 
 LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, const Rank& given,
@@ -197,12 +197,18 @@ LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, cons
   CountingStore store;
   KeptTensors kept;
   const Rank rank = counting_rank(given, trace.sent);
-  const PipelineLayout layout = one_layer(layer);
+  // The layer of multi-token prediction is one of the last kind.
+  TransformerConfig config = *settings.model;
+  config.mtp_num_layers = 0;
+  ActivationPlan own = plan;
+  const PipelineLayout layout = one_layer(std::min(layer, config.num_layers - 1));
+  if (layer >= config.num_layers && !own.layers.empty())
+    own.layers.at(static_cast<std::size_t>(config.num_layers - 1)) = plan.of(layer);
   MakeModelOptions options = model_options(settings);
   options.layout = &layout;
-  options.activations = &plan;
+  options.activations = &own;
   options.offload_store = &store;
-  const auto model = family.make(*settings.model, rank, options);
+  const auto model = family.make(config, rank, options);
   freeze_parameters(*model, *settings.optimizer);
   const ParamStore weights(declared_parameters(*model), {.device = at::kMeta,
                                                          .dtype = options.dtype,
@@ -278,7 +284,8 @@ bool LayerTraces::needs_input_gradient(const Settings& settings, const Rank& ran
       });
     }
   }
-  return trains_before_.at(static_cast<std::size_t>(layer));
+  // A repeated layer is one.
+  return trains_before_.at(std::min(static_cast<std::size_t>(layer), trains_before_.size() - 1));
 }
 
 const LayerTrace& LayerTraces::of(const Settings& settings, const Rank& rank, std::int64_t layer,

@@ -153,7 +153,9 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
       .dtype = params_dtype(*settings.training),
       .layout = &layout,
       .activations = activations};
-  const auto model = family.make(*settings.model, rank, options);
+  TransformerConfig config = *settings.model;
+  config.mtp_num_layers = 0;  // its layer is one of the last kind
+  const auto model = family.make(config, rank, options);
   ParamStore weights(declared_parameters(*model), {.device = rank.device,
                                                    .dtype = options.dtype,
                                                    .grad_dtype = at::kFloat,
@@ -227,22 +229,25 @@ LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) 
   double layers_s = 0;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     layers_s += times.layers.of(model.kind(layer)).total_s();
+  const double last_s = times.layers.of(model.kind(model.num_layers)).total_s(),
+               depths = static_cast<double>(model.mtp_num_layers);
   return {.embedding_s = times.embedding.total_s(),
           .layer_s = layers_s / static_cast<double>(model.num_layers),
-          .output_s = times.output.total_s()};
+          .output_s = (1 + depths) * times.output.total_s() + depths * last_s};
 }
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
                       const TransformerConfig& model) {
-  const double share =
-      layer_activations(times, model, 0, model.num_layers) / static_cast<double>(layout.num_ranks);
+  const double share = layer_activations(times, model, 0, model.num_all_layers()) /
+                       static_cast<double>(layout.num_ranks);
   CostModel costs{.message_s = times.message_s};
   for (const StageLayers& stage : layout.stages) {
     StageCost cost = kNoCost;
     for (std::int64_t i = 0; i < stage.num_layers; ++i)
       cost += times.layers.of(model.kind(stage.first_layer + i));
     if (stage.has_embedding) cost += times.embedding;
-    if (stage.has_output) cost += times.output;
+    for (std::int64_t head = 0; head <= model.mtp_num_layers && stage.has_output; ++head)
+      cost += times.output;
     cost.activation = cost.weight_gradient =
         layer_activations(times, model, stage.first_layer, stage.num_layers) / share;
     costs.stages.push_back(cost);

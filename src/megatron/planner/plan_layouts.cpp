@@ -179,7 +179,7 @@ std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world
 LayoutCandidate evaluate_layout(const Settings& settings, LayerTraces& traces,
                                 std::int64_t world_size, std::int64_t gpus_per_host) {
   const Mesh mesh(mesh_sizes(*settings.parallel), world_size);
-  const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, *settings.model);
   LayoutCandidate candidate{.sizes = mesh.sizes(),
                             .data_parallel = mesh.size("dp"),
                             .expert_data_parallel = mesh.size("edp"),

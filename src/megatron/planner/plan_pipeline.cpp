@@ -21,9 +21,10 @@ namespace {
 /// with one and two chunks if it is unset. Stages are balanced by `costs` unless flags assign the
 /// layers.
 std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
-                                             std::int64_t num_layers, const LayerCosts& costs) {
+                                             const TransformerConfig& model,
+                                             const LayerCosts& costs) {
   std::vector<PipelineLayout> layouts;
-  const std::int64_t given = num_pipeline_chunks(parallel, num_layers);
+  const std::int64_t given = num_pipeline_chunks(parallel, model.num_layers);
   const bool is_free = !parallel.num_layers_per_virtual_pipeline_stage &&
                        !parallel.num_virtual_stages_per_pipeline_rank &&
                        parallel.pipeline_model_parallel_layout.empty();
@@ -40,7 +41,7 @@ std::vector<PipelineLayout> searched_layouts(const ParallelConfig& parallel,
       config.num_virtual_stages_per_pipeline_rank =
           chunks > 1 ? std::optional(chunks) : std::nullopt;
     try {
-      layouts.push_back(pipeline_layout(config, num_layers, &costs));
+      layouts.push_back(pipeline_layout(config, model, &costs));
     } catch (const UserError&) {
       if (!is_free) throw;  // skip a layout that does not fit unless flags request it
     }
@@ -61,7 +62,7 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
       .activation_limit = options.activation_limit.value_or(0),
       .microbatch_group = options.microbatch_group};
   const std::vector<PipelineLayout> layouts =
-      searched_layouts(parallel, settings.model->num_layers, layer_costs(times, *settings.model));
+      searched_layouts(parallel, *settings.model, layer_costs(times, *settings.model));
   for (const PipelineLayout& layout : layouts)
     request.layouts.push_back(
         {layout.num_chunks, layout.order, stage_costs(times, layout, *settings.model)});
@@ -80,9 +81,9 @@ PipelinePlan searched_plan(const Settings& settings, const Rank& rank, const Lay
 PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, const Rank& rank,
                            std::ostream& out) {
   const ParallelConfig& parallel = *settings.parallel;
-  const std::int64_t num_layers = settings.model->num_layers;
+  const TransformerConfig& model = *settings.model;
   PipelinePlan::Options options{
-      .schedule = schedule_name(parallel, num_layers),
+      .schedule = schedule_name(parallel, model.num_layers),
       .microbatch_group = parallel.microbatch_group_size_per_virtual_pipeline_stage.value_or(0),
       .overlaps_messages = parallel.overlap_p2p_communication,
       .activation_limit = parallel.pipeline_activation_limit,
@@ -90,14 +91,14 @@ PipelinePlan plan_pipeline(const Settings& settings, const ModelFamily& family, 
           settings.memory->recompute.num_microbatches_with_partial_activation_checkpoints};
   const bool is_searched = options.schedule == "auto";
   if (rank.pp.size == 1 || (!is_searched && parallel.pipeline_split != "measured"))
-    return {pipeline_layout(parallel, num_layers), std::move(options)};
+    return {pipeline_layout(parallel, model), std::move(options)};
   const ActivationPlan activations =
-      activation_plan(*settings.memory, single_stage_layout(settings.model->num_layers));
+      activation_plan(*settings.memory, single_stage_layout(model.num_all_layers()));
   const LayerTimes times = measure_layers(settings, family, rank, &activations);
   out << describe(times) << std::endl;
   if (is_searched) return searched_plan(settings, rank, times, std::move(options));
-  const LayerCosts costs = layer_costs(times, *settings.model);
-  return {pipeline_layout(parallel, num_layers, &costs), std::move(options)};
+  const LayerCosts costs = layer_costs(times, model);
+  return {pipeline_layout(parallel, model, &costs), std::move(options)};
 }
 
 }  // namespace megatron

@@ -94,7 +94,7 @@ LayerPolicy for_layer(LayerPolicy policy, const LayerKind& kind) {
 
 Policies for_every_layer(const TransformerConfig& model, const LayerPolicy& policy) {
   Policies all;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+  for (std::int64_t layer = 0; layer < model.num_all_layers(); ++layer)
     all.push_back(for_layer(policy, model.kind(layer)));
   return all;
 }

@@ -285,7 +285,12 @@ RankMemory predict_rank_memory(const Settings& settings, LayerTraces& traces, co
   const StepShape shape = step_shape(settings, rank, layout, num_microbatches);
   const StageActivations stage =
       stage_activations(settings, rank, shape.layers, shape.activations, traces);
-  memory.activations = shape.microbatches_in_flight * stage.total_kept();
+  // A depth of multi-token prediction also keeps embeddings, and the rows around norms (2 and 2).
+  const auto depths = std::ranges::count_if(
+      shape.layers, [&](std::int64_t layer) { return layer >= settings.model->num_layers; });
+  memory.activations = shape.microbatches_in_flight *
+                       (stage.total_kept() + 5 * static_cast<double>(depths) *
+                                                 hidden_bytes(*settings.model, activations));
   memory.offloaded_activations = stage.total_offloaded();
   memory.buffers += step_buffer_bytes(*settings.model, activations, shape, stage) +
                     contribution_bytes(declared, settings, shape.has_output);

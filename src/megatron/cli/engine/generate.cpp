@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
@@ -18,8 +20,9 @@
 #include "megatron/inference/generator.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/sampling/stop_strings.h"
+#include "megatron/inference/scorer.h"
 #include "megatron/parallel/rank.h"
-#include "megatron/tokenizers/decode_stream.h"
 
 namespace megatron {
 namespace {
@@ -55,15 +58,9 @@ class TextWriter {
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
-        generator_(rank.model(),
-                   {.sampling = {.temperature = options.temperature,
-                                 .top_k = options.top_k,
-                                 .top_p = options.top_p,
-                                 .seed = static_cast<std::uint64_t>(options.seed)},
-                    .max_new_tokens = options.max_new_tokens,
-                    .stop_token_ids = options.termination_id
-                                          ? std::vector<std::int64_t>{*options.termination_id}
-                                          : stored_.stop_token_ids}) {
+        params_(options.sampling) {
+    params_.add_end_tokens(stored_.stop_token_ids);
+    generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -84,47 +81,89 @@ class TextWriter {
  private:
   void write_json(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
-    const std::vector<Generation> generations = generator_.generate(batch);
+    const std::vector<std::vector<Generation>> generations = generator_->generate_all(batch);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const JsonText object = {
-          {"prompt", prompts[i]},
-          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())},
-          {"text", decode(generations[i].ids)},
-          {"ids", generations[i].ids},
-          {"finish_reason", finish_reason_name(generations[i].finish_reason)}};
+      JsonText object = {{"prompt", prompts[i]},
+                         {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())}};
+      if (params_.prompt_logprobs) object["prompt_logprobs"] = prompt_logprobs(batch[i]);
+      JsonText choices = JsonText::array();
+      for (const Generation& generation : generations[i]) choices.push_back(choice(generation));
+      if (!generations[i].empty()) object.update(choice(generations[i].front()));
+      if (params_.n > 1) object["choices"] = std::move(choices);
       out << object.dump() << std::endl;
-      note_length(batch[i], generations[i]);
+      for (const Generation& generation : generations[i]) note_length(batch[i], generation);
     }
   }
 
-  /// Prints the prompts with their continuations: the first one while it is generated, the others
-  /// when all are there.
+  /// Returns what the JSON output says of one text.
+  JsonText choice(const Generation& generation) const {
+    JsonText object = {{"text", decode(generation)},
+                       {"ids", generation.ids},
+                       {"finish_reason", finish_reason_name(generation.finish_reason)}};
+    if (params_.reports_logprobs()) {
+      JsonText logprobs = JsonText::array(), all_best = JsonText::array();
+      for (const SampledToken& token : generation.tokens) {
+        logprobs.push_back(token.logprob);
+        JsonText best = JsonText::array();
+        for (const TokenLogprob& one : token.best)
+          best.push_back({{"id", one.id}, {"logprob", one.logprob}});
+        all_best.push_back(std::move(best));
+      }
+      object["logprobs"] = std::move(logprobs);
+      if (params_.logprobs > 0) object["top_logprobs"] = std::move(all_best);
+    }
+    if (params_.num_beams > 1 || params_.num_samples() > params_.n)
+      object["score"] = generation.score;
+    return object;
+  }
+
+  JsonText prompt_logprobs(const Prompt& prompt) const {
+    JsonText logprobs = JsonText::array({nullptr});
+    const std::string source = "prompt " + std::to_string(prompt.index + 1);
+    for (const double logprob : score_tokens(rank_.model(), prompt.ids, source).logprobs)
+      logprobs.push_back(logprob);
+    return logprobs;
+  }
+
+  /// Prints the prompts with their continuations: the first one while it is generated, unless there
+  /// are several texts of a prompt, the others when all are there.
   void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
-    std::vector<DecodeStream> streams;
-    for (const Prompt& prompt : batch)
-      streams.emplace_back(*stored_.tokenizer,
-                           std::vector<std::int32_t>(prompt.ids.begin(), prompt.ids.end()));
-    std::vector<std::string> texts(batch.size());
-    const auto begin = [&](std::size_t i) {
-      out << (batch[i].index > 0 ? "\n" : "") << prompts[i] << texts[i] << std::flush;
+    const bool is_live = params_.num_samples() == 1 && params_.num_beams == 1;
+    TextStream live(*stored_.tokenizer, batch.front().ids, params_.stop);
+    std::int64_t num_live = 0;
+    const auto begin = [&](std::size_t i, bool is_first) {
+      out << (batch[i].index == 0 && is_first ? "" : "\n") << prompts[i] << std::flush;
     };
-    begin(0);
-    const std::vector<Generation> generations =
-        generator_.generate(batch, [&](std::size_t i, std::int64_t id) {
-          const std::string text = streams[i].add(static_cast<std::int32_t>(id));
-          if (i == 0)
-            out << text << std::flush;
-          else
-            texts[i] += text;
-        });
+    if (is_live) begin(0, true);
+    const auto on_token = [&](std::size_t i, std::int64_t id) {
+      if (is_live && i == 0)
+        out << live.add(id, num_live++ >= params_.min_new_tokens) << std::flush;
+    };
+    const std::vector<std::vector<Generation>> generations =
+        generator_->generate_all(batch, on_token);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (i > 0) begin(i);
-      out << streams[i].finish() << std::endl;
-      if (rank_.is_replica_leader() && generations[i].finish_reason == FinishReason::max_positions)
-        std::cerr << "(the model has no position for another token)\n";
-      note_length(batch[i], generations[i]);
+      for (const Generation& generation : generations[i]) {
+        if (is_live && i == 0) {
+          out << live.finish() << std::endl;
+        } else {
+          begin(i, &generation == &generations[i].front());
+          out << continuation(batch[i], generation) << std::endl;
+        }
+        if (rank_.is_replica_leader() && generation.finish_reason == FinishReason::max_positions)
+          std::cerr << "(the model has no position for another token)\n";
+        note_length(batch[i], generation);
+      }
     }
+  }
+
+  /// Returns the text that follows the prompt's.
+  std::string continuation(const Prompt& prompt, const Generation& generation) const {
+    TextStream stream(*stored_.tokenizer, prompt.ids, params_.stop);
+    std::string text;
+    for (std::int64_t i = 0; i < std::ssize(generation.ids); ++i)
+      text += stream.add(generation.ids[static_cast<std::size_t>(i)], i >= params_.min_new_tokens);
+    return text + stream.finish();
   }
 
   void note_length(const Prompt& prompt, const Generation& generation) {
@@ -132,23 +171,27 @@ class TextWriter {
                       "prompt " + std::to_string(prompt.index + 1) + " with its continuation");
   }
 
-  std::string decode(std::span<const std::int64_t> ids) const {
-    return stored_.tokenizer->decode(std::vector<std::int32_t>(ids.begin(), ids.end()));
+  std::string decode(const Generation& generation) const {
+    std::string text = stored_.tokenizer->decode(
+        std::vector<std::int32_t>(generation.ids.begin(), generation.ids.end()));
+    text.resize(text.size() - std::min(text.size(), generation.num_cut_bytes));
+    return text;
   }
 
   const bool is_json_;
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
-  Generator generator_;
+  SamplingParams params_;
+  std::optional<Generator> generator_;
 };
 
 /// Returns how many prompts a replica continues in the same passes. The tokens of a pass share the
 /// capacity of experts, so then each prompt has passes of its own.
 std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
-                       std::size_t replicas) {
-  constexpr std::size_t kMost = 16;
+                       std::size_t replicas, std::int64_t num_samples) {
+  const std::size_t most = std::max<std::size_t>(1, 16 / static_cast<std::size_t>(num_samples));
   if (model.moe.num_experts > 0 && model.moe.expert_capacity_factor) return 1;
-  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, kMost);
+  return std::clamp<std::size_t>(ceil_div(num_prompts, replicas), 1, most);
 }
 
 int generate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
@@ -162,7 +205,8 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
-             size = batch_size(rank.model().config(), prompts.size(), replicas);
+             size = batch_size(rank.model().config(), prompts.size(), replicas,
+                               options.sampling.num_samples());
   for (std::size_t first = 0; first < prompts.size(); first += replicas * size) {
     const std::size_t mine =
         std::min(prompts.size(), first + static_cast<std::size_t>(rank.replica()) * size);

@@ -24,7 +24,7 @@ struct PlannedMemory {
 std::vector<PlannedMemory> plan_memory(const Settings& settings, const ModelFamily& family,
                                        std::int64_t world_size) {
   const HostBaseline baseline = probe_memory(settings, world_size);
-  const PipelineLayout layout = pipeline_layout(*settings.parallel, settings.model->num_layers);
+  const PipelineLayout layout = pipeline_layout(*settings.parallel, *settings.model);
   const std::int64_t num_microbatches = first_num_microbatches(settings, world_size);
   LayerTraces traces(family);
   std::vector<PlannedMemory> planned;

@@ -19,7 +19,8 @@ struct Blocks {
 };
 
 /// One Hugging Face tensor: a part of one of our parameters. {i} in a name stands for the number of
-/// the layer, {e} for each expert, {w} for "weight" or "bias".
+/// the layer, {e} for each expert, {w} for "weight" or "bias", and {m} for the number that layer
+/// {i} of multi-token prediction has among all layers.
 struct TensorRow {
   std::string ours = {}, theirs = {};
   Blocks blocks = {};
@@ -29,6 +30,8 @@ struct TensorRow {
   /// exports leave it out.
   bool is_alternative = false;
   bool is_interleaved = false;  ///< the blocks alternate along its last dimension
+  /// The tensor repeats the parameter in each layer {m}. Reading it changes nothing.
+  bool is_copy = false;
 };
 using TensorRows = std::vector<TensorRow>;
 

@@ -19,27 +19,32 @@ std::string filled(std::string pattern, std::string_view mark, std::string_view 
   return pattern;
 }
 
-/// Returns the pattern with what one of our names has in place of {i} and {w}.
-std::string filled_from(std::string_view our_name, const std::string& pattern) {
+/// Returns the pattern with what one of our names has in place of {i}, {w} and {m}, where the
+/// layers of multi-token prediction begin with `first`.
+std::string filled_from(std::string_view our_name, std::string pattern, std::int64_t first = 0) {
   constexpr std::string_view kLayers = "layers.";
   const auto place = our_name.find(kLayers);
   std::string_view layer = place == our_name.npos ? "" : our_name.substr(place + kLayers.size());
   layer = layer.substr(0, layer.find('.'));
+  if (our_name.starts_with("mtp.layers."))
+    pattern =
+        filled(std::move(pattern), "{m}", std::to_string(first + std::stoll(std::string(layer))));
   return filled(filled(pattern, "{i}", layer), "{w}",
                 our_name.ends_with("bias") ? "bias" : "weight");
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
-void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping& mapping) {
+void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepths& depths,
+                 WeightMapping& mapping) {
   std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (filled_from(mapping.ours, row.ours) == mapping.ours) rows.push_back(&row);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy) rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
     for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
       if (!is_by_expert && expert > 0) continue;
       (row->is_alternative ? mapping.alternatives : mapping.theirs)
-          .push_back({.name = filled(filled_from(mapping.ours, row->theirs), "{e}",
+          .push_back({.name = filled(filled_from(mapping.ours, row->theirs, depths.first), "{e}",
                                      std::to_string(expert)),
                       .part = {.blocks = row->blocks,
                                .is_transposed = row->is_transposed,
@@ -48,6 +53,10 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, WeightMapping
                                .is_interleaved = row->is_interleaved}});
     }
   }
+  for (const TensorRow& row : family.tensors)
+    for (std::int64_t layer = depths.first;
+         row.is_copy && row.ours == mapping.ours && layer < depths.first + depths.count; ++layer)
+      mapping.copies.push_back({.name = filled(row.theirs, "{m}", std::to_string(layer))});
 }
 
 /// Throws UserError naming the parameters that would be written to one and the same tensor, as the
@@ -154,12 +163,12 @@ at::Tensor TensorPart::cut(const at::Tensor& value, const Sharding& ours) const 
 
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
-                                       std::int64_t num_experts) {
+                                       std::int64_t num_experts, const HfDepths& depths) {
   std::vector<WeightMapping> mappings;
   std::vector<std::string> homeless;
   for (const std::string& name : our_names) {
     mappings.push_back({.ours = name});
-    add_tensors(family, num_experts, mappings.back());
+    add_tensors(family, num_experts, depths, mappings.back());
     if (mappings.back().theirs.empty()) homeless.push_back(name);
   }
   require_no_names("Hugging Face model_type '" + family.model_type +

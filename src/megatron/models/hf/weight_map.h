@@ -49,6 +49,12 @@ struct WeightMapping {
   std::string ours = {};
   std::vector<HfTensor> theirs = {};
   std::vector<HfTensor> alternatives = {};  ///< in place of `theirs`, if a folder has them
+  std::vector<HfTensor> copies = {};        ///< repeat the first of `theirs`; may be absent
+};
+
+/// The layers of multi-token prediction, by their numbers among all layers.
+struct HfDepths {
+  std::int64_t first = 0, count = 0;
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
@@ -56,7 +62,7 @@ struct WeightMapping {
 /// one.
 std::vector<WeightMapping> map_weights(const HfFamily& family,
                                        std::span<const std::string> our_names,
-                                       std::int64_t num_experts);
+                                       std::int64_t num_experts, const HfDepths& depths = {});
 
 /// Returns whether the family has a tensor for a parameter or a state of ours.
 bool has_hf_tensor(const HfFamily& family, std::string_view our_name);

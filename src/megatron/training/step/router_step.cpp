@@ -73,7 +73,7 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const TransformerConfig& config = context.model.config();
   if (config.moe.num_experts == 0) return {};
   const std::int64_t width = config.moe.num_experts + RoutingStatistics::kNumSums;
-  at::Tensor sums = at::zeros({config.num_layers, width},
+  at::Tensor sums = at::zeros({config.num_all_layers(), width},
                               context.optimizer.loss_scale().options().dtype(at::kDouble));
   for (MoeLayer* layer : moe_layers(context.model)) {
     const RoutingStatistics& statistics = layer->router().statistics();
@@ -88,8 +88,9 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const at::Tensor numbers = sums.cpu().contiguous();
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);
   std::vector<LayerRouting> layers;
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
-    if (config.kind(layer).has_experts())
+  for (std::int64_t layer = 0; layer < config.num_all_layers(); ++layer) {
+    const bool is_repeated = config.mtp_use_repeated_layer && layer > config.num_layers;
+    if (config.kind(layer).has_experts() && !is_repeated)
       layers.push_back(routing_of(config.moe, layer,
                                   numbers.const_data_ptr<double>() + layer * width, microbatches));
   }

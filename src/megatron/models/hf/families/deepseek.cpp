@@ -39,6 +39,37 @@ KeyRows latent_attention_keys() {
           {"v_head_dim", &T::v_head_dim}};
 }
 
+/// Depths of multi-token prediction, which are numbered behind the other layers. Each has copies of
+/// the embedding and of the output layer, which Megatron's share.
+void add_next_tokens(HfFamily& family) {
+  const std::string layer = "decoder.layers.{i}.", their_layer = "model.layers.{i}.",
+                    depth = "mtp.layers.{i}.", their_depth = "model.layers.{m}.";
+  const TensorRows known = family.tensors;
+  for (TensorRow row : known) {
+    if (!row.ours.starts_with(layer)) continue;
+    row.ours.replace(0, layer.size(), depth + "transformer_layer.");
+    row.theirs.replace(0, their_layer.size(), their_depth);
+    family.tensors.push_back(row);
+  }
+  for (const char* name : {"enorm.weight", "hnorm.weight", "eh_proj.weight"})
+    family.add_tensors({{depth + name, their_depth + name}});
+  family.add_tensors({{depth + "final_layernorm.weight", their_depth + "shared_head.norm.weight"},
+                      {.ours = "embedding.word_embeddings.weight",
+                       .theirs = their_depth + "embed_tokens.weight",
+                       .is_copy = true},
+                      {.ours = "output_layer.weight",
+                       .theirs = their_depth + "shared_head.head.weight",
+                       .is_copy = true}});
+  const auto read = [](const ConfigReader& config, HfConfig& result) {
+    result.model.mtp_num_layers = config.integer("num_nextn_predict_layers", 0);
+  };
+  const auto write = [](const T& model, Json& json) {
+    if (model.mtp_num_layers > 0 || json.contains("num_nextn_predict_layers"))
+      json["num_nextn_predict_layers"] = model.mtp_num_layers;
+  };
+  family.keys.emplace_back("num_nextn_predict_layers", read, write);
+}
+
 /// Multi-latent attention, and experts in all but the first layers.
 HfFamily deepseek(const std::string& model_type, const std::string& architecture) {
   HfFamily family = llama_like(model_type, architecture, 0, {});
@@ -100,6 +131,7 @@ HfFamily deepseek_v3() {
                    constant("rope_interleave", true), constant("scoring_func", "sigmoid")});
   add_sigmoid_router(family);
   family.add_layer_tensors({{"mlp.router.expert_bias", "mlp.gate.e_score_correction_bias"}});
+  add_next_tokens(family);
   return family;
 }
 

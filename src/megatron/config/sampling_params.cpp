@@ -1,0 +1,156 @@
+#include "megatron/config/sampling_params.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "megatron/config/field_values.h"
+#include "megatron/config/problems.h"
+
+namespace megatron {
+namespace {
+
+/// Parses pairs "ID:X", separated by commas.
+void read_logit_bias(SamplingParams& params, std::span<const std::string> values) {
+  params.logit_bias.clear();
+  for (const std::string& pair : split_numbers(values)) {
+    const std::size_t colon = pair.find(':');
+    if (colon == std::string::npos)
+      throw FieldError{"'" + pair + "' is no pair of a token id and a number", "write it as ID:X"};
+    const LogitBias one{integer_value(pair.substr(0, colon)), number_value(pair.substr(colon + 1))};
+    if (one.id < 0 || std::abs(one.bias) > 100)
+      throw FieldError{"'" + pair + "' is out of range",
+                       "give an id of at least 0 and a number from -100 to 100"};
+    params.logit_bias.push_back(one);
+  }
+}
+
+std::vector<std::string> write_logit_bias(const SamplingParams& params) {
+  std::string text;
+  for (const auto& [id, bias] : params.logit_bias)
+    text += (text.empty() ? "" : ",") + std::to_string(id) + ":" + number_text(bias);
+  return text.empty() ? std::vector<std::string>{} : std::vector{text};
+}
+
+}  // namespace
+
+const FieldTable<SamplingParams>& sampling_table() {
+  using Params = SamplingParams;
+  return field_table<Params>([](auto& t) {
+    t.group("Sampling");
+    t.field("max_new_tokens", &Params::max_new_tokens,
+            "largest number of tokens to generate per prompt")
+        .at_least(0)
+        .alias("num-tokens-to-generate");
+    t.field("min_new_tokens", &Params::min_new_tokens,
+            "smallest number of tokens before an end token or --stop ends a text")
+        .at_least(0);
+    t.field("termination_id", &Params::termination_id,
+            "token id that ends generation; none: the end tokens of the tokenizer")
+        .at_least(0);
+    t.field("ignore_eos", &Params::ignore_eos, "continue at the end tokens of the tokenizer");
+    t.field("stop", &Params::stop, "end a text before this string").repeatable().value_name("TEXT");
+    t.field("temperature", &Params::temperature,
+            "divide the logits by this; 0: always take the most likely token")
+        .at_least(0);
+    t.field("top_k", &Params::top_k,
+            "sample from the k most likely tokens, and those as likely as the k-th; 0: from all")
+        .at_least(0)
+        .alias("top_k");
+    t.field("top_p", &Params::top_p,
+            "sample from the smallest set of most likely tokens whose total probability exceeds "
+            "this; 0: from all")
+        .between(0, 1)
+        .alias("top_p");
+    t.field("min_p", &Params::min_p,
+            "sample from the tokens with at least this share of the probability of the most likely "
+            "one; 0: from all")
+        .between(0, 1);
+    t.field("typical_p", &Params::typical_p,
+            "sample from the tokens whose log-probability is nearest to its mean, until their "
+            "total probability reaches this; 0: from all")
+        .between(0, 1);
+    t.field("repetition_penalty", &Params::repetition_penalty,
+            "divide positive and multiply negative logits of tokens of the prompt and the text by "
+            "this; 1: change nothing")
+        .above(0);
+    t.field("presence_penalty", &Params::presence_penalty,
+            "subtract this from the logits of tokens of the text")
+        .between(-2, 2);
+    t.field("frequency_penalty", &Params::frequency_penalty,
+            "subtract this from the logit of a token as often as it is in the text")
+        .between(-2, 2);
+    t.custom("logit_bias", ValueKind::text, read_logit_bias, write_logit_bias,
+             "add X to the logit of the token ID, for each of a list")
+        .value_name("ID:X,...");
+    t.field("seed", &Params::seed,
+            "random seed of sampling; a text depends only on the seed, the prompt and the index of "
+            "the prompt")
+        .at_least(0);
+    t.field("n", &Params::n, "number of texts per prompt").at_least(1);
+    t.field("best_of", &Params::best_of,
+            "number of texts to sample per prompt, of which the --n with the largest mean "
+            "log-probability are printed; 0: --n")
+        .at_least(0);
+    t.field("num_beams", &Params::num_beams,
+            "search the most likely texts with this many beams, as transformers does, instead of "
+            "sampling; 1: sample")
+        .at_least(1);
+    t.field("length_penalty", &Params::length_penalty,
+            "divide the log-probability of a beam by its number of tokens to the power of this");
+    t.field("return_log_probs", &Params::return_log_probs,
+            "add logprobs of the generated tokens and prompt_logprobs to the JSON object");
+    t.field("logprobs", &Params::logprobs,
+            "add logprobs of the generated tokens, and top_logprobs of so many of the most likely "
+            "ones, to the JSON object")
+        .at_least(0)
+        .alias("top-n-logprobs");
+    t.field("prompt_logprobs", &Params::prompt_logprobs,
+            "add prompt_logprobs, of which the first is null, to the JSON object");
+  });
+}
+
+void SamplingParams::add_end_tokens(std::span<const std::int64_t> of_model) {
+  if (termination_id)
+    stop_token_ids.push_back(*termination_id);
+  else if (!ignore_eos)
+    stop_token_ids.insert(stop_token_ids.end(), of_model.begin(), of_model.end());
+}
+
+void check_sampling_options(const SamplingParams& params, std::int64_t vocab_size) {
+  Problems problems;
+  SamplingParams checked;
+  for (const Field& field : sampling_table().set().fields) {
+    try {
+      const std::vector<std::string> values = field.get(&params);
+      if (!values.empty()) assign(field, &checked, values);
+    } catch (const FieldError& error) {
+      problems.add({field.flag() + ": " + error.reason, "", error.fix});
+    }
+  }
+  const auto need = [&](bool holds, const char* flag, const std::string& got, std::string fix) {
+    if (!holds) problems.add({flag, got, std::move(fix)});
+  };
+  const std::string n = std::to_string(params.n);
+  for (const LogitBias& one : params.logit_bias)
+    need(vocab_size == 0 || one.id < vocab_size, "--logit-bias",
+         "token id " + std::to_string(one.id),
+         "the model's ids are 0 to " + std::to_string(vocab_size - 1));
+  need(params.min_new_tokens <= params.max_new_tokens, "--min-new-tokens",
+       std::to_string(params.min_new_tokens),
+       "give at most --max-new-tokens, " + std::to_string(params.max_new_tokens));
+  need(std::ranges::count(params.stop, "") == 0, "--stop", "an empty text ends every text",
+       "leave it out");
+  need(params.best_of == 0 || params.best_of >= params.n, "--best-of",
+       std::to_string(params.best_of), "give at least --n, " + n);
+  if (params.num_beams > 1) {
+    const char* const alone = "has no meaning with --num-beams";
+    need(params.n <= params.num_beams, "--n", n,
+         "give at most --num-beams, " + std::to_string(params.num_beams));
+    need(params.best_of == 0, "--best-of", alone, "leave one of them out");
+    need(params.stop.empty(), "--stop", alone, "leave one of them out");
+    need(!params.reports_logprobs(), "log-probabilities of tokens", alone, "leave one of them out");
+  }
+  problems.throw_if_any();
+}
+
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// What a request may ask of the choice of its tokens, and of its end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megatron/config/field_table.h"
+
+namespace megatron {
+
+/// A number that is added to the logit of a token.
+struct LogitBias {
+  std::int64_t id = 0;
+  double bias = 0;
+};
+
+/// The options of one request. `inference/sampling/sampling.h` says in which order they change the
+/// distribution, and sampling_table() what they do.
+struct SamplingParams {
+  double temperature = 1.0;
+  std::int64_t top_k = 0;
+  double top_p = 0, min_p = 0;
+  double typical_p = 0;  ///< Meister et al., "Locally typical sampling", 2022
+  double repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  std::vector<LogitBias> logit_bias = {};
+  std::int64_t seed = 1234;
+
+  std::int64_t max_new_tokens = 128, min_new_tokens = 0;
+  std::vector<std::int64_t> stop_token_ids = {};  ///< tokens that end the text and are left out
+  std::optional<std::int64_t> termination_id = {};
+  bool ignore_eos = false;
+  std::vector<std::string> stop = {};  ///< texts that end the text and are left out
+
+  bool return_log_probs = false;  ///< report the log-probability of each token
+  std::int64_t logprobs = 0;      ///< report so many of the most likely tokens, too
+  bool prompt_logprobs = false;   ///< report the log-probabilities of the prompt's tokens
+  std::int64_t n = 1, best_of = 0, num_beams = 1;
+  double length_penalty = 1;
+
+  /// Returns how many texts are sampled, of which n are returned.
+  std::int64_t num_samples() const { return best_of > 0 ? best_of : n; }
+  bool reports_logprobs() const { return return_log_probs || logprobs > 0; }
+  /// Returns whether tokens need their log-probability.
+  bool needs_logprobs() const { return reports_logprobs() || num_samples() > n; }
+  /// Adds termination_id, or else the model's end tokens unless ignore_eos is set, to the stop
+  /// tokens.
+  void add_end_tokens(std::span<const std::int64_t> of_model);
+};
+
+const FieldTable<SamplingParams>& sampling_table();
+
+/// Throws a UserError that names the flag of every option out of range. With a `vocab_size`, ids of
+/// logit_bias must be below it.
+void check_sampling_options(const SamplingParams& params, std::int64_t vocab_size = 0);
+
+}  // namespace megatron

@@ -1,0 +1,59 @@
+// Ends a text at stop strings, while it is generated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/tokenizers/decode_stream.h"
+
+namespace megatron {
+
+/// Finds stop strings in a text that comes in pieces. It holds back what may be the begin of one.
+/// Where the text ends does not depend on the pieces: at the first stop string that is complete,
+/// the longest if several end there.
+class StopStrings {
+ public:
+  explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+
+  /// Returns the text that can be shown. A stop string may begin in a piece that `may_stop` forbids
+  /// to end the text, but not end in it.
+  std::string add(std::string_view piece, bool may_stop = true);
+  /// Returns the text that was held back, when no more comes.
+  std::string finish();
+
+  bool has_stopped() const { return has_stopped_; }
+  /// Returns the bytes of the pieces that are at and behind the stop string.
+  std::size_t num_cut_bytes() const { return num_cut_bytes_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  std::size_t first_end_ = 0;  ///< in held_: no stop string ends before
+  bool has_stopped_ = false;
+  std::size_t num_cut_bytes_ = 0;
+};
+
+/// The text of ids as they come, up to a stop string.
+class TextStream {
+ public:
+  /// The tokenizer must outlive the stream. `prompt` is the context of the first ids.
+  TextStream(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
+             std::vector<std::string> stops);
+
+  /// Returns the text that `id` completes and that can be shown.
+  std::string add(std::int64_t id, bool may_stop = true);
+  /// Returns the rest of the text.
+  std::string finish();
+  bool has_stopped() const { return stops_.has_stopped(); }
+  std::size_t num_cut_bytes() const { return stops_.num_cut_bytes(); }
+
+ private:
+  DecodeStream decoder_;
+  StopStrings stops_;
+};
+
+}  // namespace megatron

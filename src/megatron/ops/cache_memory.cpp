@@ -1,0 +1,55 @@
+#include "megatron/ops/cache_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+
+void LayerBlocks::reach(std::int32_t number) {
+  const c10::InferenceMode off(false);  // passes in either mode may write to the memory
+  while (number >= count()) {
+    const std::int64_t more = std::max({first_chunk_, count(), std::int64_t{1}});
+    const at::Tensor& chunk = chunks_.emplace_back(
+        at::empty({more, size_.bytes}, at::TensorOptions(at::kByte).device(size_.device)));
+    auto* const first = static_cast<char*>(chunk.mutable_data_ptr());
+    for (std::int64_t i = 0; i < more; ++i) addresses_.push_back(first + i * size_.bytes);
+  }
+}
+
+at::Tensor LayerBlocks::block(std::int32_t number) const {
+  MEGATRON_CHECK(number < count(), "block ", number, " of ", count());
+  std::int64_t place = number;
+  auto chunk = chunks_.begin();
+  for (; place >= chunk->size(0); ++chunk) place -= chunk->size(0);
+  return chunk->select(0, place);
+}
+
+LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
+  auto found = layers_.find(path);
+  if (found == layers_.end())
+    found = layers_.emplace(std::string(path), LayerBlocks(size, num_blocks_)).first;
+  MEGATRON_CHECK(found->second.size() == size, "blocks of ", path, " of ", size.bytes,
+                 " bytes, which had ", found->second.size().bytes);
+  return found->second;
+}
+
+void CacheMemory::copy_block(std::int32_t from, std::int32_t to) {
+  for (auto& [path, blocks] : layers_) {
+    if (from >= blocks.count()) continue;
+    blocks.reach(to);
+    blocks.block(to).copy_(blocks.block(from));
+  }
+}
+
+std::int32_t CacheMemory::take_block() {
+  auto unused = std::ranges::find(users_, 0);
+  if (unused == users_.end()) unused = users_.insert(unused, 0);
+  *unused = 1;
+  return static_cast<std::int32_t>(unused - users_.begin());
+}
+
+}  // namespace megatron

@@ -1,0 +1,82 @@
+// The memory of paged KV caches. A block is kAttentionKeys positions of a sequence; its number is
+// the same in all layers, and any sequence may use any blocks. What a block contains is up to the
+// layer (kv_cache.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace megatron {
+
+/// Number of positions of a block.
+inline constexpr std::int64_t kBlockPositions = 128;
+
+/// What a layer keeps of a block.
+struct BlockSize {
+  std::int64_t bytes = 0;
+  std::int64_t elements_per_token = 0;  ///< keys and values, without padding
+  at::Device device = at::kCPU;
+  bool operator==(const BlockSize&) const = default;
+};
+
+/// The blocks of one layer. They are contiguous and stay where they are, aligned to 64 bytes, with
+/// any contents at first.
+class LayerBlocks {
+ public:
+  /// The memory begins with `first_chunk` blocks and doubles when it must grow.
+  LayerBlocks(const BlockSize& size, std::int64_t first_chunk)
+      : size_(size), first_chunk_(first_chunk) {}
+
+  const BlockSize& size() const { return size_; }
+  /// Allocates blocks up to `number`.
+  void reach(std::int32_t number);
+  /// Returns the addresses of the blocks by number. reach() may move this table.
+  char* const* addresses() const { return addresses_.data(); }
+  /// Returns a block: uint8 [size().bytes].
+  at::Tensor block(std::int32_t number) const;
+  std::int64_t count() const { return std::ssize(addresses_); }
+
+ private:
+  BlockSize size_;
+  std::int64_t first_chunk_;
+  std::vector<at::Tensor> chunks_;  ///< uint8 [blocks, size_.bytes]
+  std::vector<char*> addresses_;
+};
+
+/// The blocks of all layers of this rank. For sequences that have no scheduler it also gives out
+/// numbers and counts who uses a block. Not thread-safe.
+class CacheMemory {
+ public:
+  /// The memory of a layer begins with `num_blocks` blocks and never grows if all numbers are
+  /// smaller.
+  explicit CacheMemory(std::int64_t num_blocks = 1) : num_blocks_(num_blocks) {}
+
+  /// Returns the blocks of a layer by its path in the model, which its first call creates.
+  /// InternalError when the size differs from that of the first call.
+  LayerBlocks& layer(std::string_view path, const BlockSize& size);
+  /// Returns the layers that have been used.
+  const std::map<std::string, LayerBlocks, std::less<>>& layers() const { return layers_; }
+  /// Copies a block in every layer.
+  void copy_block(std::int32_t from, std::int32_t to);
+
+  /// Returns the lowest number of a block that nobody uses, which then has one user.
+  std::int32_t take_block();
+  void retain(std::int32_t number) { ++users(number); }
+  void release(std::int32_t number) { --users(number); }
+  bool is_shared(std::int32_t number) { return users(number) > 1; }
+
+ private:
+  std::int32_t& users(std::int32_t number) { return users_[static_cast<std::size_t>(number)]; }
+
+  std::int64_t num_blocks_;
+  std::map<std::string, LayerBlocks, std::less<>> layers_;
+  std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
+};
+
+}  // namespace megatron

@@ -1,0 +1,478 @@
+// Random operations on a scheduler whose passes a fake model runs. It writes a hash of the text up
+// to each token to the token's slot of the KV cache, and checks all slots that a pass reads. So any
+// block that is shared, freed, copied or found wrongly is noticed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <ostream>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "megatron/inference/scheduler.h"
+
+namespace megatron {
+namespace {
+
+using Tokens = std::vector<std::int64_t>;
+
+constexpr std::int64_t kVocabulary = 3;  ///< small, so that many texts begin alike
+constexpr int kNumOperations = 100'000;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+/// Returns the hash of a text that goes on with `token`.
+std::uint64_t hash_after(std::uint64_t hash, std::int64_t token) {
+  hash = (hash + static_cast<std::uint64_t>(token) + 1) * 0x9E3779B97F4A7C15u;
+  return hash ^ (hash >> 29);
+}
+
+/// Returns the token that the model samples after a text.
+std::int64_t token_after(std::uint64_t hash) {
+  return static_cast<std::int64_t>((hash >> 17) % kVocabulary);
+}
+
+std::int64_t other_token(std::int64_t token) { return (token + 1) % kVocabulary; }
+
+struct Scenario {
+  std::string name;
+  SchedulerOptions options;
+  std::int64_t max_prompt = 40;
+  bool forks = true;  ///< whether sequences fork, and are held for it
+};
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+/// What the test knows of a sequence in the scheduler.
+struct Text {
+  std::int64_t priority = 0;
+  SequenceId arrival = 0;
+  std::int64_t num_prompt_tokens = 0;
+  std::int64_t num_tokens = 0;
+  std::int64_t max_tokens = 0;
+  std::int64_t max_drafts = 0;
+  double deadline_s = kNever;
+  bool reads_prefixes = true;
+  std::int64_t num_computed = 0;  ///< 0 when it has no blocks
+  bool is_held = false;
+};
+
+/// A run with what the pass reads, which later changes of the scheduler do not reach.
+struct Input {
+  ScheduledRun run;
+  Tokens tokens;
+  std::vector<BlockId> blocks;
+};
+
+class RandomRequests {
+ public:
+  explicit RandomRequests(const Scenario& scenario)
+      : scenario_(scenario),
+        options_(scenario.options),
+        scheduler_(options_),
+        twin_(options_),
+        slots_(static_cast<std::size_t>(options_.num_blocks * options_.block_size)) {}
+
+  void operate() {
+    const std::int64_t kind = draw(1000);
+    if (kind < 2)
+      recompute_all();
+    else if (kind < 30)
+      cancel();
+    else if (kind < 130)
+      resolve_held();
+    else if (kind < 480 && texts_.size() < 30)
+      add();
+    else
+      step();
+  }
+
+  /// Runs all requests to their end.
+  void finish() {
+    for (int steps = 0; !texts_.empty(); ++steps) {
+      ASSERT_LT(steps, 30 * (scenario_.max_prompt + 20)) << "a sequence does not end";
+      while (resolve_held()) continue;
+      step();
+      if (testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_TRUE(scheduler_.is_empty());
+    EXPECT_EQ(scheduler_.pool().num_available(), options_.num_blocks);
+  }
+
+  /// Checks that everything has happened often.
+  void check_counts() const {
+    EXPECT_GT(num_ended_, 2000);
+    EXPECT_GT(num_expired_, 50);
+    EXPECT_GT(num_preempted_, 200);
+    EXPECT_GT(num_accepted_, 500);
+    if (options_.prefix_cache) {
+      EXPECT_GT(num_found_, 1000);
+    }
+    if (scenario_.forks || options_.prefix_cache) {
+      EXPECT_GT(num_copies_, 50);
+    }
+  }
+
+ private:
+  std::int64_t draw(std::int64_t below) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(below));
+  }
+  bool one_in(std::int64_t n) { return draw(n) == 0; }
+
+  /// Returns the place of a sequence in the order of service.
+  auto order(SequenceId sequence) const {
+    const Text& text = texts_.at(sequence);
+    return std::tuple(text.priority, text.arrival, sequence);
+  }
+  bool has_blocks(SequenceId sequence) const { return !scheduler_.blocks(sequence).empty(); }
+
+  void add() {
+    Request request;
+    if (!one_in(3) && !last_prompt_.empty())  // the beginning of the last prompt
+      request.prompt.assign(last_prompt_.begin(),
+                            last_prompt_.begin() + draw(std::ssize(last_prompt_)));
+    const std::int64_t room = scenario_.max_prompt - std::ssize(request.prompt);
+    const std::int64_t num_more =
+        one_in(2) ? draw(room + 1) : draw(std::min<std::int64_t>(room, 6));
+    for (std::int64_t i = 0; i < num_more; ++i) request.prompt.push_back(draw(kVocabulary));
+    if (request.prompt.empty()) request.prompt = {0};
+    last_prompt_ = request.prompt;
+    request.max_new_tokens = draw(13);
+    if (one_in(10)) request.priority = draw(3) - 1;
+    if (one_in(20)) request.deadline_s = now_s_ + static_cast<double>(draw(30));
+    request.reads_prefixes = !one_in(10);
+    const std::int64_t num_tokens = std::ssize(request.prompt);
+    const SequenceId id = scheduler_.add(request);
+    ASSERT_EQ(twin_.add(request), id);
+    Text text{.priority = request.priority,
+              .arrival = id,
+              .num_prompt_tokens = num_tokens,
+              .num_tokens = num_tokens,
+              .max_tokens = num_tokens + request.max_new_tokens,
+              .max_drafts = one_in(2) ? draw(4) : 0,
+              .deadline_s = request.deadline_s,
+              .reads_prefixes = request.reads_prefixes};
+    scheduler_.set_max_drafts(id, text.max_drafts);
+    twin_.set_max_drafts(id, text.max_drafts);
+    texts_[id] = text;
+  }
+
+  SequenceId random_text() { return std::next(texts_.begin(), draw(std::ssize(texts_)))->first; }
+
+  void drop(SequenceId id) {
+    ASSERT_TRUE(scheduler_.drop(id));
+    ASSERT_TRUE(twin_.drop(id));
+    ASSERT_FALSE(scheduler_.drop(id));
+    texts_.erase(id);
+  }
+
+  void cancel() {
+    if (!texts_.empty()) drop(random_text());
+  }
+
+  void fork(SequenceId id, std::int64_t num_tokens, std::int64_t token) {
+    const SequenceId copy = scheduler_.fork(id, num_tokens, token);
+    ASSERT_EQ(twin_.fork(id, num_tokens, token), copy);
+    Text text = texts_.at(id);
+    text.is_held = false;
+    text.num_tokens = num_tokens + 1;
+    text.num_computed = has_blocks(copy) ? std::min(text.num_computed, num_tokens) : 0;
+    texts_[copy] = text;
+  }
+
+  /// Forks a held sequence in place of which its forks go on, as beams do.
+  bool resolve_held() {
+    const auto held = std::ranges::find_if(texts_, [](const auto& x) { return x.second.is_held; });
+    if (held == texts_.end()) return false;
+    const SequenceId id = held->first;
+    const Text text = held->second;
+    if (text.num_tokens + 1 < text.max_tokens && texts_.size() < 40)
+      for (std::int64_t i = draw(3); i >= 0; --i) fork(id, text.num_tokens, draw(kVocabulary));
+    drop(id);
+    return true;
+  }
+
+  void recompute_all() {
+    scheduler_.recompute_all();
+    twin_.recompute_all();
+    for (auto& [id, text] : texts_) text.num_computed = 0;
+  }
+
+  void step() {
+    now_s_ += 1;
+    std::set<SequenceId> decodes, had_blocks;
+    for (const auto& [id, text] : texts_) {
+      if (!has_blocks(id)) continue;
+      had_blocks.insert(id);
+      if (text.num_tokens - text.num_computed == 1) decodes.insert(id);
+    }
+    StepPlan plan = scheduler_.plan(now_s_);
+    ASSERT_EQ(twin_.plan(now_s_), plan) << "the same calls make the same plans";
+    for (const SequenceId id : plan.expired) {
+      ASSERT_LE(texts_.at(id).deadline_s, now_s_);
+      texts_.erase(id);
+      ++num_expired_;
+    }
+    for (const auto& [id, text] : texts_) ASSERT_GT(text.deadline_s, now_s_);
+    for (const SequenceId id : plan.preempted) {
+      texts_.at(id).num_computed = 0;
+      had_blocks.erase(id);
+      decodes.erase(id);
+      ++num_preempted_;
+    }
+    check_runs(plan, had_blocks, decodes);
+    check_order(plan, had_blocks);
+    check_blocks();
+    if (testing::Test::HasFatalFailure()) return;
+    std::vector<Input> inputs;
+    for (ScheduledRun& run : plan.runs) {
+      if (one_in(3)) {  // fewer drafts are found
+        const std::int64_t num_left_out = draw(run.num_drafts + 1);
+        run.count -= num_left_out;
+        run.num_drafts -= num_left_out;
+      }
+      inputs.push_back({run, scheduler_.tokens(run.sequence), scheduler_.blocks(run.sequence)});
+    }
+    if (one_in(8)) cancel();
+    if (one_in(8)) add();
+    advance(plan, run_pass(plan, inputs));
+  }
+
+  void check_runs(const StepPlan& plan, const std::set<SequenceId>& had_blocks,
+                  const std::set<SequenceId>& decodes) {
+    ASSERT_LE(plan.num_tokens(), options_.max_step_tokens);
+    ASSERT_LE(scheduler_.num_running(), options_.max_running);
+    std::set<SequenceId> has_run;
+    for (const ScheduledRun& run : plan.runs) {
+      ASSERT_TRUE(has_run.insert(run.sequence).second) << "two runs of a sequence";
+      const Text& text = texts_.at(run.sequence);
+      const std::int64_t size = options_.block_size;
+      if (had_blocks.contains(run.sequence)) {
+        ASSERT_EQ(run.first, text.num_computed) << "each position is computed once";
+      } else {  // it begins at 0 or behind what was found
+        ASSERT_TRUE(run.first % size == 0 || run.first == text.num_tokens - 1);
+        if (!options_.prefix_cache || !text.reads_prefixes) {
+          ASSERT_EQ(run.first, 0);
+        }
+        num_found_ += run.first > 0 ? 1 : 0;
+      }
+      const std::int64_t end = run.first + run.count - run.num_drafts;
+      ASSERT_GT(end, run.first);
+      ASSERT_LE(end, text.num_tokens);
+      ASSERT_EQ(run.samples, end == text.num_tokens && end < text.max_tokens);
+      ASSERT_LE(run.num_drafts,
+                run.samples ? std::min(text.max_drafts, text.max_tokens - end - 1) : 0);
+      const std::int64_t num_left = text.num_tokens - run.first;
+      if (!options_.chunked_prefill && num_left <= options_.max_step_tokens &&
+          !had_blocks.contains(run.sequence)) {
+        ASSERT_EQ(end, text.num_tokens) << "prompts are computed whole";
+      }
+      const std::vector<BlockId>& blocks = scheduler_.blocks(run.sequence);
+      ASSERT_GE(std::ssize(blocks) * size, run.first + run.count);
+      for (std::int64_t i = run.first / size; i * size < run.first + run.count; ++i)
+        ASSERT_EQ(scheduler_.pool().num_references(blocks[static_cast<std::size_t>(i)]), 1)
+            << "a pass writes to a shared block";
+    }
+    for (const SequenceId id : decodes)
+      if (texts_.contains(id)) {
+        ASSERT_TRUE(has_run.contains(id)) << "a decode step is left out";
+      }
+    check_progress(has_run);
+  }
+
+  /// Checks that the sequence served first gets on.
+  void check_progress(const std::set<SequenceId>& has_run) {
+    std::vector<SequenceId> all, running;
+    for (const auto& [id, text] : texts_) {
+      if (text.is_held) continue;
+      all.push_back(id);
+      if (has_blocks(id)) running.push_back(id);
+    }
+    const auto earlier = [this](SequenceId a, SequenceId b) { return order(a) < order(b); };
+    if (all.empty()) {
+      ASSERT_TRUE(has_run.empty());
+      return;
+    }
+    ASSERT_FALSE(running.empty()) << "nothing is computed";
+    ASSERT_TRUE(has_run.contains(*std::ranges::min_element(running, earlier)));
+    // Forks and whole prompts may have to wait for others of their priority to end.
+    if (!scenario_.forks && options_.chunked_prefill) {
+      ASSERT_TRUE(has_run.contains(*std::ranges::min_element(all, earlier)));
+    }
+  }
+
+  void check_order(const StepPlan& plan, const std::set<SequenceId>& had_blocks) {
+    const bool has_tokens_left = plan.num_tokens() < options_.max_step_tokens;
+    for (const auto& [id, text] : texts_) {
+      if (text.is_held || !has_blocks(id)) continue;
+      for (const auto& [other, waiting] : texts_) {
+        if (waiting.is_held || has_blocks(other)) continue;
+        if (!had_blocks.contains(id)) {
+          ASSERT_LT(order(id), order(other)) << "a sequence passes an earlier one";
+        }
+        if (options_.chunked_prefill && has_tokens_left && plan.preempted.empty()) {
+          ASSERT_LE(text.priority, waiting.priority) << "a worse priority keeps its place";
+        }
+      }
+      for (const SequenceId other : plan.preempted)
+        if (!texts_.at(other).is_held && !has_blocks(other)) {
+          ASSERT_LT(order(id), order(other)) << "preempted before a later one";
+        }
+    }
+  }
+
+  /// Checks that the references to each block are those of the sequences.
+  void check_blocks() {
+    std::map<BlockId, std::int64_t> num_references;
+    for (const auto& [id, text] : texts_)
+      for (const BlockId block : scheduler_.blocks(id)) ++num_references[block];
+    std::int64_t num_available = options_.num_blocks;
+    for (const auto& [block, count] : num_references) {
+      ASSERT_EQ(scheduler_.pool().num_references(block), count);
+      --num_available;
+    }
+    ASSERT_EQ(scheduler_.pool().num_available(), num_available) << "a block is lost";
+  }
+
+  std::size_t slot(const std::vector<BlockId>& blocks, std::size_t position) const {
+    const auto size = static_cast<std::size_t>(options_.block_size);
+    return static_cast<std::size_t>(blocks[position / size]) * size + position % size;
+  }
+
+  /// Runs the model. Returns what each run samples.
+  std::vector<Tokens> run_pass(const StepPlan& plan, std::vector<Input>& inputs) {
+    const auto size = options_.block_size;
+    for (const BlockCopy& copy : plan.copies) {
+      std::copy_n(slots_.begin() + copy.from * size, size, slots_.begin() + copy.to * size);
+      ++num_copies_;
+    }
+    std::vector<std::vector<std::uint64_t>> hashes;
+    std::set<std::size_t> written;
+    for (Input& input : inputs) {
+      const auto first = static_cast<std::size_t>(input.run.first);
+      const auto end = static_cast<std::size_t>(input.run.first + input.run.count);
+      std::vector<std::uint64_t>& own = hashes.emplace_back();
+      for (std::size_t i = 0; i < end; ++i) {
+        if (i == input.tokens.size()) {  // a draft, which is mostly right
+          const std::int64_t right = token_after(own.back());
+          input.tokens.push_back(one_in(4) ? other_token(right) : right);
+        }
+        own.push_back(hash_after(own.empty() ? 0 : own.back(), input.tokens[i]));
+        if (i < first) continue;
+        EXPECT_TRUE(written.insert(slot(input.blocks, i)).second) << "two runs write to a slot";
+        slots_[slot(input.blocks, i)] = own.back();
+      }
+    }
+    std::vector<Tokens> sampled;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      for (std::size_t p = 0; p < static_cast<std::size_t>(inputs[i].run.first); ++p)
+        EXPECT_EQ(slots_[slot(inputs[i].blocks, p)], hashes[i][p]) << "position " << p;
+      sampled.push_back(sample(inputs[i], hashes[i]));
+    }
+    return sampled;
+  }
+
+  /// Returns the accepted drafts of a run and one more token.
+  Tokens sample(const Input& input, const std::vector<std::uint64_t>& hashes) {
+    Tokens sampled;
+    if (!input.run.samples) return sampled;
+    const std::size_t end = hashes.size();
+    for (std::size_t i = end - 1 - static_cast<std::size_t>(input.run.num_drafts); i < end; ++i) {
+      sampled.push_back(token_after(hashes[i]));
+      if (i + 1 < end && input.tokens[i + 1] != sampled.back()) break;
+    }
+    num_accepted_ += std::ssize(sampled) - 1;
+    return sampled;
+  }
+
+  void advance(const StepPlan& plan, std::vector<Tokens> sampled) {
+    std::vector<SequenceId> expected;
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+      const ScheduledRun& run = plan.runs[i];
+      const auto found = texts_.find(run.sequence);
+      if (found == texts_.end()) continue;  // cancelled
+      Text& text = found->second;
+      if (run.samples && scenario_.forks && one_in(6)) {
+        sampled[i].clear();
+        text.is_held = true;
+      }
+      const std::int64_t num_sampled = std::ssize(sampled[i]);
+      text.num_tokens += num_sampled;
+      text.num_computed = run.first + run.count - run.num_drafts;
+      if (num_sampled > 0) text.num_computed += num_sampled - 1;
+      if (text.num_tokens == text.max_tokens &&
+          (num_sampled > 0 || text.num_computed == text.num_tokens))
+        expected.push_back(run.sequence);
+    }
+    const std::vector<SequenceId> ended = scheduler_.advance(plan, sampled);
+    ASSERT_EQ(twin_.advance(plan, sampled), ended);
+    ASSERT_EQ(ended, expected);
+    for (const SequenceId id : ended) {
+      ASSERT_FALSE(scheduler_.contains(id));
+      texts_.erase(id);
+      ++num_ended_;
+    }
+    for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+      const SequenceId id = plan.runs[i].sequence;
+      if (!texts_.contains(id) || sampled[i].empty()) continue;
+      const std::int64_t num_tokens = texts_.at(id).num_tokens;
+      ASSERT_EQ(std::ssize(scheduler_.tokens(id)), num_tokens);
+      if (scenario_.forks && one_in(10) && texts_.size() < 40)
+        fork(id, num_tokens - 1, other_token(sampled[i].back()));
+      else if (one_in(25))
+        drop(id);  // a stop token
+    }
+  }
+
+  const Scenario scenario_;
+  const SchedulerOptions options_;
+  std::mt19937 random_{7};
+  Scheduler scheduler_, twin_;
+  std::vector<std::uint64_t> slots_;  ///< the KV cache
+  std::map<SequenceId, Text> texts_;
+  Tokens last_prompt_;
+  double now_s_ = 0;
+  std::int64_t num_ended_ = 0, num_expired_ = 0, num_preempted_ = 0;
+  std::int64_t num_accepted_ = 0, num_found_ = 0, num_copies_ = 0;
+};
+
+class RandomSchedule : public testing::TestWithParam<Scenario> {};
+
+TEST_P(RandomSchedule, ComputesEveryTextRightAndLosesNothing) {
+  RandomRequests requests(GetParam());
+  for (int i = 0; i < kNumOperations && !HasFailure(); ++i) requests.operate();
+  if (!HasFailure()) requests.finish();
+  if (!HasFailure()) requests.check_counts();
+}
+
+constexpr SchedulerOptions kTight{
+    .max_running = 6, .max_step_tokens = 16, .block_size = 4, .num_blocks = 20};
+
+/// Returns kTight with a change.
+template <class Change>
+SchedulerOptions tight(const Change& change) {
+  SchedulerOptions options = kTight;
+  change(options);
+  return options;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, RandomSchedule,
+    testing::Values(
+        Scenario{"forks", kTight}, Scenario{.name = "in_order", .options = kTight, .forks = false},
+        Scenario{.name = "no_prefixes",
+                 .options = tight([](SchedulerOptions& o) { o.prefix_cache = false; })},
+        Scenario{.name = "whole_prompts",
+                 .options = tight([](SchedulerOptions& o) { o.chunked_prefill = false; }),
+                 .max_prompt = 16},
+        Scenario{.name = "one_block_of_room",
+                 .options = tight([](SchedulerOptions& o) { o.num_blocks = 13; })},
+        Scenario{.name = "blocks_of_one",
+                 .options =
+                     {.max_running = 8, .max_step_tokens = 9, .block_size = 1, .num_blocks = 60}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,271 @@
+#include "megatron/inference/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+using Tokens = std::vector<std::int64_t>;
+
+/// Runs a plan in which every sample is `token`, and returns the sequences that ended.
+std::vector<SequenceId> advance(Scheduler& scheduler, const StepPlan& plan,
+                                std::optional<std::int64_t> token = 9) {
+  std::vector<Tokens> tokens(plan.runs.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    if (plan.runs[i].samples && token) tokens[i] = {*token};
+  return scheduler.advance(plan, tokens);
+}
+
+/// Plans and runs a step.
+StepPlan step(Scheduler& scheduler, std::optional<std::int64_t> token = 9) {
+  StepPlan plan = scheduler.plan(0);
+  advance(scheduler, plan, token);
+  return plan;
+}
+
+ScheduledRun prefill(SequenceId sequence, std::int64_t first, std::int64_t count) {
+  return {.sequence = sequence, .first = first, .count = count};
+}
+ScheduledRun last_run(SequenceId sequence, std::int64_t first, std::int64_t count = 1,
+                      std::int64_t num_drafts = 0) {
+  return {sequence, first, count, num_drafts, true};
+}
+
+TEST(Scheduler, DecodesBesideChunksOfPrompts) {
+  Scheduler scheduler({.max_running = 4, .max_step_tokens = 4, .block_size = 2, .num_blocks = 16});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3}, .max_new_tokens = 3});
+  const SequenceId b = scheduler.add({.prompt = {4, 5, 6, 7, 8, 9}, .max_new_tokens = 1});
+  const SequenceId c = scheduler.add({.prompt = {1}, .max_new_tokens = 1});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 3), prefill(b, 0, 1)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 3), prefill(b, 1, 3)));
+  const StepPlan third = scheduler.plan(0);
+  EXPECT_THAT(third.runs, ElementsAre(last_run(a, 4), last_run(b, 4, 2), last_run(c, 0)));
+  EXPECT_EQ(third.num_tokens(), 4);
+  EXPECT_THAT(advance(scheduler, third), ElementsAre(a, b, c));
+  EXPECT_TRUE(scheduler.is_empty());
+  EXPECT_EQ(scheduler.pool().num_available(), 16);
+}
+
+TEST(Scheduler, WholePromptsWaitForRoomInAStep) {
+  Scheduler scheduler({.max_running = 3,
+                       .max_step_tokens = 4,
+                       .block_size = 2,
+                       .num_blocks = 16,
+                       .chunked_prefill = false});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3}, .max_new_tokens = 2});
+  const SequenceId b = scheduler.add({.prompt = {4, 5, 6, 7}, .max_new_tokens = 1});
+  const SequenceId c = scheduler.add({.prompt = {1}, .max_new_tokens = 1});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 3)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 3))) << "c does not pass b";
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 0, 4)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(c, 0)));
+}
+
+TEST(Scheduler, PromptIsOnlyComputedForNoNewTokens) {
+  Scheduler scheduler({.max_running = 1, .max_step_tokens = 2, .block_size = 2, .num_blocks = 2});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3}, .max_new_tokens = 0});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(a, 0, 2)));
+  const StepPlan plan = scheduler.plan(0);
+  EXPECT_THAT(plan.runs, ElementsAre(prefill(a, 2, 1)));
+  EXPECT_THAT(advance(scheduler, plan), ElementsAre(a));
+}
+
+TEST(Scheduler, FoundPrefixIsNotComputed) {
+  Scheduler scheduler({.max_running = 4, .max_step_tokens = 64, .block_size = 2, .num_blocks = 16});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 9});
+  step(scheduler);
+  const SequenceId all = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1});
+  const SequenceId part = scheduler.add({.prompt = {1, 2, 3, 5, 6}, .max_new_tokens = 1});
+  const SequenceId none =
+      scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1, .reads_prefixes = false});
+  const BlockId shared = scheduler.blocks(a)[1];
+  const StepPlan plan = scheduler.plan(0);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 4), last_run(all, 3), last_run(part, 2, 3),
+                                     last_run(none, 0, 4)));
+  EXPECT_THAT(plan.copies, ElementsAre(BlockCopy{shared, scheduler.blocks(all)[1]}))
+      << "the last token is computed again in a block of its own";
+  advance(scheduler, plan);
+  scheduler.drop(a);
+  const SequenceId later = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 2});
+  const StepPlan alone = step(scheduler);
+  EXPECT_THAT(alone.runs, ElementsAre(last_run(later, 3)));
+  EXPECT_THAT(alone.copies, IsEmpty()) << "no one else has the block";
+}
+
+TEST(Scheduler, LeavesABlockForEachThatRuns) {
+  Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 3});
+  const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 2});
+  const SequenceId b = scheduler.add({.prompt = {3, 4, 5}, .max_new_tokens = 1});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 2)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 2)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 0, 3)));
+}
+
+TEST(Scheduler, PreemptsTheLatestAndComputesItAgain) {
+  Scheduler scheduler({.max_running = 2,
+                       .max_step_tokens = 16,
+                       .block_size = 2,
+                       .num_blocks = 5,
+                       .prefix_cache = false});
+  const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 6});
+  const SequenceId b = scheduler.add({.prompt = {3, 4}, .max_new_tokens = 6});
+  EXPECT_EQ(step(scheduler).runs.size(), 2U);
+  EXPECT_EQ(step(scheduler).runs.size(), 2U);
+  EXPECT_EQ(step(scheduler).runs.size(), 2U);
+  const StepPlan plan = step(scheduler);  // both need a third block, and one is left
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 4)));
+  EXPECT_THAT(plan.preempted, ElementsAre(b));
+  EXPECT_EQ(scheduler.num_waiting(), 1);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 5)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 6)));
+  EXPECT_FALSE(scheduler.contains(a));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 0, 5)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 5)));
+}
+
+TEST(Scheduler, BetterPriorityTakesThePlaceOfAWorse) {
+  Scheduler scheduler({.max_running = 1, .max_step_tokens = 8, .block_size = 2, .num_blocks = 8});
+  const SequenceId batch = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 9, .priority = 5});
+  step(scheduler);
+  const SequenceId equal = scheduler.add({.prompt = {3}, .max_new_tokens = 1, .priority = 5});
+  EXPECT_THAT(step(scheduler).preempted, IsEmpty());
+  const SequenceId urgent = scheduler.add({.prompt = {4}, .max_new_tokens = 1});
+  const StepPlan plan = step(scheduler);
+  EXPECT_THAT(plan.preempted, ElementsAre(batch));
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(urgent, 0)));
+  EXPECT_EQ(step(scheduler).runs.front().sequence, batch) << "it arrived before the other";
+  EXPECT_TRUE(scheduler.contains(equal));
+}
+
+TEST(Scheduler, ForksShareBlocksUntilTheyWrite) {
+  Scheduler scheduler({.max_running = 4, .max_step_tokens = 64, .block_size = 4, .num_blocks = 8});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 4});
+  step(scheduler);
+  const SequenceId b = scheduler.fork(a, 5, 8);
+  EXPECT_THAT(scheduler.tokens(b), ElementsAre(1, 2, 3, 4, 5, 8));
+  EXPECT_EQ(scheduler.blocks(a), scheduler.blocks(b));
+  const BlockId full = scheduler.blocks(a)[0];
+  const BlockId partial = scheduler.blocks(a)[1];
+  const StepPlan plan = step(scheduler);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 5), last_run(b, 5)));
+  EXPECT_THAT(plan.copies, ElementsAre(BlockCopy{partial, scheduler.blocks(a)[1]}));
+  EXPECT_THAT(scheduler.blocks(b), ElementsAre(full, partial));
+  EXPECT_EQ(scheduler.pool().num_references(full), 2);
+}
+
+TEST(Scheduler, HeldSequencesAreForkedAndDropped) {
+  Scheduler scheduler({.max_running = 2, .max_step_tokens = 64, .block_size = 4, .num_blocks = 8});
+  const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 3});
+  step(scheduler, std::nullopt);
+  EXPECT_THAT(step(scheduler).runs, IsEmpty());
+  const SequenceId x = scheduler.fork(a, 2, 7);
+  const SequenceId y = scheduler.fork(a, 2, 8);  // there is no third place
+  scheduler.drop(a);
+  EXPECT_EQ(scheduler.num_running(), 1);
+  const StepPlan plan = step(scheduler, std::nullopt);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(x, 2), last_run(y, 0, 3)));
+  EXPECT_THAT(plan.copies, IsEmpty());
+  const SequenceId other = scheduler.add({.prompt = {5}, .max_new_tokens = 1});
+  const StepPlan next = step(scheduler);
+  EXPECT_THAT(next.preempted, ElementsAre(y)) << "whoever is held makes room";
+  EXPECT_THAT(next.runs, ElementsAre(last_run(other, 0)));
+}
+
+TEST(Scheduler, DraftsGetWhatIsLeft) {
+  Scheduler scheduler({.max_running = 4, .max_step_tokens = 6, .block_size = 2, .num_blocks = 16});
+  const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 6});
+  scheduler.set_max_drafts(a, 4);
+  step(scheduler);
+  const SequenceId b = scheduler.add({.prompt = {3, 4, 5}, .max_new_tokens = 1});
+  StepPlan plan = scheduler.plan(0);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 2, 3, 2), last_run(b, 0, 3)));
+  scheduler.advance(plan, std::vector<Tokens>{{6, 7}, {9}});  // one of two drafts is right
+  EXPECT_THAT(scheduler.tokens(a), ElementsAre(1, 2, 9, 6, 7));
+  plan = scheduler.plan(0);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 4, 3, 2))) << "at most 8 tokens in all";
+  plan.runs[0].count = 2;
+  plan.runs[0].num_drafts = 1;  // the caller has only one
+  EXPECT_THAT(scheduler.advance(plan, std::vector<Tokens>{{6, 7}}), IsEmpty());
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 6)));
+  EXPECT_TRUE(scheduler.is_empty());
+}
+
+TEST(Scheduler, EndsAtDeadlinesAndOnRequest) {
+  Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 8});
+  const SequenceId a = scheduler.add({.prompt = {1}, .max_new_tokens = 9, .deadline_s = 2});
+  const SequenceId b = scheduler.add({.prompt = {1}, .max_new_tokens = 9});
+  StepPlan plan = scheduler.plan(1);
+  EXPECT_TRUE(scheduler.drop(b));
+  EXPECT_FALSE(scheduler.drop(b));
+  advance(scheduler, plan);
+  plan = scheduler.plan(2);
+  EXPECT_THAT(plan.expired, ElementsAre(a));
+  EXPECT_THAT(plan.runs, IsEmpty());
+  EXPECT_EQ(scheduler.pool().num_available(), 8);
+}
+
+TEST(Scheduler, ComputesAllAgainWithNewWeights) {
+  Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 8});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3}, .max_new_tokens = 9});
+  step(scheduler);
+  scheduler.recompute_all();
+  EXPECT_EQ(scheduler.pool().num_published(), 0);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 4)));
+  const StepPlan failed = scheduler.plan(0);
+  EXPECT_THROW(scheduler.plan(0), InternalError);
+  scheduler.recompute_all();
+  EXPECT_THROW(advance(scheduler, failed), InternalError);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 5)));
+}
+
+TEST(Scheduler, RefusesWhatCanNeverFit) {
+  Scheduler scheduler({.max_running = 2,
+                       .max_step_tokens = 6,
+                       .block_size = 4,
+                       .num_blocks = 2,
+                       .chunked_prefill = false});
+  const auto message = [&](std::size_t num_tokens, std::int64_t max_new_tokens) {
+    return message_of([&] {
+      scheduler.drop(
+          scheduler.add({.prompt = Tokens(num_tokens, 1), .max_new_tokens = max_new_tokens}));
+    });
+  };
+  EXPECT_EQ(message(5, 4), "no error");
+  EXPECT_THAT(message(5, 5), HasSubstr("a prompt of 5 tokens and up to 5 new ones: the KV cache "
+                                       "has room for 8 tokens"));
+  EXPECT_THAT(message(5, 5), HasSubstr("--inference-dynamic-batching-buffer-size-gb"));
+  EXPECT_THAT(message(1, std::numeric_limits<std::int64_t>::max()), HasSubstr("has room for 8"));
+  EXPECT_THAT(message(9, 0), HasSubstr("has room for 8 tokens"));
+  EXPECT_EQ(message(6, 1), "no error");
+  EXPECT_THAT(message(7, 1),
+              HasSubstr("a step computes at most 6, and prompts are computed whole"));
+  EXPECT_THAT(message(7, 1), HasSubstr("--enable-chunked-prefill"));
+  EXPECT_THAT(message(0, 1), HasSubstr("it is empty"));
+  EXPECT_THAT(message(1, -1), HasSubstr("-1"));
+}
+
+TEST(Scheduler, RefusesOptionsOutOfRange) {
+  const auto message = [](const SchedulerOptions& options) {
+    return message_of([&] { Scheduler{options}; });
+  };
+  EXPECT_THAT(message({.max_running = 0}), HasSubstr("--inference-dynamic-batching-max-requests"));
+  EXPECT_THAT(message({.block_size = 0}), HasSubstr("--inference-dynamic-batching-block-size"));
+  EXPECT_THAT(message({.num_blocks = 0}),
+              HasSubstr("--inference-dynamic-batching-buffer-size-gb: has no room for a block"));
+  EXPECT_THAT(message({.max_running = 9, .max_step_tokens = 8}),
+              HasSubstr("--inference-dynamic-batching-max-tokens: 8 is less than the 9 of"));
+}
+
+}  // namespace
+}  // namespace megatron

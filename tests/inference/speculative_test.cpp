@@ -1,0 +1,96 @@
+#include "megatron/inference/sampling/speculative.h"
+
+#include <gtest/gtest.h>
+
+#include "inference/chi_square.h"
+
+namespace megatron {
+namespace {
+
+using Distribution = std::vector<TokenProbability>;
+
+/// Two tokens of a target whose second distribution depends on the first token.
+const Distribution kFirst{{2, 0.5}, {0, 0.3}, {1, 0.2}};
+const std::vector<Distribution> kSecond{
+    {{1, 0.6}, {0, 0.4}}, {{0, 0.7}, {2, 0.3}}, {{2, 0.4}, {1, 0.35}, {0, 0.25}}};
+
+/// Counts the pairs of tokens of a text that begins at position 0 of many prompts. `draft` proposes
+/// the token at a position after `before`, or −1 at position 0.
+template <class Draft>
+void expect_the_targets_pairs(const Draft& draft) {
+  std::vector<std::int64_t> counts(9);
+  std::vector<double> expected(9);
+  for (const auto& [first, p] : kFirst)
+    for (const auto& [second, q] : kSecond[static_cast<std::size_t>(first)])
+      expected[static_cast<std::size_t>(3 * first + second)] = p * q;
+  for (std::uint64_t prompt = 0; prompt < 40000; ++prompt) {
+    const DraftToken first = draft(prompt, 0, -1), second = draft(prompt, 1, first.id);
+    const Distribution after{{0, 1.0}};
+    const Acceptance result = accept_drafts(
+        std::vector{first, second},
+        std::vector{kFirst, kSecond[static_cast<std::size_t>(first.id)], after}, 7, {prompt, 0});
+    std::int64_t a = first.id, b = second.id;
+    if (result.num_accepted == 0) {
+      a = result.next;
+      const std::vector<Distribution> targets{kSecond[static_cast<std::size_t>(a)]};
+      b = accept_drafts({}, targets, 7, {prompt, 1}).next;
+    } else if (result.num_accepted == 1) {
+      b = result.next;
+    } else {
+      ASSERT_EQ(result.next, 0);
+    }
+    ++counts[static_cast<std::size_t>(3 * a + b)];
+  }
+  expect_distribution(counts, expected);
+}
+
+TEST(Speculative, DrawnDraftsGiveTheTargetsDistribution) {
+  const std::vector<Distribution> drafts{
+      {{0, 0.8}, {1, 0.1}, {2, 0.1}}, {{2, 0.9}, {0, 0.1}}, {{1, 0.5}, {0, 0.5}}};
+  for (const Distribution& one : drafts) {
+    expect_the_targets_pairs([&](std::uint64_t prompt, std::uint64_t position, std::int64_t) {
+      const double uniform = sampling_uniform(7, {prompt, position}, "draft");
+      return DraftToken{draw_token(one, uniform), one};
+    });
+  }
+}
+
+TEST(Speculative, PointMassesGiveTheTargetsDistribution) {
+  expect_the_targets_pairs([](std::uint64_t prompt, std::uint64_t position, std::int64_t) {
+    return DraftToken{static_cast<std::int64_t>((prompt + position) % 3)};
+  });
+}
+
+TEST(Speculative, ADraftOfTheTargetsDistributionIsAlwaysAccepted) {
+  for (std::uint64_t prompt = 0; prompt < 500; ++prompt) {
+    const std::int64_t id = draw_token(kFirst, sampling_uniform(7, {prompt, 0}, "draft"));
+    const DraftToken draft{id, kFirst};
+    const Acceptance result =
+        accept_drafts({&draft, 1}, std::vector{kFirst, kSecond[0]}, 7, {prompt, 0});
+    EXPECT_EQ(result.num_accepted, 1u);
+  }
+}
+
+TEST(Speculative, GreedyDraftsGiveTheTextWithoutSpeculation) {
+  for (std::uint64_t prompt = 0; prompt < 500; ++prompt) {
+    const std::int64_t alone = draw_token(kFirst, sampling_uniform(7, {prompt, 5}));
+    for (std::int64_t id = 0; id < 3; ++id) {
+      const DraftToken draft{id};
+      const Acceptance result =
+          accept_drafts({&draft, 1}, std::vector{kFirst, kSecond[0]}, 7, {prompt, 5});
+      EXPECT_EQ(result.num_accepted, id == alone ? 1u : 0u);
+      EXPECT_EQ(result.next,
+                id == alone ? draw_token(kSecond[0], sampling_uniform(7, {prompt, 6})) : alone);
+    }
+  }
+}
+
+TEST(Speculative, ImpossibleDraftsAreRejected) {
+  const DraftToken draft{9, {{9, 1.0}}};
+  for (std::uint64_t prompt = 0; prompt < 100; ++prompt)
+    EXPECT_EQ(accept_drafts({&draft, 1}, std::vector{kFirst, kFirst}, 7, {prompt, 0}).num_accepted,
+              0u);
+}
+
+}  // namespace
+}  // namespace megatron
