@@ -63,14 +63,14 @@ void declare_model(FieldTable<Options>& table) {
 }
 
 template <class Options>
-void declare_parallel(FieldTable<Options>& table) {
+void declare_engine(FieldTable<Options>& table) {
+  table.include(static_cast<EngineSettings Options::*>(&Options::engine), engine_table());
   table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
 }
 
 /// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
 constexpr KnownFlags kGenerationFlags[] = {
-    {KnownFlags::Treatment::accepted, "without effect: prompts are processed one after the other",
-     "",
+    {KnownFlags::Treatment::accepted, "without effect: all prompts are there when it starts", "",
      "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* "
      "incoming-requests-duration=* output-every-n-results=* "
      "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* "
@@ -99,8 +99,7 @@ void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
   }
   include_run_flags(table, static_cast<Settings Options::*>(&Options::run),
                     {.architecture = "comes from the checkpoint, with which it must agree",
-                     .others = "without effect: " + command + " trains nothing",
-                     .runs_inference = true});
+                     .others = "without effect: " + command + " trains nothing"});
 }
 
 /// Reads the flags of `table`, those of a training run included.
@@ -166,7 +165,7 @@ const FieldTable<GenerateOptions>& generate_table() {
         "finish_reason; text and ids contain only what was generated. With --n above 1 they are "
         "those of the first text, and choices has all");
     t.include(&Options::tokenizer, tokenizer_table());
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "generate");
   });
 }
@@ -183,7 +182,7 @@ const FieldTable<ScoreOptions>& score_table() {
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file to read lines from; none: standard input")
         .value_name("FILE");
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "score");
   });
 }
@@ -212,7 +211,7 @@ const FieldTable<BatchOptions>& batch_table() {
     t.field("json", &Options::json,
             "print one JSON object that counts requests, tokens and seconds; needs --output");
     t.include(&Options::tokenizer, tokenizer_table());
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "batch");
   });
 }
@@ -248,7 +247,7 @@ const FieldTable<EvaluateOptions>& evaluate_table() {
     t.group("Output");
     t.field("json", &Options::json, "print one JSON object per task");
     t.include(&Options::tokenizer, tokenizer_table());
-    declare_parallel(t);
+    t.include(&Options::parallel, parallel_fields());
     declare_run_flags(t, "evaluate");
   });
 }

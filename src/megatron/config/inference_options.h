@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/engine_settings.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/sampling_params.h"
@@ -24,6 +25,7 @@ struct ModelOptions : ComputeOptions {
   std::string load;
   std::optional<std::int64_t> ckpt_step;
   bool cache_mla_latents = false;
+  EngineSettings engine;
   ParallelConfig parallel;
   /// Flags of a training run, which are accepted so that its script can be reused. The architecture
   /// must agree with the checkpoint.

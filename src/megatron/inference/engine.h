@@ -122,7 +122,7 @@ class Engine {
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
-  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::shared_ptr<CacheMemory> memory_;
   std::map<SequenceId, std::unique_ptr<Running>> running_;
   std::vector<Update> news_;  ///< that the next step returns
 };

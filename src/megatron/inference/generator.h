@@ -22,8 +22,10 @@ class Generator {
   using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
 
   /// `model` must have its weights bound. It and the tokenizer, which only stop strings need, must
-  /// outlive the generator. UserError when an option is out of range.
-  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr);
+  /// outlive the generator. `limits` are of its engines, which have fewer blocks where those
+  /// suffice. UserError when an option is out of range.
+  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr,
+            const SchedulerOptions& limits = {.num_blocks = kMostBlocks});
 
   /// Generates a continuation of each prompt, all by one engine. `on_token` is called with each new
   /// token and the place of its prompt. Collective over the ranks of the model.
@@ -45,6 +47,7 @@ class Generator {
   ModelRunner model_;
   SamplingParams params_;
   const Tokenizer* tokenizer_;
+  SchedulerOptions limits_;
 };
 
 }  // namespace megatron

@@ -48,7 +48,8 @@ class TextWriter {
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
+    generator_.emplace(rank.model(), params_, stored_.tokenizer.get(),
+                       rank.engine_options(options.engine).scheduler);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }

@@ -13,6 +13,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/engine_options.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
@@ -27,6 +28,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
                              {.rank = rank_,
                               .parallel = options.parallel,
                               .type = requested_dtype(options),
+                              .packs_weights = true,
                               .cache_mla_latents = options.cache_mla_latents,
                               .families = &families}));
   Settings settings;
@@ -42,6 +44,19 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   add_notes(notes_on_flags(settings, *run.model, parsed), parsed.notes);
   std::cerr << notes_text(parsed.notes);
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
+}
+
+EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
+  check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
+  const std::vector<double> own{cache_block_bytes(model()),
+                                free_cache_bytes(rank_.device, context_.in_world().ranks_on_host)};
+  std::vector<CacheBudget> budgets;
+  for (const std::vector<double>& one :
+       all_gather_numbers({rank_.world, rank_.device}, own, "memory of the KV cache"))
+    budgets.push_back({.block_bytes = one[0], .free_bytes = one[1]});
+  ChosenOptions chosen = megatron::engine_options(settings, model().config(), budgets);
+  if (is_main_rank() && !chosen.note.empty()) std::cerr << "note: " << chosen.note << "\n";
+  return std::move(chosen.options);
 }
 
 void InferenceRank::note_length(std::int64_t length, const std::string& text) {

@@ -9,6 +9,7 @@
 
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/inference/engine.h"
 #include "megatron/inference/load_model.h"
 
 namespace megatron {
@@ -22,6 +23,10 @@ class InferenceRank {
 
   const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }
+
+  /// Returns the options of an engine that runs the model on all ranks alike, and prints a note
+  /// where memory bounds its KV cache. Collective over the world.
+  EngineOptions engine_options(const EngineSettings& settings);
 
   /// Returns whether this rank reads the input of all ranks and prints their output.
   bool is_main_rank() const { return rank_.index == 0; }
