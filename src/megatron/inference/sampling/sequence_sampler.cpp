@@ -8,6 +8,37 @@
 #include "megatron/base/error.h"
 
 namespace megatron {
+namespace {
+
+SampledToken score_token(const GivenRow& row) {
+  const LogSoftmax log_softmax(row.logits);
+  const auto logprob = [&](std::int64_t id) {
+    return log_softmax(row.logits[static_cast<std::size_t>(id)]);
+  };
+  SampledToken token{.id = row.id, .logprob = logprob(row.id)};
+  for (const std::int64_t id : best_tokens(row.logits, row.num_best))
+    token.best.push_back({id, logprob(id)});
+  return token;
+}
+
+/// Returns a token for each row, in parallel.
+template <class Row, class Choose>
+std::vector<SampledToken> tokens_of(std::span<const Row> rows, const Choose& choose) {
+  // Fewer logits than this are not worth a thread.
+  constexpr std::int64_t kGrain = std::int64_t{1} << 14;
+  std::vector<SampledToken> tokens(rows.size());
+  if (rows.empty()) return tokens;
+  const std::int64_t vocab_size = std::max<std::int64_t>(1, std::ssize(rows.front().logits));
+  at::parallel_for(0, std::ssize(rows), std::max<std::int64_t>(1, kGrain / vocab_size),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (auto i = static_cast<std::size_t>(begin);
+                          i < static_cast<std::size_t>(end); ++i)
+                       tokens[i] = choose(rows[i]);
+                   });
+  return tokens;
+}
+
+}  // namespace
 
 SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const std::int64_t> prompt,
                                  SamplingSite site)
@@ -59,32 +90,19 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
       throw UserError({"--min-new-tokens", "every token that the model allows ends the text",
                        "give a smaller number"});
   }
-  SampledToken token{
-      sample_token(changed.empty() ? logits : std::span<const float>(changed), *params_, site)};
-  if (!params_->needs_logprobs()) return token;
-  const LogSoftmax log_softmax(logits);
-  const auto logprob = [&](std::int64_t id) {
-    return log_softmax(logits[static_cast<std::size_t>(id)]);
-  };
-  token.logprob = logprob(token.id);
-  for (const std::int64_t id : best_tokens(logits, params_->logprobs))
-    token.best.push_back({id, logprob(id)});
-  return token;
+  const std::int64_t id =
+      sample_token(changed.empty() ? logits : std::span<const float>(changed), *params_, site);
+  if (!params_->needs_logprobs()) return {id};
+  return score_token({logits, id, params_->logprobs});
+}
+
+std::vector<SampledToken> score_rows(std::span<const GivenRow> rows) {
+  return tokens_of(rows, score_token);
 }
 
 std::vector<SampledToken> sample_rows(std::span<const SamplingRow> rows) {
-  // Fewer logits than this are not worth a thread.
-  constexpr std::int64_t kGrain = std::int64_t{1} << 14;
-  std::vector<SampledToken> tokens(rows.size());
-  if (rows.empty()) return tokens;
-  const std::int64_t vocab_size = std::max<std::int64_t>(1, std::ssize(rows.front().logits));
-  at::parallel_for(0, std::ssize(rows), std::max<std::int64_t>(1, kGrain / vocab_size),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (auto i = static_cast<std::size_t>(begin);
-                          i < static_cast<std::size_t>(end); ++i)
-                       tokens[i] = rows[i].sampler->sample(rows[i].logits, rows[i].position);
-                   });
-  return tokens;
+  return tokens_of(
+      rows, [](const SamplingRow& row) { return row.sampler->sample(row.logits, row.position); });
 }
 
 }  // namespace megatron

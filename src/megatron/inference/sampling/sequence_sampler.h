@@ -55,6 +55,16 @@ class SequenceSampler {
   std::int64_t num_new_tokens_ = 0;
 };
 
+/// A row of logits and the token that follows it in a given text.
+struct GivenRow {
+  std::span<const float> logits;
+  std::int64_t id;
+  std::int64_t num_best = 0;  ///< of the most likely tokens to report
+};
+
+/// Returns these tokens with their log-probabilities, in parallel.
+std::vector<SampledToken> score_rows(std::span<const GivenRow> rows);
+
 /// A row of logits and the sequence whose token it decides.
 struct SamplingRow {
   const SequenceSampler* sampler;
