@@ -255,7 +255,7 @@ class ForwardBlock {
       largest = larger(load_vec(row + c), largest);
     const float most = std::max(s_.top[r], horizontal_max(largest) * scores.factor()),
                 shift = most == kMasked ? 0.0f : most;
-    if (most > s_.top[r]) shrink(r, exp2(broadcast(s_.top[r] - shift)));
+    if (most > s_.top[r] && s_.top[r] != kMasked) shrink(r, exp2(broadcast(s_.top[r] - shift)));
     s_.top[r] = most;
     const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, begin, end};
     const std::uint32_t* draws =
@@ -304,11 +304,8 @@ class ForwardBlock {
   void finish() {
     for (std::int64_t r = 0; r < rows_; ++r) {
       const std::int64_t i = first_ + r / heads_, h = first_head_ + r % heads_;
-      float* sums = s_.sums + r * kLanes;
-      for (int half = kLanes / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
-      }
-      double top = kLn2 * static_cast<double>(s_.top[r]), sum = static_cast<double>(sums[0]),
+      double top = kLn2 * static_cast<double>(s_.top[r]),
+             sum = static_cast<double>(horizontal_sum(load_vec(s_.sums + r * kLanes))),
              weight = a_.has_dropout ? a_.rule.scale : 1.0;
       const std::int64_t row = (sample_ * a_.n + h) * a_.sq + i;
       if (a_.top != nullptr) a_.top[row] = static_cast<float>(top);
