@@ -1,8 +1,8 @@
-// Requests and their news as bytes, for other ranks of the same program. A new field of a struct
-// does not compile until its list below has it.
+// Requests and their news as bytes, for other ranks of the same program.
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,73 +12,69 @@
 #include <vector>
 
 #include "megatron/base/error.h"
-#include "megatron/inference/request_queue.h"
+#include "megatron/inference/request_server.h"
 
 namespace megatron {
 
-/// News of a request: an update, or why it cannot be served.
-struct News {
-  Update update = {};
-  std::optional<UserError::Parts> refusal = {};
-};
+/// How many fields a struct has. It does not compile with another number.
+template <class Struct>
+inline constexpr int kNumFields = 3;
+template <>
+inline constexpr int kNumFields<LogitBias> = 2;
+template <>
+inline constexpr int kNumFields<TokenLogprob> = 2;
+template <>
+inline constexpr int kNumFields<News> = 2;
+template <>
+inline constexpr int kNumFields<Command> = 4;
+template <>
+inline constexpr int kNumFields<TextRequest> = 5;
+template <>
+inline constexpr int kNumFields<Generation> = 5;
+template <>
+inline constexpr int kNumFields<SamplingParams> = 23;
 
-inline auto fields(LogitBias& of) {
-  auto& [id, bias] = of;
-  return std::tie(id, bias);
-}
-inline auto fields(SamplingParams& of) {
-  auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
-}
-inline auto fields(SamplingSite& of) {
-  auto& [prompt, position, sample] = of;
-  return std::tie(prompt, position, sample);
-}
-inline auto fields(TextRequest& of) {
-  auto& [prompt, params, site, priority, deadline_s] = of;
-  return std::tie(prompt, params, site, priority, deadline_s);
-}
-inline auto fields(Command& of) {
-  auto& [kind, request, text] = of;
-  return std::tie(kind, request, text);
-}
-inline auto fields(TokenLogprob& of) {
-  auto& [id, logprob] = of;
-  return std::tie(id, logprob);
-}
-inline auto fields(SampledToken& of) {
-  auto& [id, logprob, best] = of;
-  return std::tie(id, logprob, best);
-}
-inline auto fields(Generation& of) {
-  auto& [ids, finish_reason, num_cut_bytes, tokens, score] = of;
-  return std::tie(ids, finish_reason, num_cut_bytes, tokens, score);
-}
-inline auto fields(Update& of) {
-  auto& [request, token, finished] = of;
-  return std::tie(request, token, finished);
-}
-inline auto fields(UserError::Parts& of) {
-  auto& [what, got, fix] = of;
-  return std::tie(what, got, fix);
-}
-inline auto fields(News& of) {
-  auto& [update, refusal] = of;
-  return std::tie(update, refusal);
+/// Returns references to the fields of a struct.
+template <class Struct>
+auto fields_of(Struct& of) {
+  if constexpr (kNumFields<Struct> == 2) {
+    auto& [a, b] = of;
+    return std::tie(a, b);
+  } else if constexpr (kNumFields<Struct> == 3) {
+    auto& [a, b, c] = of;
+    return std::tie(a, b, c);
+  } else if constexpr (kNumFields<Struct> == 4) {
+    auto& [a, b, c, d] = of;
+    return std::tie(a, b, c, d);
+  } else if constexpr (kNumFields<Struct> == 5) {
+    auto& [a, b, c, d, e] = of;
+    return std::tie(a, b, c, d, e);
+  } else {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
+  }
 }
 
-/// Writes values to bytes, or reads them in the same order.
+/// Writes values to bytes, or reads them in the same order. Of errors it has only UserError, and
+/// throws others.
 class Archive {
  public:
-  /// Writes.
-  Archive() = default;
-  /// Reads.
+  Archive() = default;  ///< writes
   explicit Archive(std::string_view bytes) : left_(bytes), reads_(true) {}
 
   template <class T>
   void operator()(T& value) {
     if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
       copy(&value, sizeof value);
+    } else if constexpr (std::is_same_v<T, std::exception_ptr>) {
+      std::optional<UserError::Parts> parts;
+      try {
+        if (value) std::rethrow_exception(value);
+      } catch (const UserError& error) {
+        parts = error.parts();
+      }
+      (*this)(parts);
+      if (parts) value = std::make_exception_ptr(UserError(*parts));
     } else if constexpr (requires { value.has_value(); }) {
       bool has = value.has_value();
       (*this)(has);
@@ -90,7 +86,7 @@ class Archive {
       value.resize(size);
       for (auto& element : value) (*this)(element);
     } else {
-      std::apply([&](auto&... field) { ((*this)(field), ...); }, fields(value));
+      std::apply([&](auto&... field) { ((*this)(field), ...); }, fields_of(value));
     }
   }
   std::string take() { return std::move(written_); }
@@ -101,7 +97,7 @@ class Archive {
       written_.append(static_cast<const char*>(value), size);
       return;
     }
-    MEGATRON_CHECK(size <= left_.size(), "a message lacks ", size - left_.size(), " bytes");
+    MEGATRON_CHECK(size <= left_.size(), "a message ends too early");
     std::memcpy(value, left_.data(), size);
     left_.remove_prefix(size);
   }
