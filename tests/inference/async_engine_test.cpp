@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
+#include <iterator>
+#include <limits>
 #include <random>
 #include <set>
 #include <thread>
@@ -148,7 +149,7 @@ class FailingModel : public SuccessorModel {
 };
 
 TEST(AsyncEngine, AFailedStepReachesEveryRequest) {
-  FailingModel model(50);
+  FailingModel model(500);
   AsyncEngine engine(model);
   std::vector<TextStream> streams;
   for (std::int64_t i = 0; i < 3; ++i) streams.push_back(engine.stream(greedy({i}, kForever)));
@@ -222,7 +223,7 @@ std::vector<TextRequest> requests() {
     for (int i = 0; i < 70; ++i) prompt.push_back(static_cast<std::int64_t>(random() % 61));
     requests.push_back({.prompt = prompt,
                         .params = {.temperature = index % 2 == 0 ? 0.0 : 1.0,
-                                   .top_k = 20,
+                                   .top_k = index % 2 == 0 ? 0 : 20,
                                    .max_new_tokens = 8 + static_cast<std::int64_t>(index)},
                         .site = {.prompt = index}});
   }
@@ -295,11 +296,11 @@ TEST(AsyncEngine, IdleRanksWaitForLongerThanTheTimeout) {
         SuccessorModel model(50);
         AsyncEngine engine(model, {}, {.axis = rank.model, .heartbeat = milliseconds(50)});
         if (!engine.is_leader()) return engine.wait();
-        std::this_thread::sleep_for(milliseconds(1500));
+        std::this_thread::sleep_for(milliseconds(2000));
         TextStream stream = engine.stream(greedy({3}, 2));
         EXPECT_EQ(tokens_of(stream), Ids({4, 5}));
       },
-      milliseconds(500));
+      milliseconds(1000));
 }
 
 /// Returns the error of a request when rank 1 of 2 fails as `fail` says.
@@ -319,12 +320,12 @@ std::string error_when_a_rank_fails(const std::function<void(AsyncEngine&)>& fai
 }
 
 TEST(AsyncEngine, AFailedRankIsNamed) {
-  EXPECT_THAT(error_when_a_rank_fails([](AsyncEngine& engine) { engine.wait(); }, 20),
+  EXPECT_THAT(error_when_a_rank_fails([](AsyncEngine& engine) { engine.wait(); }, 300),
               HasSubstr("rank 1 failed: a pass failed"));
   // The engine of this rank is sound, but its program fails.
   EXPECT_THAT(error_when_a_rank_fails(
                   [](AsyncEngine&) {
-                    std::this_thread::sleep_for(milliseconds(100));
+                    std::this_thread::sleep_for(milliseconds(300));
                     throw std::runtime_error("the rank was killed");
                   },
                   0),
@@ -332,7 +333,7 @@ TEST(AsyncEngine, AFailedRankIsNamed) {
 }
 
 TEST(AsyncEngine, WeightsChangeBetweenSteps) {
-  TextRequest request = greedy(requests()[2].prompt, 200);
+  TextRequest request = greedy(requests()[2].prompt, 600);
   const Ids before = texts_of_one_rank({request}, 3).front();
   ModelPart part(Rank{}, {}, 3);
   AsyncEngine engine(part.runner);
@@ -340,13 +341,13 @@ TEST(AsyncEngine, WeightsChangeBetweenSteps) {
   Ids text{*stream.next()->token};
   engine.update_weights([&] { part.weights.initialize(4); });
   std::ranges::copy(tokens_of(stream), std::back_inserter(text));
-  ASSERT_EQ(text.size(), 200u);
+  ASSERT_EQ(text.size(), 600u);
   const auto own = std::ranges::mismatch(text, before).in1 - text.begin();
-  ASSERT_LT(own, 200) << "the weights have not changed";
+  ASSERT_LT(own, 600) << "the weights have not changed";
   // The rest is what the new weights say to the prompt and the tokens of the old ones. They may
   // agree on some more tokens.
   request.prompt.insert(request.prompt.end(), text.begin(), text.begin() + own);
-  request.params.max_new_tokens = 200 - own;
+  request.params.max_new_tokens = 600 - own;
   EXPECT_EQ(Ids(text.begin() + own, text.end()), texts_of_one_rank({request}, 4).front());
 }
 
@@ -356,7 +357,9 @@ TEST(AsyncEngine, RanksOfAModelChangeTheirWeights) {
   run_ranks(2, parallel_config(2, 1), [&](const Rank& rank) {
     ModelPart part(rank, parallel_config(2, 1), 3);
     AsyncEngine engine(part.runner, {}, {.axis = rank.model});
-    if (engine.is_leader()) EXPECT_EQ(texts_of(engine, requests()), old_texts);
+    if (engine.is_leader()) {
+      EXPECT_EQ(texts_of(engine, requests()), old_texts);
+    }
     engine.update_weights([&] { part.weights.initialize(4); });
     if (!engine.is_leader()) return engine.wait();
     EXPECT_EQ(texts_of(engine, requests()), new_texts);
@@ -374,7 +377,6 @@ TEST(AsyncEngine, AFailedUpdateOfWeightsEndsTheEngine) {
 
 TEST(ReplicaSet, ReplicasSayWhatOneRankSays) {
   const std::vector<Ids> expected = texts_of_one_rank(requests(), 3);
-  std::atomic<std::int64_t> num_passes[2] = {};
   run_ranks(4, parallel_config(2, 1), [&](const Rank& rank) {
     const ModelPart part(rank, parallel_config(2, 1), 3);
     AsyncEngine engine(part.runner, {}, {.axis = rank.model});
@@ -394,30 +396,35 @@ TEST(ReplicaSet, ReplicasSayWhatOneRankSays) {
 }
 
 TEST(ReplicaSet, AllReplicasServe) {
-  std::vector<std::size_t> num_sequences(2);  // that passes of each replica had
+  std::vector<std::size_t> num_runs(2);  // sequences in the passes of each replica
   run_ranks(2, {}, [&](const Rank& rank) {
     SuccessorModel model(50);
     {
       AsyncEngine engine(model);
       ReplicaSet replicas(engine, {.axis = rank.dp});
-      if (!replicas.is_leader()) {
-        replicas.wait();
+      if (replicas.is_leader()) {
+        TextStream first = replicas.stream(greedy({3}, kForever)),
+                   second = replicas.stream(greedy({4}, kForever));
+        first.next();
+        second.next();
+        for (std::int64_t i = 0; i < 8; ++i) {
+          TextStream stream = replicas.stream(greedy({i}, 10));
+          EXPECT_EQ(tokens_of(stream), successors(i, 10));
+        }
       } else {
-        std::vector<TextStream> streams;
-        for (std::int64_t i = 0; i < 8; ++i) streams.push_back(replicas.stream(greedy({i}, 10)));
-        for (std::int64_t i = 0; i < 8; ++i)
-          EXPECT_EQ(tokens_of(streams[static_cast<std::size_t>(i)]), successors(i, 10));
+        replicas.wait();
       }
     }
-    num_sequences[static_cast<std::size_t>(rank.index)] = model.calls.size();
+    num_runs[static_cast<std::size_t>(rank.index)] = model.calls.size();
   });
-  EXPECT_EQ(num_sequences, std::vector<std::size_t>({40, 40}));
+  EXPECT_GT(num_runs[0], 0u);
+  EXPECT_GT(num_runs[1], 0u);
 }
 
 TEST(ReplicaSet, AFailedReplicaIsNamed) {
   std::string error;
   EXPECT_ANY_THROW(run_ranks(2, {}, [&](const Rank& rank) {
-    FailingModel model(rank.index == 1 ? 20 : 0);
+    FailingModel model(rank.index == 1 ? 300 : 0);
     AsyncEngine engine(model);
     ReplicaSet replicas(engine, {.axis = rank.dp});
     if (!replicas.is_leader()) return replicas.wait();

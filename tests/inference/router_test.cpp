@@ -47,7 +47,7 @@ TEST(Router, ChoosesTheReplicaThatHasThePrefix) {
   EXPECT_EQ(router.choose(prompt(4, 36), 0).replica, 0u);
 }
 
-TEST(Router, ALoadedReplicaLosesItsPrefixes) {
+TEST(Router, ALoadedReplicaGivesWay) {
   Router router({.num_replicas = 2, .block_size = 4});
   EXPECT_EQ(router.choose(prompt(0, 40), 100).replica, 0u);
   EXPECT_EQ(router.choose(prompt(0, 40), 100).replica, 1u);  // 140 there, 240 here

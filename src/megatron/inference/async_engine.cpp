@@ -60,10 +60,11 @@ void AsyncEngine::apply(Command command) {
 bool AsyncEngine::step() {
   if (engine_.is_idle()) return false;
   for (Update& update : engine_.step()) {
-    const auto request = requests_.find(update.request);
-    update.request = request->second;
-    if (update.finished) requests_.erase(request);
-    tell({.update = std::move(update)});
+    News news{.update = std::move(update)};
+    const auto request = requests_.find(news.update.request);
+    news.update.request = request->second;
+    if (news.is_last()) requests_.erase(request);
+    tell(news);
   }
   return !engine_.is_idle();
 }
