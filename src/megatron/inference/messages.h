@@ -16,40 +16,26 @@
 
 namespace megatron {
 
-/// How many fields a struct has. It does not compile with another number.
-template <class Struct>
-inline constexpr int kNumFields = 3;
-template <>
-inline constexpr int kNumFields<LogitBias> = 2;
-template <>
-inline constexpr int kNumFields<TokenLogprob> = 2;
-template <>
-inline constexpr int kNumFields<News> = 2;
-template <>
-inline constexpr int kNumFields<Command> = 4;
-template <>
-inline constexpr int kNumFields<TextRequest> = 5;
-template <>
-inline constexpr int kNumFields<Generation> = 5;
-template <>
-inline constexpr int kNumFields<SamplingParams> = 23;
+template <class T, class... Others>
+inline constexpr bool kIsOneOf = (std::is_same_v<T, Others> || ...);
 
-/// Returns references to the fields of a struct.
-template <class Struct>
-auto fields_of(Struct& of) {
-  if constexpr (kNumFields<Struct> == 2) {
+/// Returns references to the fields of a struct. With another number of them it does not compile.
+template <class T>
+auto fields_of(T& of) {
+  if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News>) {
     auto& [a, b] = of;
     return std::tie(a, b);
-  } else if constexpr (kNumFields<Struct> == 3) {
+  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, Update, UserError::Parts>) {
     auto& [a, b, c] = of;
     return std::tie(a, b, c);
-  } else if constexpr (kNumFields<Struct> == 4) {
+  } else if constexpr (kIsOneOf<T, Command>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
-  } else if constexpr (kNumFields<Struct> == 5) {
+  } else if constexpr (kIsOneOf<T, TextRequest, Generation>) {
     auto& [a, b, c, d, e] = of;
     return std::tie(a, b, c, d, e);
   } else {
+    static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
   }
