@@ -1,6 +1,7 @@
 // Engines with drafts: texts are those without them, or have the same distribution.
 #include "megatron/inference/speculation/drafter.h"
 
+#include <ATen/core/Tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,7 +112,9 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
   speculation.stats = &stats;
   for (int round = 0; round < 5; ++round) {
     const std::vector<TextRequest> requests = random_requests(random, prefix);
-    speculation.config.num_speculative_tokens = 1 + static_cast<std::int64_t>(random() % 6);
+    const std::int64_t most =
+        speculation.config.method() == SpeculativeMethod::mtp ? model.config().mtp_num_layers : 6;
+    speculation.config.num_speculative_tokens = 1 + static_cast<std::int64_t>(random()) % most;
     SchedulerOptions scheduler{.max_running = 1 + static_cast<std::int64_t>(random() % 6)};
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 5);
@@ -154,6 +157,71 @@ TEST(Drafter, TheSameModelChangesNoText) {
   const ModelRunner runner(*draft.model);
   expect_texts_without_drafts(*target.model,
                               {.config = {.speculative_model = "draft"}, .draft_model = &runner});
+}
+
+TEST(Drafter, HeadsOfMultiTokenPredictionChangeNoText) {
+  const SmallModel target(7, /*mtp_depths=*/2);
+  expect_texts_without_drafts(*target.model, {});
+}
+
+/// Returns what the depths of a model propose behind tokens, from one pass for each depth over all
+/// tokens. The most likely tokens are taken.
+Ids proposals_of_depths(Model& model, Ids tokens, std::int64_t count) {
+  const std::size_t num_rows = tokens.size() - 1;
+  const auto microbatch = [&](std::int64_t depth) {
+    return microbatch_of(
+        {std::span<const std::int64_t>(tokens).subspan(static_cast<std::size_t>(depth), num_rows)});
+  };
+  at::Tensor rows;
+  const Microbatch first = microbatch(0);
+  model.infer({.microbatch = first, .wants = Wants::last_logits, .rows = &rows});
+  Ids proposals;
+  for (std::int64_t depth = 1; depth <= count; ++depth) {
+    Microbatch later = microbatch(depth);
+    later.tensors["previous_rows"] = rows;
+    const at::Tensor logits = model.infer(
+        {.microbatch = later, .wants = Wants::last_logits, .depth = depth, .rows = &rows});
+    proposals.push_back(logits.argmax(-1).item<std::int64_t>());
+    tokens.push_back(proposals.back());
+  }
+  return proposals;
+}
+
+// Depths with caches propose what they propose from the whole text.
+TEST(Drafter, CachesOfDepthsAreThoseOfTheWholeText) {
+  const SmallModel target(7, /*mtp_depths=*/2, /*vocab_size=*/7);
+  if (!uses_own_gemm(c10::kBFloat16))
+    GTEST_SKIP() << "a row of the library's GEMM may depend on others";
+  std::mt19937 random(4);
+  Ids tokens = random_ids(random, 110);
+  for (std::int64_t& id : tokens) id %= 7;
+  for (const std::int64_t count : {1, 2}) {
+    SpeculationStats stats;
+    Engine engine(*target.model,
+                  {.scheduler = {.max_running = 4, .max_step_tokens = 50},
+                   .speculation = {.config = {.num_speculative_tokens = count}, .stats = &stats}});
+    engine.add_request(
+        {.prompt = tokens,
+         .params = {.temperature = 0, .repetition_penalty = 1, .max_new_tokens = 60}});
+    Ids all = tokens;
+    std::int64_t num_accepted = 0;
+    while (!engine.is_idle()) {
+      const std::int64_t before = stats.num_drafts;
+      Ids told;
+      for (const Update& update : engine.step())
+        if (update.token) told.push_back(*update.token);
+      const std::int64_t num_drafts = stats.num_drafts - before;
+      const Ids proposals =
+          num_drafts > 0 ? proposals_of_depths(*target.model, all, num_drafts) : Ids();
+      std::size_t accepted = 0;
+      while (accepted < proposals.size() && told[accepted] == proposals[accepted]) ++accepted;
+      if (!told.empty()) EXPECT_EQ(told.size(), accepted + 1) << "after " << all.size();
+      num_accepted += static_cast<std::int64_t>(accepted);
+      all.insert(all.end(), told.begin(), told.end());
+    }
+    EXPECT_GT(num_accepted, 0);
+    EXPECT_EQ(stats.num_accepted, num_accepted);
+  }
 }
 
 // The caches of a draft model are right at every position, also in blocks that others find, that
@@ -301,6 +369,8 @@ TEST(Drafter, RefusesWhatDoesNotFit) {
                      own);
       }),
       testing::AllOf(HasSubstr("--speculative-model small"), HasSubstr("40"), HasSubstr("50")));
+  EXPECT_THAT(message_of([&] { make_drafter({.config = {.num_speculative_tokens = 1}}, own); }),
+              HasSubstr("0 heads of multi-token prediction"));
   const auto message = [](const SpeculativeConfig& config) {
     return message_of([&] { check_speculative_options(config); });
   };
@@ -315,12 +385,28 @@ TEST(Drafter, RefusesWhatDoesNotFit) {
 }
 
 TEST(Drafter, SaysWhetherItPays) {
-  SpeculationStats stats{.num_drafts = 10, .num_accepted = 4};
-  stats.with_drafts = {.num_steps = 5, .num_runs = 5, .num_tokens = 9, .seconds = 3};
+  SpeculationStats stats;
+  const ScheduledRun drafted{.count = 3, .num_drafts = 2, .samples = true},
+      plain{.count = 1, .samples = true}, prompt{.count = 9, .samples = true};
+  const auto add = [&](const ScheduledRun& run, std::int64_t num_drawn) {
+    stats.add({&run, 1}, {&num_drawn, 1}, /*draft_s=*/1, /*pass_s=*/2);
+  };
+  add(prompt, 1);
+  add(drafted, 3);
+  add(drafted, 1);
+  EXPECT_EQ(stats.num_drafts, 4);
+  EXPECT_EQ(stats.num_accepted, 2);
   EXPECT_EQ(stats.speedup(), 0);
-  stats.without = {.num_steps = 2, .num_runs = 2, .num_tokens = 2, .seconds = 0.5};
-  EXPECT_DOUBLE_EQ(stats.speedup(), 0.75);
-  EXPECT_THAT(stats.summary(), HasSubstr("0.75 times as fast as without: it does not pay here"));
+  EXPECT_EQ(stats.summary(),
+            "speculative decoding: 2 of 4 proposed tokens were accepted (50.0 %), 2.00 tokens of a "
+            "text in a step");
+  add(plain, 1);
+  EXPECT_DOUBLE_EQ(stats.speedup(), 4.0 / 6 / (1.0 / 2));
+  add(drafted, 1);
+  add(drafted, 1);
+  EXPECT_DOUBLE_EQ(stats.speedup(), 6.0 / 12 / (1.0 / 2));
+  add(drafted, 1);
+  EXPECT_THAT(stats.summary(), HasSubstr("0.93 times as fast as without: it does not pay here"));
 }
 
 }  // namespace

@@ -16,17 +16,19 @@ namespace megatron {
 struct SmallModel {
   static constexpr std::int64_t kVocabSize = 61;
 
-  explicit SmallModel(std::uint64_t seed = 7)
-      : model(make_gpt_model(config(), Rank{})),
+  explicit SmallModel(std::uint64_t seed = 7, std::int64_t mtp_depths = 0,
+                      std::int64_t vocab_size = kVocabSize)
+      : model(make_gpt_model(config(mtp_depths, vocab_size), Rank{})),
         weights(declared_parameters(*model), {.dtype = c10::kBFloat16, .with_gradients = false}) {
     weights.initialize(seed);
   }
-  static TransformerConfig config() {
+  static TransformerConfig config(std::int64_t mtp_depths, std::int64_t vocab_size) {
     TransformerConfig config;
     config.num_layers = 2;
     config.hidden_size = 32;
     config.num_attention_heads = 4;
-    config.vocab_size = kVocabSize;
+    config.vocab_size = vocab_size;
+    config.mtp_num_layers = mtp_depths;
     config.init_method_std = 0.3;
     config.position_embedding_type = PositionEmbedding::rope;
     config.group_query_attention = true;

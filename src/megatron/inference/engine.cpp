@@ -39,13 +39,15 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits) {
+                       const Caches& caches, std::vector<std::int64_t> num_logits,
+                       at::Tensor* rows) {
   const Microbatch tokens = microbatch_of(inputs);
   return model
       .infer({.microbatch = tokens,
               .wants = Wants::last_logits,
               .caches = &caches,
-              .num_logits = std::move(num_logits)})
+              .num_logits = std::move(num_logits),
+              .rows = rows})
       .to(c10::kCPU, c10::kFloat)
       .contiguous();
 }
@@ -131,20 +133,26 @@ std::vector<Update> Engine::step() {
     return std::exchange(news_, {});
   }
   std::vector<std::vector<SampledToken>> drawn;
+  const double begin_s = steady_seconds();
+  double drafted_s = begin_s;
   try {
-    const double begin_s = steady_seconds();
     const Drafts drafts = propose(plan);
-    const double middle_s = steady_seconds();
+    drafted_s = steady_seconds();
     drawn = draw(plan, drafts);
-    count_drafts(plan, drawn, {middle_s - begin_s, steady_seconds() - middle_s});
   } catch (...) {
     scheduler_.recompute_all();
     for (const auto& [request, own] : running_) forget(request);
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(drawn.size());
-  for (std::size_t i = 0; i < drawn.size(); ++i)
+  std::vector<std::int64_t> num_drawn;
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
     for (const SampledToken& token : drawn[i]) ids[i].push_back(token.id);
+    num_drawn.push_back(std::ssize(ids[i]));
+  }
+  if (drafter_ && options_.speculation.stats != nullptr)
+    options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
+                                    steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     for (const SampledToken& token : drawn[i]) {
@@ -196,7 +204,12 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
     caches.push_back(&cache);
     num_logits.push_back(run.samples ? 1 + run.num_drafts : 0);
   }
-  return next_logits(model_, {tokens.begin(), tokens.end()}, caches, std::move(num_logits));
+  const bool observes = drafter_ && drafter_->observes();
+  at::Tensor rows;
+  const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
+                                        std::move(num_logits), observes ? &rows : nullptr);
+  if (observes) drafter_->observe(plan.runs, rows);
+  return logits;
 }
 
 std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan, const Drafts& drafts) {
@@ -225,29 +238,6 @@ std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan, const 
   for (const ScheduledRun& run : plan.runs)
     drawn.push_back(run.samples ? std::move(*next++) : std::vector<SampledToken>());
   return drawn;
-}
-
-void Engine::count_drafts(const StepPlan& plan, const std::vector<std::vector<SampledToken>>& drawn,
-                          std::pair<double, double> seconds) {
-  SpeculationStats* stats = options_.speculation.stats;
-  if (stats == nullptr || !drafter_) return;
-  bool is_decode = true;
-  SpeculationStats::Steps step{.num_steps = 1, .seconds = seconds.second};
-  std::int64_t num_drafts = 0;
-  for (std::size_t i = 0; i < drawn.size(); ++i) {
-    const ScheduledRun& run = plan.runs[i];
-    is_decode = is_decode && run.samples && run.count == 1 + run.num_drafts;
-    num_drafts += run.num_drafts;
-    step.num_tokens += std::ssize(drawn[i]);
-    if (run.num_drafts > 0) stats->num_accepted += std::ssize(drawn[i]) - 1;
-  }
-  stats->num_drafts += num_drafts;
-  if (!is_decode) return;
-  if (num_drafts > 0) step.seconds += seconds.first;
-  step.num_runs = std::ssize(plan.runs);
-  SpeculationStats::Steps& sum = num_drafts > 0 ? stats->with_drafts : stats->without;
-  sum = {sum.num_steps + 1, sum.num_runs + step.num_runs, sum.num_tokens + step.num_tokens,
-         sum.seconds + step.seconds};
 }
 
 void Engine::append(SequenceId request, const SampledToken& token) {

@@ -58,11 +58,12 @@ struct Generation {
 
 /// Runs a pass over tokens of sequences, each with the cache of those before, and returns the
 /// logits [rows, vocab_size] of the tokens that come next, in float32 on the CPU: a row of each
-/// sequence, or as many as Pass::num_logits says. The caller turns gradients off. Collective over
-/// the ranks of the model.
+/// sequence, or as many as Pass::num_logits says. `rows` is Pass::rows. The caller turns gradients
+/// off. Collective over the ranks of the model.
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits = {});
+                       const Caches& caches, std::vector<std::int64_t> num_logits = {},
+                       at::Tensor* rows = nullptr);
 /// Returns the row of a sequence in them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence);
 
@@ -122,9 +123,6 @@ class Engine {
   at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
   /// Returns the tokens that a pass drew for each run: none, one, or the accepted drafts and one.
   std::vector<std::vector<SampledToken>> draw(const StepPlan& plan, const Drafts& drafts);
-  /// Counts a step of drafts. `seconds` are those of drafting, and of the pass.
-  void count_drafts(const StepPlan& plan, const std::vector<std::vector<SampledToken>>& drawn,
-                    std::pair<double, double> seconds);
   /// Forgets what a drafter knows of a sequence.
   void forget(SequenceId request);
   /// Adds a token to a text, or ends it.

@@ -8,7 +8,6 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
-#include "megatron/inference/speculation/model_drafter.h"
 
 namespace megatron {
 namespace {
@@ -55,25 +54,45 @@ std::vector<std::int64_t> look_up_ngram(std::span<const std::int64_t> tokens, st
   return drafts;
 }
 
+void SpeculationStats::add(std::span<const ScheduledRun> runs,
+                           std::span<const std::int64_t> num_drawn, double draft_s, double pass_s) {
+  bool is_decode = true;
+  std::int64_t drafts = 0, tokens = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const ScheduledRun& run = runs[i];
+    is_decode = is_decode && run.samples && run.count == 1 + run.num_drafts;
+    drafts += run.num_drafts;
+    tokens += num_drawn[i];
+    if (run.num_drafts == 0) continue;
+    num_accepted += std::max<std::int64_t>(0, num_drawn[i] - 1);
+    ++num_runs;
+  }
+  num_drafts += drafts;
+  if (!is_decode) return;
+  Speed& speed = drafts > 0 ? with_drafts : without;
+  speed.num_tokens += tokens;
+  speed.seconds += pass_s + (drafts > 0 ? draft_s : 0);
+}
+
 double SpeculationStats::speedup() const {
-  const auto speed = [](const Steps& steps) {
-    return steps.seconds > 0 ? static_cast<double>(steps.num_tokens) / steps.seconds : 0;
+  const auto speed = [](const Speed& one) {
+    return one.seconds > 0 ? static_cast<double>(one.num_tokens) / one.seconds : 0;
   };
-  return without.num_steps > 0 ? speed(with_drafts) / speed(without) : 0;
+  return speed(without) > 0 ? speed(with_drafts) / speed(without) : 0;
 }
 
 std::string SpeculationStats::summary() const {
   if (num_drafts == 0) return "speculative decoding: nothing was proposed";
+  const auto ratio = [](std::int64_t a, std::int64_t b) {
+    return static_cast<double>(a) / static_cast<double>(b);
+  };
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << "speculative decoding: " << num_accepted << " of "
-       << num_drafts << " proposed tokens were accepted ("
-       << 100 * static_cast<double>(num_accepted) / static_cast<double>(num_drafts) << " %)";
-  if (with_drafts.num_runs > 0)
-    text << ", " << std::setprecision(2)
-         << static_cast<double>(with_drafts.num_tokens) / static_cast<double>(with_drafts.num_runs)
-         << " tokens of a text in a step";
+       << num_drafts << " proposed tokens were accepted (" << 100 * ratio(num_accepted, num_drafts)
+       << " %), " << std::setprecision(2) << ratio(num_accepted + num_runs, num_runs)
+       << " tokens of a text in a step";
   if (const double times = speedup(); times > 0) {
-    text << "; " << std::setprecision(2) << times << " times as fast as without";
+    text << "; " << times << " times as fast as without";
     if (times < 1) text << ": it does not pay here, leave --num-speculative-tokens out";
   }
   return text.str();
@@ -102,16 +121,24 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                          "it has a vocabulary of " + std::to_string(own) +
                              " tokens, and the model one of " + std::to_string(wanted),
                          "give a model with the same tokenizer"});
-      return std::make_unique<ModelDrafter>(*options.draft_model,
-                                            config.speculative_rejection_sampling);
+      return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling);
     }
     case SpeculativeMethod::mtp:
       break;
   }
-  throw UserError({flag,
-                   "heads of multi-token prediction draft nothing in this version: their layers "
-                   "have no caches in generation",
-                   "give --speculative-model DIR, or --speculative-method ngram"});
+  const std::int64_t depths = target.config().mtp_num_layers;
+  if (depths < config.num_speculative_tokens)
+    throw UserError({flag,
+                     "the model has " + std::to_string(depths) +
+                         " heads of multi-token prediction, each of which proposes one",
+                     "give a smaller number, --speculative-model DIR or --speculative-method "
+                     "ngram"});
+  if (!target.is_whole())
+    throw UserError({flag,
+                     "heads of multi-token prediction propose nothing over several pipeline stages "
+                     "in this version: only the last one has the hidden rows that they read",
+                     "set --pipeline-model-parallel-size 1, or give another --speculative-method"});
+  return make_mtp_drafter(target);
 }
 
 }  // namespace megatron

@@ -31,20 +31,28 @@ class Drafter {
   /// calls it alike and gets the same.
   virtual std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                        std::span<const BlockCopy> copies) = 0;
+  /// Returns whether observe() is to be called.
+  virtual bool observes() const { return false; }
+  /// Sees the target's hidden rows [tokens, 1, h] of the runs of a step.
+  virtual void observe(std::span<const ScheduledRun> /*runs*/, const at::Tensor& /*rows*/) {}
   /// Forgets a sequence that has ended or lost its blocks.
   virtual void forget(SequenceId /*sequence*/) {}
 };
 
-/// What speculation has done, and whether it pays: the steps in which every text goes on by drafts
-/// beside those, among them some on purpose, in which none has a draft.
+/// What speculation has done, and whether it pays.
 struct SpeculationStats {
-  struct Steps {
-    std::int64_t num_steps = 0, num_runs = 0, num_tokens = 0;
+  struct Speed {
+    std::int64_t num_tokens = 0;
     double seconds = 0;
   };
-  std::int64_t num_drafts = 0, num_accepted = 0;
-  Steps with_drafts = {}, without = {};  ///< of `without` the time of drafting does not count
+  std::int64_t num_drafts = 0, num_accepted = 0, num_runs = 0;  ///< runs: with drafts
+  /// Of steps in which all texts go on: with drafts, and without, for which some steps have none.
+  Speed with_drafts = {}, without = {};
 
+  /// Counts a step that drew `num_drawn` tokens for each run, and the seconds of drafting and of
+  /// the pass.
+  void add(std::span<const ScheduledRun> runs, std::span<const std::int64_t> num_drawn,
+           double draft_s, double pass_s);
   /// Returns how many times as fast texts are as without drafts; 0 if nothing tells.
   double speedup() const;
   /// Returns a sentence for the user.
@@ -60,6 +68,12 @@ struct SpeculationOptions {
 /// Returns what the options ask for, or null without speculation. The draft model must outlive it.
 /// UserError that names the flag when the method does not fit the target model.
 std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target);
+
+/// Returns a drafter that runs another model. `samples`: SequenceSampler::guess().
+std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples);
+/// Returns a drafter that runs the target's heads of multi-token prediction. The rank must hold the
+/// whole model.
+std::unique_ptr<Drafter> make_mtp_drafter(const ModelRunner& target);
 
 /// Proposes what followed the last tokens where they were in the text before (Saxena, "Prompt
 /// lookup decoding", 2023): after the longest match of up to `longest` tokens, the latest of

@@ -1,17 +1,19 @@
-#include "megatron/inference/speculation/model_drafter.h"
-
+// A second, smaller model that proposes what the target may say.
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
+#include "megatron/inference/engine.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
+namespace {
 
 /// A sequence in the passes of a step.
-struct ModelDrafter::Draft {
+struct Draft {
   std::size_t place = 0;  ///< of its run
   SequenceCache* cache = nullptr;
   std::vector<std::int64_t> input = {};       ///< the tokens that the next pass computes
@@ -19,10 +21,27 @@ struct ModelDrafter::Draft {
   bool is_done = false;
 };
 
-ModelDrafter::ModelDrafter(const ModelRunner& model, bool samples)
-    : model_(model), samples_(samples) {}
+/// The draft model computes the tokens that the target computes, in the same step. Its caches have
+/// the target's blocks, in memory of their own, so that prefixes, forks and preemption need nothing
+/// more: where a block of the target holds tokens that will stay, so does the draft model's.
+class ModelDrafter : public Drafter {
+ public:
+  ModelDrafter(const ModelRunner& model, bool samples) : model_(model), samples_(samples) {}
+  std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
+                                               std::span<const BlockCopy> copies) override;
+  void forget(SequenceId sequence) override { caches_.erase(sequence); }
 
-std::vector<ModelDrafter::Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
+ private:
+  /// Returns the drafts to make, with the cache of each at the first token that it has to see.
+  std::vector<Draft> begin(std::span<const DraftingRun> runs);
+
+  ModelRunner model_;
+  bool samples_;  ///< SequenceSampler::guess()
+  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::map<SequenceId, SequenceCache> caches_;
+};
+
+std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
   std::vector<Draft> drafts;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const ScheduledRun& run = runs[i].run;
@@ -82,6 +101,12 @@ std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const Draft
     std::erase_if(drafts, [](const Draft& draft) { return draft.is_done; });
   }
   return result;
+}
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples) {
+  return std::make_unique<ModelDrafter>(model, samples);
 }
 
 }  // namespace megatron
