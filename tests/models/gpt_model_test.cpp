@@ -5,10 +5,13 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -237,6 +240,40 @@ TEST(GptModel, PassesGiveWhatTheyWant) {
   const at::Tensor expected =
       -logits.log_softmax(-1).gather(-1, batch.at("labels").unsqueeze(-1)).squeeze(-1);
   EXPECT_LT((result(Wants::token_losses) - expected).abs().max().item<double>(), 1e-5);
+}
+
+TEST(GptModel, LastLogitsAreOfAsManyTokensAsAPassCounts) {
+  const TransformerConfig config = tiny_gpt();
+  const auto model = make_gpt_model(config, Rank{}, 8);
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
+  store.initialize(1);
+  using Counts = std::vector<std::int64_t>;
+  const Counts ids{5, 1, 7, 12, 3, 3, 0, 9, 2};
+  const std::span all(ids);
+  const auto last_logits = [&](const Microbatch& microbatch, const Counts& counts) {
+    return model->infer(
+        {.microbatch = microbatch, .wants = Wants::last_logits, .num_logits = counts});
+  };
+  const auto logits = [&](const Microbatch& microbatch) {
+    return model->infer({.microbatch = microbatch, .wants = Wants::logits})[0];
+  };
+  const Microbatch packed = microbatch_of({all.first(4), all.subspan(4, 2), all.last(3)}),
+                   alone = microbatch_of({all});
+  const auto expect_rows = [&](const Microbatch& microbatch, const Counts& counts,
+                               const Counts& rows) {
+    const at::Tensor seen = last_logits(microbatch, counts),
+                     expected = logits(microbatch).index_select(0, at::tensor(rows, at::kLong));
+    ASSERT_EQ(seen.sizes(), expected.sizes());
+    EXPECT_TRUE(at::allclose(seen, expected, 0, 1e-6));
+  };
+  expect_rows(packed, {}, {3, 5, 8});
+  expect_rows(packed, {3, 0, 2}, {1, 2, 3, 7, 8});
+  expect_rows(packed, {0, 0, 0}, {});
+  expect_rows(alone, {}, {8});
+  expect_rows(alone, {4}, {5, 6, 7, 8});
+  expect_rows(alone, {0}, {});
+  EXPECT_THROW(last_logits(packed, {1, 1}), InternalError);
+  EXPECT_THROW(last_logits(packed, {1, 3, 1}), InternalError);
 }
 
 /// With a floor of 4 the factor is 1 at the positions 0 to 3, and grows at 4.

@@ -89,6 +89,10 @@ std::vector<at::Tensor> results(const ModelRunner& model) {
     results.push_back(model.infer(pass));
     EXPECT_EQ(results.back().sizes(), model.model().result_shape(pass));
   }
+  using Counts = std::vector<std::int64_t>;
+  for (const Counts& counts : {Counts{2, 0, 3}, Counts{0, 0, 0}})
+    results.push_back(
+        model.infer({.microbatch = microbatch, .wants = Wants::last_logits, .num_logits = counts}));
   return results;
 }
 

@@ -221,9 +221,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-mlp-glu-interleave-size=-;0"},
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
-    {refused,
-     "is not in this version: multi-token prediction drafts nothing, and trains all weights",
-     "leave it out", "num-speculative-tokens=0 mtp-detach-heads mtp-hsm"},
+    {refused, "is not in this version: multi-token prediction trains all weights", "leave it out",
+     "mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
      "mrope-section+=-;0 "
@@ -325,7 +324,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "perform-rl-step rl-profile"},
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
     {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
-     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 "
+     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 num-speculative-tokens=0 "
      "use-legacy-static-engine inference-max-requests=8 "
      "inference-max-seq-length=2560 inference-dynamic-batching "
      "inference-dynamic-batching-buffer-size-gb=40 "

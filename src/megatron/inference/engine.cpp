@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,16 @@
 #include "megatron/inference/sampling/stop_strings.h"
 
 namespace megatron {
+namespace {
+
+/// One of so many steps drafts nothing, to tell whether drafts pay.
+constexpr std::int64_t kStepsPerMeasurement = 16;
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
@@ -28,9 +39,15 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches) {
+                       const Caches& caches, std::vector<std::int64_t> num_logits,
+                       at::Tensor* rows) {
   const Microbatch tokens = microbatch_of(inputs);
-  return model.infer({.microbatch = tokens, .wants = Wants::last_logits, .caches = &caches})
+  return model
+      .infer({.microbatch = tokens,
+              .wants = Wants::last_logits,
+              .caches = &caches,
+              .num_logits = std::move(num_logits),
+              .rows = rows})
       .to(c10::kCPU, c10::kFloat)
       .contiguous();
 }
@@ -68,7 +85,10 @@ struct Engine::Running {
 };
 
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
-    : model_(model), options_(options), scheduler_(options.scheduler) {
+    : model_(model),
+      options_(options),
+      scheduler_(options.scheduler),
+      drafter_(make_drafter(options.speculation, model)) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
 }
@@ -92,6 +112,7 @@ SequenceId Engine::add_request(TextRequest request) {
                                         .priority = own.priority,
                                         .deadline_s = own.deadline_s});
   running_.emplace(id, std::move(running));
+  if (drafter_) scheduler_.set_max_drafts(id, options_.speculation.config.num_speculative_tokens);
   if (max_new_tokens == 0) finish(id, FinishReason::length);
   return id;
 }
@@ -99,66 +120,123 @@ SequenceId Engine::add_request(TextRequest request) {
 bool Engine::cancel(SequenceId request) {
   std::erase_if(news_, [&](const Update& update) { return update.request == request; });
   scheduler_.drop(request);
+  forget(request);
   return running_.erase(request) > 0;
 }
 
 std::vector<Update> Engine::step() {
-  const StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
+  StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
+  for (const SequenceId request : plan.preempted) forget(request);
   if (plan.runs.empty()) {
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
   std::vector<std::vector<SampledToken>> drawn;
+  const double begin_s = steady_seconds();
+  double drafted_s = begin_s;
   try {
-    drawn = draw(plan);
+    const Drafts drafts = propose(plan);
+    drafted_s = steady_seconds();
+    drawn = draw(plan, drafts);
   } catch (...) {
     scheduler_.recompute_all();
+    for (const auto& [request, own] : running_) forget(request);
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(drawn.size());
-  for (std::size_t i = 0; i < drawn.size(); ++i)
+  std::vector<std::int64_t> num_drawn;
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
     for (const SampledToken& token : drawn[i]) ids[i].push_back(token.id);
+    num_drawn.push_back(std::ssize(ids[i]));
+  }
+  if (drafter_ && options_.speculation.stats != nullptr)
+    options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
+                                    steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
-  for (std::size_t i = 0; i < drawn.size(); ++i)
-    for (const SampledToken& token : drawn[i]) append(plan.runs[i].sequence, token);
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    for (const SampledToken& token : drawn[i]) {
+      append(plan.runs[i].sequence, token);
+      if (!running_.contains(plan.runs[i].sequence)) break;  // it ends before the last draft
+    }
+  }
   return std::exchange(news_, {});
 }
 
-at::Tensor Engine::logits_of(const StepPlan& plan) {
+void Engine::forget(SequenceId request) {
+  if (drafter_) drafter_->forget(request);
+}
+
+Engine::Drafts Engine::propose(StepPlan& plan) {
+  if (!drafter_) return Drafts(plan.runs.size());
+  const bool measures = ++num_draft_steps_ % kStepsPerMeasurement == 0;
+  std::vector<DraftingRun> runs;
+  for (ScheduledRun& run : plan.runs) {
+    if (measures) run.count -= std::exchange(run.num_drafts, 0);
+    runs.push_back({run, scheduler_.tokens(run.sequence), scheduler_.blocks(run.sequence),
+                    running_.at(run.sequence)->sampler});
+  }
+  Drafts drafts = drafter_->propose(runs, plan.copies);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ScheduledRun& run = plan.runs[i];
+    run.count -= run.num_drafts - std::ssize(drafts[i]);
+    run.num_drafts = std::ssize(drafts[i]);
+  }
+  return drafts;
+}
+
+at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
   for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
-  std::vector<std::span<const std::int64_t>> inputs;
+  std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
-  for (const ScheduledRun& run : plan.runs) {
-    inputs.push_back(
-        std::span(scheduler_.tokens(run.sequence))
-            .subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)));
+  std::vector<std::int64_t> num_logits;
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const ScheduledRun& run = plan.runs[i];
+    const auto known = std::span(scheduler_.tokens(run.sequence))
+                           .subspan(static_cast<std::size_t>(run.first),
+                                    static_cast<std::size_t>(run.count - run.num_drafts));
+    auto& own = tokens.emplace_back(known.begin(), known.end());
+    for (const DraftToken& draft : drafts[i]) own.push_back(draft.id);
     SequenceCache& cache = running_.at(run.sequence)->cache;
     cache.blocks = scheduler_.blocks(run.sequence);
     cache.length = run.first;
     caches.push_back(&cache);
+    num_logits.push_back(run.samples ? 1 + run.num_drafts : 0);
   }
-  return next_logits(model_, inputs, caches);
+  const bool observes = drafter_ && drafter_->observes();
+  at::Tensor rows;
+  const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
+                                        std::move(num_logits), observes ? &rows : nullptr);
+  if (observes) drafter_->observe(plan.runs, rows);
+  return logits;
 }
 
-std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan) {
-  const at::Tensor logits = logits_of(plan);
-  std::vector<SamplingRow> rows;
+std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan, const Drafts& drafts) {
+  const at::Tensor logits = logits_of(plan, drafts);
+  const auto columns = static_cast<std::size_t>(logits.size(1));
+  std::vector<SamplingRun> runs;
+  std::vector<const Running*> texts;
+  std::size_t row = 0;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
     if (!run.samples) continue;
-    const Running& own = *running_.at(run.sequence);
-    rows.push_back({&own.sampler, row_of(logits, i), run.first + run.count});
-    check_next_logits(model_, rows.back().logits, own.request.site.prompt, rows.back().position);
+    texts.push_back(running_.at(run.sequence).get());
+    const std::size_t num_rows = 1 + drafts[i].size();
+    runs.push_back({&texts.back()->sampler,
+                    {row_of(logits, row).data(), num_rows * columns},
+                    run.first + run.count - run.num_drafts,
+                    drafts[i]});
+    row += num_rows;
   }
-  const std::vector<SampledToken> tokens = sample_rows(rows);
+  std::vector<std::vector<SampledToken>> tokens =
+      sample_runs(runs, [&](std::size_t run, std::span<const float> own, std::int64_t position) {
+        check_next_logits(model_, own, texts[run]->request.site.prompt, position);
+      });
   auto next = tokens.begin();
   std::vector<std::vector<SampledToken>> drawn;
-  for (const ScheduledRun& run : plan.runs) {
-    auto& own = drawn.emplace_back();
-    if (run.samples) own.push_back(*next++);
-  }
+  for (const ScheduledRun& run : plan.runs)
+    drawn.push_back(run.samples ? std::move(*next++) : std::vector<SampledToken>());
   return drawn;
 }
 
@@ -166,8 +244,7 @@ void Engine::append(SequenceId request, const SampledToken& token) {
   Running& own = *running_.at(request);
   const SamplingParams& params = own.request.params;
   own.result.score += token.logprob;
-  if (std::ranges::count(params.stop_token_ids, token.id) > 0)
-    return finish(request, FinishReason::stop);
+  if (own.sampler.is_stop_token(token.id)) return finish(request, FinishReason::stop);
   if (own.text) own.text->add(token.id, own.sampler.may_stop());
   own.sampler.append(token.id);
   own.result.ids.push_back(token.id);
@@ -199,6 +276,7 @@ void Engine::finish(SequenceId request, FinishReason reason) {
   if (news_.empty() || news_.back().request != request) news_.push_back({.request = request});
   news_.back().finished = std::move(result);
   scheduler_.drop(request);
+  forget(request);
   running_.erase(request);
 }
 

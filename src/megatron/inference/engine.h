@@ -21,10 +21,12 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/inference/sampling/sequence_sampler.h"
 #include "megatron/inference/scheduler.h"
+#include "megatron/inference/speculation/drafter.h"
 #include "megatron/ops/sequence_cache.h"
 #include "megatron/pipeline/model_runner.h"
 
@@ -55,11 +57,13 @@ struct Generation {
 };
 
 /// Runs a pass over tokens of sequences, each with the cache of those before, and returns the
-/// logits [sequences, vocab_size] of the tokens that come next, in float32 on the CPU. The caller
-/// turns gradients off. Collective over the ranks of the model.
+/// logits [rows, vocab_size] of the tokens that come next, in float32 on the CPU: a row of each
+/// sequence, or as many as Pass::num_logits says. `rows` is Pass::rows. The caller turns gradients
+/// off. Collective over the ranks of the model.
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches);
+                       const Caches& caches, std::vector<std::int64_t> num_logits = {},
+                       at::Tensor* rows = nullptr);
 /// Returns the row of a sequence in them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence);
 
@@ -87,6 +91,7 @@ struct EngineOptions {
   /// Returns seconds; the same on all ranks. Null: it is always 0.
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
+  SpeculationOptions speculation = {};
 };
 
 class Engine {
@@ -112,10 +117,16 @@ class Engine {
  private:
   struct Running;
 
-  /// Returns the logits [runs, vocab_size] of the last tokens of the runs.
-  at::Tensor logits_of(const StepPlan& plan);
-  /// Returns the tokens that a pass drew, one or none for each run.
-  std::vector<std::vector<SampledToken>> draw(const StepPlan& plan);
+  using Drafts = std::vector<std::vector<DraftToken>>;
+
+  /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
+  Drafts propose(StepPlan& plan);
+  /// Returns the logits [rows, vocab_size] of the tokens that runs sample.
+  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
+  /// Returns the tokens that a pass drew for each run: none, one, or the accepted drafts and one.
+  std::vector<std::vector<SampledToken>> draw(const StepPlan& plan, const Drafts& drafts);
+  /// Forgets what a drafter knows of a sequence.
+  void forget(SequenceId request);
   /// Adds a token to a text, or ends it.
   void append(SequenceId request, const SampledToken& token);
   /// Ends a text and tells its result.
@@ -125,6 +136,8 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::unique_ptr<Drafter> drafter_;  ///< null without speculation
+  std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;
   std::vector<Update> news_;  ///< that the next step returns
 };

@@ -39,8 +39,12 @@ EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_n
 
 }  // namespace
 
-Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
-    : model_(model), params_(std::move(params)), tokenizer_(tokenizer) {
+Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer,
+                     SpeculationOptions speculation)
+    : model_(model),
+      params_(std::move(params)),
+      tokenizer_(tokenizer),
+      speculation_(std::move(speculation)) {
   check_sampling(params_, model_.config());
   MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
 }
@@ -51,6 +55,7 @@ std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
   params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
   EngineOptions options = engine_options(prompts, params.max_new_tokens);
   options.tokenizer = tokenizer_;
+  options.speculation = speculation_;
   Engine engine(model_, options);
   std::map<SequenceId, std::size_t> places;
   for (const Prompt& prompt : prompts) {

@@ -21,9 +21,11 @@ class Generator {
  public:
   using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
 
-  /// `model` must have its weights bound. It and the tokenizer, which only stop strings need, must
-  /// outlive the generator. UserError when an option is out of range.
-  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr);
+  /// `model` must have its weights bound. It, the tokenizer, which only stop strings need, and what
+  /// `speculation` refers to must outlive the generator. Beams have no drafts. UserError when an
+  /// option is out of range.
+  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr,
+            SpeculationOptions speculation = {});
 
   /// Generates a continuation of each prompt, all by one engine. `on_token` is called with each new
   /// token and the place of its prompt. Collective over the ranks of the model.
@@ -45,6 +47,7 @@ class Generator {
   ModelRunner model_;
   SamplingParams params_;
   const Tokenizer* tokenizer_;
+  SpeculationOptions speculation_;
 };
 
 }  // namespace megatron

@@ -21,7 +21,7 @@ enum class Wants : std::uint8_t {
   loss,          ///< StepOutput; the microbatch has "labels" and "loss_mask"
   token_losses,  ///< [b, s]: −log p(label) of every position; needs the tensors of the loss
   logits,        ///< [b, s, vocab_size], without vocabulary padding
-  last_logits,   ///< [sequences, vocab_size]: of the last token of each sequence
+  last_logits,   ///< [rows, vocab_size]: of the last tokens of sequences (Pass::num_logits)
   hidden         ///< [b, s, h], or [b, s, n, h] of n residual streams: the output of the final norm
 };
 
@@ -35,6 +35,14 @@ struct Pass {
   /// One for each packed sequence, or one for all unpacked samples. Layers read them and append to
   /// them. Null: every sequence begins with this pass.
   const Caches* caches = nullptr;
+  /// For last_logits how many of its last tokens count, for each packed sequence or the one sample;
+  /// their rows come in the order of the sequences. Empty: one of each sequence or sample.
+  std::vector<std::int64_t> num_logits = {};
+  /// k > 0: runs depth k of multi-token prediction alone (models/multi_token_prediction.h), where
+  /// the rank holds the whole model. "tokens" are those k positions later, and "previous_rows" what
+  /// depth k − 1 returned [s, b, h].
+  std::int64_t depth = 0;
+  at::Tensor* rows = nullptr;  ///< receives the rows [s, b, h] that the head reads
 };
 
 /// Returns a microbatch of sequences of token ids, packed if there are several.
@@ -50,9 +58,12 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
 /// Returns the positions of the tokens: int64 [b, s], or [1, s] when all samples share them.
 at::Tensor position_ids(const Pass& pass);
 
-/// Returns the rows [sequences, 1, …], or [1, b, …] of unpacked samples, of the last tokens of the
-/// sequences in [s, b, …].
-at::Tensor last_rows(const at::Tensor& rows_sb, const Microbatch& microbatch);
+/// Returns the number of rows of last_logits.
+std::int64_t num_last_rows(const Pass& pass);
+
+/// Returns the rows [rows, 1, …], or [1, b, …] of unpacked samples, of the last tokens of the
+/// sequences in [s, b, …] that Pass::num_logits counts.
+at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -27,10 +27,11 @@ at::Tensor ModelRunner::infer(const Pass& pass) const {
       at::empty(model_.result_shape(pass), at::TensorOptions(weights_->device()).dtype(at::kFloat));
   const std::vector<Microbatch> batch{pass.microbatch};
   PipelinePass forward{.batch = batch, .training = false, .wants = pass.wants};
+  forward.num_logits = pass.num_logits;
   if (pass.caches != nullptr) forward.caches.push_back(*pass.caches);
   forward.on_result = [&](std::size_t, const at::Tensor& own) { result = own.contiguous(); };
   run_schedule(schedule_, {model_, *weights_, pp_}, forward);
-  broadcast_(pp_, result, last_rank_, "logits");
+  if (result.numel() > 0) broadcast_(pp_, result, last_rank_, "logits");
   advance_caches(pass);
   return result;
 }

@@ -278,7 +278,8 @@ class Interpreter {
     return {.microbatch = pass_.batch[index],
             .wants = pass_.wants,
             .training = pass_.training,
-            .caches = pass_.caches.empty() ? nullptr : &pass_.caches[index]};
+            .caches = pass_.caches.empty() ? nullptr : &pass_.caches[index],
+            .num_logits = pass_.num_logits};
   }
   MicrobatchState& state(std::int64_t chunk, std::int64_t microbatch) {
     return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];

@@ -52,14 +52,20 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank, const ModelFamilies& families)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
+    SpeculationOptions speculation{.config = options.speculative, .stats = &speculation_stats_};
+    if (options.speculative.method() == SpeculativeMethod::draft_model) {
+      draft_.emplace(rank.load_draft(options.speculative.speculative_model, options, families));
+      speculation.draft_model = &draft_->runner;
+    }
+    is_speculative_ = make_drafter(speculation, rank.model()) != nullptr && params_.num_beams == 1;
+    generator_.emplace(rank.model(), params_, stored_.tokenizer.get(), speculation);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -75,6 +81,12 @@ class TextWriter {
       write_json(prompts, batch, out);
     else
       write_text(prompts, batch, out);
+  }
+
+  /// Says how speculation went, if there was any.
+  void note_speculation() const {
+    if (is_speculative_ && rank_.is_main_rank())
+      std::cerr << "note: " << speculation_stats_.summary() << "\n";
   }
 
  private:
@@ -181,6 +193,9 @@ class TextWriter {
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
   SamplingParams params_;
+  std::optional<LoadedModel> draft_;
+  SpeculationStats speculation_stats_;
+  bool is_speculative_ = false;
   std::optional<Generator> generator_;
 };
 
@@ -200,7 +215,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, rank);
+  TextWriter writer(options, rank, families);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
@@ -219,6 +234,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
     if (!batch.empty()) writer.write(batch, mine, text);
     for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
   }
+  writer.note_speculation();
   return 0;
 }
 
