@@ -70,6 +70,25 @@ TEST(GenerateOptions, MegatronsSpellingsAreRead) {
   EXPECT_EQ(mistake_of({"--top-n-logprobs", "0"}), "no error");
 }
 
+TEST(GenerateOptions, TheEngineHasMegatronsFlags) {
+  const EngineSettings settings =
+      options_of({"--inference-dynamic-batching", "--inference-max-requests", "8",
+                  "--inference-dynamic-batching-max-tokens", "512", "--inference-max-seq-length",
+                  "4096", "--inference-dynamic-batching-buffer-size-gb", "0.5",
+                  "--no-inference-dynamic-batching-prefix-caching", "--batch-invariant-mode"})
+          .engine;
+  EXPECT_EQ(settings.max_requests, 8);
+  EXPECT_EQ(settings.max_tokens, 512);
+  EXPECT_EQ(settings.max_seq_length, 4096);
+  EXPECT_EQ(settings.buffer_size_gb, 0.5);
+  EXPECT_TRUE(settings.chunked_prefill);
+  EXPECT_FALSE(settings.prefix_caching);
+  EXPECT_TRUE(settings.batch_invariant_mode);
+  EXPECT_FALSE(options_of({"--no-enable-chunked-prefill"}).engine.chunked_prefill);
+  EXPECT_THAT(mistake_of({"--inference-dynamic-batching-buffer-size-gb", "0"}),
+              HasSubstr("--inference-dynamic-batching-buffer-size-gb: must be above 0"));
+}
+
 TEST(GenerateOptions, MistakesNameTheirFlags) {
   EXPECT_THAT(mistake_of({"--logit-bias", "3=1", "--typical-p", "2"}),
               AllOf(HasSubstr("--logit-bias"), HasSubstr("--typical-p")));

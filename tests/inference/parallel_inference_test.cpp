@@ -117,7 +117,7 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
                   .config = {.num_speculative_tokens = 2, .speculative_model = "itself"},
                  .draft_model = &loaded.runner}})
           here.drafted.push_back(
-              Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}, nullptr, drafts)
+              Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}, {.speculation = drafts})
                   .generate(prompt, 2)
                   .ids);
         const std::vector<std::int64_t> longer{9, 2, 6, 5, 3, 5, 8};

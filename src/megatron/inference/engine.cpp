@@ -88,6 +88,7 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(options.scheduler),
+      memory_(std::make_shared<CacheMemory>(1, options.scheduler.num_blocks)),
       drafter_(make_drafter(options.speculation, model)) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
@@ -99,15 +100,16 @@ SequenceId Engine::add_request(TextRequest request) {
   check_sampling(request.params, model_.config());
   MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
                  "stop strings need a tokenizer");
-  check_token_ids(request.prompt, model_.config(),
-                  "prompt " + std::to_string(request.site.prompt + 1));
+  const std::string name = "prompt " + std::to_string(request.site.prompt + 1);
+  check_token_ids(request.prompt, model_.config(), name);
   // The last token of a text needs no position.
   const std::int64_t room = max_sequence_length(model_.config()) - std::ssize(request.prompt),
                      wanted = request.params.max_new_tokens,
                      max_new_tokens = room < wanted ? room + 1 : wanted;
   auto running = std::make_unique<Running>(std::move(request), max_new_tokens, options_, memory_);
   const TextRequest& own = running->request;
-  const SequenceId id = scheduler_.add({.prompt = own.prompt,
+  const SequenceId id = scheduler_.add({.name = name,
+                                        .prompt = own.prompt,
                                         .max_new_tokens = max_new_tokens,
                                         .priority = own.priority,
                                         .deadline_s = own.deadline_s});

@@ -135,7 +135,7 @@ class Engine {
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
-  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::shared_ptr<CacheMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  ///< null without speculation
   std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;

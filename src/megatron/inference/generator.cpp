@@ -20,42 +20,36 @@ namespace {
 
 /// Longer texts than anybody has memory for.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
-/// Blocks of the texts that run together. Texts that need more wait.
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
 
-/// Returns options with blocks for the longest texts that run together.
-EngineOptions engine_options(std::span<const Prompt> prompts, std::int64_t max_new_tokens) {
-  EngineOptions options;
+/// Returns the limits with no more blocks than the longest texts need that run together.
+SchedulerOptions narrowed(SchedulerOptions limits, std::span<const Prompt> prompts,
+                          std::int64_t max_new_tokens) {
   std::vector<std::int64_t> blocks;
   for (const Prompt& prompt : prompts)
     // The scheduler starts a sequence only if a block is left for each that runs.
     blocks.push_back(1 + ceil_div(std::ssize(prompt.ids) + max_new_tokens, kBlockPositions));
   std::ranges::sort(blocks, std::greater());
-  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(options.scheduler.max_running)));
-  options.scheduler.num_blocks = std::clamp<std::int64_t>(
-      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, kMostBlocks);
-  return options;
+  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(limits.max_running)));
+  limits.num_blocks = std::clamp<std::int64_t>(
+      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, limits.num_blocks);
+  return limits;
 }
 
 }  // namespace
 
-Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer,
-                     SpeculationOptions speculation)
-    : model_(model),
-      params_(std::move(params)),
-      tokenizer_(tokenizer),
-      speculation_(std::move(speculation)) {
+Generator::Generator(const ModelRunner& model, SamplingParams params,
+                     const EngineOptions& options)
+    : model_(model), params_(std::move(params)), options_(options) {
   check_sampling(params_, model_.config());
-  MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
+  MEGATRON_CHECK(options.tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
 }
 
 std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
                                             const OnToken& on_token) const {
   SamplingParams params = params_;
   params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
-  EngineOptions options = engine_options(prompts, params.max_new_tokens);
-  options.tokenizer = tokenizer_;
-  options.speculation = speculation_;
+  EngineOptions options = options_;
+  options.scheduler = narrowed(options.scheduler, prompts, params.max_new_tokens);
   Engine engine(model_, options);
   std::map<SequenceId, std::size_t> places;
   for (const Prompt& prompt : prompts) {

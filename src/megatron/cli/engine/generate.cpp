@@ -38,17 +38,6 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   return prompts;
 }
 
-/// Returns the ids of a prompt. An empty prompt is the token that begins a document.
-std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
-  const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  if (!ids.empty()) return {ids.begin(), ids.end()};
-  const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
-  if (begin < 0)
-    throw UserError({"--prompt", "is empty, and the tokenizer has no token that begins a document",
-                     "give some text"});
-  return {begin};
-}
-
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
@@ -59,13 +48,16 @@ class TextWriter {
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    SpeculationOptions speculation{.config = options.speculative, .stats = &speculation_stats_};
+    EngineOptions engine = rank.engine_options(options.engine);
+    engine.tokenizer = stored_.tokenizer.get();
+    engine.speculation = {.config = options.speculative, .stats = &speculation_stats_};
     if (options.speculative.method() == SpeculativeMethod::draft_model) {
       draft_.emplace(rank.load_draft(options.speculative.speculative_model, options, families));
-      speculation.draft_model = &draft_->runner;
+      engine.speculation.draft_model = &draft_->runner;
     }
-    is_speculative_ = make_drafter(speculation, rank.model()) != nullptr && params_.num_beams == 1;
-    generator_.emplace(rank.model(), params_, stored_.tokenizer.get(), speculation);
+    is_speculative_ =
+        make_drafter(engine.speculation, rank.model()) != nullptr && params_.num_beams == 1;
+    generator_.emplace(rank.model(), params_, engine);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -74,7 +66,8 @@ class TextWriter {
   /// the ranks of a replica.
   void write(std::span<const std::string> prompts, std::uint64_t first, std::ostream& out) {
     std::vector<std::vector<std::int64_t>> ids;
-    for (const std::string& prompt : prompts) ids.push_back(prompt_ids(*stored_.tokenizer, prompt));
+    for (const std::string& prompt : prompts)
+      ids.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
     std::vector<Prompt> batch;
     for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
     if (is_json_)
