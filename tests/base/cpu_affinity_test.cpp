@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <thread>
 
+#include "megatron/base/control_groups.h"
 #include "megatron/base/machine.h"
 
 namespace megatron {
@@ -78,10 +80,17 @@ TEST(CpuPartition, ARankHasAsManyThreadsAsItsShareHasProcessors) {
   for (int count = 1; count <= all; ++count) {
     std::thread([&] {
       const int threads = bind_to_cpus({0, count}, /*pins=*/true);
-      EXPECT_EQ(threads, all / count);
+      EXPECT_EQ(threads, std::max(1, cpus_within_quota(all, cgroup_cpu_quota()) / count));
       EXPECT_EQ(num_cpus(), count == 1 ? all : all / count);
     }).join();
   }
+}
+
+TEST(CpuPartition, AQuotaIsRoundedDown) {
+  EXPECT_EQ(cpus_within_quota(8, 0), 8);
+  EXPECT_EQ(cpus_within_quota(8, 3.9), 3);
+  EXPECT_EQ(cpus_within_quota(8, 0.5), 1);
+  EXPECT_EQ(cpus_within_quota(2, 6.5), 2);
 }
 
 TEST(CpuPartition, LeavesTheChoiceToTheUser) {

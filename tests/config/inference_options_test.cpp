@@ -23,6 +23,23 @@ std::string mistake_of(const Args& more) {
   return message_of([&] { options_of(more); });
 }
 
+TEST(GenerateOptions, DraftsHaveTheFlagsOfMegatronAndVllm) {
+  EXPECT_EQ(options_of({"--num-speculative-tokens", "3"}).speculative.method(),
+            SpeculativeMethod::mtp);
+  EXPECT_EQ(options_of({"--num-speculative-tokens", "3", "--speculative-model", "small"})
+                .speculative.method(),
+            SpeculativeMethod::draft_model);
+  const SpeculativeConfig ngram =
+      options_of({"--num-speculative-tokens", "3", "--speculative-method", "ngram",
+                  "--ngram-prompt-lookup-max", "6"})
+          .speculative;
+  EXPECT_EQ(ngram.method(), SpeculativeMethod::ngram);
+  EXPECT_EQ(ngram.num_speculative_tokens, 3);
+  EXPECT_EQ(ngram.ngram_prompt_lookup_max, 6);
+  EXPECT_THAT(mistake_of({"--speculative-model", "small"}),
+              testing::HasSubstr("give --num-speculative-tokens N"));
+}
+
 TEST(GenerateOptions, SamplingHasItsOwnFlags) {
   const SamplingParams params =
       options_of({"--min-p", "0.1", "--logit-bias", "3:-1.5,7:100", "--stop", "a b", "--stop", "c",
@@ -53,6 +70,25 @@ TEST(GenerateOptions, MegatronsSpellingsAreRead) {
   EXPECT_EQ(mistake_of({"--top-n-logprobs", "0"}), "no error");
 }
 
+TEST(GenerateOptions, TheEngineHasMegatronsFlags) {
+  const EngineSettings settings =
+      options_of({"--inference-dynamic-batching", "--inference-max-requests", "8",
+                  "--inference-dynamic-batching-max-tokens", "512", "--inference-max-seq-length",
+                  "4096", "--inference-dynamic-batching-buffer-size-gb", "0.5",
+                  "--no-inference-dynamic-batching-prefix-caching", "--batch-invariant-mode"})
+          .engine;
+  EXPECT_EQ(settings.max_requests, 8);
+  EXPECT_EQ(settings.max_tokens, 512);
+  EXPECT_EQ(settings.max_seq_length, 4096);
+  EXPECT_EQ(settings.buffer_size_gb, 0.5);
+  EXPECT_TRUE(settings.chunked_prefill);
+  EXPECT_FALSE(settings.prefix_caching);
+  EXPECT_TRUE(settings.batch_invariant_mode);
+  EXPECT_FALSE(options_of({"--no-enable-chunked-prefill"}).engine.chunked_prefill);
+  EXPECT_THAT(mistake_of({"--inference-dynamic-batching-buffer-size-gb", "0"}),
+              HasSubstr("--inference-dynamic-batching-buffer-size-gb: must be above 0"));
+}
+
 TEST(GenerateOptions, MistakesNameTheirFlags) {
   EXPECT_THAT(mistake_of({"--logit-bias", "3=1", "--typical-p", "2"}),
               AllOf(HasSubstr("--logit-bias"), HasSubstr("--typical-p")));
@@ -62,6 +98,10 @@ TEST(GenerateOptions, MistakesNameTheirFlags) {
   EXPECT_THAT(mistake_of({"--num-beams", "2", "--n", "3", "--stop", "a"}),
               AllOf(HasSubstr("--n: 3"), HasSubstr("--stop")));
   EXPECT_THAT(mistake_of({"--logprobs", "2"}), HasSubstr("add --json"));
+  EXPECT_THAT(mistake_of({"--repetition-penalty", "1e39", "--length-penalty", "-1e39"}),
+              AllOf(HasSubstr("--repetition-penalty: must be at most 1e+30, got 1e39"),
+                    HasSubstr("--length-penalty: must be at least -30, got -1e39")));
+  EXPECT_THAT(mistake_of({"--repetition-penalty", "0"}), HasSubstr("must be at least 1e-30"));
 }
 
 TEST(GenerateOptions, WhatBeamSearchDoesNotReadIsNoted) {

@@ -13,6 +13,7 @@ namespace megatron {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunConfig read_small(const Args& more) { return read_run(small(more)); }
 
@@ -78,6 +79,24 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
                              .parsed.notes),
               HasSubstr("it belongs to BERT"));
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
+}
+
+TEST(KnownFlags, OfInferenceAreNoted) {
+  const std::string notes = notes_text(
+      read_small({"--inference-max-requests", "4", "--batch-invariant-mode",
+                  "--no-inference-dynamic-batching-prefix-caching", "--enable-chunked-prefill",
+                  "--inference-dynamic-batching", "--inference-dynamic-batching-block-size", "256"})
+          .parsed.notes);
+  EXPECT_THAT(notes, HasSubstr("  --inference-max-requests, --batch-invariant-mode, "
+                               "--no-inference-dynamic-batching-prefix-caching: it is for the "
+                               "inference engine, which `megatron generate` runs"));
+  EXPECT_THAT(notes, HasSubstr("  --inference-dynamic-batching: requests are always batched"));
+  EXPECT_THAT(notes, HasSubstr("a block of the KV cache has 128 positions"));
+  EXPECT_THAT(notes, Not(HasSubstr("--enable-chunked-prefill")));
+  EXPECT_THAT(mistake_of(small({"--inference-max-requests", "0"})), HasSubstr("at least 1"));
+  EXPECT_THAT(
+      mistake_of(small({"--inference-dynamic-batching-logprobs-mode", "processed_logprobs"})),
+      HasSubstr("log-probabilities are the model's"));
 }
 
 // The names of members of TransformerConfig, ModelParallelConfig and

@@ -7,52 +7,15 @@
 #include <random>
 #include <utility>
 
+#include "inference/small_model.h"
 #include "inference/successor_model.h"
-#include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/ops/matmul.h"
-#include "megatron/parallel/rank.h"
-#include "megatron/params/param_store.h"
-#include "support/gpt_model.h"
 
 namespace megatron {
 namespace {
 
 using Ids = std::vector<std::int64_t>;
-
-constexpr std::int64_t kVocabSize = 61;
-
-/// A small GPT whose attention is far from uniform.
-struct SmallModel {
-  SmallModel()
-      : model(make_gpt_model(config(), Rank{})),
-        weights(declared_parameters(*model), {.dtype = c10::kBFloat16, .with_gradients = false}) {
-    weights.initialize(/*seed=*/7);
-  }
-  static TransformerConfig config() {
-    TransformerConfig config;
-    config.num_layers = 2;
-    config.hidden_size = 32;
-    config.num_attention_heads = 4;
-    config.vocab_size = kVocabSize;
-    config.init_method_std = 0.3;
-    config.position_embedding_type = PositionEmbedding::rope;
-    config.group_query_attention = true;
-    config.num_query_groups = 2;
-    config.window_size = {150, 0};
-    set_windows(config, {1, 0});
-    resolve(config);
-    return config;
-  }
-  std::unique_ptr<Model> model;
-  ParamStore weights;
-};
-
-Ids random_ids(std::mt19937& random, std::int64_t count) {
-  Ids ids(static_cast<std::size_t>(count));
-  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kVocabSize);
-  return ids;
-}
 
 /// Runs an engine until it is idle and returns the results.
 std::map<SequenceId, Generation> run(Engine& engine) {

@@ -99,7 +99,7 @@ TEST(Generator, StopStringsEndATextAndAreCutOff) {
                       .max_new_tokens = 8,
                       .min_new_tokens = minimum,
                       .stop = std::move(stops)},
-                     &tokenizer)
+                     {.tokenizer = &tokenizer})
         .generate(Ids{0}, 0);
   };
   const Generation found = generate({"hree fo"});

@@ -275,6 +275,21 @@ TEST(Scheduler, RefusesWhatCanNeverFit) {
   EXPECT_THAT(message(1, -1), HasSubstr("-1"));
 }
 
+TEST(Scheduler, RefusesSequencesThatAreTooLongByName) {
+  Scheduler scheduler({.max_sequence_length = 10});
+  scheduler.add({.prompt = Tokens(6, 1), .max_new_tokens = 4});
+  const auto message = [&](std::size_t num_tokens, std::int64_t max_new_tokens) {
+    return message_of([&] {
+      scheduler.add(
+          {.name = "prompt 3", .prompt = Tokens(num_tokens, 1), .max_new_tokens = max_new_tokens});
+    });
+  };
+  EXPECT_THAT(message(6, 5), HasSubstr("prompt 3 of 6 tokens and up to 5 new ones: "
+                                       "--inference-max-seq-length is 10\n  fix: raise it"));
+  EXPECT_THAT(message(11, 0), HasSubstr("--inference-max-seq-length is 10"));
+  EXPECT_THAT(message(1, std::numeric_limits<std::int64_t>::max()), HasSubstr("is 10"));
+}
+
 TEST(Scheduler, RefusesOptionsOutOfRange) {
   const auto message = [](const SchedulerOptions& options) {
     return message_of([&] { Scheduler{options}; });

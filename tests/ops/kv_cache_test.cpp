@@ -112,6 +112,14 @@ TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
   }
 }
 
+TEST(CacheMemory, NeverHasMoreBlocksThanItMay) {
+  CacheMemory memory(1, /*most=*/5);
+  LayerBlocks& blocks = memory.layer("layer", {.bytes = 64});
+  for (std::int32_t number = 0; number < 5; ++number) blocks.reach(number);
+  EXPECT_EQ(blocks.count(), 5);
+  EXPECT_THROW(blocks.reach(5), InternalError);
+}
+
 TEST(CachedAttention, KeepsLatentsAsKeysAndValues) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
     Text text(200, 1, type);

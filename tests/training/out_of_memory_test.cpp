@@ -40,22 +40,6 @@ TEST(OutOfMemoryError, LimitsAreThoseOfTheSystem) {
             "machine 32.00 GiB of which 512.0 MiB are available");
 }
 
-TEST(UsableMemory, IsWhatUlimitsLeaveAfterReservedAddresses) {
-  constexpr double kGibibyte = 1 << 30;
-  EXPECT_FALSE(usable_under_ulimits({.reserved_addresses = kGibibyte, .machine = kGibibyte}));
-  MemoryLimits limits{
-      .data = 10 * kGibibyte, .reserved_data = 3 * kGibibyte, .resident = kGibibyte};
-  EXPECT_EQ(usable_under_ulimits(limits), 8 * kGibibyte) << "two of ten are reserved and not used";
-  limits.thread_stack = kGibibyte / 8;
-  EXPECT_EQ(usable_under_ulimits(limits), 7 * kGibibyte) << "eight threads start later";
-  limits.resident = 4 * kGibibyte;
-  EXPECT_EQ(usable_under_ulimits(limits), 10 * kGibibyte) << "ulimit -d counts no libraries";
-  limits.resident = kGibibyte;
-  limits.address_space = 6 * kGibibyte;
-  limits.reserved_addresses = 2 * kGibibyte;
-  EXPECT_EQ(usable_under_ulimits(limits), 4 * kGibibyte) << "the smaller rest counts";
-}
-
 std::string message_of(const Trainer& trainer, const auto& fails) {
   try {
     try {

@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 
+#include "megatron/base/control_groups.h"
 #include "megatron/base/machine.h"
 #include "megatron/base/thread_limit.h"
 
@@ -71,12 +72,17 @@ void allow_cpus(const std::vector<int>& numbers) {
   ::sched_setaffinity(0, sizeof set, &set);
 }
 
+int cpus_within_quota(int cpus, double quota) {
+  return quota > 0 ? std::max(1, static_cast<int>(std::min<double>(cpus, quota))) : cpus;
+}
+
 int intra_op_threads(const CpuPartition& partition) {
   if (const char* given = std::getenv("OMP_NUM_THREADS")) {
     const int threads = std::atoi(given);
     if (threads > 0) return threads;
   }
-  return std::max(1, num_cpus() / static_cast<int>(partition.count));
+  return std::max(
+      1, cpus_within_quota(num_cpus(), cgroup_cpu_quota()) / static_cast<int>(partition.count));
 }
 
 std::vector<int> cpus_of_partition(const CpuPartition& partition, std::vector<LogicalCpu> cpus) {

@@ -17,7 +17,13 @@ struct LogicalCpu {
   int number = 0, node = 0, package = 0, core = 0;
 };
 
-/// Returns OMP_NUM_THREADS if it is set, else the number of CPUs in one partition; at least 1.
+/// Returns how many of the CPUs threads can keep busy under the quota of a control group, rounded
+/// down, because a group that exceeds it is stopped for the rest of a period; at least 1. A quota
+/// of 0 is none.
+int cpus_within_quota(int cpus, double quota);
+
+/// Returns OMP_NUM_THREADS if it is set, else the number of CPUs in one partition, of those within
+/// the quota (control_groups.h); at least 1.
 int intra_op_threads(const CpuPartition& partition);
 
 /// Returns the CPU numbers of one partition. CPUs are ordered by NUMA node, package and core before

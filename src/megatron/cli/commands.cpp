@@ -73,6 +73,8 @@ std::optional<std::string> config_of(const RunConfig& run) {
 int run_pretrain(Args args) { return run_on_rank("pretrain", args, read_pretrain, config_of); }
 int run_generate(Args args) { return run_on_rank("generate", args, read_generate_options); }
 int run_score(Args args) { return run_on_rank("score", args, read_score_options); }
+int run_batch(Args args) { return run_on_rank("batch", args, read_batch_options); }
+int run_evaluate(Args args) { return run_on_rank("evaluate", args, read_evaluate_options); }
 int run_replay(Args args) {
   read_replay_options(args);
   return run_in_engine("replay", args);
@@ -120,6 +122,10 @@ constexpr std::array kCommands{
             tokenizer_fields},
     Command{"generate", "continue texts with a trained model", "Use", run_generate,
             fields_of<generate_table>, check_with<read_generate_options>},
+    Command{"batch", "answer a file of requests in OpenAI's form", "Use", run_batch,
+            fields_of<batch_table>, check_with<read_batch_options>},
+    Command{"evaluate", "measure a model on tasks by log-likelihood", "Use", run_evaluate,
+            fields_of<evaluate_table>, check_with<read_evaluate_options>},
     Command{"score", "print log-probabilities of token ids", "Use", run_score,
             fields_of<score_table>, check_with<read_score_options>},
     Command{"convert", "convert weights between checkpoints and Hugging Face directories",
@@ -143,8 +149,8 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
     {"preprocess", "preprocess-data"},
     {"inference", "generate"},
     {"infer", "generate"},
-    {"eval", "score"},
-    {"evaluate", "score"},
+    {"eval", "evaluate"},
+    {"run-batch", "batch"},
     {"export", "convert"},
     {"import", "convert"},
     {"inspect", "checkpoint inspect"},

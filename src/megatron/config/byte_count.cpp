@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/base/format.h"
+
 namespace megatron {
 namespace {
 
@@ -49,6 +51,13 @@ std::optional<double> byte_count(const std::string& text) {
     if (unit == name && count > 0 && count < kMostBytes) return count;
   }
   return std::nullopt;
+}
+
+std::string byte_size_text(double bytes) {
+  constexpr double kKibibyte = 1 << 10, kMebibyte = 1 << 20, kGibibyte = 1 << 30;
+  if (bytes >= kGibibyte) return format("%.2f GiB", bytes / kGibibyte);
+  if (bytes >= kMebibyte / 10 || bytes == 0) return format("%.1f MiB", bytes / kMebibyte);
+  return bytes >= kKibibyte ? format("%.1f KiB", bytes / kKibibyte) : format("%.0f B", bytes);
 }
 
 bool is_automatic_budget(const std::string& text) {

@@ -1,5 +1,6 @@
 #include "megatron/config/inference_options.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "megatron/base/error.h"
@@ -57,17 +58,19 @@ void declare_model(FieldTable<Options>& table) {
           .alias("cache-kv-in-compressed-form");
   if (std::is_same_v<Options, ScoreOptions>)
     cache.note("without effect: score computes whole sequences and caches nothing");
+  if (std::is_same_v<Options, EvaluateOptions>)
+    cache.note("without effect: evaluate computes whole sequences and caches nothing");
 }
 
 template <class Options>
-void declare_parallel(FieldTable<Options>& table) {
+void declare_engine(FieldTable<Options>& table) {
+  table.include(static_cast<EngineSettings Options::*>(&Options::engine), engine_table());
   table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
 }
 
 /// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
 constexpr KnownFlags kGenerationFlags[] = {
-    {KnownFlags::Treatment::accepted, "without effect: prompts are processed one after the other",
-     "",
+    {KnownFlags::Treatment::accepted, "without effect: all prompts are there when it starts", "",
      "num-tokens-to-prompt+=* incoming-requests-per-step=* incoming-requests-per-sec=* "
      "incoming-requests-duration=* output-every-n-results=* "
      "no-record-throughput drain-between-batches batch-boundaries=* suspend-resume-interval=* "
@@ -96,8 +99,7 @@ void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
   }
   include_run_flags(table, static_cast<Settings Options::*>(&Options::run),
                     {.architecture = "comes from the checkpoint, with which it must agree",
-                     .others = "without effect: " + command + " trains nothing",
-                     .runs_inference = true});
+                     .others = "without effect: " + command + " trains nothing"});
 }
 
 /// Reads the flags of `table`, those of a training run included.
@@ -154,6 +156,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("stop_words", &Options::stop_words,
             "end a text before any of these strings, as in Megatron-LM's scripts")
         .value_name("TEXT");
+    t.include(&Options::speculative, speculative_table());
     t.group("Output");
     t.field("skip_prompt_log_probs", &Options::skip_prompt_log_probs,
             "leave prompt_logprobs out with --return-log-probs");
@@ -163,7 +166,7 @@ const FieldTable<GenerateOptions>& generate_table() {
         "finish_reason; text and ids contain only what was generated. With --n above 1 they are "
         "those of the first text, and choices has all");
     t.include(&Options::tokenizer, tokenizer_table());
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "generate");
   });
 }
@@ -180,8 +183,73 @@ const FieldTable<ScoreOptions>& score_table() {
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file to read lines from; none: standard input")
         .value_name("FILE");
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "score");
+  });
+}
+
+const FieldTable<BatchOptions>& batch_table() {
+  using Options = BatchOptions;
+  return field_table<Options>([](auto& t) {
+    t.about(
+        "Answers the requests of a file in the form of OpenAI's batches: JSON lines with "
+        "custom_id, method, url (/v1/completions) and body. All of them share passes through the "
+        "model. A request that is wrong gets an answer that says why. Without tokenizer flags, it "
+        "uses the tokenizer of the checkpoint. Under `megatron launch` the model is sharded over "
+        "the ranks, and the requests are distributed over its replicas.");
+    declare_model(t);
+    t.group("Batch");
+    t.field("requests", &Options::requests, "file of requests")
+        .positional()
+        .required()
+        .value_name("FILE");
+    t.field("output", &Options::output,
+            "file to write the answers to; one that has answers is continued. None: standard "
+            "output")
+        .value_name("FILE");
+    t.field("as_finished", &Options::as_finished,
+            "write each answer as soon as it is there, instead of in the order of the requests");
+    t.field("json", &Options::json,
+            "print one JSON object that counts requests, tokens and seconds; needs --output");
+    t.include(&Options::tokenizer, tokenizer_table());
+    declare_engine(t);
+    declare_run_flags(t, "batch");
+  });
+}
+
+const FieldTable<EvaluateOptions>& evaluate_table() {
+  using Options = EvaluateOptions;
+  return field_table<Options>([](auto& t) {
+    t.about(
+        "Measures a model on tasks by log-likelihood, as lm-evaluation-harness does, and on "
+        "Megatron-LM's zero-shot tasks. Without tokenizer flags, it uses the tokenizer of the "
+        "checkpoint. Under `megatron launch` the model is sharded over the ranks, and the texts "
+        "are distributed over its replicas.");
+    declare_model(t);
+    t.group("Tasks");
+    t.field("task", &Options::task,
+            "file of JSON lines, one or more times: {\"query\", \"choices\", \"gold\"}, "
+            "{\"context\", \"continuation\"} or {\"text\"}, whose last word is predicted. Or "
+            "LAMBADA or WIKITEXT103, with --valid-data")
+        .required()
+        .repeatable()
+        .value_name("FILE");
+    t.field("valid_data", &Options::valid_data, "file of LAMBADA or WIKITEXT103")
+        .value_name("FILE");
+    t.field("strict_lambada", &Options::strict_lambada,
+            "predict the whole last word of LAMBADA, not only its last token");
+    t.field("seq_length", &Options::seq_length,
+            "tokens in a window of WIKITEXT103; none: the context length of training")
+        .at_least(1);
+    t.field("overlapping_eval", &Options::overlapping_eval,
+            "tokens from one window of WIKITEXT103 to the next, which are scored; none: 32, or a "
+            "window if that is shorter")
+        .at_least(1);
+    t.group("Output");
+    t.field("json", &Options::json, "print one JSON object per task");
+    t.include(&Options::tokenizer, tokenizer_table());
+    t.include(&Options::parallel, parallel_fields());
+    declare_run_flags(t, "evaluate");
   });
 }
 
@@ -192,14 +260,16 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
   sampling.stop.insert(sampling.stop.end(), options.stop_words.begin(), options.stop_words.end());
   sampling.prompt_logprobs |= sampling.return_log_probs && !options.skip_prompt_log_probs;
   check_sampling_options(sampling);
+  check_speculative_options(options.speculative);
   const auto is_idle = [&](std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names)
       if (options.parsed.is_set(name))
         add_notes({{why, {options.parsed.origin(name).where}}}, options.parsed.notes);
   };
   if (sampling.num_beams > 1)
-    is_idle({"temperature", "top_k", "top_p", "min_p", "typical_p", "seed"},
-            "without effect: beam search (--num-beams) draws no tokens");
+    is_idle(
+        {"temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "num_speculative_tokens"},
+        "without effect: beam search (--num-beams) draws no tokens");
   else
     is_idle({"length_penalty"}, "without effect: it is for beam search (--num-beams)");
   check_model_options(options, world_size);
@@ -217,6 +287,27 @@ ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t 
   ScoreOptions options = read_options(score_table(), args, "score");
   options.cache_mla_latents = false;
   check_model_options(options, world_size);
+  return options;
+}
+
+BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t world_size) {
+  BatchOptions options = read_options(batch_table(), args, "batch");
+  check_model_options(options, world_size);
+  if (options.json && options.output.empty())
+    throw UserError({"--json", "standard output has the answers", "give --output FILE"});
+  return options;
+}
+
+EvaluateOptions read_evaluate_options(std::span<const std::string> args, std::int64_t world_size) {
+  EvaluateOptions options = read_options(evaluate_table(), args, "evaluate");
+  options.cache_mla_latents = false;
+  check_model_options(options, world_size);
+  const auto num_zero_shot = std::ranges::count_if(options.task, EvaluateOptions::is_zero_shot);
+  if (num_zero_shot > 1)
+    throw UserError({"--task", "LAMBADA and WIKITEXT103 have different data", "give one of them"});
+  if ((num_zero_shot == 1) == options.valid_data.empty())
+    throw UserError({"--valid-data", num_zero_shot == 1 ? "is missing" : "no task reads it",
+                     "give it with --task LAMBADA or WIKITEXT103"});
   return options;
 }
 

@@ -4,7 +4,9 @@
 #include <memory>
 
 #include "megatron/base/words.h"
+#include "megatron/config/engine_settings.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/speculative_config.h"
 
 namespace megatron {
 namespace {
@@ -47,7 +49,15 @@ std::vector<std::string> describe_value(Field& field, const std::string& word) {
   return split_at(right, ';');
 }
 
-Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& word) {
+/// Makes the field one that sets nothing.
+void hide(Field& field, std::string_view help) {
+  field.group = "Known flags of Megatron-LM";
+  field.help = help;
+  field.is_hidden = true;
+  field.get = [](const void*) { return std::vector<std::string>{}; };
+}
+
+Field make_field(const KnownFlags& flags, const std::string& word) {
   Field field;
   const bool is_value = word.find('=') != std::string::npos;
   std::vector<std::string> neutral{"false"};
@@ -57,19 +67,14 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
     describe_switch(field, word);
   }
   std::replace(field.name.begin(), field.name.end(), '-', '_');
-  field.group = "Known flags of Megatron-LM";
-  field.is_hidden = true;
-  field.get = [](const void*) { return std::vector<std::string>{}; };
-  if (is_accepted) {
-    field.help = field.note = flags.treatment == KnownFlags::Treatment::inference
-                                  ? "without effect: it tunes Megatron-LM's inference engine"
-                                  : std::string(flags.reason);
+  hide(field, flags.reason);
+  if (flags.treatment == KnownFlags::Treatment::accepted) {
+    field.note = field.help;
     field.set = [is_value](void*, std::span<const std::string> values) {
       if (!is_value) boolean_value(single_value(values));
     };
     return field;
   }
-  field.help = flags.reason;
   field.is_refused = true;
   field.set = [reason = flags.reason, fix = flags.fix, neutral, is_value](
                   void*, std::span<const std::string> values) {
@@ -80,23 +85,41 @@ Field make_field(const KnownFlags& flags, bool is_accepted, const std::string& w
   return field;
 }
 
+/// Adds the flags of a table that only the inference engine obeys.
+template <class Options>
+void add_engine_flags(const FieldTable<Options>& table, std::vector<Field>& fields) {
+  for (Field field : table.set().fields) {
+    hide(field, "without effect: it is for the inference engine, which `megatron generate` runs");
+    field.note = field.help;
+    field.member = {};
+    field.set = [set = field.set](void*, std::span<const std::string> values) {
+      Options unused;
+      set(&unused, values);
+    };
+    fields.push_back(std::move(field));
+  }
+}
+
 }  // namespace
 
-std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference) {
-  using enum KnownFlags::Treatment;
-  const bool is_accepted =
-      flags.treatment == accepted || (flags.treatment == inference && runs_inference);
+std::vector<Field> known_flag_fields(const KnownFlags& flags) {
   std::vector<Field> fields;
   for (const std::string& word : split_words(std::string(flags.words)))
-    fields.push_back(make_field(flags, is_accepted, word));
+    fields.push_back(make_field(flags, word));
   return fields;
 }
 
-std::vector<Field> known_flag_fields(bool runs_inference) {
+std::vector<Field> engine_flag_fields() {
   std::vector<Field> fields;
+  add_engine_flags(engine_table(), fields);
+  add_engine_flags(speculative_table(), fields);
+  return fields;
+}
+
+std::vector<Field> known_flag_fields() {
+  std::vector<Field> fields = engine_flag_fields();
   for (const KnownFlags& flags : known_flags()) {
-    for (Field& field : known_flag_fields(flags, runs_inference))
-      fields.push_back(std::move(field));
+    for (Field& field : known_flag_fields(flags)) fields.push_back(std::move(field));
   }
   return fields;
 }

@@ -11,11 +11,7 @@ namespace megatron {
 
 /// Flags that are treated alike, in the notation that known_flags_data.cpp describes.
 struct KnownFlags {
-  enum class Treatment {
-    accepted,
-    refused,
-    inference
-  };  ///< inference: accepted by commands that run a model, refused by others
+  enum class Treatment { accepted, refused };
   Treatment treatment;
   std::string_view reason;
   std::string_view fix;
@@ -25,11 +21,15 @@ struct KnownFlags {
 /// Returns the table of all known flags.
 std::span<const KnownFlags> known_flags();
 
-/// Returns the flags of one entry as hidden fields, for a command that trains or, if
-/// `runs_inference`, for one that runs a trained model.
-std::vector<Field> known_flag_fields(const KnownFlags& flags, bool runs_inference = false);
+/// Returns the flags of one entry as hidden fields.
+std::vector<Field> known_flag_fields(const KnownFlags& flags);
 
-/// Returns the whole table as hidden fields that set nothing, for FieldTable::add_field().
-std::vector<Field> known_flag_fields(bool runs_inference = false);
+/// Returns the flags of the inference engine (engine_settings.h) as hidden fields that set nothing,
+/// for commands without an engine.
+std::vector<Field> engine_flag_fields();
+
+/// Returns the whole table and engine_flag_fields() as hidden fields that set nothing, for
+/// FieldTable::add_field().
+std::vector<Field> known_flag_fields();
 
 }  // namespace megatron

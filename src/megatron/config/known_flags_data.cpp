@@ -221,13 +221,11 @@ constexpr KnownFlags kKnownFlags[] = {
      "moe-mlp-glu-interleave-size=-;0"},
     {refused, "is not in this version: the capacity is that of an expert, not of a rank",
      "use --moe-expert-capacity-factor", "moe-expert-rank-capacity-factor=-;0"},
-    {refused,
-     "is not in this version: multi-token prediction drafts nothing, and trains all weights",
-     "leave it out", "num-speculative-tokens=0 mtp-detach-heads mtp-hsm"},
+    {refused, "is not in this version: multi-token prediction trains all weights", "leave it out",
+     "mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "mrope-section+=-;0 "
-     "batch-invariant-mode use-kitchen-attention use-kitchen experimental-attention-variant=-"},
+     "mrope-section+=-;0 use-kitchen-attention use-kitchen experimental-attention-variant=-"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
@@ -324,35 +322,48 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: pretrain trains on text", "leave it out",
      "perform-rl-step rl-profile"},
     {refused, "is not in this version", "leave it out", "logits-save-dir=- logits-load-dir=-"},
-    {inference, "belongs to Megatron-LM's inference engine", "use `megatron generate`",
-     "inference-batch-times-seqlen-threshold=-1 max-tokens-to-oom=12000 "
-     "use-legacy-static-engine inference-max-requests=8 "
-     "inference-max-seq-length=2560 inference-dynamic-batching "
-     "inference-dynamic-batching-buffer-size-gb=40 "
-     "inference-dynamic-batching-paused-buffer-size-gb=-;0 "
-     "inference-dynamic-batching-mamba-memory-ratio=-;0 inference-dynamic-batching-block-size=256 "
-     "inference-dynamic-batching-max-requests=-;0 inference-dynamic-batching-max-tokens=-;0 "
-     "inference-dynamic-batching-num-cuda-graphs=16 "
+    {accepted, "without effect: requests are always batched continuously, with the same texts", "",
+     "inference-dynamic-batching use-legacy-static-engine"},
+    {accepted,
+     "without effect: --inference-dynamic-batching-max-tokens bounds a pass, and the memory of the "
+     "KV cache bounds what runs together",
+     "", "inference-batch-times-seqlen-threshold=* max-tokens-to-oom=*"},
+    {accepted, "without effect: a block of the KV cache has 128 positions", "",
+     "inference-dynamic-batching-block-size=*"},
+    {accepted,
+     "without effect: a text that loses its blocks to others is computed again, and of the "
+     "prefixes that nobody uses the least recently used is evicted first",
+     "",
+     "inference-dynamic-batching-paused-buffer-size-gb=* "
+     "inference-dynamic-batching-unified-memory-level={0,1} "
+     "inference-dynamic-batching-prefix-caching-eviction-policy={ref_zero,lru}"},
+    {refused,
+     "is not in this version: log-probabilities are the model's, before temperature and filters",
+     "leave it out", "inference-dynamic-batching-logprobs-mode=raw_logprobs"},
+    {accepted, "without effect: it tunes Megatron-LM's inference engine", "",
+     "inference-dynamic-batching-mamba-memory-ratio=* inference-dynamic-batching-num-cuda-graphs=* "
      "inference-dynamic-batching-track-paused-request-events "
      "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "
-     "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=512 "
-     "inference-dynamic-batching-unified-memory-level=0 enable-chunked-prefill "
-     "inference-dynamic-batching-prefix-caching? "
-     "inference-dynamic-batching-prefix-caching-eviction-policy=ref_zero "
-     "inference-dynamic-batching-prefix-caching-coordinator-policy=load_balanced "
-     "inference-dynamic-batching-prefix-caching-routing-alpha=.5 "
-     "inference-dynamic-batching-prefix-caching-mamba-gb=-;0 "
-     "inference-dynamic-batching-cuda-graph-mixed-prefill-count=16 "
-     "inference-dynamic-batching-cuda-graph-sizing-distribution=exponential "
-     "inference-dynamic-batching-sampling-backend=torch use-same-sampling-seed-across-dp-ranks "
-     "inference-dynamic-batching-async-sched-mode=legacy "
-     "inference-dynamic-batching-logprobs-mode=raw_logprobs inference-logging-step-interval=0 "
-     "inference-text-gen-server-logging? inference-wandb-logging? inference-coordinator-port=-;0 "
-     "mamba-inference-conv-states-dtype=bf16 mamba-inference-ssm-states-dtype=bf16 "
+     "inference-cuda-graph-all-prefills inference-cuda-graph-max-tokens=* "
+     "inference-dynamic-batching-prefix-caching-coordinator-policy={longest_prefix,"
+     "first_prefix_block,load_balanced} "
+     "inference-dynamic-batching-prefix-caching-routing-alpha=* "
+     "inference-dynamic-batching-prefix-caching-mamba-gb=* "
+     "inference-dynamic-batching-cuda-graph-mixed-prefill-count=* "
+     "inference-dynamic-batching-cuda-graph-sizing-distribution={exponential,linear} "
+     "inference-dynamic-batching-sampling-backend={torch,flashinfer} "
+     "use-same-sampling-seed-across-dp-ranks "
+     "inference-dynamic-batching-async-sched-mode={legacy,async} inference-logging-step-interval=* "
+     "inference-text-gen-server-logging? inference-wandb-logging? inference-coordinator-port=* "
+     "mamba-inference-conv-states-dtype={bf16,fp16,fp32} "
+     "mamba-inference-ssm-states-dtype={bf16,fp16,fp32} "
      "inference-use-synchronous-zmq-collectives? inference-disable-ep-consensus? "
-     "inference-shards=- nccl-all-reduce-for-prefill inference-fuse-tp-communication "
-     "inference-disable-triton-nvls-kernels inference-grouped-gemm-backend=vllm "
-     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type=nvls"},
+     "nccl-all-reduce-for-prefill inference-fuse-tp-communication "
+     "inference-disable-triton-nvls-kernels "
+     "inference-grouped-gemm-backend={flashinfer,torch,vllm} "
+     "inference-moe-disable-fused-quant-kernels inference-moe-token-dispatcher-type={nccl,nvls}"},
+    {refused, "is not in this version: every rank of a model prefills and decodes",
+     "use --tensor-model-parallel-size and --pipeline-model-parallel-size", "inference-shards=-"},
     {accepted,
      "without effect: it belongs to BERT, which is not among the families of this version", "",
      "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "

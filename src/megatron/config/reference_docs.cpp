@@ -48,15 +48,21 @@ std::vector<std::string> groups_of(const FieldSet& fields) {
   return groups;
 }
 
+std::string flag_list(const std::vector<Field>& fields) {
+  std::string text = "\n ";
+  for (const Field& field : fields) text += " " + code(field.flag());
+  return text + "\n";
+}
+
 std::string known_flags_markdown() {
-  std::string text;
+  const std::vector<Field> of_engine = engine_flag_fields();
+  std::string text = "- Accepted: " + cell(of_engine.front().note) + "." + flag_list(of_engine);
   for (const KnownFlags& flags : known_flags()) {
     const bool accepted = flags.treatment == KnownFlags::Treatment::accepted;
     text += accepted ? "- Accepted: " : "- Refused, except at a neutral value: ";
     text += cell(std::string(flags.reason)) +
-            (flags.fix.empty() ? "." : "; " + cell(std::string(flags.fix)) + ".") + "\n ";
-    for (const Field& field : known_flag_fields(flags)) text += " " + code(field.flag());
-    text += "\n";
+            (flags.fix.empty() ? "." : "; " + cell(std::string(flags.fix)) + ".") +
+            flag_list(known_flag_fields(flags));
   }
   return text;
 }

@@ -43,7 +43,7 @@ std::vector<Field> run_flag_fields(const FieldSet& own, const RunFlagNotes& note
     field.note = is_architecture(field) ? notes.architecture : notes.others;
     add(std::move(field));
   }
-  for (Field& field : known_flag_fields(notes.runs_inference)) add(std::move(field));
+  for (Field& field : known_flag_fields()) add(std::move(field));
   return added;
 }
 

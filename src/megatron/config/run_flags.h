@@ -14,9 +14,8 @@ struct Settings;
 
 /// The notes of a command about the flags of a run that it does not use.
 struct RunFlagNotes {
-  std::string architecture;     ///< note on flags of the architecture
-  std::string others;           ///< note on all other flags
-  bool runs_inference = false;  ///< whether flags of Megatron-LM's inference engine are accepted
+  std::string architecture;  ///< note on flags of the architecture
+  std::string others;        ///< note on all other flags
 };
 
 /// Returns the fields of `megatron pretrain` that are not in `own` as hidden fields: settings,

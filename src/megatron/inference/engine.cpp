@@ -3,6 +3,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <string>
@@ -18,6 +19,12 @@ namespace {
 
 /// Maximum number of logits of prompts in memory: 256 MiB in float32.
 constexpr std::int64_t kMaxPromptLogits = std::int64_t{1} << 26;
+/// One of so many steps drafts nothing, to tell whether drafts pay.
+constexpr std::int64_t kStepsPerMeasurement = 16;
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
@@ -66,13 +73,15 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, const Sampling
 
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits) {
+                       const Caches& caches, std::vector<std::int64_t> num_logits,
+                       at::Tensor* rows) {
   const Microbatch tokens = microbatch_of(inputs);
   return model
       .infer({.microbatch = tokens,
               .wants = Wants::last_logits,
               .caches = &caches,
-              .num_logits = std::move(num_logits)})
+              .num_logits = std::move(num_logits),
+              .rows = rows})
       .to(c10::kCPU, c10::kFloat)
       .contiguous();
 }
@@ -122,7 +131,7 @@ struct Engine::Running {
   std::optional<FinishReason> append(const SampledToken& token) {
     const SamplingParams& params = group->request.params;
     result.score += token.logprob;
-    if (std::ranges::count(params.stop_token_ids, token.id) > 0) return FinishReason::stop;
+    if (sampler.is_stop_token(token.id)) return FinishReason::stop;
     if (text) text->add(token.id, sampler.may_stop());
     sampler.append(token.id);
     result.ids.push_back(token.id);
@@ -168,7 +177,11 @@ struct Engine::Running {
 };
 
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
-    : model_(model), options_(options), scheduler_(scheduler_options(model, options)) {}
+    : model_(model),
+      options_(options),
+      scheduler_(scheduler_options(model, options)),
+      memory_(std::make_shared<CacheMemory>(1, options.scheduler.num_blocks)),
+      drafter_(make_drafter(options.speculation, model)) {}
 
 Engine::~Engine() = default;
 
@@ -188,7 +201,8 @@ SequenceId Engine::add_request(TextRequest request) {
   const bool scores = own.params.prompt_logprobs && own.prompt.size() > 1;
   std::vector<std::int64_t> tokens = own.prompt;
   if (scores && max_new_tokens == 0) tokens.pop_back();  // nothing follows that has a score
-  group->id = scheduler_.add({.prompt = std::move(tokens),
+  group->id = scheduler_.add({.name = own.source,
+                              .prompt = std::move(tokens),
                               .max_new_tokens = max_new_tokens,
                               .priority = own.priority,
                               .deadline_s = own.deadline_s,
@@ -202,6 +216,7 @@ SequenceId Engine::add_request(TextRequest request) {
     for (std::int64_t i = 1; i < group->num_open; ++i)
       first->siblings.push_back(std::make_unique<Running>(group, i, options_, memory_));
   }
+  if (!group->search && first->siblings.empty()) allow_drafts(group->id);
   running_.emplace(group->id, std::move(first));
   if (max_new_tokens == 0 && !scores) finish(group->id, FinishReason::length);
   return group->id;
@@ -217,27 +232,66 @@ bool Engine::cancel(SequenceId request) {
 }
 
 std::vector<Update> Engine::step() {
-  const StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
+  StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId sequence : plan.expired)
     if (running_.contains(sequence)) finish(sequence, FinishReason::deadline);
+  for (const SequenceId sequence : plan.preempted) forget(sequence);
   if (plan.runs.empty()) {
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
   std::vector<RunResult> results;
+  const double begin_s = steady_seconds();
+  double drafted_s = begin_s;
   try {
-    results = compute(plan);
+    const Drafts drafts = propose(plan);
+    drafted_s = steady_seconds();
+    results = compute(plan, drafts);
   } catch (...) {
     scheduler_.recompute_all();
+    for (const auto& [sequence, text] : running_) forget(sequence);
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(results.size());
-  for (std::size_t i = 0; i < results.size(); ++i)
+  std::vector<std::int64_t> num_drawn;
+  for (std::size_t i = 0; i < results.size(); ++i) {
     for (const SampledToken& token : results[i].drawn) ids[i].push_back(token.id);
+    num_drawn.push_back(std::ssize(ids[i]));
+  }
+  if (drafter_ && options_.speculation.stats != nullptr)
+    options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
+                                    steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
   for (std::size_t i = 0; i < results.size(); ++i)
     take(plan.runs[i].sequence, std::move(results[i]));
   return std::exchange(news_, {});
+}
+
+void Engine::allow_drafts(SequenceId sequence) {
+  if (drafter_)
+    scheduler_.set_max_drafts(sequence, options_.speculation.config.num_speculative_tokens);
+}
+
+void Engine::forget(SequenceId sequence) {
+  if (drafter_) drafter_->forget(sequence);
+}
+
+Engine::Drafts Engine::propose(StepPlan& plan) {
+  if (!drafter_) return Drafts(plan.runs.size());
+  const bool measures = ++num_draft_steps_ % kStepsPerMeasurement == 0;
+  std::vector<DraftingRun> runs;
+  for (ScheduledRun& run : plan.runs) {
+    if (measures) run.count -= std::exchange(run.num_drafts, 0);
+    runs.push_back({run, scheduler_.tokens(run.sequence), scheduler_.blocks(run.sequence),
+                    running_.at(run.sequence)->sampler});
+  }
+  Drafts drafts = drafter_->propose(runs, plan.copies);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ScheduledRun& run = plan.runs[i];
+    run.count -= run.num_drafts - std::ssize(drafts[i]);
+    run.num_drafts = std::ssize(drafts[i]);
+  }
+  return drafts;
 }
 
 std::int64_t Engine::num_logits(const ScheduledRun& run) const {
@@ -250,67 +304,87 @@ std::int64_t Engine::num_logits(const ScheduledRun& run) const {
   return run.samples ? 1 + run.num_drafts : 0;
 }
 
-at::Tensor Engine::logits_of(const StepPlan& plan) {
+at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
   for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
-  std::vector<std::span<const std::int64_t>> inputs;
+  std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> counts;
-  for (const ScheduledRun& run : plan.runs) {
-    inputs.push_back(
-        std::span(scheduler_.tokens(run.sequence))
-            .subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)));
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) {
+    const ScheduledRun& run = plan.runs[i];
+    const auto known = std::span(scheduler_.tokens(run.sequence))
+                           .subspan(static_cast<std::size_t>(run.first),
+                                    static_cast<std::size_t>(run.count - run.num_drafts));
+    auto& own = tokens.emplace_back(known.begin(), known.end());
+    for (const DraftToken& draft : drafts[i]) own.push_back(draft.id);
     SequenceCache& cache = running_.at(run.sequence)->cache;
     cache.blocks = scheduler_.blocks(run.sequence);
     cache.length = run.first;
     caches.push_back(&cache);
     counts.push_back(num_logits(run));
   }
-  return next_logits(model_, inputs, caches, std::move(counts));
+  const bool observes = drafter_ && drafter_->observes();
+  at::Tensor rows;
+  const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
+                                        std::move(counts), observes ? &rows : nullptr);
+  if (observes) drafter_->observe(plan.runs, rows);
+  return logits;
 }
 
-std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan) {
-  const at::Tensor logits = logits_of(plan);
+std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Drafts& drafts) {
+  const at::Tensor logits = logits_of(plan, drafts);
   std::vector<RunResult> results(plan.runs.size());
   std::vector<GivenRow> given;
-  std::vector<SamplingRow> sampled;
+  std::vector<SamplingRun> sampled;
+  std::vector<const std::string*> sources;  // of what is sampled
+  const auto check = [this](const std::string& source, std::span<const float> row,
+                            std::int64_t position) {
+    check_logits(model_.model(), row, source + ", position " + std::to_string(position));
+  };
   std::size_t next_row = 0;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
     const Running& text = *running_.at(run.sequence);
     const TextRequest& request = text.group->request;
-    const std::int64_t end = run.first + run.count;
-    for (std::int64_t next = end - num_logits(run) + 1; next <= end; ++next) {
-      const std::span<const float> row = row_of(logits, next_row++);
-      if (next < std::ssize(request.prompt)) {
-        const SampledToken token{.id = request.prompt[static_cast<std::size_t>(next)]};
-        results[i].scored.push_back(token);
-        given.push_back({row, token.id, request.params.logprobs});
-        continue;
-      }
-      check_logits(model_.model(), row, request.source + ", position " + std::to_string(next));
-      if (text.group->search) {
-        results[i].logprobs = text.penalized_logprobs(row);
-        continue;
-      }
-      sampled.push_back({&text.sampler, row, next});
-      for (const auto& sibling : text.siblings) sampled.push_back({&sibling->sampler, row, next});
-      results[i].drawn.resize(1);
-      results[i].firsts.resize(text.siblings.size());
+    const std::int64_t num_rows = num_logits(run);
+    std::int64_t next = run.first + run.count - num_rows + 1;  // position of a row's next token
+    const std::int64_t end = std::min(next + num_rows, std::ssize(request.prompt));
+    for (; next < end; ++next) {
+      const std::int64_t id = request.prompt[static_cast<std::size_t>(next)];
+      given.push_back({row_of(logits, next_row++), id, request.params.logprobs});
+      results[i].scored.push_back({.id = id});
     }
+    if (!run.samples) continue;
+    const std::span<const float> row = row_of(logits, next_row);
+    next_row += 1 + drafts[i].size();
+    if (text.group->search) {
+      check(request.source, row, next);
+      results[i].logprobs = text.penalized_logprobs(row);
+      continue;
+    }
+    const std::size_t num_logits = row.size() * (1 + drafts[i].size());
+    sampled.push_back({&text.sampler, {row.data(), num_logits}, next, drafts[i]});
+    for (const auto& sibling : text.siblings) sampled.push_back({&sibling->sampler, row, next});
+    sources.resize(sampled.size(), &request.source);
   }
-  const std::vector<SampledToken> scored = score_rows(given), drawn = sample_rows(sampled);
+  std::vector<SampledToken> scored = score_rows(given);
+  std::vector<std::vector<SampledToken>> drawn =
+      sample_runs(sampled, [&](std::size_t index, std::span<const float> row,
+                               std::int64_t position) { check(*sources[index], row, position); });
   std::size_t next_scored = 0, next_drawn = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const Group& group = *running_.at(plan.runs[i].sequence)->group;
+    const Running& text = *running_.at(plan.runs[i].sequence);
+    const Group& group = *text.group;
     std::size_t number = group.prompt_tokens.size();
     for (SampledToken& token : results[i].scored) {
-      token = scored[next_scored];
+      token = std::move(scored[next_scored]);
       check_score(model_.model(), given[next_scored++].logits, token.logprob, group.request.source,
                   ++number);
     }
-    for (SampledToken& token : results[i].drawn) token = drawn[next_drawn++];
-    for (SampledToken& token : results[i].firsts) token = drawn[next_drawn++];
+    if (!plan.runs[i].samples || group.search) continue;
+    results[i].drawn = std::move(drawn[next_drawn++]);
+    for (std::size_t k = 0; k < text.siblings.size(); ++k)
+      results[i].firsts.push_back(std::move(drawn[next_drawn++].front()));
   }
   return results;
 }
@@ -336,12 +410,16 @@ void Engine::take(SequenceId sequence, RunResult result) {
     std::unique_ptr<Running> sibling = std::move(text.siblings[i]);
     if (append(*sibling, result.firsts[i])) continue;
     sibling->cache = text.cache.fork();
-    running_.emplace(
-        scheduler_.fork(sequence, std::ssize(group.request.prompt), result.firsts[i].id),
-        std::move(sibling));
+    const SequenceId fork =
+        scheduler_.fork(sequence, std::ssize(group.request.prompt), result.firsts[i].id);
+    running_.emplace(fork, std::move(sibling));
+    allow_drafts(fork);
   }
   if (!result.firsts.empty()) text.siblings.clear();
-  if (has_ended) drop(sequence);
+  if (has_ended)
+    drop(sequence);
+  else if (!result.firsts.empty())
+    allow_drafts(sequence);
 }
 
 void Engine::continue_beams(Group& group) {
@@ -415,6 +493,7 @@ void Engine::finish(SequenceId sequence, FinishReason reason) {
 
 void Engine::drop(SequenceId sequence) {
   scheduler_.drop(sequence);
+  forget(sequence);
   running_.erase(sequence);
 }
 

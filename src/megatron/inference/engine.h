@@ -25,10 +25,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/inference/sampling/sequence_sampler.h"
 #include "megatron/inference/scheduler.h"
+#include "megatron/inference/speculation/drafter.h"
 #include "megatron/ops/sequence_cache.h"
 #include "megatron/pipeline/model_runner.h"
 
@@ -67,11 +69,12 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, const Sampling
 
 /// Runs a pass over tokens of sequences, each with the cache of those before, and returns logits
 /// [rows, vocab_size] of the tokens that come next, in float32 on the CPU: of as many last tokens
-/// of each sequence as `num_logits` says (Pass::num_logits). The caller turns gradients off.
-/// Collective over the ranks of the model.
+/// of each sequence as `num_logits` says (Pass::num_logits). `rows` is Pass::rows. The caller turns
+/// gradients off. Collective over the ranks of the model.
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits = {});
+                       const Caches& caches, std::vector<std::int64_t> num_logits = {},
+                       at::Tensor* rows = nullptr);
 /// Returns a row of them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t row);
 
@@ -100,6 +103,7 @@ struct EngineOptions {
   /// Returns seconds; the same on all ranks. Null: it is always 0.
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
+  SpeculationOptions speculation = {};   ///< beams have no drafts
 };
 
 class Engine {
@@ -118,27 +122,37 @@ class Engine {
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
 
+  /// Makes the requests compute their caches again, because the weights have changed.
+  void recompute_all() { scheduler_.recompute_all(); }
+
   bool is_idle() const { return running_.empty() && news_.empty(); }
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  using Drafts = std::vector<std::vector<DraftToken>>;
   struct Group;
   struct Running;
 
   /// What a pass tells of a run.
   struct RunResult {
     std::vector<SampledToken> scored = {};  ///< next tokens of the prompt
-    std::vector<SampledToken> drawn = {};   ///< next tokens of the text
+    std::vector<SampledToken> drawn = {};   ///< the accepted drafts and one more token of the text
     std::vector<SampledToken> firsts = {};  ///< first tokens of Running::siblings
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
   };
 
+  /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
+  Drafts propose(StepPlan& plan);
+  /// Lets decode steps of a text have drafts.
+  void allow_drafts(SequenceId sequence);
+  /// Forgets what a drafter knows of a sequence.
+  void forget(SequenceId sequence);
   /// Returns how many last tokens of a run need logits.
   std::int64_t num_logits(const ScheduledRun& run) const;
   /// Returns the logits [rows, vocab_size] of the last tokens of the runs, num_logits() of each.
-  at::Tensor logits_of(const StepPlan& plan);
+  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
   /// Computes a pass. Returns the result of each run.
-  std::vector<RunResult> compute(const StepPlan& plan);
+  std::vector<RunResult> compute(const StepPlan& plan, const Drafts& drafts);
   /// Takes the result of a run.
   void take(SequenceId sequence, RunResult result);
   /// Continues the beams of a group, whose log-probabilities are all there.
@@ -157,7 +171,9 @@ class Engine {
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
-  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::shared_ptr<CacheMemory> memory_;
+  std::unique_ptr<Drafter> drafter_;                        ///< null without speculation
+  std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;  ///< by sequence
   std::vector<Update> news_;                                ///< that the next step returns
 };

@@ -16,12 +16,10 @@ namespace {
 
 /// Longer texts than anybody has memory for.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
-/// Blocks of the texts that run together. Texts that need more wait.
-constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
 
-/// Returns options with blocks for the longest texts that run together.
-EngineOptions engine_options(std::span<const Prompt> prompts, const SamplingParams& params) {
-  EngineOptions options;
+/// Returns the limits with no more blocks than the longest texts need that run together.
+SchedulerOptions narrowed(SchedulerOptions limits, std::span<const Prompt> prompts,
+                          const SamplingParams& params) {
   const auto num_texts = static_cast<std::size_t>(std::max(params.num_samples(), params.num_beams));
   std::vector<std::int64_t> blocks;
   for (const Prompt& prompt : prompts)
@@ -29,25 +27,26 @@ EngineOptions engine_options(std::span<const Prompt> prompts, const SamplingPara
     blocks.insert(blocks.end(), num_texts,
                   1 + ceil_div(std::ssize(prompt.ids) + params.max_new_tokens, kBlockPositions));
   std::ranges::sort(blocks, std::greater());
-  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(options.scheduler.max_running)));
-  options.scheduler.num_blocks = std::clamp<std::int64_t>(
-      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, kMostBlocks);
-  return options;
+  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(limits.max_running)));
+  limits.num_blocks = std::clamp<std::int64_t>(
+      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, limits.num_blocks);
+  return limits;
 }
 
 }  // namespace
 
-Generator::Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer)
-    : model_(model), params_(std::move(params)), tokenizer_(tokenizer) {
+Generator::Generator(const ModelRunner& model, SamplingParams params, const EngineOptions& options)
+    : model_(model), params_(std::move(params)), options_(options) {
   check_sampling(params_, model_.config());
-  MEGATRON_CHECK(tokenizer != nullptr || params_.stop.empty(), "stop strings need a tokenizer");
+  MEGATRON_CHECK(options.tokenizer != nullptr || params_.stop.empty(),
+                 "stop strings need a tokenizer");
 }
 
 std::vector<std::vector<Generation>> Generator::run(std::span<const Prompt> prompts,
                                                     const SamplingParams& params,
                                                     const OnToken& on_token) const {
-  EngineOptions options = engine_options(prompts, params);
-  options.tokenizer = tokenizer_;
+  EngineOptions options = options_;
+  options.scheduler = narrowed(options.scheduler, prompts, params);
   Engine engine(model_, options);
   std::map<SequenceId, std::size_t> places;
   for (const Prompt& prompt : prompts) {

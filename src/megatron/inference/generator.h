@@ -21,9 +21,11 @@ class Generator {
  public:
   using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
 
-  /// `model` must have its weights bound. It and the tokenizer, which only stop strings need, must
-  /// outlive the generator. UserError when an option is out of range.
-  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr);
+  /// `model` must have its weights bound. It and what `options` refers to must outlive the
+  /// generator, whose engines have fewer blocks where those suffice. Beams have no drafts.
+  /// UserError when an option is out of range.
+  Generator(const ModelRunner& model, SamplingParams params,
+            const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
 
   /// Generates a continuation of each prompt, the first of generate_all(). `on_token` is called
   /// with each new token and the place of its prompt. Collective over the ranks of the model.
@@ -47,7 +49,7 @@ class Generator {
 
   ModelRunner model_;
   SamplingParams params_;
-  const Tokenizer* tokenizer_;
+  EngineOptions options_;
 };
 
 }  // namespace megatron

@@ -11,9 +11,24 @@
 #include "megatron/config/sampling_params.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 
 namespace megatron {
+
+std::vector<SourceLine> lines_of(std::string_view content, const std::string& file) {
+  std::vector<SourceLine> lines;
+  std::size_t begin = 0;
+  for (std::int64_t number = 1; begin < content.size(); ++number) {
+    const std::size_t end = std::min(content.find('\n', begin), content.size());
+    std::string_view line = content.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (!line.empty())
+      lines.push_back({file + ", line " + std::to_string(number), std::string(line)});
+  }
+  return lines;
+}
 
 std::vector<std::string> read_prompts(const std::filesystem::path& path, std::ostream& notes) {
   const std::string bytes = read_file(path);
@@ -22,14 +37,7 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
     notes << "note: " << path.string() << " contains invalid UTF-8, which is read as U+FFFD\n";
   const std::string& content = replaced ? *replaced : bytes;
   std::vector<std::string> prompts;
-  std::size_t begin = 0;
-  for (std::int64_t number = 1; begin < content.size(); ++number) {
-    const std::size_t end = std::min(content.find('\n', begin), content.size());
-    std::string line = content.substr(begin, end - begin);
-    begin = end + 1;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty()) continue;
-    const std::string source = path.string() + ", line " + std::to_string(number);
+  for (auto& [source, line] : lines_of(content, path.string())) {
     if (path.extension() == ".jsonl")
       line = JsonCursor(parse_json(line, source), source)["text"].text();
     prompts.push_back(line);
@@ -38,6 +46,17 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
     throw UserError(
         {"--prompt-file " + path.string(), "contains no prompt", "write one prompt per line"});
   return prompts;
+}
+
+std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt,
+                                     const std::string& source) {
+  const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+  if (!ids.empty()) return {ids.begin(), ids.end()};
+  const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
+  if (begin < 0)
+    throw UserError({source, "is empty, and the tokenizer has no token that begins a document",
+                     "give some text"});
+  return {begin};
 }
 
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {

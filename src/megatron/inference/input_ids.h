@@ -7,10 +7,12 @@
 #include <iosfwd>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace megatron {
 
+class Tokenizer;
 struct SamplingParams;
 struct TransformerConfig;
 
@@ -18,6 +20,19 @@ struct TransformerConfig;
 /// Blank lines are left out. Writes a note to `notes` if the file is not UTF-8. Throws UserError
 /// naming the file and the line, also if there is no prompt.
 std::vector<std::string> read_prompts(const std::filesystem::path& path, std::ostream& notes);
+
+/// A line of a file and its name in messages.
+struct SourceLine {
+  std::string source;
+  std::string text;
+};
+/// Returns the lines of a file but blank ones.
+std::vector<SourceLine> lines_of(std::string_view content, const std::string& file);
+
+/// Returns the ids of a prompt. An empty prompt is the token that begins a document; UserError that
+/// names `source` when the tokenizer has none.
+std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt,
+                                     const std::string& source);
 
 /// Returns the ids of a line {"ids": [...]}. Throws UserError naming `source`.
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source);

@@ -26,6 +26,7 @@ struct LoadedModel {
   std::unique_ptr<Model> stages;        ///< the pipeline stages that this rank holds
   std::unique_ptr<ParamStore> weights;  ///< their weights, without gradients
   ModelRunner runner;                   ///< runs the stages of all ranks
+  c10::ScalarType type;                 ///< in which it computes
 };
 
 struct LoadModelOptions {
@@ -33,6 +34,8 @@ struct LoadModelOptions {
   ParallelConfig parallel = {};  ///< parallel sizes; must match the rank's mesh
   /// Compute dtype; nullopt: the dtype of the weights.
   std::optional<c10::ScalarType> type = {};
+  /// Packs the weights of linear layers for GEMMs on the CPU (Parameter::pack()).
+  bool packs_weights = false;
   bool cache_mla_latents = false;  ///< TransformerConfig::cache_mla_latents
   const ModelFamilies* families = &library_families();
 };

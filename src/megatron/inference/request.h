@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 namespace megatron {
@@ -11,6 +12,7 @@ namespace megatron {
 using SequenceId = std::int64_t;
 
 struct Request {
+  std::string name = "a prompt";      ///< in messages
   std::vector<std::int64_t> prompt;   ///< at least one token
   std::int64_t max_new_tokens = 128;  ///< 0: the prompt is only computed, such as to score it
   std::int64_t priority = 0;          ///< lower numbers are served first

@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kMaxTokens = "--inference-dynamic-batching-max-tokens";
 constexpr const char* kMaxRequests = "--inference-dynamic-batching-max-requests";
+constexpr const char* kMaxLength = "--inference-max-seq-length";
 constexpr const char* kBufferSize = "--inference-dynamic-batching-buffer-size-gb";
 
 void check_at_least_one(const std::string& flag, std::int64_t number) {
@@ -68,16 +69,24 @@ const Scheduler::Sequence& Scheduler::at(SequenceId sequence) const {
 void Scheduler::check_fits(const Request& request) const {
   const std::int64_t num_prompt_tokens = std::ssize(request.prompt);
   const std::int64_t capacity = options_.num_blocks * options_.block_size;
-  const std::string prompt = "a prompt of " + std::to_string(num_prompt_tokens) + " tokens";
-  if (request.prompt.empty()) throw UserError({"a prompt", "it is empty", "give at least a token"});
+  const std::string prompt = request.name + " of " + std::to_string(num_prompt_tokens) + " tokens",
+                    whole = prompt + " and up to " + std::to_string(request.max_new_tokens) +
+                            " new ones";
+  if (request.prompt.empty())
+    throw UserError({request.name, "it is empty", "give at least a token"});
   if (request.max_new_tokens < 0) {
     throw UserError({"the number of new tokens", std::to_string(request.max_new_tokens),
                      "give a number of at least 0"});
   }
+  if (num_prompt_tokens > options_.max_sequence_length ||
+      request.max_new_tokens > options_.max_sequence_length - num_prompt_tokens) {
+    throw UserError(
+        {whole, std::string(kMaxLength) + " is " + std::to_string(options_.max_sequence_length),
+         "raise it, or ask for fewer tokens"});
+  }
   // The last new token is not computed.
   if (num_prompt_tokens > capacity || request.max_new_tokens - 1 > capacity - num_prompt_tokens) {
-    throw UserError({prompt + " and up to " + std::to_string(request.max_new_tokens) + " new ones",
-                     "the KV cache has room for " + std::to_string(capacity) + " tokens",
+    throw UserError({whole, "the KV cache has room for " + std::to_string(capacity) + " tokens",
                      std::string("raise ") + kBufferSize + ", or ask for fewer tokens"});
   }
   if (!options_.chunked_prefill && num_prompt_tokens > options_.max_step_tokens) {

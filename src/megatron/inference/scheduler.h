@@ -29,11 +29,16 @@
 
 namespace megatron {
 
+/// More blocks of a KV cache than anybody uses: counting them takes memory, too.
+inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
+
 struct SchedulerOptions {
   std::int64_t max_running = 256;       ///< sequences that hold blocks at the same time
   std::int64_t max_step_tokens = 2048;  ///< tokens in a pass; at least max_running
   std::int64_t block_size = 128;        ///< tokens in a block
   std::int64_t num_blocks = 1024;
+  /// Most tokens of a sequence, the new ones that are asked for included.
+  std::int64_t max_sequence_length = std::numeric_limits<std::int64_t>::max();
   /// Whether a prompt may be computed in several passes. A sequence that was preempted may always,
   /// when it has more than max_step_tokens.
   bool chunked_prefill = true;

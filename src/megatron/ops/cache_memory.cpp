@@ -10,9 +10,11 @@
 namespace megatron {
 
 void LayerBlocks::reach(std::int32_t number) {
+  MEGATRON_CHECK(number < most_, "block ", number, " of at most ", most_);
   const c10::InferenceMode off(false);  // passes in either mode may write to the memory
   while (number >= count()) {
-    const std::int64_t more = std::max({first_chunk_, count(), std::int64_t{1}});
+    const std::int64_t more =
+        std::min(std::max({first_chunk_, count(), std::int64_t{1}}), most_ - count());
     const at::Tensor& chunk = chunks_.emplace_back(
         at::empty({more, size_.bytes}, at::TensorOptions(at::kByte).device(size_.device)));
     auto* const first = static_cast<char*>(chunk.mutable_data_ptr());
@@ -31,7 +33,7 @@ at::Tensor LayerBlocks::block(std::int32_t number) const {
 LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
   auto found = layers_.find(path);
   if (found == layers_.end())
-    found = layers_.emplace(std::string(path), LayerBlocks(size, num_blocks_)).first;
+    found = layers_.emplace(std::string(path), LayerBlocks(size, num_blocks_, most_)).first;
   MEGATRON_CHECK(found->second.size() == size, "blocks of ", path, " of ", size.bytes,
                  " bytes, which had ", found->second.size().bytes);
   return found->second;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -29,12 +30,12 @@ struct BlockSize {
 /// any contents at first.
 class LayerBlocks {
  public:
-  /// The memory begins with `first_chunk` blocks and doubles when it must grow.
-  LayerBlocks(const BlockSize& size, std::int64_t first_chunk)
-      : size_(size), first_chunk_(first_chunk) {}
+  /// The memory begins with `first_chunk` blocks and doubles when it must grow, to at most `most`.
+  LayerBlocks(const BlockSize& size, std::int64_t first_chunk, std::int64_t most)
+      : size_(size), first_chunk_(first_chunk), most_(most) {}
 
   const BlockSize& size() const { return size_; }
-  /// Allocates blocks up to `number`.
+  /// Allocates blocks up to `number`, which is less than `most`.
   void reach(std::int32_t number);
   /// Returns the addresses of the blocks by number. reach() may move this table.
   char* const* addresses() const { return addresses_.data(); }
@@ -44,7 +45,7 @@ class LayerBlocks {
 
  private:
   BlockSize size_;
-  std::int64_t first_chunk_;
+  std::int64_t first_chunk_, most_;
   std::vector<at::Tensor> chunks_;  ///< uint8 [blocks, size_.bytes]
   std::vector<char*> addresses_;
 };
@@ -54,8 +55,10 @@ class LayerBlocks {
 class CacheMemory {
  public:
   /// The memory of a layer begins with `num_blocks` blocks and never grows if all numbers are
-  /// smaller.
-  explicit CacheMemory(std::int64_t num_blocks = 1) : num_blocks_(num_blocks) {}
+  /// smaller. It has at most `most` blocks.
+  explicit CacheMemory(std::int64_t num_blocks = 1,
+                       std::int64_t most = std::numeric_limits<std::int32_t>::max())
+      : num_blocks_(num_blocks), most_(most) {}
 
   /// Returns the blocks of a layer by its path in the model, which its first call creates.
   /// InternalError when the size differs from that of the first call.
@@ -74,7 +77,7 @@ class CacheMemory {
  private:
   std::int32_t& users(std::int32_t number) { return users_[static_cast<std::size_t>(number)]; }
 
-  std::int64_t num_blocks_;
+  std::int64_t num_blocks_, most_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
   std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
 };

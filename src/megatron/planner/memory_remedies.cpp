@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/config/byte_count.h"
 #include "megatron/config/layer_plan.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/optimizer_config.h"
@@ -222,13 +223,6 @@ std::string remedies_text(const std::vector<MemoryRemedy>& remedies, std::int64_
     text += "\n    " + describe(remedies[i], world_size) +
             (remedies[i].fits ? "" : ", which is not enough alone");
   return text;
-}
-
-std::string byte_size_text(double bytes) {
-  constexpr double kKibibyte = 1 << 10, kMebibyte = 1 << 20, kGibibyte = 1 << 30;
-  if (bytes >= kGibibyte) return format("%.2f GiB", bytes / kGibibyte);
-  if (bytes >= kMebibyte / 10 || bytes == 0) return format("%.1f MiB", bytes / kMebibyte);
-  return bytes >= kKibibyte ? format("%.1f KiB", bytes / kKibibyte) : format("%.0f B", bytes);
 }
 
 }  // namespace megatron

@@ -38,7 +38,4 @@ std::string describe(const MemoryRemedy& remedy, std::int64_t world_size);
 /// Returns the description of the first remedies, one per line, each after a line break.
 std::string remedies_text(const std::vector<MemoryRemedy>& remedies, std::int64_t world_size);
 
-/// Returns "1.20 GiB", "12.3 MiB" or "4.5 KiB".
-std::string byte_size_text(double bytes);
-
 }  // namespace megatron

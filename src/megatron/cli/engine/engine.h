@@ -9,7 +9,9 @@ namespace megatron {
 
 class ModelFamilies;
 
+int run_batch(std::span<const std::string> args, const ModelFamilies& families);
 int run_check(std::span<const std::string> args, const ModelFamilies& families);
+int run_evaluate(std::span<const std::string> args, const ModelFamilies& families);
 int run_hang_report(std::span<const std::string> args, const ModelFamilies& families);
 int run_pretrain(std::span<const std::string> args, const ModelFamilies& families);
 int run_convert(std::span<const std::string> args, const ModelFamilies& families);

@@ -37,28 +37,26 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
   return prompts;
 }
 
-/// Returns the ids of a prompt. An empty prompt is the token that begins a document.
-std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt) {
-  const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
-  if (!ids.empty()) return {ids.begin(), ids.end()};
-  const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
-  if (begin < 0)
-    throw UserError({"--prompt", "is empty, and the tokenizer has no token that begins a document",
-                     "give some text"});
-  return {begin};
-}
-
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank, const ModelFamilies& families)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    generator_.emplace(rank.model(), params_, stored_.tokenizer.get());
+    EngineOptions engine = rank.engine_options(options.engine);
+    engine.tokenizer = stored_.tokenizer.get();
+    engine.speculation = {.config = options.speculative, .stats = &speculation_stats_};
+    if (options.speculative.method() == SpeculativeMethod::draft_model) {
+      draft_.emplace(rank.load_draft(options.speculative.speculative_model, options, families));
+      engine.speculation.draft_model = &draft_->runner;
+    }
+    is_speculative_ =
+        make_drafter(engine.speculation, rank.model()) != nullptr && params_.num_beams == 1;
+    generator_.emplace(rank.model(), params_, engine);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -67,13 +65,20 @@ class TextWriter {
   /// the ranks of a replica.
   void write(std::span<const std::string> prompts, std::uint64_t first, std::ostream& out) {
     std::vector<std::vector<std::int64_t>> ids;
-    for (const std::string& prompt : prompts) ids.push_back(prompt_ids(*stored_.tokenizer, prompt));
+    for (const std::string& prompt : prompts)
+      ids.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
     std::vector<Prompt> batch;
     for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
     if (is_json_)
       write_json(prompts, batch, out);
     else
       write_text(prompts, batch, out);
+  }
+
+  /// Says how speculation went, if there was any.
+  void note_speculation() const {
+    if (is_speculative_ && rank_.is_main_rank())
+      std::cerr << "note: " << speculation_stats_.summary() << "\n";
   }
 
  private:
@@ -179,6 +184,9 @@ class TextWriter {
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
   SamplingParams params_;
+  std::optional<LoadedModel> draft_;
+  SpeculationStats speculation_stats_;
+  bool is_speculative_ = false;
   std::optional<Generator> generator_;
 };
 
@@ -198,7 +206,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, rank);
+  TextWriter writer(options, rank, families);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
@@ -217,6 +225,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
     if (!batch.empty()) writer.write(batch, mine, text);
     for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
   }
+  writer.note_speculation();
   return 0;
 }
 

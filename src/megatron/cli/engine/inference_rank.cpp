@@ -2,7 +2,9 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <iostream>
+#include <utility>
 
 #include "megatron/base/cpu_affinity.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -11,6 +13,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/engine_options.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
@@ -25,6 +28,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
                              {.rank = rank_,
                               .parallel = options.parallel,
                               .type = requested_dtype(options),
+                              .packs_weights = true,
                               .cache_mla_latents = options.cache_mla_latents,
                               .families = &families}));
   Settings settings;
@@ -42,6 +46,36 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 
+LoadedModel InferenceRank::load_draft(const std::string& folder, const ModelOptions& options,
+                                      const ModelFamilies& families) const {
+  // Layers of the pipeline that are counted are those of the first model.
+  ParallelConfig parallel = options.parallel;
+  const ParallelConfig defaults;
+  parallel.num_virtual_stages_per_pipeline_rank = defaults.num_virtual_stages_per_pipeline_rank;
+  parallel.decoder_first_pipeline_num_layers = defaults.decoder_first_pipeline_num_layers;
+  parallel.decoder_last_pipeline_num_layers = defaults.decoder_last_pipeline_num_layers;
+  parallel.pipeline_model_parallel_layout = defaults.pipeline_model_parallel_layout;
+  return load_model(folder, std::nullopt,
+                    {.rank = rank_,
+                     .parallel = parallel,
+                     .type = requested_dtype(options),
+                     .packs_weights = true,
+                     .families = &families});
+}
+
+EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
+  check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
+  const std::vector<double> own{cache_block_bytes(model()),
+                                free_cache_bytes(rank_.device, context_.in_world().ranks_on_host)};
+  std::vector<CacheBudget> budgets;
+  for (const std::vector<double>& one :
+       all_gather_numbers({rank_.world, rank_.device}, own, "memory of the KV cache"))
+    budgets.push_back({.block_bytes = one[0], .free_bytes = one[1]});
+  ChosenOptions chosen = megatron::engine_options(settings, model().config(), budgets);
+  if (is_main_rank() && !chosen.note.empty()) std::cerr << "note: " << chosen.note << "\n";
+  return std::move(chosen.options);
+}
+
 void InferenceRank::note_length(std::int64_t length, const std::string& text) {
   if (!is_replica_leader() || has_noted_length_) return;
   const std::string note = long_sequence_warning(model().config(), length, text);
@@ -54,6 +88,10 @@ std::vector<std::string> InferenceRank::broadcast(const std::vector<std::string>
 }
 std::vector<std::string> InferenceRank::gather(const std::string& text) const {
   return all_gather_strings({rank_.dp, rank_.device}, is_replica_leader() ? text : "");
+}
+std::vector<double> InferenceRank::sum(std::vector<double> numbers) const {
+  if (!is_replica_leader()) std::ranges::fill(numbers, 0);
+  return all_reduce_sum({rank_.dp, rank_.device}, std::move(numbers), "results of replicas");
 }
 
 }  // namespace megatron

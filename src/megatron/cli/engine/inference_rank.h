@@ -1,4 +1,4 @@
-// One rank of `generate` or `score`, with its shard of the model.
+// One rank of a command that runs a model, with its shard of the model.
 #pragma once
 
 #include <iosfwd>
@@ -9,6 +9,7 @@
 
 #include "megatron/cli/engine/distributed_context.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/inference/engine.h"
 #include "megatron/inference/load_model.h"
 
 namespace megatron {
@@ -20,8 +21,16 @@ class InferenceRank {
   InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
                 const ModelFamilies& families);
 
+  /// Loads another model of the same layout, split as the first one. Collective over the world.
+  LoadedModel load_draft(const std::string& folder, const ModelOptions& options,
+                         const ModelFamilies& families) const;
+
   const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }
+
+  /// Returns the options of an engine that runs the model on all ranks alike, and prints a note
+  /// where memory bounds its KV cache. Collective over the world.
+  EngineOptions engine_options(const EngineSettings& settings);
 
   /// Returns whether this rank reads the input of all ranks and prints their output.
   bool is_main_rank() const { return rank_.index == 0; }
@@ -40,6 +49,8 @@ class InferenceRank {
   /// Returns the texts of the replicas, in their order, and "" from ranks that do not lead one.
   /// Collective over the replicas.
   std::vector<std::string> gather(const std::string& text) const;
+  /// Returns, on rank 0, the sums of the numbers of the replicas. Collective over the replicas.
+  std::vector<double> sum(std::vector<double> numbers) const;
 
  private:
   /// Ranks of dp among which experts are divided process the same texts, in the same passes.

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "megatron/base/error.h"
+#include "megatron/base/memory_limits.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/config/activation_plan.h"
@@ -43,10 +44,7 @@ double free_budget(c10::Device device, std::int64_t ranks_on_host) {
   const MemoryLimits limits = memory_limits(device);
   if (limits.device > 0)
     return kShareOfFreeMemory * (process_memory(device).reserved_bytes + limits.device_free);
-  const double resident = process_status("VmRSS:"), neighbours = static_cast<double>(ranks_on_host);
-  double most = resident + limits.available / neighbours;
-  if (limits.cgroup > 0) most = std::min(most, limits.cgroup / neighbours);
-  return kShareOfFreeMemory * std::min(most, usable_under_ulimits(limits).value_or(most));
+  return kShareOfFreeMemory * attainable_memory(limits, ranks_on_host);
 }
 
 /// Returns the budget of this rank: --memory-budget, but not more than its limits let it use.

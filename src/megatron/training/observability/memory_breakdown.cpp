@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/base/memory_limits.h"
 #include "megatron/ops/parallel_kernel.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/shared_memory/shared_memory.h"

@@ -2,15 +2,13 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <new>
 #include <vector>
 
-#include "megatron/base/files.h"
+#include "megatron/config/byte_count.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/planner/memory_remedies.h"
 #include "megatron/planner/run_costs.h"
@@ -19,51 +17,6 @@
 
 namespace megatron {
 namespace {
-
-double soft_limit(decltype(RLIMIT_AS) resource) {
-  rlimit limit{};
-  const bool is_bound = ::getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  return is_bound ? static_cast<double>(limit.rlim_cur) : 0;
-}
-
-/// Returns the stack that a new thread reserves: ulimit -s, or what glibc takes without one.
-double thread_stack() {
-  constexpr double kWithoutLimit = 2 << 20;
-  const double limit = soft_limit(RLIMIT_STACK);
-  return limit > 0 ? limit : kWithoutLimit;
-}
-
-/// Reads a limit from a control group file. Returns 0 for "max", for a value that means no limit,
-/// and when the file is missing.
-double read_cgroup_limit(const fs::path& file) {
-  constexpr double kNoLimit = 1e18;
-  std::ifstream in(file);
-  double bytes = 0;
-  return in >> bytes && bytes < kNoLimit ? bytes : 0;
-}
-
-/// Returns the smallest limit of the process's control group and its parents (cgroup v2, and the
-/// memory controller of v1).
-double cgroup_limit() {
-  std::ifstream groups("/proc/self/cgroup");
-  double least = 0;
-  for (std::string line; std::getline(groups, line);) {
-    const auto first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool is_v1 = controllers.find("memory") != std::string::npos;
-    if (!is_v1 && !controllers.empty()) continue;
-    const fs::path root = is_v1 ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
-    for (fs::path group = fs::path(line.substr(second + 1)).relative_path();;
-         group = group.parent_path()) {
-      const double bytes =
-          read_cgroup_limit(root / group / (is_v1 ? "memory.limit_in_bytes" : "memory.max"));
-      if (bytes > 0) least = least > 0 ? std::min(least, bytes) : bytes;
-      if (group.empty()) break;
-    }
-  }
-  return least;
-}
 
 /// Removes the allocator settings from LibTorch's message.
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -136,36 +89,12 @@ bool is_out_of_memory_message(const std::string& message) {
 }
 
 MemoryLimits memory_limits(c10::Device device) {
-  MemoryLimits limits{.address_space = soft_limit(RLIMIT_AS),
-                      .data = soft_limit(RLIMIT_DATA),
-                      .reserved_addresses = process_status("VmSize:"),
-                      .reserved_data = process_status("VmData:"),
-                      .resident = process_status("VmRSS:"),
-                      .thread_stack = thread_stack(),
-                      .cgroup = cgroup_limit()};
-  limits.machine = machine_memory("MemTotal:");
-  limits.available = machine_memory("MemAvailable:");
+  MemoryLimits limits = host_memory_limits();
   if (device.is_cpu()) return limits;
   const auto [free, total] = c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
   limits.device = static_cast<double>(total);
   limits.device_free = static_cast<double>(free);
   return limits;
-}
-
-std::optional<double> usable_under_ulimits(const MemoryLimits& limits) {
-  // Threads that read data ahead, serve an offload folder and run backward, and LibTorch's.
-  constexpr double kThreadsStartedLater = 8;
-  const double stacks = kThreadsStartedLater * limits.thread_stack;
-  std::optional<double> usable;
-  const auto bound = [&](double limit, double reserved) {
-    if (limit <= 0) return;
-    // A resident page of a library is no data, so more may be resident than is reserved.
-    const double rest = std::max(0.0, limit - reserved + limits.resident - stacks);
-    usable = std::min(usable.value_or(rest), rest);
-  };
-  bound(limits.address_space, limits.reserved_addresses);
-  bound(limits.data, limits.reserved_data);
-  return usable;
 }
 
 std::string limits_text(const MemoryLimits& limits) {

@@ -5,9 +5,9 @@
 #include <c10/core/Device.h>
 
 #include <new>
-#include <optional>
 #include <string>
 
+#include "megatron/base/memory_limits.h"
 #include "megatron/training/observability/memory_breakdown.h"
 #include "megatron/training/run/training_state.h"
 
@@ -29,26 +29,8 @@ class OutOfMemoryError : public std::bad_alloc {
 /// error.
 bool is_out_of_memory_message(const std::string& message);
 
-/// Memory limits of this process and what it holds now, in bytes. A limit of 0 means that there is
-/// none or that it is unknown.
-struct MemoryLimits {
-  double address_space = 0;                          ///< RLIMIT_AS (ulimit -v)
-  double data = 0;                                   ///< RLIMIT_DATA (ulimit -d)
-  double reserved_addresses = 0, reserved_data = 0;  ///< what counts against these two now
-  double resident = 0;      ///< memory that the process has touched, with pages of files
-  double thread_stack = 0;  ///< addresses that a new thread reserves
-  double cgroup = 0;        ///< the smallest memory.max of its control groups
-  double machine = 0, available = 0;
-  double device = 0;       ///< total memory of the GPU
-  double device_free = 0;  ///< what no process holds of it
-};
-
+/// Returns the limits of this process, with those of the GPU if `device` is one.
 MemoryLimits memory_limits(c10::Device device);
-
-/// Returns the memory that the process may use under ulimit -v and ulimit -d, which also count what
-/// it reserves and does not use: code that is not read, and stacks of threads. nullopt: they are
-/// not set.
-std::optional<double> usable_under_ulimits(const MemoryLimits& limits);
 
 /// Returns "limits: data 19.07 GiB (ulimit -d; reserved 18.80 GiB, resident 18.10 GiB),
 /// machine 23.41 GiB of which 10.02 GiB are available".

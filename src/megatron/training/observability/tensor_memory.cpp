@@ -14,6 +14,7 @@
 
 #include "megatron/base/cpu_caching_allocator.h"
 #include "megatron/base/format.h"
+#include "megatron/base/memory_limits.h"
 #include "megatron/training/observability/out_of_memory.h"
 
 namespace megatron {
@@ -116,18 +117,7 @@ c10::DeviceAllocator& caching_allocator(c10::Device device) {
   return *c10::getDeviceAllocator(device.type());
 }
 
-constexpr double kKilobyte = 1024, kMegabyte = kKilobyte * 1024;
-
-/// Returns the value of a "Key:  123 kB" line of a /proc file in bytes; 0 when absent.
-double proc_bytes(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  std::string word;
-  double kilobytes = 0;
-  while (file >> word) {
-    if (word == key && file >> kilobytes) return kilobytes * kKilobyte;
-  }
-  return 0;
-}
+constexpr double kMegabyte = 1024 * 1024;
 
 MemoryMetrics host_metrics() {
   const struct mallinfo2 heap = ::mallinfo2();
@@ -183,10 +173,6 @@ MemoryMetrics process_memory(c10::Device device) {
           .max_allocated_bytes = static_cast<double>(stats.allocated_bytes[all].peak),
           .allocated_count = static_cast<double>(stats.allocation[all].current)};
 }
-
-double process_status(std::string_view key) { return proc_bytes("/proc/self/status", key); }
-
-double machine_memory(std::string_view key) { return proc_bytes("/proc/meminfo", key); }
 
 std::string memory_line(std::int64_t iterations, c10::Device device, bool with_device_total) {
   const MemoryMetrics memory = process_memory(device);

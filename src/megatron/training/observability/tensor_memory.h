@@ -47,12 +47,6 @@ void empty_tensor_cache();
 /// Returns the memory that the process holds on `device` now.
 MemoryMetrics process_memory(c10::Device device);
 
-/// Returns a value of /proc/self/status, such as "VmHWM:", in bytes; 0 when absent.
-double process_status(std::string_view key);
-
-/// Returns a value of /proc/meminfo, such as "MemTotal:", in bytes; 0 when absent.
-double machine_memory(std::string_view key);
-
 /// Returns `[Rank 0] (after N iterations) memory (MB) | resident: … | max resident: …`, or on a GPU
 /// Megatron's ` | allocated: … | max allocated: … | reserved: … | max reserved: …`. With
 /// --log-device-memory-used (`with_device_total`) adds ` | total device memory used: …`.

@@ -1,0 +1,132 @@
+// Implements `megatron evaluate`: measures a model on tasks by log-likelihood.
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
+#include "megatron/base/format.h"
+#include "megatron/base/json_text.h"
+#include "megatron/base/progress_bar.h"
+#include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/inference_rank.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/inference/evaluation/evaluation_task.h"
+#include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
+
+namespace megatron {
+namespace {
+
+EvaluationTask read_task(const EvaluateOptions& options, const std::string& name,
+                         const std::string& content, const TransformerConfig& model,
+                         const TaskReader& reader) {
+  if (name == "LAMBADA") return reader.lambada(options.valid_data, content, options.strict_lambada);
+  if (name != "WIKITEXT103") return reader.lines(name, content);
+  const std::int64_t length = options.seq_length.value_or(model.max_position_embeddings);
+  if (length < 1)
+    throw UserError({"--seq-length", "the model does not say its context length", "give it"});
+  const std::int64_t stride = options.overlapping_eval.value_or(std::min<std::int64_t>(32, length));
+  if (stride > length)
+    throw UserError({"--overlapping-eval", std::to_string(stride),
+                     "give at most --seq-length, " + std::to_string(length)});
+  return reader.wikitext(options.valid_data, content, length, stride);
+}
+
+/// Returns the scores of all texts, on rank 0. Each replica computes a part of them.
+std::vector<TextScore> scores_of(InferenceRank& rank, const EvaluationTask& task) {
+  const auto stride = static_cast<std::size_t>(rank.num_replicas());
+  std::vector<ScoredText> own;
+  std::vector<std::size_t> places;
+  for (auto i = static_cast<std::size_t>(rank.replica()); i < task.texts.size(); i += stride) {
+    own.push_back(task.texts[i]);
+    places.push_back(i);
+    rank.note_length(std::ssize(own.back().ids) - 1, own.back().source);
+  }
+  ProgressBar progress({.title = task.name,
+                        .total = own.size(),
+                        .unit = "texts",
+                        .enabled = rank.is_main_rank() ? std::nullopt : std::optional(false)});
+  const auto results =
+      score_texts(rank.model(), own,
+                  {.num_best = 1, .on_progress = [&](std::size_t done) { progress.update(done); }});
+  std::vector<double> numbers(2 * task.texts.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    double sum = 0;
+    for (const SampledToken& token : results[i]) sum += token.logprob;
+    numbers[2 * places[i]] = sum;
+    numbers[2 * places[i] + 1] = std::ranges::all_of(
+        results[i], [](const SampledToken& token) { return token.best.front().id == token.id; });
+  }
+  numbers = rank.sum(std::move(numbers));
+  std::vector<TextScore> scores;
+  for (std::size_t i = 0; i < numbers.size(); i += 2)
+    scores.push_back({numbers[i], numbers[i + 1] > 0});
+  return scores;
+}
+
+void print_json(const EvaluationTask& task, const std::vector<Metric>& metrics) {
+  JsonText object = {{"task", task.name}, {"num_examples", task.num_examples}};
+  for (const auto& [name, value, standard_error] : metrics) {
+    object[name] = value;
+    if (standard_error) object[name + "_stderr"] = *standard_error;
+  }
+  std::cout << object.dump() << std::endl;
+}
+
+void print_rows(const EvaluationTask& task, const std::vector<Metric>& metrics, int width) {
+  std::string name = task.name, count = std::to_string(task.num_examples);
+  for (const Metric& metric : metrics) {
+    std::cout << format("%-*s  %8s  %-12s  %10.4f", width, name.c_str(), count.c_str(),
+                        metric.name.c_str(), metric.value);
+    if (metric.standard_error) std::cout << format("  %8.4f", *metric.standard_error);
+    std::cout << std::endl;
+    name = count = "";
+  }
+}
+
+int evaluate_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
+  const LaunchEnvironment& environment = world.environment();
+  const EvaluateOptions options = read_evaluate_options(args, environment.world_size);
+  std::vector<std::string> read_here;
+  if (environment.rank == 0) {
+    for (const std::string& task : options.task)
+      read_here.push_back(
+          read_file(EvaluateOptions::is_zero_shot(task) ? options.valid_data : task));
+  }
+  InferenceRank rank(world, options, flags_of(evaluate_table().set(), &options), families);
+  const std::vector<std::string> contents = rank.broadcast(read_here);
+  const LoadedTokenizer tokenizer =
+      load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed), rank.loaded().source);
+  for (const std::string& note : tokenizer.notes)
+    if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
+  const TransformerConfig& model = rank.model().config();
+  const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));
+  std::size_t width = 4;
+  for (const std::string& task : options.task) width = std::max(width, task.size());
+  if (!options.json && rank.is_main_rank())
+    std::cout << format("%-*s  %8s  %-12s  %10s  %8s\n", static_cast<int>(width), "task",
+                        "examples", "metric", "value", "stderr");
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    const EvaluationTask task = read_task(options, options.task[i], contents[i], model, reader);
+    const std::vector<TextScore> scores = scores_of(rank, task);
+    if (!rank.is_main_rank()) continue;
+    if (task.num_cut > 0)
+      std::cerr << "note: " << task.name << ": the model has no positions for the beginnings of "
+                << task.num_cut << " texts, which were left out\n";
+    if (options.json)
+      print_json(task, task.metrics(scores));
+    else
+      print_rows(task, task.metrics(scores), static_cast<int>(width));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_evaluate(std::span<const std::string> args, const ModelFamilies& families) {
+  return run_rank("evaluate", [&](World& world) { return evaluate_as(world, args, families); });
+}
+
+}  // namespace megatron

@@ -1,0 +1,33 @@
+#include "megatron/config/engine_settings.h"
+
+namespace megatron {
+
+const FieldTable<EngineSettings>& engine_table() {
+  using Settings = EngineSettings;
+  return field_table<Settings>([](auto& t) {
+    t.group("Inference engine");
+    t.field("inference_dynamic_batching_max_requests", &Settings::max_requests,
+            "largest number of texts that are computed together; none: 256")
+        .at_least(1)
+        .alias("inference-max-requests");
+    t.field("inference_dynamic_batching_max_tokens", &Settings::max_tokens,
+            "largest number of tokens in a pass, at least one for each text; none: 2048")
+        .at_least(1);
+    t.field("inference_max_seq_length", &Settings::max_seq_length,
+            "refuse a prompt that has more tokens than this with its new ones; none: what the "
+            "model and the KV cache have room for")
+        .at_least(1);
+    t.field("inference_dynamic_batching_buffer_size_gb", &Settings::buffer_size_gb,
+            "most memory for the KV cache of a rank, in GiB; none: 90 % of what is free")
+        .above(0);
+    t.field("enable_chunked_prefill", &Settings::chunked_prefill,
+            "compute a prompt in parts, beside the next tokens of other texts");
+    t.field("inference_dynamic_batching_prefix_caching", &Settings::prefix_caching,
+            "keep keys and values of texts that have ended, for prompts that begin alike");
+    t.field("batch_invariant_mode", &Settings::batch_invariant_mode,
+            "refuse types, devices and options for which the bits of a text may depend on what is "
+            "computed beside it; on a CPU they never do in bf16 and fp32");
+  });
+}
+
+}  // namespace megatron

@@ -1,0 +1,61 @@
+// OpenAI's batch files: JSON lines of requests, each with a custom_id, and JSON lines of answers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/json_text.h"
+#include "megatron/inference/completions/completion_request.h"
+
+namespace megatron {
+
+/// A line {"custom_id": …, "method": "POST", "url": "/v1/completions", "body": {…}}.
+struct BatchLine {
+  std::string source;  ///< its file and number
+  std::string custom_id;
+  std::string text;
+};
+
+/// Returns the lines of a file but blank ones. UserError that names the line which is no JSON
+/// object, or whose custom_id is missing or that of another line.
+std::vector<BatchLine> read_batch(std::string_view content, const std::string& file);
+
+/// Returns the custom_ids that a file has answers to, none if it does not exist, and cuts off an
+/// incomplete last line. UserError when it has an answer to none of the lines.
+std::set<std::string> read_answered(const std::filesystem::path& path,
+                                    const std::vector<BatchLine>& lines);
+
+/// Returns the request of a line. UserError that names the line when it is for another API, or when
+/// read_completion() refuses its body.
+CompletionRequest read_batch_request(const BatchLine& line);
+
+/// Returns the line of an answer, which ends in a line break.
+std::string batch_answer(const BatchLine& line, std::int64_t status, const JsonText& body);
+
+/// Writes answers to a file, behind those that it has, or to standard output.
+class AnswerWriter {
+ public:
+  /// `path` is empty for standard output. With `as_finished` answers are written at once, otherwise
+  /// in ascending order of their index, from 0.
+  AnswerWriter(const std::filesystem::path& path, bool as_finished);
+
+  void add(std::size_t index, std::string line);
+
+ private:
+  void write(const std::string& line);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+  bool as_finished_;
+  std::map<std::size_t, std::string> waiting_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace megatron

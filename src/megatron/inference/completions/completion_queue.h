@@ -1,0 +1,62 @@
+// Serves requests for completions by an engine: each is as many texts as it has prompts and
+// samples, which share passes with those of all others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/inference/completions/completion_response.h"
+#include "megatron/inference/engine.h"
+
+namespace megatron {
+
+struct LoadedTokenizer;
+
+/// A request whose texts are all there.
+struct FinishedCompletion {
+  std::uint64_t number = 0;  ///< that add() was given
+  JsonText choices;
+  CompletionUsage usage;
+};
+
+/// Ranks of a model make the same calls in the same order.
+class CompletionQueue {
+ public:
+  /// The model and the tokenizer must outlive the queue. EngineOptions::tokenizer is set here.
+  CompletionQueue(const ModelRunner& model, const LoadedTokenizer& tokenizer,
+                  EngineOptions options);
+
+  /// Adds a request. Its number tells it from the others, and selects the random numbers of one
+  /// without a seed. UserError that names `source` when it cannot be served; nothing is added then.
+  /// Collective over the ranks of the model.
+  void add(std::uint64_t number, CompletionRequest request, const std::string& source);
+  /// Computes one pass and returns what it finished. Collective like Engine::step().
+  std::vector<FinishedCompletion> step();
+
+  bool is_idle() const { return requests_.empty(); }
+  std::int64_t num_texts() const { return std::ssize(places_); }   ///< that are not finished
+  std::int64_t num_new_tokens() const { return num_new_tokens_; }  ///< so far, of all requests
+
+ private:
+  struct Open {
+    CompletionRequest request;
+    std::vector<PromptResult> results;
+    std::int64_t num_left = 0;  ///< texts
+  };
+  struct Place {
+    std::uint64_t number = 0;
+    std::size_t prompt = 0, sample = 0;
+  };
+
+  ModelRunner model_;
+  const LoadedTokenizer& tokenizer_;
+  Engine engine_;
+  std::map<std::uint64_t, Open> requests_;
+  std::map<SequenceId, Place> places_;
+  std::int64_t num_new_tokens_ = 0;
+};
+
+}  // namespace megatron

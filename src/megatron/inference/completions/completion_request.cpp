@@ -1,0 +1,150 @@
+#include "megatron/inference/completions/completion_request.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "megatron/base/json.h"
+#include "megatron/config/field_values.h"
+#include "megatron/inference/input_ids.h"
+
+namespace megatron {
+namespace {
+
+constexpr std::int64_t kMostSamples = 128;  // OpenAI's limit of n
+
+std::vector<std::int64_t> integers(const JsonCursor& list) {
+  std::vector<std::int64_t> values;
+  for (const JsonCursor& value : list.elements()) values.push_back(value.integer());
+  return values;
+}
+
+/// Returns the prompts: a text, a list of texts, a list of ids, or a list of such lists.
+std::vector<CompletionPrompt> prompts_of(const JsonCursor& value) {
+  if (!value->is_array()) return {value.text()};
+  const std::vector<JsonCursor> elements = value.elements();
+  if (elements.empty()) throw UserError({value.name(), "an empty list", "give a prompt"});
+  if (elements.front()->is_number()) return {integers(value)};
+  std::vector<CompletionPrompt> prompts;
+  for (const JsonCursor& element : elements) {
+    if (element->is_array())
+      prompts.emplace_back(integers(element));
+    else
+      prompts.emplace_back(element.text());
+  }
+  return prompts;
+}
+
+/// Sets a setting of sampling_table() to texts of values.
+void set_sampling(CompletionRequest& request, std::string_view name, const JsonCursor& value,
+                  const std::vector<std::string>& texts) {
+  try {
+    assign(*sampling_table().set().find_name(name), &request.params, texts);
+  } catch (const FieldError& error) {
+    throw UserError({value.name(), error.reason, error.fix});
+  }
+}
+
+/// Sets a setting of one number or truth value.
+void set_scalar(CompletionRequest& request, const std::string& name, const JsonCursor& value) {
+  const Field* field = sampling_table().set().find_name(name);
+  if (field == nullptr || field->kind == ValueKind::text)
+    throw UserError({value.name(), "is not known here", "leave it out"});
+  std::string text = field->kind == ValueKind::boolean   ? scalar_text(value.boolean())
+                     : field->kind == ValueKind::integer ? scalar_text(value.integer())
+                                                         : scalar_text(value.number());
+  if (name == "top_k" && text == "-1") text = "0";  // vLLM's "all"
+  set_sampling(request, name, value, {text});
+}
+
+using Read = void (*)(CompletionRequest&, const JsonCursor&);
+
+void refuse(CompletionRequest&, const JsonCursor& value) {
+  throw UserError({value.name(), "is not in this version", "leave it out"});
+}
+void ignore(CompletionRequest&, const JsonCursor&) {}
+
+/// The members that are no settings, or have another name or form. `user` and the like describe the
+/// request to OpenAI's servers.
+const std::map<std::string_view, Read> kMembers{
+    {"model", [](auto& to, auto& value) { to.model = value.text(); }},
+    {"prompt", [](auto& to, auto& value) { to.prompts = prompts_of(value); }},
+    {"echo", [](auto& to, auto& value) { to.echo = value.boolean(); }},
+    {"stream", [](auto& to, auto& value) { to.stream = value.boolean(); }},
+    {"priority", [](auto& to, auto& value) { to.priority = value.integer(); }},
+    {"max_tokens", [](auto& to, auto& value) { set_scalar(to, "max_new_tokens", value); }},
+    {"min_tokens", [](auto& to, auto& value) { set_scalar(to, "min_new_tokens", value); }},
+    {"logprobs",
+     [](auto& to, auto& value) {
+       set_scalar(to, "logprobs", value);
+       to.params.return_log_probs = true;
+     }},
+    {"seed",
+     [](auto& to, auto& value) {
+       set_scalar(to, "seed", value);
+       to.has_seed = true;
+     }},
+    {"stop",
+     [](auto& to, auto& value) {
+       if (!value->is_array()) return to.params.stop.push_back(value.text());
+       for (const JsonCursor& one : value.elements()) to.params.stop.push_back(one.text());
+     }},
+    {"stop_token_ids", [](auto& to, auto& value) { to.params.stop_token_ids = integers(value); }},
+    {"logit_bias",
+     [](auto& to, auto& value) {
+       std::vector<std::string> pairs;
+       for (const auto& [id, bias] : value.object().items())
+         pairs.push_back(id + ":" + number_text(value[id].number()));
+       set_sampling(to, "logit_bias", value, pairs);
+     }},
+    {"user", ignore},
+    {"metadata", ignore},
+    {"suffix", refuse},
+    {"num_beams", refuse},
+    {"length_penalty", refuse},
+    {"return_log_probs", refuse},
+    {"prompt_logprobs", refuse},
+};
+
+}  // namespace
+
+CompletionRequest read_completion(const JsonCursor& body) {
+  CompletionRequest request{.prompts = prompts_of(body["prompt"])};
+  for (const auto& [key, json] : body.object().items()) {
+    if (json.is_null()) continue;
+    const JsonCursor value = body[key];
+    if (const auto member = kMembers.find(key); member != kMembers.end())
+      member->second(request, value);
+    else
+      set_scalar(request, key, value);
+  }
+  SamplingParams& params = request.params;
+  params.prompt_logprobs = request.echo && params.return_log_probs;
+  check_sampling_options(params);
+  if (params.num_samples() > kMostSamples)
+    throw UserError({body.place() + ": fields 'n' and 'best_of'",
+                     std::to_string(params.num_samples()) + " texts of a prompt",
+                     "give at most " + std::to_string(kMostSamples)});
+  return request;
+}
+
+std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
+                                         const std::string& source) {
+  if (const auto* text = std::get_if<std::string>(&prompt))
+    return prompt_ids(tokenizer, *text, source);
+  return std::get<std::vector<std::int64_t>>(prompt);
+}
+
+JsonText error_body(const UserError& error) {
+  const UserError::Parts& parts = error.parts();
+  const std::string message = parts.problem() + (parts.fix.empty() ? "" : "; " + parts.fix);
+  return {{"error",
+           {{"message", message},
+            {"type", "invalid_request_error"},
+            {"param", nullptr},
+            {"code", nullptr}}}};
+}
+
+}  // namespace megatron

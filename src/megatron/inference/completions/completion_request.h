@@ -1,0 +1,45 @@
+// A request for completions in OpenAI's form (the body of POST /v1/completions), with the members
+// that vLLM adds. A member that is a setting of sampling_table() has its name, bounds and meaning.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json_text.h"
+#include "megatron/config/sampling_params.h"
+
+namespace megatron {
+
+class JsonCursor;
+class Tokenizer;
+
+/// A text, or token ids.
+using CompletionPrompt = std::variant<std::string, std::vector<std::int64_t>>;
+
+struct CompletionRequest {
+  std::string model;  ///< as the client calls it; "": it gives no name
+  std::vector<CompletionPrompt> prompts;
+  /// OpenAI's defaults, such as 16 new tokens. `logprobs` of the request is return_log_probs and
+  /// the number of likely tokens, and prompt_logprobs with `echo`.
+  SamplingParams params = {.max_new_tokens = 16};
+  bool echo = false;      ///< the text of a choice begins with the prompt
+  bool has_seed = false;  ///< its texts do not depend on its place among the requests
+  bool stream = false;    ///< the texts are wanted while they are generated
+  std::int64_t priority = 0;
+};
+
+/// Reads the body of a request. UserError that names the member which is unknown, of a wrong type
+/// or out of range.
+CompletionRequest read_completion(const JsonCursor& body);
+
+/// Returns the token ids of a prompt. UserError that names `source` when it has none.
+std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
+                                         const std::string& source);
+
+/// Returns the body of the response to a request that cannot be served.
+JsonText error_body(const UserError& error);
+
+}  // namespace megatron

@@ -1,0 +1,37 @@
+// The results of a request for completions in OpenAI's form.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatron/base/json_text.h"
+#include "megatron/inference/completions/completion_request.h"
+#include "megatron/inference/engine.h"
+
+namespace megatron {
+
+class Tokenizer;
+
+/// The results of one prompt of a request.
+struct PromptResult {
+  std::vector<std::int64_t> ids;  ///< of the prompt
+  /// With SamplingParams::prompt_logprobs the tokens of the prompt but the first.
+  std::vector<SampledToken> tokens = {};
+  /// The sampled texts, num_samples() many; completion_choices() keeps the best n.
+  std::vector<Generation> texts = {};
+};
+
+/// Returns the list of choices, n of each prompt. A token of "logprobs" is the text that its id
+/// adds behind the one before it, U+FFFD where that is a part of a character. "text_offset" counts
+/// characters, and "top_logprobs" includes the token itself.
+JsonText completion_choices(const CompletionRequest& request, const Tokenizer& tokenizer,
+                            std::vector<PromptResult> results);
+
+struct CompletionUsage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t completion_tokens = 0;  ///< of all sampled texts
+};
+CompletionUsage usage_of(const std::vector<PromptResult>& results);
+
+}  // namespace megatron

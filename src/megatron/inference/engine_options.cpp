@@ -1,0 +1,130 @@
+#include "megatron/inference/engine_options.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "megatron/base/error.h"
+#include "megatron/base/memory_limits.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/byte_count.h"
+#include "megatron/config/field_values.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/ops/matmul.h"
+
+namespace megatron {
+namespace {
+
+constexpr double kGibibyte = 1 << 30;
+/// The rest of the free memory is for activations, and for what other programs do meanwhile.
+constexpr double kShareOfFreeMemory = 0.9;
+constexpr const char* kShareText = "90 % of the memory that is free";
+
+const std::string& buffer_size_flag() {
+  static const std::string flag =
+      engine_table().set().find_name("inference_dynamic_batching_buffer_size_gb")->flag();
+  return flag;
+}
+
+/// Returns the bytes that a cache may have: what the user gave, but not more than is free.
+double cache_bytes(const EngineSettings& settings, const CacheBudget& budget) {
+  return std::min(budget.free_bytes, settings.buffer_size_gb.value_or(INFINITY) * kGibibyte);
+}
+
+/// Returns how many blocks a cache may have.
+std::int64_t num_blocks(const EngineSettings& settings, const CacheBudget& budget) {
+  if (budget.block_bytes == 0) return kMostBlocks;
+  return static_cast<std::int64_t>(std::min<double>(
+      kMostBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
+}
+
+[[noreturn]] void throw_no_room(const EngineSettings& settings, const CacheBudget& budget) {
+  const std::string block = "a block of " + std::to_string(kBlockPositions) + " tokens takes " +
+                            byte_size_text(budget.block_bytes);
+  if (budget.free_bytes >= budget.block_bytes)
+    throw UserError({buffer_size_flag() + " " + number_text(*settings.buffer_size_gb),
+                     "has no room: " + block, "give the KV cache more memory"});
+  throw UserError(
+      {"the KV cache",
+       block + ", and it may take " + byte_size_text(budget.free_bytes) + ", " + kShareText,
+       "free some, run fewer ranks on this machine, or divide the model among more "
+       "(--tensor-model-parallel-size, --pipeline-model-parallel-size)"});
+}
+
+/// Returns what the user should know of a cache that is smaller than asked for, or than the longest
+/// text.
+std::string size_note(const EngineSettings& settings, const TransformerConfig& model,
+                      const CacheBudget& budget, std::int64_t num_tokens) {
+  const std::int64_t longest = settings.max_seq_length.value_or(model.max_position_embeddings);
+  const bool is_less =
+      cache_bytes(settings, budget) < settings.buffer_size_gb.value_or(0) * kGibibyte;
+  if (budget.block_bytes == 0 || (!is_less && (settings.buffer_size_gb || num_tokens >= longest)))
+    return "";
+  return (is_less ? buffer_size_flag() + " " + number_text(*settings.buffer_size_gb) + ": " : "") +
+         "the KV cache has " + byte_size_text(budget.free_bytes) + ", " + kShareText +
+         ", which is room for " + std::to_string(num_tokens) + " tokens";
+}
+
+}  // namespace
+
+double cache_block_bytes(const ModelRunner& model) {
+  const c10::InferenceMode no_gradients;
+  const std::vector<std::int64_t> token{0};
+  SequenceCache cache;
+  next_logits(model, {token}, {&cache});
+  double bytes = 0;
+  for (const auto& [path, blocks] : cache.memory().layers())
+    bytes += static_cast<double>(blocks.size().bytes);
+  return bytes;
+}
+
+double free_cache_bytes(c10::Device device, std::int64_t ranks_on_host) {
+  if (!device.is_cpu())
+    return kShareOfFreeMemory *
+           static_cast<double>(
+               c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
+  const MemoryLimits limits = host_memory_limits();
+  return kShareOfFreeMemory *
+         std::max(0.0, attainable_memory(limits, ranks_on_host) - limits.resident);
+}
+
+ChosenOptions engine_options(const EngineSettings& settings, const TransformerConfig& model,
+                             std::span<const CacheBudget> budgets) {
+  const CacheBudget& least = *std::ranges::min_element(
+      budgets, {}, [&](const CacheBudget& budget) { return num_blocks(settings, budget); });
+  ChosenOptions chosen;
+  SchedulerOptions& options = chosen.options.scheduler;
+  options.max_step_tokens = settings.max_tokens.value_or(
+      std::max(options.max_step_tokens, settings.max_requests.value_or(0)));
+  options.max_running =
+      settings.max_requests.value_or(std::min(options.max_running, options.max_step_tokens));
+  options.max_sequence_length =
+      settings.max_seq_length.value_or(std::numeric_limits<std::int64_t>::max());
+  options.chunked_prefill = settings.chunked_prefill;
+  options.prefix_cache = settings.prefix_caching;
+  options.num_blocks = num_blocks(settings, least);
+  if (options.num_blocks < 1) throw_no_room(settings, least);
+  chosen.note = size_note(settings, model, least, options.num_blocks * options.block_size);
+  return chosen;
+}
+
+void check_batch_invariance(const EngineSettings& settings, const TransformerConfig& model,
+                            c10::Device device, c10::ScalarType type) {
+  if (!settings.batch_invariant_mode) return;
+  const std::string flag = engine_table().set().find_name("batch_invariant_mode")->flag();
+  if (!device.is_cpu() || !uses_own_gemm(type))
+    throw UserError({flag,
+                     "the library that multiplies " + dtype_name(type) +
+                         " matrices on this device rounds by the number of rows",
+                     "use --device cpu, with --bf16 or --fp32"});
+  if (model.cache_mla_latents)
+    throw UserError({flag,
+                     "with --cache-mla-latents the bits of a text depend on how its prompt is "
+                     "divided into passes",
+                     "leave one of them out"});
+}
+
+}  // namespace megatron

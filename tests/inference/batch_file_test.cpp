@@ -1,0 +1,98 @@
+#include "megatron/inference/completions/batch_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "megatron/base/files.h"
+#include "support/message_of.h"
+#include "support/temporary_folder.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string line_of(const std::string& id) {
+  return R"({"custom_id": ")" + id +
+         R"(", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a"}})" + "\n";
+}
+
+TEST(BatchFile, HasARequestOnEachLine) {
+  const std::vector<BatchLine> lines = read_batch(line_of("a") + "\n" + line_of("b"), "x.jsonl");
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].custom_id, "a");
+  EXPECT_EQ(lines[1].source, "x.jsonl, line 3");
+  EXPECT_THAT(read_batch_request(lines[1]).prompts, ElementsAre(CompletionPrompt("a")));
+}
+
+TEST(BatchFile, MistakesNameTheLine) {
+  for (const auto& [content, text] : std::vector<std::pair<std::string, std::string>>{
+           {"\n", "x.jsonl: contains no request"},
+           {line_of("a") + "{\"custom_id\"\n", "x.jsonl, line 2: not valid JSON"},
+           {"[1]\n", "x.jsonl, line 1"},
+           {"{\"body\": {}}\n", "x.jsonl, line 1: field 'custom_id' is missing"},
+           {line_of("a") + line_of("a"),
+            "x.jsonl, line 2: field 'custom_id': 'a' is that of x.jsonl, line 1"}})
+    EXPECT_THAT(message_of([&, content = content] { read_batch(content, "x.jsonl"); }),
+                HasSubstr(text));
+}
+
+TEST(BatchFile, RequestsForOtherApisAreRefused) {
+  const auto message = [](const std::string& text) {
+    return message_of([&] { read_batch_request({"line 7", "a", text}); });
+  };
+  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/embeddings", "body": {}})"),
+              HasSubstr("line 7: field 'url': '/v1/embeddings' is not in this version"));
+  EXPECT_THAT(message(R"({"method": "GET", "url": "/v1/completions", "body": {}})"),
+              HasSubstr("field 'method'"));
+  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/completions"})"),
+              HasSubstr("field 'body' is missing"));
+  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/completions", "body": {"prompt": 1}})"),
+              HasSubstr("line 7: body: field 'prompt'"));
+  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/completions",
+                          "body": {"prompt": "a", "stream": true}})"),
+              HasSubstr("field 'stream'"));
+}
+
+TEST(BatchFile, AnswersHaveTheFormOfOpenAI) {
+  EXPECT_EQ(batch_answer({"line 1", "a", ""}, 200, {{"object", "text_completion"}}),
+            R"({"id":"batch_req_a","custom_id":"a","response":{"status_code":200,)"
+            R"("request_id":"req_a","body":{"object":"text_completion"}},"error":null})"
+            "\n");
+}
+
+TEST(BatchFile, AnOutputIsContinuedBehindItsLastWholeLine) {
+  const TemporaryFolder folder;
+  const auto path = folder / "answers.jsonl";
+  const std::vector<BatchLine> lines = read_batch(line_of("a") + line_of("b"), "x.jsonl");
+  EXPECT_TRUE(read_answered(path, lines).empty());
+  const std::string whole = batch_answer(lines[0], 200, {});
+  folder.write("answers.jsonl", whole + whole.substr(0, 20));
+  EXPECT_THAT(read_answered(path, lines), ElementsAre("a"));
+  EXPECT_EQ(read_file(path), whole);
+  AnswerWriter(path, true).add(7, "next\n");
+  EXPECT_EQ(read_file(path), whole + "next\n");
+  folder.write("answers.jsonl", "{\"custom_id\": \"c\"}\n");
+  EXPECT_THAT(message_of([&] { read_answered(path, lines); }),
+              HasSubstr("line 1: answers 'c', which is none of the requests"));
+}
+
+TEST(AnswerWriter, WritesInOrderOrAtOnce) {
+  const TemporaryFolder folder;
+  const auto written = [&](bool as_finished) {
+    const auto path = folder / (as_finished ? "finished" : "ordered");
+    AnswerWriter writer(path, as_finished);
+    std::vector<std::string> contents;
+    for (const std::size_t index : {1, 3, 0, 2}) {
+      writer.add(index, std::to_string(index));
+      contents.push_back(read_file(path));
+    }
+    return contents;
+  };
+  EXPECT_THAT(written(false), ElementsAre("", "", "01", "0123"));
+  EXPECT_THAT(written(true), ElementsAre("1", "13", "130", "1302"));
+}
+
+}  // namespace
+}  // namespace megatron

@@ -1,0 +1,163 @@
+#include "megatron/inference/completions/completion_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "inference/successor_model.h"
+#include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/load_tokenizer.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+/// A model that continues 3 with 4, and a tokenizer that writes ids as words.
+class Completions : public testing::Test {
+ protected:
+  Completions() {
+    TokenizerConfig config;
+    config.tokenizer_type = "NullTokenizer";
+    config.vocab_size = kVocabSize;
+    tokenizer_.tokenizer = make_tokenizer(config);
+    tokenizer_.stop_token_ids = {kVocabSize - 1};
+  }
+
+  static CompletionRequest request(const std::string& body) {
+    return read_completion(JsonCursor(parse_json(body, "body"), "body"));
+  }
+
+  /// Returns the choices of requests that share passes.
+  std::vector<Json> answers(const std::vector<std::string>& bodies) {
+    CompletionQueue queue(model_, tokenizer_, {});
+    for (std::size_t i = 0; i < bodies.size(); ++i) queue.add(i, request(bodies[i]), "line");
+    std::vector<Json> choices(bodies.size());
+    while (!queue.is_idle())
+      for (const FinishedCompletion& one : queue.step()) {
+        choices[one.number] = Json::parse(one.choices.dump());
+        usage_ = one.usage;
+      }
+    EXPECT_EQ(queue.num_texts(), 0);
+    return choices;
+  }
+  Json answer(const std::string& body) { return answers({body}).front(); }
+
+  static constexpr std::int64_t kVocabSize = 20;
+  SuccessorModel model_{kVocabSize, /*sharpness=*/5};
+  LoadedTokenizer tokenizer_;
+  CompletionUsage usage_;
+};
+
+TEST_F(Completions, ContinueEachPrompt) {
+  const Json choices = answer(R"({"prompt": ["3", "7 8"], "temperature": 0, "max_tokens": 2})");
+  ASSERT_EQ(choices.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(choices[i]["index"], i);
+    EXPECT_EQ(choices[i]["text"], i == 0 ? " 4 5" : " 9 10");
+    EXPECT_EQ(choices[i]["finish_reason"], "length");
+    EXPECT_TRUE(choices[i]["logprobs"].is_null());
+  }
+  EXPECT_EQ(usage_.prompt_tokens, 3);
+  EXPECT_EQ(usage_.completion_tokens, 4);
+}
+
+TEST_F(Completions, EndAtStopTokensAndStrings) {
+  const std::vector<Json> choices =
+      answers({R"({"prompt": "16", "temperature": 0})",
+               R"({"prompt": "16", "temperature": 0, "ignore_eos": true, "max_tokens": 5})",
+               R"({"prompt": [3], "temperature": 0, "stop": " 6"})",
+               R"({"prompt": [3], "temperature": 0, "stop_token_ids": [6]})"});
+  EXPECT_EQ(choices[0][0]["text"], " 17 18");
+  EXPECT_EQ(choices[0][0]["finish_reason"], "stop");
+  EXPECT_EQ(choices[1][0]["finish_reason"], "length");
+  EXPECT_EQ(choices[2][0]["text"], " 4 5");
+  EXPECT_EQ(choices[2][0]["finish_reason"], "stop");
+  EXPECT_EQ(choices[3][0]["text"], " 4 5");
+}
+
+TEST_F(Completions, EchoScoresThePrompt) {
+  const double hit = 5 - std::log(std::exp(5.0) + 19), miss = -std::log(std::exp(5.0) + 19);
+  const Json choice = answer(
+      R"({"prompt": "3 4 7", "temperature": 0, "max_tokens": 1, "echo": true, "logprobs": 1})")[0];
+  EXPECT_EQ(choice["text"], "3 4 7 8");
+  const Json& logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["3", " 4", " 7", " 8"])"));
+  EXPECT_EQ(logprobs["text_offset"], Json::parse("[0, 1, 3, 5]"));
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  const std::vector<double> expected{0, hit, miss, hit};
+  for (std::size_t i = 1; i < 4; ++i)
+    EXPECT_NEAR(logprobs["token_logprobs"][i].get<double>(), expected[i], 1e-12);
+  // A token that is not among the likely ones is there too.
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 1u);
+  EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);
+  EXPECT_NEAR(logprobs["top_logprobs"][2][" 5"].get<double>(), hit, 1e-12);
+  EXPECT_NEAR(logprobs["top_logprobs"][2][" 7"].get<double>(), miss, 1e-12);
+}
+
+TEST_F(Completions, WithoutNewTokensThePromptIsScored) {
+  const Json choice =
+      answer(R"({"prompt": "3 4", "max_tokens": 0, "echo": true, "logprobs": 0})")[0];
+  EXPECT_EQ(choice["text"], "3 4");
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), 2u);
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 1u);
+}
+
+TEST_F(Completions, KeepTheBestOfSeveralTexts) {
+  const std::string sampled =
+      R"("prompt": [[3], [9]], "max_tokens": 3, "logprobs": 0, "seed": 1, "ignore_eos": true)";
+  const Json all = answer("{" + sampled + R"(, "n": 8})");
+  const Json best = answer("{" + sampled + R"(, "n": 2, "best_of": 8})");
+  ASSERT_EQ(all.size(), 16u);
+  ASSERT_EQ(best.size(), 4u);
+  const auto mean = [](const Json& choice) {
+    double sum = 0;
+    for (const Json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
+    return sum;
+  };
+  for (std::size_t prompt = 0; prompt < 2; ++prompt) {
+    std::vector<double> means;
+    for (std::size_t i = 0; i < 8; ++i) means.push_back(mean(all[8 * prompt + i]));
+    std::ranges::sort(means, std::greater());
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(best[2 * prompt + i]["index"], 2 * prompt + i);
+      EXPECT_EQ(mean(best[2 * prompt + i]), means[i]);
+    }
+  }
+  EXPECT_EQ(usage_.completion_tokens, 2 * 8 * 3) << "those that were sampled";
+}
+
+// A text with a seed is a function of its request alone; without one, equal requests differ.
+TEST_F(Completions, ASeedMakesATextIndependentOfItsPlace) {
+  const std::string seeded = R"({"prompt": "3", "temperature": 3, "max_tokens": 12, "seed": 7})",
+                    other = R"({"prompt": "3", "temperature": 3, "max_tokens": 12})";
+  const std::vector<Json> choices = answers({seeded, other, other, seeded});
+  EXPECT_EQ(choices[0], choices[3]);
+  EXPECT_NE(choices[1], choices[2]);
+  EXPECT_EQ(answers({other, other, other})[2], choices[2]);
+}
+
+TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
+  CompletionQueue queue(model_, tokenizer_, {});
+  for (const auto& [body, text] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"prompt": [[3], []]})", "line: prompt: ids: an empty list"},
+           {R"({"prompt": [3, 20]})", "line: prompt: ids[1]: 20"},
+           {R"({"prompt": "x"})", "x"},
+           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: --logit-bias: token id 20"}})
+    EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
+                HasSubstr(text));
+  EXPECT_TRUE(queue.is_idle());
+  EXPECT_EQ(queue.num_texts(), 0);
+  queue.add(0, request(R"({"prompt": "3", "max_tokens": 0})"), "line");
+  EXPECT_EQ(queue.step().size(), 1u);
+}
+
+}  // namespace
+}  // namespace megatron

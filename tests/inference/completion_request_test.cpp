@@ -1,0 +1,114 @@
+#include "megatron/inference/completions/completion_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "megatron/base/json.h"
+#include "support/message_of.h"
+
+namespace megatron {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Ids = std::vector<std::int64_t>;
+
+CompletionRequest read(const std::string& body) {
+  return read_completion(JsonCursor(parse_json(body, "body"), "body"));
+}
+
+TEST(CompletionRequest, DefaultsAreThoseOfOpenAI) {
+  const CompletionRequest request = read(R"({"model": "m", "prompt": "a b", "user": "u",
+      "stop": null, "logprobs": null, "seed": null})");
+  EXPECT_EQ(request.model, "m");
+  EXPECT_THAT(request.prompts, ElementsAre(CompletionPrompt("a b")));
+  const SamplingParams& params = request.params;
+  EXPECT_EQ(params.max_new_tokens, 16);
+  EXPECT_EQ(params.temperature, 1);
+  EXPECT_EQ(params.num_samples(), 1);
+  EXPECT_FALSE(params.needs_logprobs());
+  EXPECT_TRUE(params.stop.empty());
+  EXPECT_FALSE(request.echo || request.has_seed || request.stream);
+}
+
+TEST(CompletionRequest, ReadsEveryMember) {
+  const CompletionRequest request = read(R"({"prompt": [1, 2], "max_tokens": 7, "min_tokens": 2,
+      "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "typical_p": 0.9, "n": 2,
+      "best_of": 3, "logprobs": 0, "echo": true, "stop": ["x", "y"], "seed": 5,
+      "stop_token_ids": [9], "logit_bias": {"3": -100, "4": 0.5}, "presence_penalty": 0.25,
+      "frequency_penalty": -0.5, "repetition_penalty": 1.5, "ignore_eos": true, "stream": false,
+      "priority": -3})");
+  EXPECT_THAT(request.prompts, ElementsAre(CompletionPrompt(Ids{1, 2})));
+  EXPECT_TRUE(request.echo);
+  EXPECT_TRUE(request.has_seed);
+  EXPECT_EQ(request.priority, -3);
+  const SamplingParams& params = request.params;
+  EXPECT_EQ(params.max_new_tokens, 7);
+  EXPECT_EQ(params.min_new_tokens, 2);
+  EXPECT_EQ(params.temperature, 0);
+  EXPECT_EQ(params.top_p, 0.5);
+  EXPECT_EQ(params.top_k, 0);
+  EXPECT_EQ(params.min_p, 0.1);
+  EXPECT_EQ(params.typical_p, 0.9);
+  EXPECT_EQ(params.n, 2);
+  EXPECT_EQ(params.best_of, 3);
+  EXPECT_TRUE(params.return_log_probs);
+  EXPECT_EQ(params.logprobs, 0);
+  EXPECT_TRUE(params.prompt_logprobs);
+  EXPECT_THAT(params.stop, ElementsAre("x", "y"));
+  EXPECT_EQ(params.seed, 5);
+  EXPECT_THAT(params.stop_token_ids, ElementsAre(9));
+  ASSERT_EQ(params.logit_bias.size(), 2u);
+  EXPECT_EQ(params.logit_bias[0].id, 3);
+  EXPECT_EQ(params.logit_bias[0].bias, -100);
+  EXPECT_EQ(params.logit_bias[1].bias, 0.5);
+  EXPECT_EQ(params.presence_penalty, 0.25);
+  EXPECT_EQ(params.frequency_penalty, -0.5);
+  EXPECT_EQ(params.repetition_penalty, 1.5);
+  EXPECT_TRUE(params.ignore_eos);
+}
+
+TEST(CompletionRequest, HasPromptsOfFourForms) {
+  EXPECT_THAT(read(R"({"prompt": ["a", "b"]})").prompts,
+              ElementsAre(CompletionPrompt("a"), CompletionPrompt("b")));
+  EXPECT_THAT(read(R"({"prompt": [[1, 2], [3]]})").prompts,
+              ElementsAre(CompletionPrompt(Ids{1, 2}), CompletionPrompt(Ids{3})));
+  EXPECT_THAT(read(R"({"prompt": [1, 2]})").prompts, ElementsAre(CompletionPrompt(Ids{1, 2})));
+  EXPECT_THAT(read(R"({"prompt": "", "stop": "x"})").params.stop, ElementsAre("x"));
+}
+
+TEST(CompletionRequest, MistakesNameTheMember) {
+  for (const auto& [body, text] : std::vector<std::pair<std::string, std::string>>{
+           {R"({})", "body: field 'prompt' is missing"},
+           {R"({"prompt": []})", "field 'prompt': an empty list"},
+           {R"({"prompt": [1, "a"]})", "prompt[1]"},
+           {R"({"prompt": ["a", 1]})", "prompt[1]"},
+           {R"({"prompt": {}})", "field 'prompt'"},
+           {R"({"prompt": "a", "temperature": -1})",
+            "body: field 'temperature': must be at least 0"},
+           {R"({"prompt": "a", "temperature": "0.5"})", "field 'temperature'"},
+           {R"({"prompt": "a", "max_tokens": 1.5})", "field 'max_tokens'"},
+           {R"({"prompt": "a", "echo": 1})", "field 'echo'"},
+           {R"({"prompt": "a", "logprobs": -1})", "field 'logprobs'"},
+           {R"({"prompt": "a", "logit_bias": {"x": 1}})", "field 'logit_bias'"},
+           {R"({"prompt": "a", "logit_bias": {"3": 101}})", "out of range"},
+           {R"({"prompt": "a", "stop": ["x", ""]})", "an empty text ends every text"},
+           {R"({"prompt": "a", "n": 3, "best_of": 2})", "give at least --n, 3"},
+           {R"({"prompt": "a", "n": 129})",
+            "body: fields 'n' and 'best_of': 129 texts of a prompt"},
+           {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
+           {R"({"prompt": "a", "num_beams": 2})", "field 'num_beams': is not in this version"},
+           {R"({"prompt": "a", "max_token": 2})", "field 'max_token': is not known here"}})
+    EXPECT_THAT(message_of([&, body = body] { read(body); }), HasSubstr(text)) << body;
+}
+
+TEST(CompletionRequest, ErrorsHaveTheFormOfOpenAI) {
+  EXPECT_EQ(error_body(UserError({"field 'n'", "0", "give 1"})).dump(),
+            R"({"error":{"message":"field 'n': 0; give 1","type":"invalid_request_error",)"
+            R"("param":null,"code":null}})");
+}
+
+}  // namespace
+}  // namespace megatron
