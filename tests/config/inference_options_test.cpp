@@ -23,6 +23,23 @@ std::string mistake_of(const Args& more) {
   return message_of([&] { options_of(more); });
 }
 
+TEST(GenerateOptions, DraftsHaveTheFlagsOfMegatronAndVllm) {
+  EXPECT_EQ(options_of({"--num-speculative-tokens", "3"}).speculative.method(),
+            SpeculativeMethod::mtp);
+  EXPECT_EQ(options_of({"--num-speculative-tokens", "3", "--speculative-model", "small"})
+                .speculative.method(),
+            SpeculativeMethod::draft_model);
+  const SpeculativeConfig ngram =
+      options_of({"--num-speculative-tokens", "3", "--speculative-method", "ngram",
+                  "--ngram-prompt-lookup-max", "6"})
+          .speculative;
+  EXPECT_EQ(ngram.method(), SpeculativeMethod::ngram);
+  EXPECT_EQ(ngram.num_speculative_tokens, 3);
+  EXPECT_EQ(ngram.ngram_prompt_lookup_max, 6);
+  EXPECT_THAT(mistake_of({"--speculative-model", "small"}),
+              testing::HasSubstr("give --num-speculative-tokens N"));
+}
+
 TEST(GenerateOptions, SamplingHasItsOwnFlags) {
   const SamplingParams params =
       options_of({"--min-p", "0.1", "--logit-bias", "3:-1.5,7:100", "--stop", "a b", "--stop", "c",

@@ -114,7 +114,7 @@ TEST(Generator, RefusesAPromptThatItsCacheHasNoRoomFor) {
   const SmallModel small(1);
   const std::vector<std::int64_t> ids(200, 3);
   const SamplingParams params{.temperature = 0, .max_new_tokens = 60};
-  const Generator generator(*small.model, params, nullptr, {.num_blocks = 2});
+  const Generator generator(*small.model, params, {.scheduler = {.num_blocks = 2}});
   EXPECT_THAT(message_of([&] { generator.generate(ids, 4); }),
               HasSubstr("prompt 5 of 200 tokens and up to 60 new ones: the KV cache has room for "
                         "256 tokens"));

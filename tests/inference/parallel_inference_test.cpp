@@ -83,7 +83,8 @@ ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t ch
 
 struct InferenceResult {
   std::vector<std::int64_t> greedy, drawn;
-  std::vector<std::vector<std::int64_t>> batch;  ///< greedy, of the same prompt and a longer one
+  std::vector<std::vector<std::int64_t>> drafted;  ///< as drawn, with drafts
+  std::vector<std::vector<std::int64_t>> batch;    ///< greedy, of the same prompt and a longer one
   std::vector<double> logprobs;
 };
 
@@ -108,6 +109,17 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
                           .ids;
         here.drawn =
             Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}).generate(prompt, 2).ids;
+        for (const SpeculationOptions& drafts :
+             {SpeculationOptions{.config = {.num_speculative_tokens = 3,
+                                           .speculative_method = SpeculativeMethod::ngram,
+                                           .ngram_prompt_lookup_min = 1}},
+              SpeculationOptions{
+                  .config = {.num_speculative_tokens = 2, .speculative_model = "itself"},
+                 .draft_model = &loaded.runner}})
+          here.drafted.push_back(
+              Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}, {.speculation = drafts})
+                  .generate(prompt, 2)
+                  .ids);
         const std::vector<std::int64_t> longer{9, 2, 6, 5, 3, 5, 8};
         for (const Generation& generation :
              Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
@@ -131,6 +143,7 @@ TEST_F(ParallelInference, SayWhatOneRankSays) {
         for (const InferenceResult& here : results_by_rank(root_ / folder, parallel)) {
           EXPECT_EQ(here.greedy, one.greedy) << folder;
           EXPECT_EQ(here.drawn, one.drawn) << folder;
+          for (const auto& drafted : here.drafted) EXPECT_EQ(drafted, one.drawn) << folder;
           EXPECT_EQ(here.batch, one.batch) << folder;
           EXPECT_EQ(here.batch[0], here.greedy) << folder;
           ASSERT_EQ(here.logprobs.size(), one.logprobs.size()) << folder;
@@ -192,6 +205,7 @@ TEST_F(ParallelInference, ExpertsSayWhatOneRankSays) {
       for (const InferenceResult& here : results_by_rank(root_ / "ours", parallel)) {
         EXPECT_EQ(here.greedy, one.greedy);
         EXPECT_EQ(here.drawn, one.drawn);
+        for (const auto& drafted : here.drafted) EXPECT_EQ(drafted, one.drawn);
         EXPECT_EQ(here.batch, one.batch);
         EXPECT_EQ(here.batch[0], here.greedy);
         ASSERT_EQ(here.logprobs.size(), one.logprobs.size());

@@ -127,12 +127,46 @@ TEST(SequenceSampler, RowsOfABatchAreIndependent) {
     for (std::size_t j = 0; j < kVocabulary; ++j)
       logits[i][j] = static_cast<float>((j * 37 + i * 11) % 101) / 20;
   }
-  std::vector<SamplingRow> rows;
+  std::vector<SamplingRun> runs;
   for (std::size_t i = 0; i < logits.size(); ++i)
-    rows.push_back({&samplers[i], logits[i], static_cast<std::int64_t>(i)});
-  const std::vector<SampledToken> tokens = sample_rows(rows);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    EXPECT_EQ(tokens[i].id, samplers[i].sample(logits[i], rows[i].position).id);
+    runs.push_back({&samplers[i], logits[i], static_cast<std::int64_t>(i)});
+  const auto tokens = sample_runs(runs, [](std::size_t, std::span<const float>, std::int64_t) {});
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    ASSERT_EQ(tokens[i].size(), 1u);
+    EXPECT_EQ(tokens[i].front().id, samplers[i].sample(logits[i], runs[i].position).id);
+  }
+}
+
+// Rows behind a rejected draft, and behind a stop token, are not read.
+TEST(SequenceSampler, DraftsAreAcceptedWhereTheyAreTheTokensWithoutThem) {
+  const SamplingParams params{
+      .temperature = 0, .frequency_penalty = 2, .stop_token_ids = {0}, .return_log_probs = true};
+  const SequenceSampler sampler(params, Ids{3}, {});
+  // Token 2 is the best at first, and token 1 once 2 has been said.
+  const std::vector<float> logits = {0, 3, 4, 0, 3, 4, 9, 3, 4, kInfinity, 0, 0};
+  std::vector<std::int64_t> checked;
+  const auto sampled = [&](const std::vector<DraftToken>& drafts) {
+    const SamplingRun run{&sampler, std::span(logits).first(3 * (drafts.size() + 1)), 5, drafts};
+    checked.clear();
+    Ids ids;
+    for (const SampledToken& token :
+         sample_runs({&run, 1}, [&](std::size_t, std::span<const float>, std::int64_t position) {
+           checked.push_back(position);
+         }).front()) {
+      ids.push_back(token.id);
+      EXPECT_LT(token.logprob, 0);
+    }
+    return ids;
+  };
+  EXPECT_EQ(sampled({}), Ids({2}));
+  EXPECT_EQ(sampled({{1}}), Ids({2}));
+  EXPECT_EQ(checked, Ids({5}));
+  EXPECT_EQ(sampled({{2}}), Ids({2, 1}));
+  EXPECT_EQ(sampled({{2}, {2}, {0}}), Ids({2, 1}));
+  EXPECT_EQ(checked, Ids({5, 6}));
+  EXPECT_EQ(sampled({{2}, {1}, {0}}), Ids({2, 1, 0}));
+  EXPECT_EQ(checked, Ids({5, 6, 7}));
+  EXPECT_EQ(sampler.num_new_tokens(), 0);
 }
 
 }  // namespace

@@ -132,6 +132,31 @@ TEST_F(TwoDepths, HaveTheLossOfPlainTensorOperations) {
   EXPECT_NEAR(output.root.item<double>(), expected.item<double>(), 1e-5);
 }
 
+TEST_F(TwoDepths, RunAloneHaveTheLogitsOfTheirLoss) {
+  make();
+  const at::NoGradGuard no_gradients;
+  const StepOutput output = model_->forward_step(batch_, /*training=*/true);
+  at::Tensor rows;
+  model_->infer({.microbatch = batch_, .wants = Wants::logits, .rows = &rows});
+  for (std::int64_t depth = 1; depth <= 2; ++depth) {
+    const auto shifted = [&](const char* field) {
+      const at::Tensor& all = batch_.at(field);
+      return at::cat({all.narrow(1, depth, 6 - depth), all.new_zeros({2, depth})}, 1);
+    };
+    Microbatch later = batch_;
+    later.tensors["tokens"] = shifted("tokens");
+    later.tensors["previous_rows"] = rows;
+    const at::Tensor logits =
+        model_->infer({.microbatch = later, .wants = Wants::logits, .depth = depth, .rows = &rows});
+    const at::Tensor losses = -logits.to(at::kDouble)
+                                   .log_softmax(-1)
+                                   .gather(-1, shifted("labels").unsqueeze(-1))
+                                   .squeeze(-1);
+    EXPECT_NEAR((losses * shifted("loss_mask")).sum().item<double>(),
+                output.terms[static_cast<std::size_t>(depth)].sum.item<double>(), 1e-5);
+  }
+}
+
 TEST_F(TwoDepths, AreLeftOutOfInference) {
   make();
   const at::Tensor logits = model_->infer({.microbatch = batch_, .wants = Wants::logits}),

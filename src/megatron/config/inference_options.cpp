@@ -161,6 +161,7 @@ const FieldTable<GenerateOptions>& generate_table() {
     t.field("stop_words", &Options::stop_words,
             "end a text before any of these strings, as in Megatron-LM's scripts")
         .value_name("TEXT");
+    t.include(&Options::speculative, speculative_table());
     t.group("Output");
     t.field("skip_prompt_log_probs", &Options::skip_prompt_log_probs,
             "leave prompt_logprobs out with --return-log-probs");
@@ -264,14 +265,16 @@ GenerateOptions read_generate_options(std::span<const std::string> args, std::in
   sampling.stop.insert(sampling.stop.end(), options.stop_words.begin(), options.stop_words.end());
   sampling.prompt_logprobs |= sampling.return_log_probs && !options.skip_prompt_log_probs;
   check_sampling_options(sampling);
+  check_speculative_options(options.speculative);
   const auto is_idle = [&](std::initializer_list<const char*> names, const char* why) {
     for (const char* name : names)
       if (options.parsed.is_set(name))
         add_notes({{why, {options.parsed.origin(name).where}}}, options.parsed.notes);
   };
   if (sampling.num_beams > 1)
-    is_idle({"temperature", "top_k", "top_p", "min_p", "typical_p", "seed"},
-            "without effect: beam search (--num-beams) draws no tokens");
+    is_idle(
+        {"temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "num_speculative_tokens"},
+        "without effect: beam search (--num-beams) draws no tokens");
   else
     is_idle({"length_penalty"}, "without effect: it is for beam search (--num-beams)");
   check_model_options(options, world_size);

@@ -11,6 +11,7 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/sampling_params.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/speculative_config.h"
 #include "megatron/config/tokenizer_config.h"
 
 namespace megatron {
@@ -40,6 +41,7 @@ struct GenerateOptions : ModelOptions {
   std::optional<std::int64_t> prompt_file_num_truncate;  ///< prompts to read; none: all
   /// read_generate_options() appends stop_words to stop and decides prompt_logprobs.
   SamplingParams sampling;
+  SpeculativeConfig speculative;
   std::vector<std::string> stop_words;
   bool skip_prompt_log_probs = false;
   bool json = false;

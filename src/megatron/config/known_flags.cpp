@@ -6,6 +6,7 @@
 #include "megatron/base/words.h"
 #include "megatron/config/engine_settings.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/speculative_config.h"
 
 namespace megatron {
 namespace {
@@ -84,6 +85,21 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
   return field;
 }
 
+/// Adds the flags of a table that only the inference engine obeys.
+template <class Options>
+void add_engine_flags(const FieldTable<Options>& table, std::vector<Field>& fields) {
+  for (Field field : table.set().fields) {
+    hide(field, "without effect: it is for the inference engine, which `megatron generate` runs");
+    field.note = field.help;
+    field.member = {};
+    field.set = [set = field.set](void*, std::span<const std::string> values) {
+      Options unused;
+      set(&unused, values);
+    };
+    fields.push_back(std::move(field));
+  }
+}
+
 }  // namespace
 
 std::vector<Field> known_flag_fields(const KnownFlags& flags) {
@@ -95,16 +111,8 @@ std::vector<Field> known_flag_fields(const KnownFlags& flags) {
 
 std::vector<Field> engine_flag_fields() {
   std::vector<Field> fields;
-  for (Field field : engine_table().set().fields) {
-    hide(field, "without effect: it is for the inference engine, which `megatron generate` runs");
-    field.note = field.help;
-    field.member = {};
-    field.set = [set = field.set](void*, std::span<const std::string> values) {
-      EngineSettings unused;
-      set(&unused, values);
-    };
-    fields.push_back(std::move(field));
-  }
+  add_engine_flags(engine_table(), fields);
+  add_engine_flags(speculative_table(), fields);
   return fields;
 }
 

@@ -1,4 +1,4 @@
-// Generates texts of prompts with an engine (engine.h), and searches with beams.
+// Generates texts of prompts with an engine (engine.h).
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ class Generator {
  public:
   using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
 
-  /// `model` must have its weights bound. It and the tokenizer, which only stop strings need, must
-  /// outlive the generator. `limits` are of its engines, which have fewer blocks where those
-  /// suffice. UserError when an option is out of range.
-  Generator(const ModelRunner& model, SamplingParams params, const Tokenizer* tokenizer = nullptr,
-            const SchedulerOptions& limits = {.num_blocks = kMostBlocks});
+  /// `model` must have its weights bound. It and what `options` refers to must outlive the
+  /// generator, whose engines have fewer blocks where those suffice. Beams have no drafts.
+  /// UserError when an option is out of range.
+  Generator(const ModelRunner& model, SamplingParams params,
+            const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
 
-  /// Generates a continuation of each prompt, all by one engine. `on_token` is called with each new
-  /// token and the place of its prompt. Collective over the ranks of the model.
+  /// Generates a continuation of each prompt, the first of generate_all(). `on_token` is called
+  /// with each new token and the place of its prompt. Collective over the ranks of the model.
   std::vector<Generation> generate(std::span<const Prompt> prompts,
                                    const OnToken& on_token = nullptr) const;
   /// Generates a continuation of one prompt.
@@ -42,12 +42,14 @@ class Generator {
                                                     const OnToken& on_token = nullptr) const;
 
  private:
-  std::vector<Generation> search_beams(const Prompt& prompt) const;
+  /// Generates all texts of each prompt, samples in their order, by one engine.
+  std::vector<std::vector<Generation>> run(std::span<const Prompt> prompts,
+                                           const SamplingParams& params,
+                                           const OnToken& on_token) const;
 
   ModelRunner model_;
   SamplingParams params_;
-  const Tokenizer* tokenizer_;
-  SchedulerOptions limits_;
+  EngineOptions options_;
 };
 
 }  // namespace megatron

@@ -43,6 +43,8 @@ struct SchedulerOptions {
   /// when it has more than max_step_tokens.
   bool chunked_prefill = true;
   bool prefix_cache = true;  ///< whether full blocks are found by later requests
+  /// Tokens in a pass of prompts whose outputs are all wanted, if prompts are computed in chunks.
+  std::int64_t max_step_outputs = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Tokens of one sequence in a pass.
@@ -98,7 +100,7 @@ class Scheduler {
   /// Adds a sequence of the first `num_tokens` tokens of `sequence`, at least its prompt, and then
   /// `token`, with the same priority, deadline and maximum length, which it must not reach yet.
   /// Both share the blocks of what is computed; a shared block is copied before one of them writes
-  /// to it. For n > 1, best_of and beams.
+  /// to it. Only the last output of the fork is wanted. For n > 1, best_of and beams.
   SequenceId fork(SequenceId sequence, std::int64_t num_tokens, std::int64_t token);
   /// Ends a sequence at any time, also between plan() and advance(). Returns false if there is
   /// none.
@@ -147,15 +149,19 @@ class Scheduler {
     std::int64_t max_drafts = 0;
     double deadline_s = 0;
     bool reads_prefixes = true;
+    bool wants_all_outputs = false;
     std::vector<BlockId> blocks = {};
 
     std::int64_t num_left() const { return std::ssize(tokens) - num_computed; }
+    /// Returns whether the outputs of its next tokens are wanted, and not of the last alone.
+    bool wants_outputs() const { return wants_all_outputs && num_computed + 1 < num_prompt_tokens; }
     bool has_ended() const;
   };
   /// A plan that is being made.
   struct Step {
     StepPlan plan = {};
     std::int64_t tokens_left = 0;
+    std::int64_t outputs_left = 0;
     std::int64_t num_decodes = 0;  ///< running sequences that are still to get their one token
     bool admits = true;            ///< false once a sequence had to wait: none passes it
 
@@ -179,6 +185,8 @@ class Scheduler {
   void extend(Sequence& sequence, std::int64_t end, StepPlan& plan);
   /// Retains the published blocks of the beginning of a sequence.
   void attach_prefix(Sequence& sequence);
+  /// Returns how many of its next tokens a sequence may compute in the step.
+  std::int64_t max_count(const Sequence& sequence, const Step& step) const;
   /// Starts a waiting sequence if it gets a place, blocks and tokens of the step.
   bool admit(Sequence& sequence, Step& step);
   /// Returns whether a sequence with its prefix attached has a place and blocks.

@@ -51,7 +51,8 @@ class MergingInput : public Input {
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,
                      const ForwardContext& context) const override {
     Microbatch later = microbatch;
-    later.tensors["tokens"] = later_rows(context.tokens, depth_, microbatch, context).mine;
+    if (!microbatch.has("previous_rows"))  // Pass::depth
+      later.tensors["tokens"] = later_rows(context.tokens, depth_, microbatch, context).mine;
     ForwardContext own = context;
     own.hooks = nullptr;  // they know the ops of the decoder's embedding
     own.seed = philox_key(context.seed, "mtp_" + std::to_string(depth_));  // of dropout

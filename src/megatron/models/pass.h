@@ -38,6 +38,11 @@ struct Pass {
   /// For last_logits how many of its last tokens count, for each packed sequence or the one sample;
   /// their rows come in the order of the sequences. Empty: one of each sequence or sample.
   std::vector<std::int64_t> num_logits = {};
+  /// k > 0: runs depth k of multi-token prediction alone (models/multi_token_prediction.h), where
+  /// the rank holds the whole model. "tokens" are those k positions later, and "previous_rows" what
+  /// depth k − 1 returned [s, b, h].
+  std::int64_t depth = 0;
+  at::Tensor* rows = nullptr;  ///< receives the rows [s, b, h] that the head reads
 };
 
 /// Returns a microbatch of sequences of token ids, packed if there are several.

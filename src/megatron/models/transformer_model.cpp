@@ -140,6 +140,9 @@ class TransformerModel : public Model {
     ForwardContext context = forward_context(pass, config_, rank_);
     context.published_tensors = std::make_shared<Published>();
     for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
+    if (pass.depth > 0)
+      context.publish(spec_.stacks[stack_of(pass.depth - 1)].published_name(),
+                      pass.microbatch.at("previous_rows"));
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
     for (const StackPart& part : own.parts)
@@ -157,16 +160,20 @@ class TransformerModel : public Model {
                        at::IntArrayRef(sent[i].shape));
       return {.activations = std::move(out)};
     }
-    if (is_run(stacks_.size() - 1, pass) && main_ + 1 < stacks_.size()) {
+    if (pass.wants == Wants::loss && main_ + 1 < stacks_.size()) {
       context.publish(spec_.stacks.back().published_name(), hidden_sbh);
       hidden_sbh = context.published(spec_.stacks[main_].published_name());
     }
+    if (pass.rows != nullptr) *pass.rows = hidden_sbh;
     return output(hidden_sbh, pass, context);
   }
 
  private:
+  /// Returns the stack of a depth of multi-token prediction; the decoder is depth 0.
+  std::size_t stack_of(std::int64_t depth) const { return main_ + static_cast<std::size_t>(depth); }
   /// Returns whether a pass runs a stack.
   bool is_run(std::size_t stack, const Pass& pass) const {
+    if (pass.depth > 0) return stack == stack_of(pass.depth);
     return stack <= main_ || pass.wants == Wants::loss;
   }
   /// Returns the first stack with the layers of `stack`.

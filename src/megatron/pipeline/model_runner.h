@@ -26,6 +26,7 @@ class ModelRunner {
   ModelRunner(Model& stages, ParamStore& weights, const PipelineLayout& layout, Axis pp);
 
   Model& model() const { return model_; }  ///< this rank's stages
+  bool is_whole() const { return pp_.size == 1; }
   const TransformerConfig& config() const { return model_.config(); }
   /// Returns what a pass wants, other than the loss, and advances its caches. The result is bit for
   /// bit the same on every rank: the last stage broadcasts it. Collective over pp.

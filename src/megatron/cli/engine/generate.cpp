@@ -20,7 +20,6 @@
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/sampling/stop_strings.h"
-#include "megatron/inference/scorer.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -41,15 +40,23 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, InferenceRank& rank)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank, const ModelFamilies& families)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    generator_.emplace(rank.model(), params_, stored_.tokenizer.get(),
-                       rank.engine_options(options.engine).scheduler);
+    EngineOptions engine = rank.engine_options(options.engine);
+    engine.tokenizer = stored_.tokenizer.get();
+    engine.speculation = {.config = options.speculative, .stats = &speculation_stats_};
+    if (options.speculative.method() == SpeculativeMethod::draft_model) {
+      draft_.emplace(rank.load_draft(options.speculative.speculative_model, options, families));
+      engine.speculation.draft_model = &draft_->runner;
+    }
+    is_speculative_ =
+        make_drafter(engine.speculation, rank.model()) != nullptr && params_.num_beams == 1;
+    generator_.emplace(rank.model(), params_, engine);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
@@ -68,6 +75,12 @@ class TextWriter {
       write_text(prompts, batch, out);
   }
 
+  /// Says how speculation went, if there was any.
+  void note_speculation() const {
+    if (is_speculative_ && rank_.is_main_rank())
+      std::cerr << "note: " << speculation_stats_.summary() << "\n";
+  }
+
  private:
   void write_json(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
@@ -75,7 +88,8 @@ class TextWriter {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       JsonText object = {{"prompt", prompts[i]},
                          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())}};
-      if (params_.prompt_logprobs) object["prompt_logprobs"] = prompt_logprobs(batch[i]);
+      if (params_.prompt_logprobs && !generations[i].empty())
+        object["prompt_logprobs"] = prompt_logprobs(generations[i].front());
       JsonText choices = JsonText::array();
       for (const Generation& generation : generations[i]) choices.push_back(choice(generation));
       if (!generations[i].empty()) object.update(choice(generations[i].front()));
@@ -107,11 +121,9 @@ class TextWriter {
     return object;
   }
 
-  JsonText prompt_logprobs(const Prompt& prompt) const {
+  static JsonText prompt_logprobs(const Generation& generation) {
     JsonText logprobs = JsonText::array({nullptr});
-    const std::string source = "prompt " + std::to_string(prompt.index + 1);
-    for (const double logprob : score_tokens(rank_.model(), prompt.ids, source).logprobs)
-      logprobs.push_back(logprob);
+    for (const SampledToken& token : generation.prompt_tokens) logprobs.push_back(token.logprob);
     return logprobs;
   }
 
@@ -172,6 +184,9 @@ class TextWriter {
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
   SamplingParams params_;
+  std::optional<LoadedModel> draft_;
+  SpeculationStats speculation_stats_;
+  bool is_speculative_ = false;
   std::optional<Generator> generator_;
 };
 
@@ -191,7 +206,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, rank);
+  TextWriter writer(options, rank, families);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
@@ -210,6 +225,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
     if (!batch.empty()) writer.write(batch, mine, text);
     for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
   }
+  writer.note_speculation();
   return 0;
 }
 

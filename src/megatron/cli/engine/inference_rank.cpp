@@ -46,6 +46,23 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 
+LoadedModel InferenceRank::load_draft(const std::string& folder, const ModelOptions& options,
+                                      const ModelFamilies& families) const {
+  // Layers of the pipeline that are counted are those of the first model.
+  ParallelConfig parallel = options.parallel;
+  const ParallelConfig defaults;
+  parallel.num_virtual_stages_per_pipeline_rank = defaults.num_virtual_stages_per_pipeline_rank;
+  parallel.decoder_first_pipeline_num_layers = defaults.decoder_first_pipeline_num_layers;
+  parallel.decoder_last_pipeline_num_layers = defaults.decoder_last_pipeline_num_layers;
+  parallel.pipeline_model_parallel_layout = defaults.pipeline_model_parallel_layout;
+  return load_model(folder, std::nullopt,
+                    {.rank = rank_,
+                     .parallel = parallel,
+                     .type = requested_dtype(options),
+                     .packs_weights = true,
+                     .families = &families});
+}
+
 EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
   const std::vector<double> own{cache_block_bytes(model()),

@@ -21,6 +21,10 @@ class InferenceRank {
   InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
                 const ModelFamilies& families);
 
+  /// Loads another model of the same layout, split as the first one. Collective over the world.
+  LoadedModel load_draft(const std::string& folder, const ModelOptions& options,
+                         const ModelFamilies& families) const;
+
   const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }
 

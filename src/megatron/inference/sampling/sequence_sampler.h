@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
-#include "megatron/inference/sampling/sampling.h"
+#include "megatron/inference/sampling/speculative.h"
 
 namespace megatron {
 
@@ -33,8 +35,15 @@ class SequenceSampler {
   SequenceSampler(const SamplingParams& params, std::span<const std::int64_t> prompt,
                   SamplingSite site);
 
-  /// Chooses the token at a position of the sequence from the model's logits, which are sound.
-  SampledToken sample(std::span<const float> logits, std::int64_t position) const;
+  /// Chooses the token at a position of the sequence from the model's logits, which are sound. It
+  /// equals `draft` if one was proposed and is accepted.
+  SampledToken sample(std::span<const float> logits, std::int64_t position,
+                      const DraftToken* draft = nullptr) const;
+  /// Guesses that token from the logits of another model: what they would give with the same random
+  /// number, without a choice, or with `samples` a draw of its own. Returns nullopt where they
+  /// allow no token.
+  std::optional<DraftToken> guess(std::span<const float> logits, std::int64_t position,
+                                  bool samples) const;
   /// Counts a token of the text.
   void append(std::int64_t id);
 
@@ -42,27 +51,49 @@ class SequenceSampler {
   std::int64_t num_new_tokens() const { return num_new_tokens_; }
   /// Returns whether a stop token or stop string may end the text at the next token.
   bool may_stop() const { return num_new_tokens_ >= params_->min_new_tokens; }
+  /// Returns whether a token is one that ends the text.
+  bool is_stop_token(std::int64_t id) const;
   /// Changes logits as `sampling.h` describes under 1. The formulas are those of vLLM; the
   /// repetition penalty is also that of transformers.
   void apply_penalties(std::span<float> logits) const;
 
  private:
+  bool reads_counts() const;
   bool has_penalties() const;
+  /// Returns the logits after penalties; empty if there are none.
+  std::vector<float> penalized(std::span<const float> logits) const;
+  SamplingSite site_at(std::int64_t position) const;
 
   const SamplingParams* params_;
   SamplingSite site_;
-  std::unordered_map<std::int64_t, std::int64_t> counts_;  ///< in the text; 0: only in the prompt
+  /// Of tokens in the text, if a penalty reads it; 0: only in the prompt.
+  std::unordered_map<std::int64_t, std::int64_t> counts_;
   std::int64_t num_new_tokens_ = 0;
 };
 
-/// A row of logits and the sequence whose token it decides.
-struct SamplingRow {
-  const SequenceSampler* sampler;
+/// A row of logits and the token that follows it in a given text.
+struct GivenRow {
   std::span<const float> logits;
-  std::int64_t position;
+  std::int64_t id;
+  std::int64_t num_best = 0;  ///< of the most likely tokens to report
 };
 
-/// Samples a token for each row, in parallel.
-std::vector<SampledToken> sample_rows(std::span<const SamplingRow> rows);
+/// Returns these tokens with their log-probabilities, in parallel.
+std::vector<SampledToken> score_rows(std::span<const GivenRow> rows);
+
+/// The logits that decide the next tokens of a sequence: one row, and one behind each draft.
+struct SamplingRun {
+  const SequenceSampler* sampler;
+  std::span<const float> logits;  ///< [1 + drafts, vocab_size]
+  std::int64_t position;          ///< of the first of the tokens
+  std::span<const DraftToken> drafts = {};
+};
+
+/// Samples the tokens of each run, in parallel: the accepted drafts and one more, or none behind a
+/// stop token. `check` throws if the logits of a position are not sound.
+std::vector<std::vector<SampledToken>> sample_runs(
+    std::span<const SamplingRun> runs,
+    const std::function<void(std::size_t run, std::span<const float> logits,
+                             std::int64_t position)>& check);
 
 }  // namespace megatron

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 namespace {
 
@@ -33,26 +31,17 @@ std::vector<TokenProbability> residual(std::span<const TokenProbability> target,
 
 }  // namespace
 
-Acceptance accept_drafts(std::span<const DraftToken> drafts,
-                         std::span<const std::vector<TokenProbability>> targets, std::uint64_t seed,
-                         SamplingSite site) {
-  MEGATRON_CHECK(targets.size() == drafts.size() + 1, targets.size(), " distributions for ",
-                 drafts.size(), " drafts");
-  for (std::size_t i = 0;; ++i, ++site.position) {
-    const std::vector<TokenProbability>& target = targets[i];
-    const double uniform = sampling_uniform(seed, site);
-    if (i == drafts.size() || drafts[i].distribution.empty()) {
-      const std::int64_t drawn = draw_token(target, uniform);
-      if (i < drafts.size() && drawn == drafts[i].id) continue;
-      return {i, drawn};
-    }
-    const auto& [id, draft] = drafts[i];
-    const double ratio = sampling_uniform(seed, site, "acceptance") * probability_of(id, draft);
-    if (ratio < probability_of(id, target)) continue;
-    // Rounding may leave nothing of two distributions that are nearly equal.
-    const std::vector<TokenProbability> rest = residual(target, draft);
-    return {i, draw_token(rest.empty() ? target : rest, uniform)};
-  }
+std::int64_t draw_with_draft(const DraftToken& draft, std::span<const TokenProbability> target,
+                             std::uint64_t seed, const SamplingSite& site) {
+  const double uniform = sampling_uniform(seed, site);
+  const auto& [id, distribution] = draft;
+  if (distribution.empty()) return draw_token(target, uniform);
+  const double ratio =
+      sampling_uniform(seed, site, "acceptance") * probability_of(id, distribution);
+  if (ratio < probability_of(id, target)) return id;
+  // Rounding may leave nothing of two distributions that are nearly equal.
+  const std::vector<TokenProbability> rest = residual(target, distribution);
+  return draw_token(rest.empty() ? target : rest, uniform);
 }
 
 }  // namespace megatron

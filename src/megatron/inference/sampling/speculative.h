@@ -3,7 +3,6 @@
 // decoding", ICML 2023).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,23 +14,15 @@ namespace megatron {
 /// A token that a draft proposes.
 struct DraftToken {
   std::int64_t id = 0;
-  /// The distribution that the token was drawn from, by random numbers of another site than
-  /// "sampling" and "acceptance". Empty: the draft had no choice, as with n-gram lookup and greedy
-  /// drafts.
+  /// The distribution that the token was drawn from, by random numbers of the site "draft". Empty:
+  /// the draft had no choice, as with n-gram lookup and greedy drafts.
   std::vector<TokenProbability> distribution = {};
 };
 
-struct Acceptance {
-  std::size_t num_accepted = 0;  ///< of the drafts, from the first
-  std::int64_t next = 0;         ///< the token behind them
-};
-
-/// Decides about `drafts`, the first of which is at `site`. `targets` are the target's
-/// distributions at the positions of the drafts, and at the one behind them. A token where a draft
-/// had no choice, and the one behind all drafts, is the token that would be drawn without drafts:
-/// then the text is the same with and without speculation.
-Acceptance accept_drafts(std::span<const DraftToken> drafts,
-                         std::span<const std::vector<TokenProbability>> targets, std::uint64_t seed,
-                         SamplingSite site);
+/// Returns the token at `site`, where `draft` was proposed and the target has a distribution. It is
+/// the draft if that is accepted; what was proposed behind another token is then void. Where the
+/// draft had no choice, it is the token that is drawn without drafts, and so is the text.
+std::int64_t draw_with_draft(const DraftToken& draft, std::span<const TokenProbability> target,
+                             std::uint64_t seed, const SamplingSite& site);
 
 }  // namespace megatron
