@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "inference/successor_model.h"
+#include "megatron/base/error.h"
 #include "megatron/config/resolve.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/parallel/rank.h"
@@ -45,9 +47,9 @@ struct SmallModel {
   ParamStore weights;
 };
 
-Ids random_ids(std::mt19937& random, std::int64_t count) {
+Ids random_ids(std::mt19937& random, std::int64_t count, std::int64_t vocab_size = kVocabSize) {
   Ids ids(static_cast<std::size_t>(count));
-  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kVocabSize);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random()) % vocab_size;
   return ids;
 }
 
@@ -118,6 +120,81 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
       EXPECT_EQ(run(alone).at(own).ids, result.ids) << "round " << round << ", request " << id;
     }
   }
+}
+
+/// Returns the greedy text of RunningSumModel.
+Ids sums_after(Ids ids, std::int64_t count, std::int64_t vocab_size) {
+  const std::size_t num_prompt_tokens = ids.size();
+  std::int64_t sum = std::accumulate(ids.begin(), ids.end(), std::int64_t{0});
+  for (std::int64_t i = 0; i < count; ++i, sum += ids.back()) ids.push_back(sum % vocab_size);
+  return {ids.begin() + static_cast<std::ptrdiff_t>(num_prompt_tokens), ids.end()};
+}
+
+TEST(Engine, StatesFollowFoundPrefixes) {
+  RunningSumModel model(50);
+  Engine engine(model);
+  std::mt19937 random(3);
+  const Ids first = random_ids(random, 300, 50);
+  Ids same(first.begin(), first.begin() + 256), longer = first;
+  longer[280] = 3;
+  const SamplingParams greedy{.temperature = 0, .max_new_tokens = 2};
+  for (const Ids& prompt : {first, same, longer}) {
+    const SequenceId id = engine.add_request({.prompt = prompt, .params = greedy});
+    EXPECT_EQ(run(engine).at(id).ids, sums_after(prompt, 2, 50));
+  }
+  // The last token of a prompt is computed in any case, and there is no snapshot right before it.
+  EXPECT_EQ(model.calls,
+            (std::vector<SuccessorModel::Call>{
+                {0, 256}, {256, 44}, {300, 1}, {0, 256}, {256, 1}, {256, 44}, {300, 1}}));
+}
+
+TEST(Engine, StatesFollowSequencesThroughRandomSchedules) {
+  RunningSumModel model(50);
+  std::mt19937 random(5);
+  const Ids prefix = random_ids(random, 400, 50);
+  for (int round = 0; round < 20; ++round) {
+    SchedulerOptions scheduler{.max_running = 1 + static_cast<std::int64_t>(random() % 4)};
+    scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 300);
+    scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 6);
+    scheduler.prefix_cache = round % 4 != 0;
+    scheduler.chunked_prefill = round % 3 != 0;
+    if (!scheduler.chunked_prefill) scheduler.max_step_tokens += 450;
+    Engine engine(model, {.scheduler = scheduler});
+    std::map<SequenceId, Ids> expected;
+    for (int i = 0; i < 12; ++i) {
+      Ids prompt(prefix.begin(), prefix.begin() + static_cast<std::ptrdiff_t>(random() % 400));
+      const Ids own = random_ids(random, static_cast<std::int64_t>(1 + random() % 40), 50);
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      const auto count = static_cast<std::int64_t>(1 + random() % 150);
+      const SequenceId id =
+          engine.add_request({.prompt = prompt,
+                              .params = {.temperature = 0, .max_new_tokens = count},
+                              .priority = static_cast<std::int64_t>(random() % 2)});
+      expected.emplace(id, sums_after(prompt, count, 50));
+      for (auto steps = random() % 20; steps > 0 && !engine.is_idle(); --steps) {
+        for (const Update& update : engine.step())
+          if (update.finished) {
+            EXPECT_EQ(update.finished->ids, expected.at(update.request)) << "round " << round;
+          }
+      }
+    }
+    for (const auto& [id, result] : run(engine))
+      EXPECT_EQ(result.ids, expected.at(id)) << "round " << round;
+  }
+}
+
+/// Keeps states, but does not say so.
+class SilentModel : public RunningSumModel {
+ public:
+  using RunningSumModel::RunningSumModel;
+  bool keeps_states() const override { return false; }
+};
+
+TEST(Engine, RefusesStatesThatAModelDoesNotDeclare) {
+  SilentModel model(50);
+  Engine engine(model);
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0, .max_new_tokens = 1}});
+  EXPECT_THROW(engine.step(), InternalError);
 }
 
 TEST(Engine, TellsTheNewsOfEachRequest) {

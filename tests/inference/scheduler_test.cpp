@@ -103,6 +103,31 @@ TEST(Scheduler, FoundPrefixIsNotComputed) {
   EXPECT_THAT(alone.copies, IsEmpty()) << "no one else has the block";
 }
 
+TEST(Scheduler, StatesBeginBehindSnapshotsAlone) {
+  Scheduler scheduler({.max_running = 4,
+                       .max_step_tokens = 64,
+                       .block_size = 2,
+                       .num_blocks = 16,
+                       .keeps_states = true});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9});
+  scheduler.set_max_drafts(a, 3);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(a, 0, 4)));
+  EXPECT_THAT(scheduler.snapshots(), ElementsAre(StateSnapshot{a, scheduler.blocks(a)[1]}));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 4)));
+  EXPECT_THAT(scheduler.snapshots(), IsEmpty());
+  const SequenceId longer = scheduler.add({.prompt = {1, 2, 3, 4, 6}, .max_new_tokens = 1});
+  const SequenceId equal = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1});
+  const SequenceId fork = scheduler.fork(a, 5, 8);
+  const SequenceId other = scheduler.fork(a, 5, 7);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 5), last_run(fork, 5),
+                                                last_run(other, 5), last_run(longer, 4)))
+      << "there are no drafts";
+  EXPECT_THAT(step(scheduler).runs, testing::Contains(last_run(equal, 0, 4)))
+      << "the first block has no snapshot";
+  const SequenceId late = scheduler.fork(a, 6, 1);
+  EXPECT_THAT(scheduler.blocks(late), IsEmpty()) << "states cannot drop tokens";
+}
+
 TEST(Scheduler, LeavesABlockForEachThatRuns) {
   Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 3});
   const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 2});

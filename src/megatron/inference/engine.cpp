@@ -11,6 +11,15 @@
 #include "megatron/inference/sampling/stop_strings.h"
 
 namespace megatron {
+namespace {
+
+SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
+  SchedulerOptions scheduler = options.scheduler;
+  scheduler.keeps_states = model.model().keeps_states();
+  return scheduler;
+}
+
+}  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
@@ -68,12 +77,18 @@ struct Engine::Running {
 };
 
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
-    : model_(model), options_(options), scheduler_(options.scheduler) {
+    : model_(model), options_(options), scheduler_(scheduler_options(model, options)) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
 }
 
 Engine::~Engine() = default;
+
+void Engine::recompute_all() {
+  scheduler_.recompute_all();
+  snapshots_.clear();
+  for (const auto& [id, own] : running_) own->cache = SequenceCache(memory_);
+}
 
 SequenceId Engine::add_request(TextRequest request) {
   check_sampling(request.params, model_.config());
@@ -113,16 +128,35 @@ std::vector<Update> Engine::step() {
   try {
     drawn = draw(plan);
   } catch (...) {
-    scheduler_.recompute_all();
+    recompute_all();
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(drawn.size());
   for (std::size_t i = 0; i < drawn.size(); ++i)
     for (const SampledToken& token : drawn[i]) ids[i].push_back(token.id);
   scheduler_.advance(plan, ids);
+  keep_states();
   for (std::size_t i = 0; i < drawn.size(); ++i)
     for (const SampledToken& token : drawn[i]) append(plan.runs[i].sequence, token);
   return std::exchange(news_, {});
+}
+
+void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
+  cache.blocks = scheduler_.blocks(run.sequence);
+  const bool goes_on = std::exchange(cache.length, run.first) == run.first;
+  if (goes_on || !model_.model().keeps_states()) return;
+  const auto last = static_cast<std::size_t>(run.first / kBlockPositions) - 1;
+  const SequenceCache none(memory_);
+  cache.copy_states(run.first == 0 ? none : snapshots_.at(cache.blocks[last]));
+}
+
+void Engine::keep_states() {
+  for (const StateSnapshot& taken : scheduler_.snapshots())
+    snapshots_.insert_or_assign(taken.block, SequenceCache(memory_))
+        .first->second.copy_states(running_.at(taken.sequence)->cache);
+  std::erase_if(snapshots_, [this](const auto& snapshot) {
+    return !scheduler_.pool().has_snapshot(snapshot.first);
+  });
 }
 
 at::Tensor Engine::logits_of(const StepPlan& plan) {
@@ -134,12 +168,14 @@ at::Tensor Engine::logits_of(const StepPlan& plan) {
     inputs.push_back(
         std::span(scheduler_.tokens(run.sequence))
             .subspan(static_cast<std::size_t>(run.first), static_cast<std::size_t>(run.count)));
-    SequenceCache& cache = running_.at(run.sequence)->cache;
-    cache.blocks = scheduler_.blocks(run.sequence);
-    cache.length = run.first;
-    caches.push_back(&cache);
+    caches.push_back(&running_.at(run.sequence)->cache);
+    place(*caches.back(), run);
   }
-  return next_logits(model_, inputs, caches);
+  const at::Tensor logits = next_logits(model_, inputs, caches);
+  for (const SequenceCache* cache : caches)
+    MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
+                   "a layer keeps a cache of its own, but Model::keeps_states() is false");
+  return logits;
 }
 
 std::vector<std::vector<SampledToken>> Engine::draw(const StepPlan& plan) {

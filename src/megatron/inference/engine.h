@@ -100,6 +100,8 @@ class Engine {
   SequenceId add_request(TextRequest request);
   /// Ends a request, which gets no more updates. Returns false if it has ended before.
   bool cancel(SequenceId request);
+  /// Computes the tokens of all requests again, because the weights have changed.
+  void recompute_all();
   /// Computes one pass and returns the news, in the order of the sequences in the pass. If the pass
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
@@ -110,6 +112,10 @@ class Engine {
  private:
   struct Running;
 
+  /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
+  void place(SequenceCache& cache, const ScheduledRun& run);
+  /// Keeps the states that sequences with the same beginning will need, and drops others.
+  void keep_states();
   /// Returns the logits [runs, vocab_size] of the last tokens of the runs.
   at::Tensor logits_of(const StepPlan& plan);
   /// Returns the tokens that a pass drew, one or none for each run.
@@ -123,6 +129,7 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::map<BlockId, SequenceCache> snapshots_;  ///< states behind published blocks
   std::map<SequenceId, std::unique_ptr<Running>> running_;
   std::vector<Update> news_;  ///< that the next step returns
 };

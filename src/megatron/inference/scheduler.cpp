@@ -114,6 +114,7 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);
   copy.num_computed = std::min(from.num_computed, num_tokens);
+  if (options_.keeps_states && copy.num_computed < from.num_computed) copy.num_computed = 0;
   // Without a place it computes its tokens again, as after preemption.
   const bool runs = copy.num_computed > 0 && num_running() < options_.max_running;
   if (!runs) copy.num_computed = 0;
@@ -203,6 +204,12 @@ void Scheduler::attach_prefix(Sequence& sequence) {
     pool_.retain(*found);
     sequence.blocks.push_back(*found);
   }
+  std::vector<BlockId>& blocks = sequence.blocks;
+  while (options_.keeps_states && !blocks.empty() &&
+         (blocks.size() * size >= tokens.size() || !pool_.has_snapshot(blocks.back()))) {
+    pool_.release(blocks.back());
+    blocks.pop_back();
+  }
   // The last token is computed in any case: what follows is sampled from its output.
   sequence.num_computed =
       std::min(std::ssize(sequence.blocks) * options_.block_size, std::ssize(sequence.tokens) - 1);
@@ -235,9 +242,14 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
 }
 
 void Scheduler::plan_run(Sequence& sequence, Step& step) {
-  const std::int64_t count = std::min(sequence.num_left(), step.tokens_free());
-  if (count == 0) return;
-  const std::int64_t end = sequence.num_computed + count;
+  const std::int64_t most = std::min(sequence.num_left(), step.tokens_free());
+  if (most == 0) return;
+  std::int64_t end = sequence.num_computed + most;
+  const std::int64_t end_of_block = end / options_.block_size * options_.block_size;
+  const bool ends_chunks = options_.keeps_states && options_.prefix_cache;
+  if (ends_chunks && options_.chunked_prefill && end_of_block > sequence.num_computed)
+    end = end_of_block;
+  const std::int64_t count = end - sequence.num_computed;
   while (num_lacking(sequence, end) > pool_.num_available()) {
     if (running_.rbegin()->sequence == sequence.order.sequence) {
       preempt(sequence, step.plan);
@@ -256,6 +268,7 @@ void Scheduler::plan_run(Sequence& sequence, Step& step) {
 }
 
 void Scheduler::add_drafts(Step& step) {
+  if (options_.keeps_states) return;
   for (ScheduledRun& run : step.plan.runs) {
     if (!run.samples || run.count != 1) continue;
     Sequence& sequence = at(run.sequence);
@@ -325,6 +338,7 @@ std::vector<SequenceId> Scheduler::advance(const StepPlan& plan,
   MEGATRON_CHECK(has_plan_ && tokens.size() == plan.runs.size(), "results of ", tokens.size(),
                  " runs for a plan of ", plan.runs.size());
   has_plan_ = false;
+  snapshots_.clear();
   std::vector<SequenceId> ended;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
@@ -337,6 +351,12 @@ std::vector<SequenceId> Scheduler::advance(const StepPlan& plan,
     // All sampled tokens but the last are drafts that the pass has computed.
     count_computed(sequence, run.first + run.count - run.num_drafts +
                                  std::max<std::int64_t>(0, num_sampled - 1));
+    if (options_.keeps_states && sequence.num_computed % options_.block_size == 0) {
+      const BlockId last =
+          sequence
+              .blocks[static_cast<std::size_t>(sequence.num_computed / options_.block_size - 1)];
+      if (pool_.add_snapshot(last)) snapshots_.push_back({run.sequence, last});
+    }
     if (sequence.has_ended()) {
       ended.push_back(run.sequence);
       drop(run.sequence);

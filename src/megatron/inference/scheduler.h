@@ -37,6 +37,10 @@ struct SchedulerOptions {
   /// when it has more than max_step_tokens.
   bool chunked_prefill = true;
   bool prefix_cache = true;  ///< whether full blocks are found by later requests
+  /// Whether layers keep states beside the blocks, which cannot drop tokens. A sequence then begins
+  /// only behind a prefix that has a snapshot of its states (Scheduler::snapshots()), chunks of
+  /// prompts end at the ends of blocks, where snapshots are taken, and there are no drafts.
+  bool keeps_states = false;
 };
 
 /// Tokens of one sequence in a pass.
@@ -57,6 +61,13 @@ struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
   bool operator==(const BlockCopy&) const = default;
+};
+
+/// The states of a sequence to keep as those behind a block, which then ends its tokens.
+struct StateSnapshot {
+  SequenceId sequence = 0;
+  BlockId block = 0;
+  bool operator==(const StateSnapshot&) const = default;
 };
 
 /// What one pass does.
@@ -92,7 +103,8 @@ class Scheduler {
   /// Adds a sequence of the first `num_tokens` tokens of `sequence`, at least its prompt, and then
   /// `token`, with the same priority, deadline and maximum length, which it must not reach yet.
   /// Both share the blocks of what is computed; a shared block is copied before one of them writes
-  /// to it. For n > 1, best_of and beams.
+  /// to it. With states, a fork before the last computed token computes its tokens again. For n >
+  /// 1, best_of and beams.
   SequenceId fork(SequenceId sequence, std::int64_t num_tokens, std::int64_t token);
   /// Ends a sequence at any time, also between plan() and advance(). Returns false if there is
   /// none.
@@ -112,6 +124,9 @@ class Scheduler {
   /// Returns the sequences that reached their maximum length, which have ended.
   std::vector<SequenceId> advance(const StepPlan& plan,
                                   std::span<const std::vector<std::int64_t>> tokens);
+  /// Returns the snapshots to take after the last advance(), also of sequences that it ended. They
+  /// serve sequences that begin behind these blocks, while BlockPool::has_snapshot().
+  const std::vector<StateSnapshot>& snapshots() const { return snapshots_; }
 
   bool is_empty() const { return sequences_.empty(); }
   std::int64_t num_running() const { return std::ssize(running_); }
@@ -192,6 +207,7 @@ class Scheduler {
   std::map<SequenceId, Sequence> sequences_;
   std::set<Order> running_, waiting_;
   std::set<std::pair<double, SequenceId>> deadlines_;
+  std::vector<StateSnapshot> snapshots_;
   SequenceId next_sequence_ = 0;
   bool has_plan_ = false;  ///< plan() was called and advance() was not
 };
