@@ -108,6 +108,7 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 4 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
+    scheduler.num_swap_blocks = round % 3 * 3;
     Engine engine(*small.model, {.scheduler = scheduler});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
@@ -156,6 +157,7 @@ TEST(Engine, StatesFollowSequencesThroughRandomSchedules) {
     SchedulerOptions scheduler{.max_running = 1 + static_cast<std::int64_t>(random() % 4)};
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 300);
     scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 6);
+    scheduler.num_swap_blocks = static_cast<std::int64_t>(random() % 10);
     scheduler.prefix_cache = round % 4 != 0;
     scheduler.chunked_prefill = round % 3 != 0;
     if (!scheduler.chunked_prefill) scheduler.max_step_tokens += 450;

@@ -224,6 +224,11 @@ TEST(CacheMemory, BlocksStayWhereTheyAre) {
   EXPECT_TRUE(at::equal(blocks.block(2), blocks.block(7)));
   EXPECT_TRUE(at::equal(blocks.block(40), blocks.block(7)));
   EXPECT_THROW(memory.layer("layer", {.bytes = 64, .elements_per_token = 1}), InternalError);
+  CacheMemory swap(1, at::kCPU);
+  memory.copy_block(7, swap, 1);
+  blocks.block(7).zero_();
+  swap.copy_block(1, memory, 3);
+  EXPECT_TRUE(at::equal(blocks.block(3), blocks.block(40)));
 }
 
 TEST(CacheMemory, GivesOutBlocksThatNobodyUses) {

@@ -121,6 +121,7 @@ std::vector<Update> Engine::step() {
   const StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
   if (plan.runs.empty()) {
+    MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
@@ -139,6 +140,14 @@ std::vector<Update> Engine::step() {
   for (std::size_t i = 0; i < drawn.size(); ++i)
     for (const SampledToken& token : drawn[i]) append(plan.runs[i].sequence, token);
   return std::exchange(news_, {});
+}
+
+void Engine::copy_blocks(const StepPlan& plan) {
+  for (const BlockCopy& copy : plan.copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap_memory_ : *memory_;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap_memory_ : *memory_;
+    from.copy_block(copy.from, to, copy.to);
+  }
 }
 
 void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
@@ -161,7 +170,7 @@ void Engine::keep_states() {
 
 at::Tensor Engine::logits_of(const StepPlan& plan) {
   const c10::InferenceMode no_gradients;
-  for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
+  copy_blocks(plan);
   std::vector<std::span<const std::int64_t>> inputs;
   Caches caches;
   for (const ScheduledRun& run : plan.runs) {

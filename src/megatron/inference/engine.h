@@ -112,6 +112,8 @@ class Engine {
  private:
   struct Running;
 
+  /// Copies the blocks of a plan.
+  void copy_blocks(const StepPlan& plan);
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
   void place(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.
@@ -129,6 +131,7 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  CacheMemory swap_memory_{1, at::kCPU};        ///< blocks of preempted sequences
   std::map<BlockId, SequenceCache> snapshots_;  ///< states behind published blocks
   std::map<SequenceId, std::unique_ptr<Running>> running_;
   std::vector<Update> news_;  ///< that the next step returns

@@ -50,7 +50,9 @@ bool Scheduler::Sequence::has_ended() const {
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(checked(options)), pool_(options.num_blocks, options.prefix_cache) {}
+    : options_(checked(options)),
+      pool_(options.num_blocks, options.prefix_cache),
+      swap_pool_(options.num_swap_blocks, false) {}
 
 Scheduler::Sequence& Scheduler::at(SequenceId sequence) {
   return const_cast<Sequence&>(std::as_const(*this).at(sequence));
@@ -110,6 +112,8 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
                  from.max_tokens);
   const SequenceId id = next_sequence_++;
   Sequence copy = from;
+  copy.swapped.clear();
+  copy.num_swapped = 0;
   copy.order = {.priority = from.order.priority, .arrival = from.order.arrival, .sequence = id};
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);
@@ -130,6 +134,7 @@ bool Scheduler::drop(SequenceId sequence) {
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return false;
   release(found->second);
+  release_swapped(found->second);
   running_.erase(found->second.order);
   waiting_.erase(found->second.order);
   deadlines_.erase({found->second.deadline_s, sequence});
@@ -145,6 +150,7 @@ void Scheduler::recompute_all() {
   has_plan_ = false;
   StepPlan none;
   while (!running_.empty()) preempt(at(running_.rbegin()->sequence), none);
+  for (auto& [id, sequence] : sequences_) release_swapped(sequence);
   pool_.withdraw_all();
 }
 
@@ -154,7 +160,35 @@ void Scheduler::release(Sequence& sequence) {
   sequence.num_computed = 0;
 }
 
+void Scheduler::swap_out(Sequence& sequence, StepPlan& plan) {
+  const std::int64_t count = ceil_div(sequence.num_computed, options_.block_size);
+  if (sequence.order.is_held || count > swap_pool_.num_available()) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sequence.swapped.push_back(swap_pool_.allocate());
+    plan.copies.push_back({.from = sequence.blocks[static_cast<std::size_t>(i)],
+                           .to = sequence.swapped.back(),
+                           .kind = CopyKind::swap_out});
+  }
+  sequence.num_swapped = sequence.num_computed;
+}
+
+void Scheduler::swap_in(Sequence& sequence, std::size_t num_found, StepPlan& plan) {
+  for (std::size_t i = num_found; i < sequence.swapped.size(); ++i)
+    plan.copies.push_back(
+        {.from = sequence.swapped[i], .to = sequence.blocks[i], .kind = CopyKind::swap_in});
+  // What was published before may have been evicted since.
+  sequence.num_computed = static_cast<std::int64_t>(num_found) * options_.block_size;
+  count_computed(sequence, sequence.num_swapped);
+}
+
+void Scheduler::release_swapped(Sequence& sequence) {
+  for (const BlockId block : sequence.swapped) swap_pool_.release(block);
+  sequence.swapped.clear();
+  sequence.num_swapped = 0;
+}
+
 void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
+  swap_out(sequence, plan);
   release(sequence);
   running_.erase(sequence.order);
   if (!sequence.order.is_held) waiting_.insert(sequence.order);
@@ -223,6 +257,9 @@ bool Scheduler::has_room(const Sequence& sequence) const {
 
 bool Scheduler::admit(Sequence& sequence, Step& step) {
   attach_prefix(sequence);
+  const std::size_t num_found = sequence.blocks.size();
+  const bool swaps_in = sequence.num_swapped > sequence.num_computed;
+  if (swaps_in) sequence.num_computed = sequence.num_swapped;
   const std::int64_t wanted = sequence.num_left();
   const bool in_chunks = options_.chunked_prefill || wanted > options_.max_step_tokens;
   step.admits = step.tokens_free() >= (in_chunks ? 1 : wanted);
@@ -238,6 +275,8 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
   waiting_.erase(sequence.order);
   running_.insert(sequence.order);
   extend(sequence, std::ssize(sequence.tokens), step.plan);
+  if (swaps_in) swap_in(sequence, num_found, step.plan);
+  release_swapped(sequence);
   return true;
 }
 

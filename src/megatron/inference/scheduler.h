@@ -41,6 +41,9 @@ struct SchedulerOptions {
   /// only behind a prefix that has a snapshot of its states (Scheduler::snapshots()), chunks of
   /// prompts end at the ends of blocks, where snapshots are taken, and there are no drafts.
   bool keeps_states = false;
+  /// Blocks of a second memory, to which those of preempted sequences are copied until they run
+  /// again. A sequence for which it has no room is computed again.
+  std::int64_t num_swap_blocks = 0;
 };
 
 /// Tokens of one sequence in a pass.
@@ -57,9 +60,16 @@ struct ScheduledRun {
   bool operator==(const ScheduledRun&) const = default;
 };
 
+enum class CopyKind : std::uint8_t {
+  within,    ///< the KV cache
+  swap_out,  ///< from the KV cache to the swap memory
+  swap_in    ///< from the swap memory to the KV cache
+};
+
 struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
+  CopyKind kind = CopyKind::within;
   bool operator==(const BlockCopy&) const = default;
 };
 
@@ -88,8 +98,9 @@ struct StepPlan {
 /// from. Every running sequence with one token left to compute, which is a decode step, gets it;
 /// prefills divide the rest of max_step_tokens in order, and drafts get what is then left. Waiting
 /// sequences start in order: none passes an earlier one. When blocks are lacking, the last running
-/// sequence in order is preempted. A waiting sequence preempts only those of a worse priority, and
-/// starts only if a block remains for each running sequence, so that it is not preempted soon.
+/// sequence in order is preempted: its blocks are swapped out, or computed again where there is no
+/// room for them. A waiting sequence preempts only those of a worse priority, and starts only if a
+/// block remains for each running sequence, so that it is not preempted soon.
 ///
 /// The first running sequence in order therefore advances in every step, and every sequence ends
 /// that is not held, unless requests of better priority come forever.
@@ -137,6 +148,7 @@ class Scheduler {
   /// Returns the blocks of positions 0 …, which plan(), advance(), fork() and drop() change.
   const std::vector<BlockId>& blocks(SequenceId sequence) const { return at(sequence).blocks; }
   const BlockPool& pool() const { return pool_; }
+  const BlockPool& swap_pool() const { return swap_pool_; }
 
  private:
   /// The place of a sequence in the order of service. Held ones come last: anyone may preempt them.
@@ -157,6 +169,8 @@ class Scheduler {
     double deadline_s = 0;
     bool reads_prefixes = true;
     std::vector<BlockId> blocks = {};
+    std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
+    std::int64_t num_swapped = 0;       ///< tokens in them
 
     std::int64_t num_left() const { return std::ssize(tokens) - num_computed; }
     bool has_ended() const;
@@ -178,6 +192,12 @@ class Scheduler {
   void check_fits(const Request& request) const;
   /// Releases the blocks of a sequence, the last one first.
   void release(Sequence& sequence);
+  /// Copies the blocks of a sequence to the swap memory, if they have room there.
+  void swap_out(Sequence& sequence, StepPlan& plan);
+  /// Takes the swapped blocks behind the first `num_found` back to `sequence.blocks`.
+  void swap_in(Sequence& sequence, std::size_t num_found, StepPlan& plan);
+  /// Forgets swapped blocks.
+  void release_swapped(Sequence& sequence);
   /// Takes its blocks and its place from a running sequence. It waits unless it is held.
   void preempt(Sequence& sequence, StepPlan& plan);
   /// Preempts the last running sequence in order, which has no run in the step yet.
@@ -203,7 +223,7 @@ class Scheduler {
   void count_computed(Sequence& sequence, std::int64_t num_computed);
 
   SchedulerOptions options_;
-  BlockPool pool_;
+  BlockPool pool_, swap_pool_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<Order> running_, waiting_;
   std::set<std::pair<double, SequenceId>> deadlines_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,7 +56,9 @@ class CacheMemory {
  public:
   /// The memory of a layer begins with `num_blocks` blocks and never grows if all numbers are
   /// smaller.
-  explicit CacheMemory(std::int64_t num_blocks = 1) : num_blocks_(num_blocks) {}
+  /// With `device` the blocks are there, wherever the layers compute.
+  explicit CacheMemory(std::int64_t num_blocks = 1, std::optional<at::Device> device = {})
+      : num_blocks_(num_blocks), device_(device) {}
 
   /// Returns the blocks of a layer by its path in the model, which its first call creates.
   /// InternalError when the size differs from that of the first call.
@@ -63,7 +66,9 @@ class CacheMemory {
   /// Returns the layers that have been used.
   const std::map<std::string, LayerBlocks, std::less<>>& layers() const { return layers_; }
   /// Copies a block in every layer.
-  void copy_block(std::int32_t from, std::int32_t to);
+  void copy_block(std::int32_t from, std::int32_t to) { copy_block(from, *this, to); }
+  /// Copies a block to a memory of the same layers.
+  void copy_block(std::int32_t from, CacheMemory& to_memory, std::int32_t to) const;
 
   /// Returns the lowest number of a block that nobody uses, which then has one user.
   std::int32_t take_block();
@@ -74,7 +79,11 @@ class CacheMemory {
  private:
   std::int32_t& users(std::int32_t number) { return users_[static_cast<std::size_t>(number)]; }
 
+  /// Returns the blocks of a layer, which are new if there are none.
+  LayerBlocks& find_or_add(std::string_view path, const BlockSize& size);
+
   std::int64_t num_blocks_;
+  std::optional<at::Device> device_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
   std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
 };
