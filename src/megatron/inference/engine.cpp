@@ -77,7 +77,10 @@ struct Engine::Running {
 };
 
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
-    : model_(model), options_(options), scheduler_(scheduler_options(model, options)) {
+    : model_(model),
+      options_(options),
+      scheduler_(scheduler_options(model, options)),
+      memory_(std::make_shared<CacheMemory>(1, std::nullopt, options.kv_cache_type)) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
 }

@@ -87,6 +87,7 @@ struct EngineOptions {
   /// Returns seconds; the same on all ranks. Null: it is always 0.
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
+  KvCacheType kv_cache_type = KvCacheType::same;
 };
 
 class Engine {
@@ -130,7 +131,7 @@ class Engine {
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
-  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  std::shared_ptr<CacheMemory> memory_;
   CacheMemory swap_memory_{1, at::kCPU};        ///< blocks of preempted sequences
   std::map<BlockId, SequenceCache> snapshots_;  ///< states behind published blocks
   std::map<SequenceId, std::unique_ptr<Running>> running_;

@@ -13,7 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/type.h"
+
 namespace megatron {
+
+using kernels::KvCacheType;
 
 /// Number of positions of a block.
 inline constexpr std::int64_t kBlockPositions = 128;
@@ -56,10 +60,12 @@ class CacheMemory {
  public:
   /// The memory of a layer begins with `num_blocks` blocks and never grows if all numbers are
   /// smaller.
-  /// With `device` the blocks are there, wherever the layers compute.
-  explicit CacheMemory(std::int64_t num_blocks = 1, std::optional<at::Device> device = {})
-      : num_blocks_(num_blocks), device_(device) {}
+  /// With `device` the blocks are there, wherever the layers compute. 8 bits need our CPU kernels.
+  explicit CacheMemory(std::int64_t num_blocks = 1, std::optional<at::Device> device = {},
+                       KvCacheType type = KvCacheType::same)
+      : num_blocks_(num_blocks), device_(device), type_(type) {}
 
+  KvCacheType type() const { return type_; }
   /// Returns the blocks of a layer by its path in the model, which its first call creates.
   /// InternalError when the size differs from that of the first call.
   LayerBlocks& layer(std::string_view path, const BlockSize& size);
@@ -84,6 +90,7 @@ class CacheMemory {
 
   std::int64_t num_blocks_;
   std::optional<at::Device> device_;
+  KvCacheType type_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
   std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
 };
