@@ -108,15 +108,16 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 4 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
-    scheduler.num_swap_blocks = round % 3 * 3;
-    Engine engine(*small.model, {.scheduler = scheduler});
+    scheduler.num_swap_blocks = static_cast<std::int64_t>(random() % 7);
+    const auto kv_cache_type = static_cast<KvCacheType>(round % 3);
+    Engine engine(*small.model, {.scheduler = scheduler, .kv_cache_type = kv_cache_type});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
       places.emplace(engine.add_request(request), places.size());
     const auto results = run(engine);
     ASSERT_EQ(results.size(), requests.size());
     for (const auto& [id, result] : results) {
-      Engine alone(*small.model);
+      Engine alone(*small.model, {.kv_cache_type = kv_cache_type});
       const SequenceId own = alone.add_request(requests[places.at(id)]);
       EXPECT_EQ(run(alone).at(own).ids, result.ids) << "round " << round << ", request " << id;
     }

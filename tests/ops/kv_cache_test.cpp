@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -110,6 +111,45 @@ TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
     EXPECT_TRUE(pass_is_right({&text, &text}, {&reader, &writer}, {1, 99}, options));
     EXPECT_THROW(writer.prepare(200), InternalError);
   }
+}
+
+TEST(CachedAttention, In8BitsDoesNotDependOnCutsAndOnOthers) {
+  const AttentionOptions options{.scale = 0.2};
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const KvCacheType cache_type : {KvCacheType::int8, KvCacheType::fp8_e4m3}) {
+      const auto memory = std::make_shared<CacheMemory>(1, std::nullopt, cache_type);
+      const Text text(300, 1, type), other(300, 2, type);
+      const AttentionInputs first = text.rows(0, 300), second = other.rows(0, 300);
+      SequenceCache whole(memory), pieces(memory), beside(memory);
+      whole.blocks = {0, 1, 2}, pieces.blocks = {3, 4, 5}, beside.blocks = {6, 7, 8};
+      const at::Tensor expected =
+          cached_attention(first, options, whole_placement(300, {}), {&whole}, "layer");
+      std::vector<at::Tensor> parts;
+      for (const std::int64_t count : {130, 1, 77, 1, 91}) {
+        const std::int64_t begin = pieces.length;
+        const auto both = [&](const at::Tensor& a, const at::Tensor& b) {
+          return at::cat({b.narrow(0, begin, count), a.narrow(0, begin, count)});
+        };
+        parts.push_back(cached_attention({both(first.q, second.q), both(first.k, second.k),
+                                          both(first.v, second.v)},
+                                         options, whole_placement(2 * count, {0, count, 2 * count}),
+                                         {&beside, &pieces}, "layer")
+                            .narrow(0, count, count));
+        beside.length = pieces.length += count;
+      }
+      EXPECT_TRUE(at::equal(at::cat(parts), expected)) << type;
+      // Outputs are below 2 in magnitude, and results err as tests/kernels/attention_test.cpp says.
+      EXPECT_TRUE(at::allclose(expected.to(at::kDouble),
+                               text.attention(0, 300, options).to(at::kDouble), 0, 0.3))
+          << type;
+    }
+  }
+}
+
+TEST(CachedAttention, RefusesACacheIn8BitsWithoutAKernel) {
+  SequenceCache cache(std::make_shared<CacheMemory>(1, std::nullopt, KvCacheType::int8));
+  cache.blocks = {0};
+  EXPECT_THROW(append(Text(3, 1, at::kDouble).rows(0, 3), cache), UserError);
 }
 
 TEST(CachedAttention, KeepsLatentsAsKeysAndValues) {
