@@ -138,9 +138,10 @@ TEST(CachedAttention, In8BitsDoesNotDependOnCutsAndOnOthers) {
         beside.length = pieces.length += count;
       }
       EXPECT_TRUE(at::equal(at::cat(parts), expected)) << type;
-      // Outputs are below 2 in magnitude, and results err as tests/kernels/attention_test.cpp says.
+      // tests/kernels/attention_test.cpp has the bound of the error. Values are below 2.
       EXPECT_TRUE(at::allclose(expected.to(at::kDouble),
-                               text.attention(0, 300, options).to(at::kDouble), 0, 0.3))
+                               text.attention(0, 300, options).to(at::kDouble), 0,
+                               cache_type == KvCacheType::int8 ? 0.1 : 0.6))
           << type;
     }
   }

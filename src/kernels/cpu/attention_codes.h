@@ -35,10 +35,10 @@ struct Int8Code {
 struct E4m3Code {
   static constexpr float kLargest = 448;
   static std::uint8_t encode(float x) {
-    const auto bits = __builtin_bit_cast(std::uint32_t, x), sign = bits >> 31 << 7,
-               magnitude = bits & 0x7FFFFFFFu;
+    const auto bits = __builtin_bit_cast(std::uint32_t, x);
+    const std::uint32_t sign = (bits >> 31) << 7, magnitude = bits & 0x7FFFFFFFu;
     const std::uint32_t normal =
-        ((magnitude + 0x7FFFFu + (magnitude >> 20 & 1u)) >> 20) - (120u << 3);
+        ((magnitude + 0x7FFFFu + ((magnitude >> 20) & 1u)) >> 20) - (120u << 3);
     const float multiple = __builtin_bit_cast(float, magnitude) * 0x1p9f + kRoundsToInteger;
     const std::uint32_t subnormal = __builtin_bit_cast(std::uint32_t, multiple) & 0xFFu;
     const std::uint32_t code = magnitude < (121u << 23) ? subnormal : normal;
@@ -49,7 +49,7 @@ struct E4m3Code {
                         subnormal = __builtin_bit_cast(std::uint32_t,
                                                        static_cast<float>(magnitude) * 0x1p-9f);
     const std::uint32_t bits = magnitude < 8 ? subnormal : normal;
-    return __builtin_bit_cast(float, bits | static_cast<std::uint32_t>(code >> 7) << 31);
+    return __builtin_bit_cast(float, bits | (static_cast<std::uint32_t>(code >> 7) << 31));
   }
 };
 
@@ -73,7 +73,7 @@ float encode_row(const Rows& rows, std::int64_t r, float* numbers, std::uint8_t*
   const bool has_codes = is_finite && largest >= kSmallestOfRow;
   const float inverse = has_codes ? Code::kLargest / largest : 0;
   for (std::int64_t c = 0; c < rows.channels; ++c)
-    codes[c] = has_codes ? Code::encode(numbers[c] * inverse) : 0;
+    codes[c] = has_codes ? Code::encode(numbers[c] * inverse) : std::uint8_t{0};
   if (!is_finite) return __builtin_nanf("");
   return has_codes ? largest / Code::kLargest : 0;
 }
@@ -109,8 +109,8 @@ class CodedBlock {
   /// Unpacks the first `count` positions as a packed block. What a GEMM reads of later ones is
   /// zero.
   void unpack(std::int64_t count, char* to) const {
-    auto *const keys = reinterpret_cast<Number*>(to), *const values =
-                                                          keys + kKeys * key_steps_ * kPerStep;
+    auto* const keys = reinterpret_cast<Number*>(to);
+    auto* const values = keys + kKeys * key_steps_ * kPerStep;
     float scales[kStep], of_positions[kKeys] = {};
     std::memcpy(of_positions, key_scales_, static_cast<std::size_t>(4 * count));
     for (std::int64_t panel = 0; panel < panels_of(count); ++panel) {
