@@ -3,8 +3,10 @@
 // cache, and memory bandwidth. Prints one JSON line for each.
 //   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M,
 //   batch 4 × 256)
-// A shape TOKENS,IN,OUT,GROUPS compares a grouped GEMM, whose groups have equal numbers of tokens,
-// with one dense GEMM of the same operations.
+// A shape of at most 32 TOKENS is one of decoding: its forward GEMM reads weights that are packed
+// in place, and ones that are not, beside the speed at which a loop reads them from memory. A shape
+// TOKENS,IN,OUT,GROUPS compares a grouped GEMM, whose groups have equal numbers of tokens, with one
+// dense GEMM of the same operations.
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/randn.h>
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <stdexcept>
@@ -142,6 +145,57 @@ void time_peak(c10::ScalarType type) {
               threads);
 }
 
+/// Reads memory on all threads, and returns the bytes in a second.
+double read_speed(const at::Tensor& memory) {
+  const std::int64_t count = static_cast<std::int64_t>(memory.nbytes()) / 4;
+  const auto* const numbers = static_cast<const std::int32_t*>(memory.const_data_ptr());
+  std::atomic<std::int32_t> sum = 0;
+  const double seconds = seconds_of([&] {
+    at::parallel_for(0, count, count / at::get_num_threads() + 1,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       std::int32_t own = 0;
+                       for (std::int64_t i = begin; i < end; ++i) own ^= numbers[i];
+                       sum ^= own;
+                     });
+  });
+  return 4.0 * static_cast<double>(count) / seconds;
+}
+
+/// Multiplies by weights that together fill no cache, unpacked first and then packed in place. Each
+/// turn also reads them as a plain loop does.
+void time_packed(const LinearShape& shape, c10::ScalarType type, int turns) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 29;
+  const std::int64_t count = std::max<std::int64_t>(
+      1, kBytes / (shape.in * shape.out * static_cast<std::int64_t>(c10::elementSize(type))));
+  const at::Tensor x = at::randn({shape.tokens, shape.in}).to(type),
+                   weights = at::randn({1, shape.out, shape.in})
+                                 .to(type)
+                                 .expand({count, shape.out, shape.in})
+                                 .contiguous();
+  at::Tensor y = at::zeros({shape.tokens, shape.out}, type);
+  std::array<std::vector<double>, 2> speeds, reads;
+  for (const bool packs : {false, true}) {
+    std::int64_t packed = 0;
+    for (std::int64_t i = 0; packs && i < count; ++i) packed = cpu_pack_weight(weights[i]);
+    for (int turn = -1; turn < turns; ++turn) {
+      const double seconds = seconds_of([&] {
+        for (std::int64_t i = 0; i < count; ++i) cpu_gemm(y, x, weights[i].t(), {}, false, packed);
+      });
+      const double read = read_speed(weights);
+      if (turn < 0) continue;
+      speeds[packs].push_back(static_cast<double>(weights.nbytes()) / seconds);
+      reads[packs].push_back(read);
+    }
+  }
+  std::printf(
+      "{\"gemm\": \"decode\", \"tokens\": %ld, \"in\": %ld, \"out\": %ld, "
+      "\"unpacked_bytes_per_second\": %.0f, \"packed_bytes_per_second\": %.0f, "
+      "\"read_bytes_per_second\": %.0f, \"of_read\": %.3f}\n",
+      shape.tokens, shape.in, shape.out, bench::median(speeds[0]), bench::median(speeds[1]),
+      bench::median(reads[1]), bench::median(speeds[1]) / bench::median(reads[1]));
+  std::fflush(stdout);
+}
+
 /// Computes a = 3·a + b over arrays that no cache holds, as an optimizer updates weights: it reads
 /// two numbers and writes one. The result changes from second to second with the load of other
 /// virtual machines on the same host.
@@ -183,16 +237,18 @@ void run(const std::vector<std::string>& words) {
   std::vector<LinearShape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
   if (shapes.empty())
-    shapes = {{1024, 768, 2304},
-              {1024, 768, 768},
-              {1024, 768, 3072},
-              {1024, 3072, 768},
-              {1024, 768, 50257}};
+    shapes = {{1024, 768, 2304},  {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768},
+              {1024, 768, 50257}, {1, 4096, 4096},  {4, 4096, 4096},   {32, 4096, 4096},
+              {1, 896, 4864},     {1, 4864, 896}};
   time_peak(options.type());
   time_memory();
-  for (const LinearShape& shape : shapes)
-    shape.groups > 0 ? time_grouped(shape, options.type(), options.turns)
-                     : time_linear(shape, options.type(), options.turns);
+  constexpr std::int64_t kMaxDecodedTokens = 32;
+  for (const LinearShape& shape : shapes) {
+    const auto time = shape.groups > 0                    ? time_grouped
+                      : shape.tokens <= kMaxDecodedTokens ? time_packed
+                                                          : time_linear;
+    time(shape, options.type(), options.turns);
+  }
   time_memory();
 }
 

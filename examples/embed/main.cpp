@@ -1,5 +1,6 @@
-// Uses Megatron as a library: a mesh, a tokenizer, and one forward pass of a small GPT with random
-// weights. Prints the loss of the text in bits per byte; without training that is about 8.
+// Uses Megatron as a library: a mesh, a tokenizer, one forward pass of a small GPT with random
+// weights, and an engine that generates with it. Prints the loss of the text in bits per byte;
+// without training that is about 8.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -11,6 +12,7 @@
 
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/async_engine.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/mesh.h"
 #include "megatron/parallel/rank.h"
@@ -31,17 +33,10 @@ megatron::TransformerConfig small_gpt(const megatron::Tokenizer& tokenizer) {
   return config;
 }
 
-/// Returns the mean loss per token of a GPT whose weights are drawn with seed 1.
-double mean_loss(const megatron::Tokenizer& tokenizer, const std::string& text) {
-  const std::vector<std::int32_t> ids = tokenizer.encode(text);
+/// Returns the mean loss per token.
+double mean_loss(megatron::Model& model, const std::vector<std::int32_t>& ids) {
   const at::Tensor tokens = at::tensor(at::ArrayRef<std::int32_t>(ids)).to(at::kLong).view({1, -1});
   const std::int64_t length = tokens.size(1) - 1;
-
-  const megatron::TransformerConfig config = small_gpt(tokenizer);
-  const auto model = megatron::make_model(megatron::gpt_spec(config), config, megatron::Rank{}, {});
-  megatron::ParamStore weights(megatron::declared_parameters(*model), {.with_gradients = false});
-  weights.initialize(/*seed=*/1);
-
   megatron::Microbatch microbatch;
   microbatch.tensors["tokens"] = tokens.narrow(1, 0, length).contiguous();
   microbatch.tensors["labels"] = tokens.narrow(1, 1, length).contiguous();
@@ -49,8 +44,20 @@ double mean_loss(const megatron::Tokenizer& tokenizer, const std::string& text) 
   microbatch.tensors["position_ids"] = at::arange(length).unsqueeze(0);
   microbatch.sample_ordinals = at::zeros({1}, at::kLong);
   const at::NoGradGuard no_gradients;
-  const auto output = model->forward_step(microbatch, /*training=*/false);
+  const auto output = model.forward_step(microbatch, /*training=*/false);
   return output.root.item<double>() / output.count.item<double>();
+}
+
+/// Prints the ids of tokens that continue a text as they come. Any number of threads may have
+/// streams of an engine at the same time.
+void print_continuation(megatron::Model& model, const std::vector<std::int32_t>& ids) {
+  megatron::AsyncEngine engine(model);
+  megatron::TextStream stream = engine.stream(
+      {.prompt = {ids.begin(), ids.end()}, .params = {.temperature = 0.8, .max_new_tokens = 16}});
+  std::printf("continuation:");
+  while (const auto update = stream.next())
+    if (update->token) std::printf(" %lld", static_cast<long long>(*update->token));
+  std::printf("\n");
 }
 
 }  // namespace
@@ -63,7 +70,13 @@ int main(int argc, char** argv) try {
   std::printf("%s\n", mesh.table().c_str());
 
   const auto tokenizer = megatron::make_tokenizer({.tokenizer_type = "ByteTokenizer"});
-  const double bits = mean_loss(*tokenizer, text) / std::log(2);
+  const std::vector<std::int32_t> ids = tokenizer->encode(text);
+  const megatron::TransformerConfig config = small_gpt(*tokenizer);
+  const auto model = megatron::make_model(megatron::gpt_spec(config), config, megatron::Rank{}, {});
+  megatron::ParamStore weights(megatron::declared_parameters(*model), {.with_gradients = false});
+  weights.initialize(/*seed=*/1);
+  print_continuation(*model, ids);
+  const double bits = mean_loss(*model, ids) / std::log(2);
   std::printf("%s bits per byte: %.2f\n", std::string(tokenizer->name()).c_str(), bits);
   return std::abs(bits - 8) < 0.5 ? 0 : 1;
 } catch (const std::exception& error) {

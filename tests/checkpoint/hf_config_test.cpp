@@ -314,6 +314,12 @@ TEST(HfConfig, NamesTheFieldThatIsNotSupported) {
   without_layers.erase("num_hidden_layers");
   const std::vector<Case> cases{
       {llama({{"model_type", "mamba"}}), {"model_type", "mamba"}},
+      {llama({{"model_type", "deepseek_v32"}, {"quantization_config", {{"quant_method", "fp8"}}}}),
+       {"model_type 'deepseek_v32': needs sparse attention with an indexer (DSA)"}},
+      {llama({{"model_type", "qwen3_next"}}),
+       {"'qwen3_next': needs linear attention (gated delta"}},
+      {llama({{"model_type", "qwen3_5"}, {"text_config", {{"model_type", "qwen3_5_text"}}}}),
+       {"'qwen3_5_text': needs linear attention"}},
       {llama({{"model_type", 3}}), {"model_type"}},
       {Json::array(), {"config.json"}},
       {without_layers, {"num_hidden_layers", "missing"}},
@@ -447,7 +453,8 @@ TEST(HfConfig, NamesTheFlagThatSetsAMember) {
   model.latent_norm_epsilon.reset();
   model.norm_epsilon = 1e-5;
   expect_user_error([&] { make_hf_config(model, "deepseek_v3", "float32", nullptr); },
-                    {"--norm-epsilon of the norms of latents = 1e-05 (deepseek_v3: 1e-06)"});
+                    {"--norm-epsilon of the norms of latents = 1e-05 (deepseek_v3: 1e-06)",
+                     "train with --norm-epsilon 1e-06, or keep it in --format megatron"});
 }
 
 TEST(HfConfig, SurvivesRandomDamage) {

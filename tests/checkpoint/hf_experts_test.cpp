@@ -392,11 +392,14 @@ TEST(HfExperts, AreUnpackedFromMxfp4) {
   reader.copy_slice(kFc1, slice_at({1, kRows - 1, 5}, {1, 4, 40}), part);
   EXPECT_TRUE(
       part.equal(fc1.to(at::kFloat).narrow(0, 1, 1).narrow(1, kRows - 1, 4).narrow(2, 5, 40)));
-  tensors.erase(kStacked + "down_proj_scales");
-  fs::remove(file);
-  write_tensors(file, tensors);
-  expect_user_error([&] { HfReader broken(root / "hf"); },
-                    {"are missing: 1\n    " + kStacked + "down_proj"});
+  for (const char* half : {"_scales", "_blocks"}) {
+    Tensors broken = tensors;
+    broken.erase(kStacked + "down_proj" + half);
+    fs::remove(file);
+    write_tensors(file, broken);
+    expect_user_error([&] { HfReader reader(root / "hf"); },
+                      {"are missing: 1\n    " + kStacked + "down_proj" + half});
+  }
 }
 
 TEST(HfExperts, OtherNumbersOfExpertsAreRefused) {

@@ -62,6 +62,10 @@ TEST(GenerateOptions, MistakesNameTheirFlags) {
   EXPECT_THAT(mistake_of({"--num-beams", "2", "--n", "3", "--stop", "a"}),
               AllOf(HasSubstr("--n: 3"), HasSubstr("--stop")));
   EXPECT_THAT(mistake_of({"--logprobs", "2"}), HasSubstr("add --json"));
+  EXPECT_THAT(mistake_of({"--repetition-penalty", "1e39", "--length-penalty", "-1e39"}),
+              AllOf(HasSubstr("--repetition-penalty: must be at most 1e+30, got 1e39"),
+                    HasSubstr("--length-penalty: must be at least -30, got -1e39")));
+  EXPECT_THAT(mistake_of({"--repetition-penalty", "0"}), HasSubstr("must be at least 1e-30"));
 }
 
 TEST(GenerateOptions, WhatBeamSearchDoesNotReadIsNoted) {

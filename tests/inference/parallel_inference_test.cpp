@@ -89,7 +89,8 @@ struct InferenceResult {
 
 /// Returns the output of every rank, by rank.
 std::vector<InferenceResult> results_by_rank(const fs::path& folder, const ParallelConfig& parallel,
-                                             std::optional<c10::ScalarType> type = {}) {
+                                             std::optional<c10::ScalarType> type = {},
+                                             bool packs_weights = false) {
   const MeshSizes sizes = mesh_sizes(parallel);
   const std::int64_t world_size = std::max(sizes.tp, sizes.expert_tp() * sizes.ep) * sizes.pp;
   std::vector<InferenceResult> all(static_cast<std::size_t>(world_size));
@@ -97,8 +98,9 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
       std::ssize(all),
       [&](Communicators& communicators) {
         const Rank rank = make_rank(Mesh(sizes, communicators.world_size()), communicators);
-        const LoadedModel loaded =
-            load_model(folder, std::nullopt, {.rank = rank, .parallel = parallel, .type = type});
+        const LoadedModel loaded = load_model(
+            folder, std::nullopt,
+            {.rank = rank, .parallel = parallel, .type = type, .packs_weights = packs_weights});
         InferenceResult& here = all[static_cast<std::size_t>(rank.index)];
         const std::vector<std::int64_t> prompt{3, 1, 4, 1, 5};
         here.greedy = Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
@@ -136,6 +138,26 @@ TEST_F(ParallelInference, SayWhatOneRankSays) {
           for (std::size_t i = 0; i < one.logprobs.size(); ++i)
             EXPECT_NEAR(here.logprobs[i], one.logprobs[i], is_split ? 1e-4 : 0) << folder;
         }
+      }
+    }
+  }
+}
+
+TEST_F(ParallelInference, PackedWeightsChangeNoBit) {
+  model_.hidden_size = 64;  // panels of 32 columns
+  model_.ffn_hidden_size = 128;
+  for (const bool is_tied : {true, false}) {
+    save_ours(is_tied);
+    for (const c10::ScalarType type : {c10::kFloat, c10::kBFloat16}) {
+      for (const ParallelConfig& parallel : {parallel_config(1, 1), parallel_config(2, 2)}) {
+        const InferenceResult plain = results_by_rank(root_ / "ours", parallel, type).front(),
+                              packed = results_by_rank(root_ / "ours", parallel, type,
+                                                       /*packs_weights=*/true)
+                                           .front();
+        EXPECT_EQ(packed.greedy, plain.greedy);
+        EXPECT_EQ(packed.drawn, plain.drawn);
+        EXPECT_EQ(packed.batch, plain.batch);
+        EXPECT_EQ(packed.logprobs, plain.logprobs);
       }
     }
   }

@@ -263,5 +263,78 @@ TEST(Gemm, ARowDoesNotDependOnItsBatch) {
   }
 }
 
+/// Returns the weight [n, k] with its whole panels packed in place.
+Storage packed_weight(const Storage& weight, std::int64_t k, std::int64_t columns) {
+  Storage packed = weight;
+  const std::int64_t bytes = k * (weight.type() == Type::f32 ? 4 : 2);
+  const std::unique_ptr<void, decltype(&std::free)> workspace(
+      std::aligned_alloc(64, static_cast<std::size_t>((kPanelColumns * bytes + 63) / 64 * 64)),
+      std::free);
+  for (std::int64_t c = 0; c < columns; c += kPanelColumns)
+    pack_in_place(weight.type(), static_cast<char*>(packed.data()) + c * bytes, k, workspace.get());
+  return packed;
+}
+
+/// Multiplies m rows by the first n columns of a weight, packed and unpacked.
+void expect_packing_changes_no_bit(const GemmCase& gemm, std::int64_t weight_columns) {
+  Operands operands(gemm);
+  const Storage weight = numbers(gemm.type, static_cast<std::size_t>(weight_columns * gemm.k), 7),
+                before = operands.out;
+  const std::int64_t columns = columns_packed_in_place(gemm.type, weight_columns, gemm.k);
+  const Storage packed = packed_weight(weight, gemm.k, columns);
+  GemmArguments arguments = operands.arguments();
+  arguments.b_column_stride = gemm.k;
+  arguments.b = weight.data();
+  run(arguments, 2);
+  const Storage expected = operands.out;
+  arguments.b = packed.data();
+  arguments.b_packed_columns = columns;
+  for (const std::int64_t threads : {1, 3}) {
+    operands.out = before;
+    arguments.out = operands.out.data();
+    run(arguments, threads, /*backwards=*/true);
+    ASSERT_EQ(operands.out, expected)
+        << gemm.m << "×" << gemm.n << " of " << weight_columns << "×" << gemm.k << ", type "
+        << static_cast<int>(gemm.type) << ", " << columns << " columns packed";
+  }
+}
+
+TEST(Gemm, AWeightPackedInPlaceChangesNoBit) {
+  std::uint64_t state = 1;
+  const auto draw = [&](std::int64_t below) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<std::int64_t>((state >> 33) % static_cast<std::uint64_t>(below));
+  };
+  for (const Type type : {Type::f32, Type::bf16, Type::f16}) {
+    for (std::int64_t m = 1; m <= 70; ++m) {
+      const std::int64_t weight_columns = 1 + draw(300);
+      expect_packing_changes_no_bit({.type = type,
+                                     .out_type = draw(2) == 0 ? Type::f32 : type,
+                                     .m = m,
+                                     .n = weight_columns - draw(2) * draw(weight_columns),
+                                     .k = m % 4 == 0 ? 1 + draw(900) : 32 * (1 + draw(30)),
+                                     .b_transposed = true,
+                                     .accumulate = draw(4) == 0,
+                                     .with_bias = draw(2) == 0},
+                                    weight_columns);
+    }
+  }
+}
+
+/// The rows, or the panels, take several units and passes.
+TEST(Gemm, AWeightPackedInPlaceChangesNoBitOfLargeGemms) {
+  for (const Type type : {Type::f32, Type::bf16}) {
+    const GemmCase gemm{.type = type, .out_type = type, .b_transposed = true, .with_bias = true};
+    for (const auto& [m, n, k] :
+         {std::array<std::int64_t, 3>{300, 200, 4096}, {1, 300, 9728}, {1100, 70, 320}}) {
+      GemmCase one = gemm;
+      one.m = m;
+      one.n = n;
+      one.k = k;
+      expect_packing_changes_no_bit(one, n);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace megatron::kernels

@@ -41,7 +41,7 @@ GemmPlan plan_of(const TileGemmCase& gemm, std::int64_t rows, std::int64_t panel
 }
 
 Storage run(const TileGemmCase& gemm, const Storage& a, const Storage& b, const Storage& bias,
-            const Storage& before, const GemmPlan& plan) {
+            const Storage& before, const GemmPlan& plan, std::int64_t packed_columns = 0) {
   Storage out = before;
   const GemmArguments g{.a = a.data(),
                         .b = b.data(),
@@ -57,7 +57,8 @@ Storage run(const TileGemmCase& gemm, const Storage& a, const Storage& b, const 
                         .m = gemm.m,
                         .n = gemm.n,
                         .k = gemm.k,
-                        .accumulate = gemm.accumulate};
+                        .accumulate = gemm.accumulate,
+                        .b_packed_columns = packed_columns};
   const auto bytes = static_cast<std::size_t>((plan.workspace_bytes + 63) / 64 * 64);
   const std::unique_ptr<void, decltype(&std::free)> workspace(std::aligned_alloc(64, bytes),
                                                               std::free);
@@ -93,6 +94,20 @@ void expect_right(const TileGemmCase& gemm) {
   const Storage first = run(gemm, a, b, bias, before, plans.front());
   for (const GemmPlan& plan : plans)
     EXPECT_EQ(run(gemm, a, b, bias, before, plan), first) << "the plan changes a bit";
+  if (!gemm.b_across && gemm.k % 32 == 0) {
+    Storage packed = b;
+    const std::int64_t columns = gemm.n / kPanelColumns * kPanelColumns;
+    std::vector<std::uint32_t> panel(static_cast<std::size_t>(gemm.k / 2 * kPanelColumns));
+    for (std::int64_t c = 0; c < columns; c += kPanelColumns) {
+      char* const lines = static_cast<char*>(packed.data()) + 2 * c * gemm.k;
+      emulation::pack_pairs_in_tiles(
+          {lines, Type::bf16, 1, gemm.k, gemm.k, kPanelColumns, panel.data(), kPanelColumns});
+      std::memcpy(lines, panel.data(), panel.size() * sizeof(std::uint32_t));
+    }
+    for (const GemmPlan& plan : plans)
+      EXPECT_EQ(run(gemm, a, packed, bias, before, plan, columns), first)
+          << "packing in place changes a bit";
+  }
   const double epsilon = epsilon_of(gemm.out_type);
   for (std::int64_t i = 0; i < gemm.m; ++i) {
     for (std::int64_t j = 0; j < gemm.n + 3; ++j) {
@@ -129,7 +144,7 @@ TEST(TileGemm, EqualsFloat64InEveryOrientation) {
     gemm.accumulate = (way & 8) != 0;
     gemm.with_bias = (way & 16) != 0;
     for (const auto& [m, n, k] :
-         {std::array<std::int64_t, 3>{1, 1, 1}, {17, 49, 33}, {50, 64, 70}}) {
+         {std::array<std::int64_t, 3>{1, 1, 1}, {17, 49, 33}, {50, 64, 70}, {9, 77, 96}}) {
       gemm.m = m;
       gemm.n = n;
       gemm.k = k;
@@ -140,6 +155,7 @@ TEST(TileGemm, EqualsFloat64InEveryOrientation) {
 
 TEST(TileGemm, EqualsFloat64OverSeveralBlocksAndPasses) {
   expect_right({.m = 261, .n = 100, .k = 600});
+  expect_right({.m = 261, .n = 100, .k = 608, .with_bias = true});
   expect_right({.m = 150,
                 .n = 70,
                 .k = 777,

@@ -34,7 +34,7 @@ using Arguments = std::vector<c10::IValue>;
 /// used.
 [[maybe_unused]] const volatile auto kEmbedding = &embedding;
 [[maybe_unused]] const volatile auto kCrossEntropy = &cross_entropy_gradient;
-[[maybe_unused]] const volatile auto kGroupedMatmul = &grouped_matmul;
+[[maybe_unused]] const volatile auto kGroupedMatmul = &grouped_matmul_over_rows_out;
 [[maybe_unused]] const volatile auto kColumnSums = &column_sums;
 [[maybe_unused]] const volatile auto kActivations = &bias_activation;
 [[maybe_unused]] const volatile auto kNorms = &norm_rows;

@@ -48,7 +48,7 @@ struct Step {
   }
   static V all(float x) { return broadcast(x); }
   static float sum(V x) {
-    return reduce_lanes(x, [](float a, float b) { return a + b; });
+    return horizontal_sum(x);
   }
 };
 

@@ -189,14 +189,19 @@ class BackwardPart {
   /// delta)·(slope of the softcap).
   void differentiate(const Scores& scores, const VisibleRange& visible, std::int64_t h,
                      std::int64_t first, std::int64_t block, std::int64_t r) {
-    const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(), i = first + r;
-    const Row row{s_.scores + r * kKeys,
+    const std::int64_t i = first + r, panel_begin = visible.panel_begin(),
+                       panel_end = visible.panel_end();
+    float* const dots = s_.scores + r * kKeys;
+    const auto [begin, end] =
+        scores.prepare(dots, panel_begin, panel_end, i, h, visible.partial, s_.slopes);
+    const Row row{dots,
                   s_.dscores + r * kKeys,
                   s_.probability_rows + r * kKeys,
                   s_.dscore_rows + r * kKeys,
                   begin,
                   end};
-    scores.prepare(row.p, begin, end, i, h, visible.partial, s_.slopes);
+    clear(row, panel_begin, begin);
+    clear(row, end, panel_end);
     const float lse = s_.lse[i], delta = s_.delta[i];
     if (!a_.has_dropout) {
       if (scores.caps())
@@ -236,6 +241,12 @@ class BackwardPart {
       store_vec(row.p + c, p);
       store_vec(row.dp + c, dp);
     }
+  }
+
+  void clear(const Row& row, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t c = begin; c < end; c += kNumLanes)
+      pairs_ ? store_columns<true>(row, c, broadcast(0), broadcast(0))
+             : store_columns<false>(row, c, broadcast(0), broadcast(0));
   }
 
   template <bool kHalves, bool kCaps>

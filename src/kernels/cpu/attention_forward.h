@@ -267,17 +267,19 @@ class ForwardBlock {
     float* row = s_.scores + r * kKeys;
     const std::int64_t begin = visible.panel_begin(), end = visible.panel_end(),
                        i = first_ + r / heads_, h = first_head_ + r % heads_;
-    scores.prepare(row, begin, end, i, h, visible.partial, nullptr);
+    const Span seen = scores.prepare(row, begin, end, i, h, visible.partial, nullptr);
     Vec16f largest = broadcast(kMasked);
-    for (std::int64_t c = begin; c < end; c += kNumLanes)
+    for (std::int64_t c = seen.begin; c < seen.end; c += kNumLanes)
       largest = larger(load_vec(row + c), largest);
     const float most = std::max(s_.top[r], horizontal_max(largest) * scores.factor()),
                 shift = most == kMasked ? 0.0f : most;
-    if (most > s_.top[r]) shrink(r, exp2(broadcast(s_.top[r] - shift)));
+    if (most > s_.top[r] && s_.top[r] != kMasked) shrink(r, exp2(broadcast(s_.top[r] - shift)));
     s_.top[r] = most;
-    const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, begin, end};
+    const Row where{row, s_.sums + r * kLanes, s_.halves + r * kKeys, seen.begin, seen.end};
+    clear(where, begin, seen.begin);
+    clear(where, seen.end, end);
     const std::uint32_t* draws =
-        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, seen.begin, seen.end) : nullptr;
     if (shape_.micro_kernel.type == Type::bf16) {
       draws == nullptr ? exponentiate<true, false>(where, scores.factor(), shift, draws)
                        : exponentiate<true, true>(where, scores.factor(), shift, draws);
@@ -312,6 +314,17 @@ class ForwardBlock {
     store_vec(row.sums, sum);
   }
 
+  /// Sets the probabilities of masked columns.
+  void clear(const Row& row, std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t c = begin; c < end; c += kNumLanes) {
+      if (shape_.micro_kernel.type == Type::bf16) {
+        store_operands(row.halves + c, broadcast(0));
+      } else {
+        store_vec(row.scores + c, broadcast(0));
+      }
+    }
+  }
+
   void shrink(std::int64_t r, Vec16f factor) {
     float *sums = s_.sums + r * kLanes, *out = s_.out + r * s_.out_stride;
     store_vec(sums, load_vec(sums) * factor);
@@ -322,11 +335,8 @@ class ForwardBlock {
   void finish() {
     for (std::int64_t r = 0; r < rows_; ++r) {
       const std::int64_t i = first_ + r / heads_, h = first_head_ + r % heads_;
-      float* sums = s_.sums + r * kLanes;
-      for (int half = kLanes / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
-      }
-      double top = kLn2 * static_cast<double>(s_.top[r]), sum = static_cast<double>(sums[0]),
+      double top = kLn2 * static_cast<double>(s_.top[r]),
+             sum = static_cast<double>(horizontal_sum(load_vec(s_.sums + r * kLanes))),
              weight = a_.has_dropout ? a_.rule.scale : 1.0;
       const std::int64_t row = (sample_ * a_.n + h) * a_.sq + i;
       if (a_.top != nullptr) a_.top[row] = static_cast<float>(top);

@@ -41,11 +41,21 @@ class Scores {
   /// exponents.
   float factor() const { return scales_late_ ? scale_ : 1.0f; }
 
-  /// Turns the dot products of query number i and head h into exponents divided by factor(). With
-  /// `partial`, masked ones become −∞. If `slopes` is not null, it receives the derivative of the
-  /// softcap.
-  void prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
+  /// Turns the dot products of query number i and head h into exponents divided by factor(), and
+  /// returns the columns where it did: with `partial` only whole lanes of keys that the query sees,
+  /// in which masked exponents become −∞. If `slopes` is not null, it receives the derivative of
+  /// the softcap.
+  Span prepare(float* row, std::int64_t begin, std::int64_t end, std::int64_t i, std::int64_t h,
                bool partial, float* slopes) const {
+    Span seen{begin, end};
+    if (partial) {
+      seen = visible_keys(a_, i);
+      seen.begin = std::clamp(seen.begin - start_, begin, end);
+      seen.end = std::clamp(seen.end - start_, begin, end);
+      if (seen.size() == 0) return {begin, begin};
+      begin = seen.begin / kNumLanes * kNumLanes;
+      end = blocks_of(seen.end, kNumLanes) * kNumLanes;
+    }
     if (caps_)
       slopes != nullptr ? cap<true>(row, begin, end, slopes) : cap<false>(row, begin, end, slopes);
     if (!scales_late_) {
@@ -59,7 +69,8 @@ class Scores {
       for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
         row[c] += slope * static_cast<float>(distance + c);
     }
-    if (partial) hide(row, begin, end, i);
+    if (partial) hide(row, begin, end, seen, i);
+    return {begin, end};
   }
 
   bool caps() const { return caps_; }
@@ -75,12 +86,18 @@ class Scores {
     }
   }
 
-  void hide(float* row, std::int64_t begin, std::int64_t end, std::int64_t i) const {
-    const Span seen = visible_keys(a_, i);
-    const std::int64_t low = std::clamp(seen.begin - start_, begin, end),
-                       high = std::clamp(seen.end - start_, begin, end);
-    std::fill(row + begin, row + low, kMasked);
-    std::fill(row + high, row + end, kMasked);
+  static void hide_lanes(float* row, std::int64_t c, Span seen) {
+    alignas(64) static constexpr float kLane[kNumLanes] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                           8, 9, 10, 11, 12, 13, 14, 15};
+    const Vec16f lane = load_vec(kLane), masked = broadcast(kMasked),
+                 from = where_less(lane, broadcast(static_cast<float>(seen.begin - c)), masked,
+                                   load_vec(row + c));
+    store_vec(row + c, where_less(lane, broadcast(static_cast<float>(seen.end - c)), from, masked));
+  }
+
+  void hide(float* row, std::int64_t begin, std::int64_t end, Span seen, std::int64_t i) const {
+    hide_lanes(row, begin, seen);
+    hide_lanes(row, end - kNumLanes, seen);
     if (ids_ == nullptr) return;
     const std::int32_t mine = ids_[a_.q_start + i];
 #pragma omp simd

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cpu/conversions.h"
 #include "kernels/cpu/gemm_epilogue.h"
@@ -59,6 +60,18 @@ bool reads_in_place(const GemmArguments& g, const MicroKernel& micro_kernel) {
       reinterpret_cast<std::uintptr_t>(g.a) % 4 == 0 && row_bytes % 4 == 0 && depth_bytes % 4 == 0;
   return is_depth_contiguous(g) && g.type == micro_kernel.type && !micro_kernel.needs_packed_rows &&
          has_whole_steps && row_bytes % 4096 != 0;
+}
+
+/// Returns whether the micro-kernel reads the packed columns of b where they are. With more rows
+/// than a block, panels of a pass are copied, so that they stay in the L2 cache.
+bool reads_packed(const GemmArguments& g, const MicroKernel& micro_kernel) {
+  return g.b_packed_columns > 0 && g.type == micro_kernel.type && g.m <= kMinBlockRows;
+}
+
+/// Returns the number of panels that the workspace has room for.
+std::int64_t workspace_panels(const GemmArguments& g, const GemmPlan& plan,
+                              const MicroKernel& micro_kernel) {
+  return reads_packed(g, micro_kernel) ? 1 : plan.panels_each;
 }
 
 /// Returns whether the sums accumulate in the result itself, which must then be f32.
@@ -116,6 +129,10 @@ struct PartOfB {
 
 UpcomingLines lines_of_panels(const GemmArguments& g, const PartOfB& part) {
   const std::int64_t size = size_of(g.type);
+  if (part.column < g.b_packed_columns)
+    return UpcomingLines(element_at(g.b, g.type, part.column * g.k + part.depth * kPanelColumns),
+                         divide_up(part.columns, kPanelColumns), kPanelColumns * g.k * size,
+                         kPanelColumns * part.count * size);
   const char* const first =
       element_at(g.b, g.type, part.depth * g.b_depth_stride + part.column * g.b_column_stride);
   return g.b_depth_stride == 1
@@ -140,11 +157,14 @@ class GemmUnit {
         rows_(std::min(plan.rows_each, g.m - row_)),
         column_(index / plan.row_parts * plan.panels_each * kPanelColumns),
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
+        packed_(std::clamp<std::int64_t>(g.b_packed_columns - column_, 0, columns_)),
+        read_in_place_(reads_packed(g, micro_kernel_) ? packed_ : 0),
         panels_(static_cast<char*>(workspace)),
-        packed_rows_(panels_ + plan.panels_each * panel_bytes(plan)),
+        packed_rows_(panels_ + workspace_panels(g, plan, micro_kernel_) * panel_bytes(plan)),
         sums_(reinterpret_cast<float*>(packed_rows_ + block_bytes(g, plan, micro_kernel_))) {}
 
   void run() {
+    begin_stream();
     const std::int64_t depth_of_pass = pass_depth(plan_, micro_kernel_);
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
       const Pass pass{.depth = depth,
@@ -180,21 +200,56 @@ class GemmUnit {
   };
 
   void pack_panels(const Pass& pass) {
-    micro_kernel_.pack(
-        {.from = element_at(g_.b, g_.type,
-                            pass.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
-         .type = g_.type,
-         .depth_stride = g_.b_depth_stride,
-         .cross_stride = g_.b_column_stride,
-         .depth = pass.count,
-         .count = columns_,
-         .to = panels_,
-         .to_stride = kPanelColumns,
-         .panel_stride = panel_bytes(plan_)});
+    PackArguments pack{.from = nullptr,
+                       .type = g_.type,
+                       .depth_stride = kPanelColumns,
+                       .cross_stride = 1,
+                       .depth = pass.count,
+                       .count = kPanelColumns,
+                       .to = nullptr,
+                       .to_stride = kPanelColumns,
+                       .panel_stride = panel_bytes(plan_)};
+    for (std::int64_t c = read_in_place_; c < packed_; c += kPanelColumns) {
+      pack.from = packed_panel(pass, c);
+      pack.to = workspace_panel(c);
+      if (micro_kernel_.type == g_.type) {
+        std::memcpy(pack.to, pack.from,
+                    static_cast<std::size_t>(pass.count * kPanelColumns * size_of(g_.type)));
+      } else {
+        micro_kernel_.pack(pack);
+      }
+    }
+    if (packed_ == columns_) return;
+    pack.from = element_at(
+        g_.b, g_.type, pass.depth * g_.b_depth_stride + (column_ + packed_) * g_.b_column_stride);
+    pack.depth_stride = g_.b_depth_stride;
+    pack.cross_stride = g_.b_column_stride;
+    pack.count = columns_ - packed_;
+    pack.to = workspace_panel(packed_);
+    micro_kernel_.pack(pack);
+  }
+
+  /// Returns the panel that is packed in place at a column of the unit.
+  const char* packed_panel(const Pass& pass, std::int64_t column) const {
+    return element_at(g_.b, g_.type, (column_ + column) * g_.k + pass.depth * kPanelColumns);
+  }
+  char* workspace_panel(std::int64_t column) const {
+    return panels_ + (column - read_in_place_) / kPanelColumns * panel_bytes(plan_);
+  }
+
+  /// Prefetches the first panels that are read in place. The micro-kernel continues in the order of
+  /// memory, which is that of reading when there is one pass.
+  void begin_stream() {
+    if (read_in_place_ == 0 || plan_.passes > 1) return;
+    const char* const first = element_at(g_.b, g_.type, column_ * g_.k);
+    stream_end_ = first + read_in_place_ * g_.k * size_of(g_.type);
+    for (std::int64_t byte = 0; byte < std::min(kPanelAhead, stream_end_ - first); byte += 64)
+      __builtin_prefetch(first + byte);
   }
 
   /// Returns what the pass from `depth` on packs, if there is one.
   UpcomingLines lines_of_pass(std::int64_t depth) const {
+    if (read_in_place_ > 0) return {};
     const std::int64_t count = std::min(pass_depth(plan_, micro_kernel_), g_.k - depth);
     return count > 0 ? lines_of_panels(g_, {depth, count, column_, columns_}) : UpcomingLines();
   }
@@ -258,12 +313,17 @@ class GemmUnit {
 
   void multiply(const Pass& pass, const Tile& tile, L2Prefetcher& next, UpcomingLines* upcoming) {
     const std::int64_t steps = micro_kernel_.steps_of(pass.count);
-    const char* panel = panels_ + tile.column / kPanelColumns * panel_bytes(plan_);
+    const char* const panel = tile.column < read_in_place_ ? packed_panel(pass, tile.column)
+                                                           : workspace_panel(tile.column);
     float* sums = sums_of(tile);
     L2Prefetcher results = lines_of_results(pass, tile);
     results.divide_into(calls_of(pass, tile.rows));
     // A block of a panel serves all rows while it is in the L1 cache.
     for (std::int64_t step = 0; step < steps; step += kDepthBlockSteps) {
+      const std::int64_t count = std::min(kDepthBlockSteps, steps - step);
+      const char* const block = panel + 4 * step * kPanelColumns;
+      const bool streams = stream_end_ != nullptr && tile.column < read_in_place_ &&
+                           tile.row == 0 && stream_end_ - block >= 2 * 4 * count * kPanelColumns;
       for (std::int64_t row = 0; row < tile.rows; row += call_rows_) {
         next.prefetch_share();
         results.prefetch_share();
@@ -271,15 +331,16 @@ class GemmUnit {
             {.a = tile.a + 4 * (step * operand_a_.step_stride + row * operand_a_.row_stride),
              .row_stride = operand_a_.row_stride,
              .step_stride = operand_a_.step_stride,
-             .panel = panel + 4 * step * kPanelColumns,
+             .panel = block,
              .out = sums + row * sum_stride_,
              .out_stride = sum_stride_,
              .rows = std::min(call_rows_, tile.rows - row),
              .columns = tile.columns,
-             .steps = std::min(kDepthBlockSteps, steps - step),
+             .steps = count,
              .accumulate =
                  pass.depth > 0 || step > 0 || (accumulates_in_place(g_) && g_.accumulate),
-             .upcoming = upcoming});
+             .upcoming = upcoming,
+             .streams_panel = streams && row == 0});
       }
     }
     if (pass.is_last && !ends_in_sums()) finish(tile, sums);
@@ -321,6 +382,9 @@ class GemmUnit {
   OperandA operand_a_;
   std::int64_t sum_stride_;
   std::int64_t row_, rows_, column_, columns_;
+  std::int64_t packed_;         ///< columns that are packed in place
+  std::int64_t read_in_place_;  ///< those of them that the micro-kernel reads there
+  const char* stream_end_ = nullptr;
   char *panels_, *packed_rows_;
   float* sums_;
 };
@@ -337,7 +401,34 @@ double cost_of(const GemmPlan& plan, const GemmArguments& g, std::int64_t thread
   return static_cast<double>(divide_up(plan.units(), threads)) * rows * columns * (1 + extra);
 }
 
+/// Plans a GEMM whose packed columns serve one block of rows: they stream from memory.
+GemmPlan streaming_plan(const GemmArguments& g, std::int64_t panels, std::int64_t steps,
+                        std::int64_t threads) {
+  const std::int64_t each = panels_of_streaming_unit(panels, threads);
+  return {1, divide_up(g.m, kPanelRows) * kPanelRows, divide_up(panels, each), each, 1, steps, 0};
+}
+
 }  // namespace
+
+std::int64_t columns_packed_in_place(Type type, std::int64_t columns, std::int64_t depth) {
+  const MicroKernel& micro_kernel = gemm_micro_kernel(type);
+  const bool fits =
+      micro_kernel.type != type || 4 * micro_kernel.steps_of(depth) == depth * size_of(type);
+  return fits ? columns / kPanelColumns * kPanelColumns : 0;
+}
+
+void pack_in_place(Type type, void* columns, std::int64_t depth, void* workspace) {
+  const MicroKernel& micro_kernel = gemm_micro_kernel(type);
+  const std::int64_t count = depth * kPanelColumns;
+  if (micro_kernel.type == type) {
+    micro_kernel.pack({columns, type, 1, depth, depth, kPanelColumns, workspace, kPanelColumns});
+  } else {
+    const auto* const from = static_cast<const std::uint16_t*>(columns);
+    auto* const to = static_cast<std::uint16_t*>(workspace);
+    for (std::int64_t i = 0; i < count; ++i) to[i % depth * kPanelColumns + i / depth] = from[i];
+  }
+  std::memcpy(columns, workspace, static_cast<std::size_t>(count * size_of(type)));
+}
 
 GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
   const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
@@ -347,7 +438,9 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
                      blocks = divide_up(steps, kDepthBlockSteps);
   GemmPlan best{};
   double least = 0;
-  for (std::int64_t blocks_each = 1; blocks_each <= std::min(blocks, kMaxBlocksPerPass);
+  const bool streams = reads_packed(g, micro_kernel);
+  if (streams) best = streaming_plan(g, panels, steps, threads);
+  for (std::int64_t blocks_each = 1; !streams && blocks_each <= std::min(blocks, kMaxBlocksPerPass);
        ++blocks_each) {
     const std::int64_t passes = divide_up(blocks, blocks_each),
                        steps_each = std::min(blocks_each * kDepthBlockSteps, steps);
@@ -374,7 +467,8 @@ GemmPlan plan_gemm(const GemmArguments& g, std::int64_t threads) {
       if (row_parts >= 4 * threads) break;
     }
   }
-  best.workspace_bytes = best.panels_each * panel_bytes(best) + block_bytes(g, best, micro_kernel) +
+  best.workspace_bytes = workspace_panels(g, best, micro_kernel) * panel_bytes(best) +
+                         block_bytes(g, best, micro_kernel) +
                          (accumulates_in_place(g) ? 0 : sum_bytes(g, best, micro_kernel));
   return best;
 }
@@ -389,7 +483,7 @@ void run_gemm(const GemmArguments& arguments, const GemmPlan& plan, std::int64_t
 
 UpcomingLines lines_to_pack(const GemmArguments& g, const GemmPlan& plan, std::int64_t unit) {
   const MicroKernel& micro_kernel = gemm_micro_kernel(g.type);
-  if (micro_kernel.run_unit != nullptr) return {};
+  if (micro_kernel.run_unit != nullptr || reads_packed(g, micro_kernel)) return {};
   const std::int64_t column = unit / plan.row_parts * plan.panels_each * kPanelColumns;
   return lines_of_panels(g, {.depth = 0,
                              .count = std::min(pass_depth(plan, micro_kernel), g.k),

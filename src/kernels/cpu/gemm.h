@@ -30,6 +30,9 @@ struct GemmArguments {
   const void* bias;  ///< has the type of the operands, or is null
   std::int64_t m, n, k;
   bool accumulate;
+  /// So many first columns of b are packed_in_place(): whole panels. The strides of b, which are 1
+  /// and k, hold for the others.
+  std::int64_t b_packed_columns = 0;
 };
 
 /// Cuts a GEMM into units of about the same work. Plans of micro-kernels with run_unit come from
@@ -44,6 +47,16 @@ struct GemmPlan {
   bool rows_stay = false;        ///< see tile_gemm_plan.h
   std::int64_t units() const { return row_parts * column_parts; }
 };
+
+/// Returns the number of columns of a weight, stored as `columns` lines of `depth` numbers one
+/// after another, that can be packed in place: whole panels, of any type as wide as it is
+/// multiplied. It is 0 for depths that packing would pad.
+std::int64_t columns_packed_in_place(Type type, std::int64_t columns, std::int64_t depth);
+
+/// Packs kPanelColumns columns in place, as the micro-kernel of this CPU reads them; the panel
+/// takes as many bytes. Types that it widens stay narrow, [depth, kPanelColumns]. `workspace` has
+/// room for the panel and is aligned to 64 bytes.
+void pack_in_place(Type type, void* columns, std::int64_t depth, void* workspace);
 
 GemmPlan plan_gemm(const GemmArguments& arguments, std::int64_t threads);
 

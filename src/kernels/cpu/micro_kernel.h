@@ -21,6 +21,8 @@ inline constexpr std::int64_t kPanelColumns = 32;
 /// With fewer steps a micro-kernel does not prefetch the sums that it adds to: GEMMs of attention
 /// have them in the L1 cache.
 inline constexpr std::int64_t kMinStepsToPrefetchOut = 128;
+/// How far ahead a packed weight is prefetched that streams from memory, in bytes.
+inline constexpr std::int64_t kPanelAhead = 16384;
 /// Number of rows that most micro-kernels process at a time.
 inline constexpr std::int64_t kPanelRows = 12;
 
@@ -72,6 +74,7 @@ struct MicroKernelArguments {
   std::int64_t steps;          ///< along depth
   bool accumulate;
   UpcomingLines* upcoming = nullptr;  ///< The micro-kernel may advance it.
+  bool streams_panel = false;  ///< The micro-kernel may prefetch as many bytes after the panel's.
 };
 
 struct GemmArguments;

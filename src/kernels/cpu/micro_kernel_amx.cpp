@@ -28,9 +28,10 @@ class AmxTiles {
   static void begin() { ++this_thread().users; }
   static void end() { release(this_thread()); }
 
-  /// Sets the rows of the two halves. Does nothing when they are set already.
+  /// Sets the rows of the two halves. Does nothing when they are set already, as the lower half is
+  /// when it has no rows: setting takes longer than a few tiles.
   void configure(std::int64_t upper, std::int64_t lower) {
-    if (upper == used_.upper && lower == used_.lower) return;
+    if (upper == used_.upper && (lower == used_.lower || lower == 0)) return;
     used_.upper = upper;
     used_.lower = lower;
     struct alignas(64) Configuration {

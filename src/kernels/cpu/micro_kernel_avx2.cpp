@@ -20,10 +20,15 @@ template <int kCount>
 inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
                                                          const float* a, const float* panel,
                                                          std::int64_t columns, float* out) {
+  const bool streams = p.streams_panel && out == p.out;
   __m256 sums[kCount][2];
 #pragma GCC unroll 6
   for (int r = 0; r < kCount; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
   for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns, a += p.step_stride) {
+    if (streams) {
+      _mm_prefetch(reinterpret_cast<const char*>(panel) + kPanelAhead, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(panel) + kPanelAhead + 64, _MM_HINT_T0);
+    }
     const __m256 b0 = _mm256_loadu_ps(panel), b1 = _mm256_loadu_ps(panel + 8);
 #pragma GCC unroll 6
     for (int r = 0; r < kCount; ++r) {

@@ -4,7 +4,6 @@
 #include <immintrin.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cpu/gemm_packing.h"
 #include "kernels/cpu/micro_kernel.h"
@@ -46,8 +45,8 @@ inline __attribute__((always_inline)) void store_partial(const MicroKernelArgume
 /// The upcoming lines of a tile, in registers.
 class LinesOfTile {
  public:
-  explicit LinesOfTile(UpcomingLines* upcoming)
-      : source_(*upcoming), line_(source_.line), left_(source_.left) {}
+  explicit LinesOfTile(const MicroKernelArguments& p)
+      : source_(*p.upcoming), line_(source_.line), left_(source_.left) {}
   __attribute__((always_inline)) void prefetch() {
     _mm_prefetch(line_, _MM_HINT_T1);
     line_ += step_;
@@ -73,16 +72,37 @@ class LinesOfTile {
   std::int64_t left_, step_ = 64;
 };
 
+/// The lines after those of a panel that streams from memory, as many. They are prefetched as four
+/// runs at once, because a core reads several pages faster than one.
+class LinesOfPanel {
+ public:
+  explicit LinesOfPanel(const MicroKernelArguments& p)
+      : line_(static_cast<const char*>(p.panel) + 4 * kPanelColumns * p.steps),
+        run_(p.steps / 2 * 64),
+        next_(2 * run_) {}
+  __attribute__((always_inline)) void prefetch() {
+    _mm_prefetch(line_, _MM_HINT_T1);
+    _mm_prefetch(line_ + run_, _MM_HINT_T1);
+    line_ += next_;
+    next_ = 64 - next_;
+  }
+  void write_back() const {}
+
+ private:
+  const char* line_;
+  std::int64_t run_, next_;  ///< lines of both halves of the runs take turns
+};
+
 /// A prefetch at each step costs an eighth of the time where nothing is upcoming.
 struct NoLines {
-  explicit NoLines(UpcomingLines*) {}
+  explicit NoLines(const MicroKernelArguments&) {}
   void prefetch() {}
   void write_back() const {}
 };
 
 /// `Steps::add(sums, x, b)` adds the products of one step. Every lane of x holds the same step of
 /// a. The panel has at most 16 · kVectors columns.
-template <class Steps, int kVectors, int kRows, bool kPrefetches = false>
+template <class Steps, int kVectors, int kRows, class Lines>
 inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArguments& p,
                                                          const char* a, float* out) {
   const std::int64_t row_bytes = 4 * p.row_stride, step_bytes = 4 * p.step_stride;
@@ -101,7 +121,7 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
     _mm_prefetch(reinterpret_cast<const char*>(out + r * p.out_stride + kPanelColumns - 1),
                  _MM_HINT_T0);
   }
-  std::conditional_t<kPrefetches, LinesOfTile, NoLines> upcoming(p.upcoming);
+  Lines upcoming(p);
   for (std::int64_t s = 0; s < p.steps; ++s, panel += kPanelColumns) {
     upcoming.prefetch();
     __m512 b[kVectors];
@@ -122,34 +142,33 @@ inline __attribute__((always_inline)) void multiply_rows(const MicroKernelArgume
                              : store_partial<kRows, kVectors>(p, sums, out);
 }
 
-template <class Steps, int kVectors, bool kPrefetches>
-void multiply_remainder(const MicroKernelArguments& p, std::int64_t rows, const char* a,
-                        float* out) {
+template <class Steps, int kVectors, class Lines>
+void multiply_group(const MicroKernelArguments& p, std::int64_t rows, const char* a, float* out) {
   switch (rows) {
     case 1:
-      return multiply_rows<Steps, kVectors, 1, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 1, Lines>(p, a, out);
     case 2:
-      return multiply_rows<Steps, kVectors, 2, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 2, Lines>(p, a, out);
     case 3:
-      return multiply_rows<Steps, kVectors, 3, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 3, Lines>(p, a, out);
     case 4:
-      return multiply_rows<Steps, kVectors, 4, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 4, Lines>(p, a, out);
     case 5:
-      return multiply_rows<Steps, kVectors, 5, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 5, Lines>(p, a, out);
     case 6:
-      return multiply_rows<Steps, kVectors, 6, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 6, Lines>(p, a, out);
     case 7:
-      return multiply_rows<Steps, kVectors, 7, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 7, Lines>(p, a, out);
     case 8:
-      return multiply_rows<Steps, kVectors, 8, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 8, Lines>(p, a, out);
     case 9:
-      return multiply_rows<Steps, kVectors, 9, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 9, Lines>(p, a, out);
     case 10:
-      return multiply_rows<Steps, kVectors, 10, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 10, Lines>(p, a, out);
     case 11:
-      return multiply_rows<Steps, kVectors, 11, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 11, Lines>(p, a, out);
     default:
-      return multiply_rows<Steps, kVectors, 12, kPrefetches>(p, a, out);
+      return multiply_rows<Steps, kVectors, 12, Lines>(p, a, out);
   }
 }
 
@@ -159,17 +178,16 @@ void multiply_columns(const MicroKernelArguments& p) {
   float* out = p.out;
   std::int64_t left = p.rows;
   const auto has_lines = [&p] { return p.upcoming != nullptr && p.upcoming->runs > 0; };
-  for (; left >= kPanelRows;
+  for (; left > 0;
        left -= kPanelRows, a += 4 * kPanelRows * p.row_stride, out += kPanelRows * p.out_stride) {
-    if (has_lines()) {
-      multiply_rows<Steps, kVectors, kPanelRows, true>(p, a, out);
+    if (p.streams_panel && left == p.rows) {
+      multiply_group<Steps, kVectors, LinesOfPanel>(p, left, a, out);
+    } else if (has_lines()) {
+      multiply_group<Steps, kVectors, LinesOfTile>(p, left, a, out);
     } else {
-      multiply_rows<Steps, kVectors, kPanelRows>(p, a, out);
+      multiply_group<Steps, kVectors, NoLines>(p, left, a, out);
     }
   }
-  if (left == 0) return;
-  has_lines() ? multiply_remainder<Steps, kVectors, true>(p, left, a, out)
-              : multiply_remainder<Steps, kVectors, false>(p, left, a, out);
 }
 
 template <class Steps>

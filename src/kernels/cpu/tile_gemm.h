@@ -145,6 +145,7 @@ class TileUnit {
         rows_(std::min(plan.rows_each, g.m - row_)),
         column_(index / plan.row_parts * plan.panels_each * kPanelColumns),
         columns_(std::min(plan.panels_each * kPanelColumns, g.n - column_)),
+        packed_(std::clamp<std::int64_t>(g.b_packed_columns - column_, 0, columns_)),
         panel_bytes_(4 * plan.steps_each * kPanelColumns),
         strip_bytes_(4 * plan.steps_each * kTile) {
     const TileWorkspace space = tile_workspace(plan);
@@ -155,7 +156,10 @@ class TileUnit {
   }
 
   void run() {
-    tiles_.configure(kTile, kTile);
+    begin_stream();
+    const bool is_one_block = rows_ <= 2 * kTile;
+    tiles_.configure(is_one_block ? std::min(rows_, kTile) : kTile,
+                     is_one_block ? std::max<std::int64_t>(rows_ - kTile, 0) : kTile);
     const std::int64_t depth_of_pass = 2 * plan_.steps_each;
     for (std::int64_t depth = 0; depth < g_.k; depth += depth_of_pass) {
       pass_ = {.depth = depth,
@@ -178,18 +182,18 @@ class TileUnit {
   void run_panel_by_panel() {
     packing_of_rows(strips_of(rows_)).pack_until(rows_);
     packing_ = packing_of_panels(2);
-    packing_.pack_until(kPanelColumns);
+    packing_.pack_until(kPanelColumns - packed_);
     for (std::int64_t c = 0; c < columns_; c += kPanelColumns) {
-      pace_packing(c + 2 * kPanelColumns, tiles_of(rows_, 2 * kTile));
+      pace_packing(c + 2 * kPanelColumns - packed_, tiles_of(rows_, 2 * kTile));
       for (std::int64_t r = 0; r < rows_; r += kTileBlockRows)
         multiply(packed_rows_ + r / kTile * strip_bytes_, r, std::min(kTileBlockRows, rows_ - r),
-                 packed_panels_ + c / kPanelColumns % 2 * panel_bytes_, c);
+                 panel_at(c, 2), c);
       packing_.pack_all();
     }
   }
 
   void run_block_by_block() {
-    packing_of_panels(plan_.panels_each).pack_until(columns_);
+    packing_of_panels(plan_.panels_each).pack_until(columns_ - packed_);
     constexpr std::int64_t kStrips = kTileBlockRows / kTile;
     packing_ = packing_of_rows(2 * kStrips);
     packing_.pack_until(kTileBlockRows);
@@ -199,7 +203,7 @@ class TileUnit {
                    tiles_of(rows, 2 * kTile) * tiles_of(columns_, kPanelColumns));
       for (std::int64_t c = 0; c < columns_; c += kPanelColumns)
         multiply(packed_rows_ + r / kTile % (2 * kStrips) * strip_bytes_, r, rows,
-                 packed_panels_ + c / kPanelColumns * panel_bytes_, c);
+                 panel_at(c, plan_.panels_each), c);
       packing_.pack_all();
     }
   }
@@ -224,19 +228,55 @@ class TileUnit {
         /*is_rows=*/true, ring);
   }
 
+  /// Packs the columns that are not packed in place.
   TilePacking packing_of_panels(std::int64_t ring) const {
-    return TilePacking(
-        {.from = element_at(g_.b, g_.type,
-                            pass_.depth * g_.b_depth_stride + column_ * g_.b_column_stride),
-         .type = g_.type,
-         .depth_stride = g_.b_depth_stride,
-         .cross_stride = g_.b_column_stride,
-         .depth = pass_.count,
-         .count = columns_,
-         .to = packed_panels_,
-         .to_stride = kPanelColumns,
-         .panel_stride = panel_bytes_},
-        /*is_rows=*/false, ring);
+    return TilePacking({.from = element_at(g_.b, g_.type,
+                                           pass_.depth * g_.b_depth_stride +
+                                               (column_ + packed_) * g_.b_column_stride),
+                        .type = g_.type,
+                        .depth_stride = g_.b_depth_stride,
+                        .cross_stride = g_.b_column_stride,
+                        .depth = pass_.count,
+                        .count = columns_ - packed_,
+                        .to = packed_panels_,
+                        .to_stride = kPanelColumns,
+                        .panel_stride = panel_bytes_},
+                       /*is_rows=*/false, ring);
+  }
+
+  /// Returns the panel that begins at a column of the unit, packed in place or by
+  /// packing_of_panels(ring).
+  const char* panel_at(std::int64_t column, std::int64_t ring) const {
+    if (column < packed_)
+      return element_at(g_.b, g_.type, (column_ + column) * g_.k + pass_.depth * kPanelColumns);
+    return packed_panels_ + (column - packed_) / kPanelColumns % ring * panel_bytes_;
+  }
+
+  /// Prefetches the first panels that are packed in place. Multiplications continue in the order of
+  /// memory, which is that of reading when there is one pass: those of the first block of rows if
+  /// panels stay, and otherwise of all.
+  void begin_stream() {
+    if (packed_ == 0 || plan_.passes > 1) return;
+    stream_ = element_at(g_.b, g_.type, column_ * g_.k);
+    stream_lines_ = packed_ / kPanelColumns * panel_bytes_ / kTileBytes;
+    const std::int64_t rows = plan_.rows_stay ? rows_ : std::min(rows_, kTileBlockRows);
+    stream_pace_ = tiles_of(kLinesOfTiles, tiles_of(rows, 2 * kTile));
+    stream_some(kRunsAtOnce * kLinesOfRun, kRunsAtOnce * kLinesOfRun);
+  }
+  /// Prefetches up to `lines` lines before line `end`, kRunsAtOnce runs ahead, of which a line each
+  /// takes its turn: a core reads several pages at once faster than one.
+  void stream_some(std::int64_t lines, std::int64_t end) {
+    constexpr std::int64_t kAhead = kRunsAtOnce * kLinesOfRun;
+    end = std::min({streamed_ + lines, end, stream_lines_});
+    for (; streamed_ < end; ++streamed_) {
+      const std::int64_t first = streamed_ / kAhead * kAhead, i = streamed_ - first,
+                         line = first + kAhead > stream_lines_
+                                    ? streamed_
+                                    : first + i % kRunsAtOnce * kLinesOfRun + i / kRunsAtOnce;
+      const char* const address = stream_ + line * kTileBytes;
+      stream_pace_ == kLinesOfTiles ? __builtin_prefetch(address)
+                                    : __builtin_prefetch(address, 0, 2);
+    }
   }
 
   /// Spreads the packing until `lines` over the multiplications of `blocks` blocks of 32 rows by a
@@ -258,13 +298,19 @@ class TileUnit {
         1, steps / kTile * tiles_of(rows, 2 * kTile) * kRowsAtOnce / kTileBlockRows);
     until_finishing_ = finishing_pace_;
     coming_ = pass_.is_last ? finishing_of(row, rows, column, sums) : Finishing();
-    const auto between = [this] {
-      if (--until_finishing_ == 0) finish_some();
-      if (--until_packing_ == 0) pack_some();
-    };
+    // Next are the lines of the panel after this one.
+    const std::int64_t stream_end =
+        plan_.rows_stay || row == 0
+            ? (column / kPanelColumns + 1) * (panel_bytes_ / kTileBytes) + kRunsAtOnce * kLinesOfRun
+            : 0;
     // A block of a panel serves all rows while it is in the L1 cache.
     for (std::int64_t step = 0; step < steps; step += kTileBlockSteps) {
       for (std::int64_t r = 0; r < rows; r += 2 * kTile) {
+        const auto between = [this, stream_end] {
+          if (streamed_ < stream_end) stream_some(stream_pace_, stream_end);
+          if (--until_finishing_ == 0) finish_some();
+          if (--until_packing_ == 0) pack_some();
+        };
         const TileRows lines{a + r / kTile * strip_bytes_ + step / kTile * kTile * kTileBytes,
                              kTileBytes, kTile * kTileBytes, strip_bytes_};
         multiply_rows<Tiles>(rows - r, lines, panel + 4 * step * kPanelColumns,
@@ -311,10 +357,15 @@ class TileUnit {
 
   /// Number of rows that the epilogue processes at a time.
   static constexpr std::int64_t kRowsAtOnce = 8;
+  /// Runs of cache lines that are prefetched at once.
+  static constexpr std::int64_t kRunsAtOnce = 4, kLinesOfRun = 128;
+  /// Cache lines of the two tiles of a panel.
+  static constexpr std::int64_t kLinesOfTiles = 4 * kTile * kPanelColumns / kTileBytes;
 
   const GemmArguments& g_;
   const GemmPlan& plan_;
   std::int64_t row_, rows_, column_, columns_;
+  std::int64_t packed_;  ///< columns that are packed in place
   std::int64_t panel_bytes_, strip_bytes_;
   char *packed_rows_, *packed_panels_;
   float* sums_;
@@ -324,6 +375,8 @@ class TileUnit {
   Finishing finishing_, coming_;
   std::int64_t packing_pace_ = 0, until_packing_ = 0, finishing_pace_ = 0, until_finishing_ = 0;
   std::int64_t turn_ = 0;
+  const char* stream_ = nullptr;  ///< cache lines to prefetch, and how many of them are
+  std::int64_t stream_lines_ = 0, streamed_ = 0, stream_pace_ = 0;
 };
 
 template <class Tiles>

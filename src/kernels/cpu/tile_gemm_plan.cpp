@@ -61,6 +61,19 @@ std::int64_t l2_cache_bytes() {
   return bytes > 0 ? bytes : std::int64_t{1} << 20;
 }
 
+std::int64_t panels_of_streaming_unit(std::int64_t panels, std::int64_t threads) {
+  constexpr std::int64_t kMaxTurns = 4;
+  std::int64_t best = panels, least = panels;
+  for (std::int64_t turns = kMaxTurns; turns > 0; --turns) {
+    const std::int64_t each = divide_up(panels, turns * threads),
+                       busiest = each * divide_up(divide_up(panels, each), threads);
+    if (busiest >= least && turns < kMaxTurns) continue;
+    best = each;
+    least = busiest;
+  }
+  return best;
+}
+
 TileWorkspace tile_workspace(const GemmPlan& plan) {
   const std::int64_t blocks = divide_up(plan.rows_each, kTileBlockRows),
                      rows = plan.rows_stay ? divide_up(plan.rows_each, 2 * kTile) * 2 * kTile
@@ -92,8 +105,12 @@ GemmPlan plan_tile_gemm(const GemmArguments& g, std::int64_t threads) {
     least = cost;
     best = plan;
   };
+  const std::int64_t all_rows = round_up(g.m, 2 * kTile);
+  const bool streams = g.b_packed_columns > 0 && g.m <= kTileBlockRows &&
+                       line_bytes(steps) * all_rows <= bytes_that_stay();
+  if (streams) consider(all_rows, panels_of_streaming_unit(panels, threads), steps, true);
   for (const std::int64_t pass_steps : kPassSteps) {
-    if (pass_steps >= steps) continue;
+    if (streams || pass_steps >= steps) continue;
     const std::int64_t passes = pass_steps == 0 ? 1 : divide_up(steps, pass_steps),
                        steps_each = passes == 1
                                         ? steps

@@ -17,6 +17,10 @@ inline constexpr std::int64_t kTileBlockSteps = 128;
 /// Returns the bytes of a core's L2 cache, or 1 MiB where the system does not report them.
 std::int64_t l2_cache_bytes();
 
+/// Returns the panels of a unit where the panels are packed already and serve few rows, so that all
+/// threads end at the same time.
+std::int64_t panels_of_streaming_unit(std::int64_t panels, std::int64_t threads);
+
 /// Returns the fastest plan by an estimate of the busiest thread's cycles. If plan.rows_stay, its
 /// rows stay in the L2 cache, and otherwise its panels.
 GemmPlan plan_tile_gemm(const GemmArguments& arguments, std::int64_t threads);

@@ -74,6 +74,13 @@ inline Vec16f where_less(Vec16f a, Vec16f b, Vec16f x, Vec16f y) {
 inline bool all_less(Vec16f a, Vec16f b) {
   return _mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ) == 0xFFFF;
 }
+/// Returns lanes i + kHalf of x in the lanes i < kHalf, for kHalf = 8, 4, 2 or 1.
+template <int kHalf>
+inline Vec16f upper_lanes(Vec16f x) {
+  if constexpr (kHalf >= 4) return {_mm512_shuffle_f32x4(x.v, x.v, kHalf == 8 ? 0xEE : 0x55)};
+  return {_mm512_permute_ps(x.v, kHalf == 2 ? 0xEE : 0x55)};
+}
+inline float first_lane(Vec16f x) { return _mm512_cvtss_f32(x.v); }
 /// Returns x·2ⁿ for whole numbers n, if the result is a normal number. `shifted` holds n + 1.5·2²³.
 /// The function adds bits, so that x = 1 and n = −127 give 0.
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
@@ -162,6 +169,13 @@ inline bool all_less(Vec16f a, Vec16f b) {
   return _mm256_movemask_ps(_mm256_and_ps(_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ),
                                           _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))) == 0xFF;
 }
+template <int kHalf>
+inline Vec16f upper_lanes(Vec16f x) {
+  if constexpr (kHalf == 8) return {x.high, x.high};
+  if constexpr (kHalf == 4) return {_mm256_permute2f128_ps(x.low, x.low, 0x11), x.high};
+  return {_mm256_permute_ps(x.low, kHalf == 2 ? 0xEE : 0x55), x.high};
+}
+inline float first_lane(Vec16f x) { return _mm256_cvtss_f32(x.low); }
 inline __m256 scaled_by_power(__m256 x, __m256 shifted) {
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x),
                                               _mm256_slli_epi32(_mm256_castps_si256(shifted), 23)));
@@ -238,6 +252,11 @@ inline bool all_less(Vec16f a, Vec16f b) {
   for (int i = 0; i < kNumLanes; ++i) count += a.v[i] < b.v[i] ? 1 : 0;
   return count == kNumLanes;
 }
+template <int kHalf>
+inline Vec16f upper_lanes(Vec16f x) {
+  return each([&](int i) { return x.v[(i + kHalf) % kNumLanes]; });
+}
+inline float first_lane(Vec16f x) { return x.v[0]; }
 inline Vec16f scaled_by_power(Vec16f x, Vec16f shifted) {
   return each([&](int i) {
     const auto bits = __builtin_bit_cast(std::uint32_t, x.v[i]) +
@@ -337,18 +356,16 @@ inline void store_partial(T* to, std::int64_t count, Vec16f x) {
 /// Folds the lanes: lane i takes lane i + half, for half = 8 … 1.
 template <class Take>
 inline float reduce_lanes(Vec16f x, Take take) {
-  float v[kNumLanes];
-  store_vec(v, x);
-  for (int half = kNumLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) v[i] = take(v[i], v[i + half]);
-  }
-  return v[0];
+  x = take(x, upper_lanes<8>(x));
+  x = take(x, upper_lanes<4>(x));
+  x = take(x, upper_lanes<2>(x));
+  return first_lane(take(x, upper_lanes<1>(x)));
 }
 inline float horizontal_sum(Vec16f x) {
-  return reduce_lanes(x, [](float a, float b) { return a + b; });
+  return reduce_lanes(x, [](Vec16f a, Vec16f b) { return a + b; });
 }
 inline float horizontal_max(Vec16f x) {
-  return reduce_lanes(x, [](float a, float b) { return a > b ? a : b; });
+  return reduce_lanes(x, [](Vec16f a, Vec16f b) { return larger(a, b); });
 }
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA

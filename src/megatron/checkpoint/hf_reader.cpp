@@ -149,7 +149,9 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
       shape = {shape[0], shape[2], ceil_div(shape[1], kMxfp4Block)};
     }
     if (entry == nullptr || (is_packed && scales == nullptr)) {
-      missing.push_back(theirs.name);
+      missing.push_back(theirs.name + (entry != nullptr    ? "_scales"
+                                       : scales != nullptr ? "_blocks"
+                                                           : ""));
       continue;
     }
     at::ScalarType own = at::kBFloat16;

@@ -114,7 +114,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
     } catch (const HfMismatch& error) {
       if (families.size() == 1) throw;
       refusal.num_members = error.num_members;
-      refusal.reason = error.what();
+      refusal.reason = error.parts().problem();
     } catch (const UserError& error) {
       if (families.size() == 1) throw;
       const auto is_missing = [&](const std::string& name) {

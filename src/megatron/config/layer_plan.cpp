@@ -1,5 +1,6 @@
 #include "megatron/config/layer_plan.h"
 
+#include <algorithm>
 #include <string>
 
 #include "megatron/base/words.h"
@@ -28,6 +29,10 @@ LayerList layer_list(const std::string& text, std::int64_t num_layers, std::int6
 
 /// Returns "[1,0,1]", which layer_list() reads.
 std::string list_text(const LayerList& list) { return "[" + joined_text(list, ",") + "]"; }
+
+bool are_all(const LayerList& list, std::int64_t value) {
+  return std::ranges::count(list, value) == std::ssize(list);
+}
 
 bool is_attention(char symbol) { return symbol == '*' || symbol == '+'; }
 
@@ -116,18 +121,18 @@ std::vector<std::int64_t> nope_layers(const TransformerConfig& config) {
   return layer_list(config.no_rope_freq, config.num_layers, 1, /*at_multiple=*/true);
 }
 
-void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
-  config.moe.layer_freq = layers.empty() ? MoeConfig{}.layer_freq : list_text(layers);
+void set_experts(TransformerConfig& config, const LayerList& layers) {
+  config.moe.layer_freq = are_all(layers, 1) ? MoeConfig{}.layer_freq : list_text(layers);
   resolve_layers(config);
 }
 
-void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
-  config.window_attn_skip_freq = layers.empty() ? "" : list_text(layers);
+void set_windows(TransformerConfig& config, const LayerList& layers) {
+  config.window_attn_skip_freq = are_all(layers, 1) ? "" : list_text(layers);
   resolve_layers(config);
 }
 
-void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers) {
-  config.no_rope_freq = layers.empty() ? "" : list_text(layers);
+void set_nope(TransformerConfig& config, const LayerList& layers) {
+  config.no_rope_freq = are_all(layers, 0) ? "" : list_text(layers);
   resolve_layers(config);
 }
 
@@ -149,7 +154,7 @@ bool pair_blocks(TransformerConfig& config) {
   config.num_layers = std::ssize(experts);
   set_experts(config, config.moe.num_experts > 0 ? experts : LayerList());
   set_windows(config, has_local_layers(config) ? windows : LayerList());
-  set_nope(config, std::ranges::count(nope, 1) > 0 ? nope : LayerList());
+  set_nope(config, nope);
   return true;
 }
 
@@ -166,7 +171,7 @@ void split_blocks(TransformerConfig& config) {
   config.hybrid_layer_pattern = pattern;
   set_experts(config, {});
   set_windows(config, has_local_layers(config) ? windows : LayerList());
-  set_nope(config, std::ranges::count(nope, 1) > 0 ? nope : LayerList());
+  set_nope(config, nope);
 }
 
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {

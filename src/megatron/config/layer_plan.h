@@ -83,7 +83,8 @@ std::vector<std::int64_t> expert_layers(const TransformerConfig& config);
 std::vector<std::int64_t> windowed_layers(const TransformerConfig& config);
 /// Returns 1 for each layer without rotary positions, as --no-rope-freq says; empty: none.
 std::vector<std::int64_t> nope_layers(const TransformerConfig& config);
-/// Name the layers as the functions above return them, and resolve the layers.
+/// Name the layers by a list as the functions above return it, or by one of equal entries, and
+/// resolve the layers.
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers);

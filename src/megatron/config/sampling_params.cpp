@@ -9,6 +9,11 @@
 namespace megatron {
 namespace {
 
+/// Logits remain finite in float32 when they are multiplied or divided by these.
+constexpr double kLeastPenalty = 1e-30, kLargestPenalty = 1e30;
+/// Numbers of tokens to this power remain finite in float64.
+constexpr double kLargestPower = 30;
+
 /// Parses pairs "ID:X", separated by commas.
 void read_logit_bias(SamplingParams& params, std::span<const std::string> values) {
   params.logit_bias.clear();
@@ -72,7 +77,7 @@ const FieldTable<SamplingParams>& sampling_table() {
     t.field("repetition_penalty", &Params::repetition_penalty,
             "divide positive and multiply negative logits of tokens of the prompt and the text by "
             "this; 1: change nothing")
-        .above(0);
+        .between(kLeastPenalty, kLargestPenalty);
     t.field("presence_penalty", &Params::presence_penalty,
             "subtract this from the logits of tokens of the text")
         .between(-2, 2);
@@ -96,7 +101,8 @@ const FieldTable<SamplingParams>& sampling_table() {
             "sampling; 1: sample")
         .at_least(1);
     t.field("length_penalty", &Params::length_penalty,
-            "divide the log-probability of a beam by its number of tokens to the power of this");
+            "divide the log-probability of a beam by its number of tokens to the power of this")
+        .between(-kLargestPower, kLargestPower);
     t.field("return_log_probs", &Params::return_log_probs,
             "add logprobs of the generated tokens and prompt_logprobs to the JSON object");
     t.field("logprobs", &Params::logprobs,

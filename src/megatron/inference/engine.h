@@ -106,6 +106,8 @@ class Engine {
   /// Computes one pass and returns the news, in the order of the sequences in the pass. If the pass
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
+  /// Makes the requests compute their caches again, because the weights have changed.
+  void recompute_all() { scheduler_.recompute_all(); }
 
   bool is_idle() const { return running_.empty() && news_.empty(); }
   const Scheduler& scheduler() const { return scheduler_; }

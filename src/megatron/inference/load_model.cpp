@@ -65,6 +65,8 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                           .model = rank.model,
                           .experts = ReplicaGroups{.model = rank.expert_model}});
   load_weights(*source, *weights);
+  if (options.packs_weights)
+    for (Parameter* parameter : weights->parameters()) parameter->pack();
   const ModelRunner runner(*stages, *weights, layout, rank.pp);
   return {*std::move(source), std::move(stages), std::move(weights), runner};
 }

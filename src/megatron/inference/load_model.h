@@ -33,6 +33,8 @@ struct LoadModelOptions {
   ParallelConfig parallel = {};  ///< parallel sizes; must match the rank's mesh
   /// Compute dtype; nullopt: the dtype of the weights.
   std::optional<c10::ScalarType> type = {};
+  /// Packs the weights of linear layers for GEMMs on the CPU (Parameter::pack()).
+  bool packs_weights = false;
   bool cache_mla_latents = false;  ///< TransformerConfig::cache_mla_latents
   const ModelFamilies* families = &library_families();
 };

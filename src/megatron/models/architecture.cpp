@@ -187,13 +187,9 @@ bool is_latent_member(std::string_view name) {
 /// Returns whether a member describes multi-token prediction; other models do not store it.
 bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
 
-bool all_are(const std::vector<std::int64_t>& layers, std::int64_t value) {
-  return std::ranges::count(layers, value) == std::ssize(layers);
-}
-
 void canonicalize_window(Config& c) {
   const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
-  if (!windows.empty() && all_are(windows, 0)) {
+  if (!windows.empty() && !std::ranges::count(windows, 1)) {
     c.window_size.reset();
     c.attention_chunk_size = 0;
   }
@@ -203,8 +199,8 @@ void canonicalize_window(Config& c) {
   const bool rotates_alike =
       c.rotary_base_local == c.rotary_base && c.rope_scaling_type == RopeScaling::none;
   if (!is_local || rotates_alike) c.rotary_base_local.reset();
-  set_windows(c, is_local && !all_are(windows, 1) ? windows : std::vector<std::int64_t>());
-  set_nope(c, all_are(nope, 0) ? std::vector<std::int64_t>() : nope);
+  set_windows(c, is_local ? windows : std::vector<std::int64_t>());
+  set_nope(c, nope);
   if (c.no_rope_freq.empty() && !c.attn_temperature_all_layers) c.attn_temperature_scale = 0;
   if (c.attn_temperature_scale == 0)
     reset(c, &Config::attn_temperature_floor, &Config::attn_temperature_all_layers);
@@ -233,8 +229,7 @@ void canonicalize_experts(Config& c) {
     moe = MoeConfig{};
     return;
   }
-  const std::vector<std::int64_t> experts = expert_layers(c);
-  set_experts(c, all_are(experts, 1) ? std::vector<std::int64_t>() : experts);
+  set_experts(c, expert_layers(c));
   if (!has_feed_forward(c, FeedForwardKind::mlp)) c.ffn_hidden_size = moe.ffn_hidden_size;
   if (moe.shared_expert_intermediate_size == 0)
     moe.shared_expert_gate = moe.shared_expert_overlap = false;

@@ -17,8 +17,11 @@ bool is_tied(const PartArguments& arguments) {
 }
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
-  return word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
-                             is_tied(arguments) ? arguments.ends : arguments.embeddings);
+  ParameterSpec spec =
+      word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
+                          is_tied(arguments) ? arguments.ends : arguments.embeddings);
+  if (is_tied(arguments)) spec.tags.packing = Packing::copy;  // tokens read it by row
+  return spec;
 }
 
 std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {

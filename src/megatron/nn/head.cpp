@@ -25,7 +25,7 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
   return {
       .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
       .init = input_init(config, {config.vocab_size, config.hidden_size}),
-      .tags = {.embedding = true}};
+      .tags = {.embedding = true, .packing = Packing::in_place}};
 }
 
 OutputHead::OutputHead(const TransformerConfig& config, const Rank& rank,
@@ -58,9 +58,10 @@ at::Tensor OutputHead::logits(const at::Tensor& hidden_sbh) const {
   const auto rows = [this](const at::Tensor& all) {
     return rank_.tp.size == 1 ? all.narrow(0, 0, config_.vocab_size) : all;
   };
-  const at::Tensor weight = rows(weights_.weight.value());
-  at::Tensor mine = matmul(scaled(hidden_sbh).reshape({-1, config_.hidden_size}), weight.t(),
-                           compute_type(weight.scalar_type()));
+  GemmWeight weight = weights_.weight.gemm_weight();
+  weight.value = rows(weight.value);
+  at::Tensor mine = matmul(scaled(hidden_sbh).reshape({-1, config_.hidden_size}), weight,
+                           compute_type(weight.value.scalar_type()));
   if (weights_.bias != nullptr) mine = mine + rows(weights_.bias->value());
   if (weights_.softcap > 0) mine = (mine / weights_.softcap).tanh_().mul_(weights_.softcap);
   const at::Tensor logits_sbv =

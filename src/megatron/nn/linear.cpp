@@ -52,13 +52,13 @@ std::int64_t slice_rows(const at::Tensor& x, const Axis& axis) {
   return x.size(0) / axis.size;
 }
 
-at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b,
+at::Tensor summed_and_scattered(const at::Tensor& x, const GemmWeight& w,
                                 const std::vector<Run>& runs, const RowGroup& group) {
-  const at::Tensor out = at::empty({slice_rows(x, group.axis), b.size(1)}, x.options());
+  const at::Tensor out = at::empty({slice_rows(x, group.axis), w.value.size(0)}, x.options());
   std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
     const at::Tensor part =
-        matmul(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), b, x.scalar_type());
+        matmul(run_of_each(x, run, group.axis).reshape({-1, x.size(1)}), w, x.scalar_type());
     under_way.push_back(start_reduce_scatter(group.axis, part, group.what));
   }
   for (std::size_t i = 0; i < runs.size(); ++i)
@@ -66,22 +66,22 @@ at::Tensor summed_and_scattered(const at::Tensor& x, const at::Tensor& b,
   return out;
 }
 
-/// Returns all ranks' rows of x [m, k] times b [k, n], plus bias [n] or undefined: [size·m, n].
+/// Returns all ranks' rows of x [m, k] times w [n, k]ᵀ, plus bias [n] or undefined: [size·m, n].
 /// `all`, unless null, receives the gathered rows [size·m, k]. With several chunks, the GEMM of one
 /// chunk overlaps the arrival of later ones.
-at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at::Tensor& bias,
+at::Tensor all_gather_matmul(const at::Tensor& x, const GemmWeight& w, const at::Tensor& bias,
                              const RowGroup& group, at::Tensor* all = nullptr) {
   const std::vector<Run> runs = runs_of(x.size(0), group.chunks);
   const std::int64_t rows = x.size(0) * group.axis.size;
   if (runs.size() == 1) {
     const at::Tensor gathered = all_gather(group.axis, x, group.what);
     if (all != nullptr) *all = gathered;
-    return matmul(gathered, b, x.scalar_type(), bias);
+    return matmul(gathered, w, x.scalar_type(), bias);
   }
   std::vector<PendingTensor> arriving;
   for (const Run& run : runs)
     arriving.push_back(start_all_gather(group.axis, x.narrow(0, run.begin, run.count), group.what));
-  const at::Tensor y = at::empty({rows, b.size(1)}, x.options());
+  const at::Tensor y = at::empty({rows, w.value.size(0)}, x.options());
   if (all != nullptr) *all = at::empty({rows, x.size(1)}, x.options());
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const auto put = [&](const at::Tensor& whole, const at::Tensor& part) {
@@ -89,30 +89,30 @@ at::Tensor all_gather_matmul(const at::Tensor& x, const at::Tensor& b, const at:
           .copy_(part.view({group.axis.size, runs[i].count, -1}));
     };
     const at::Tensor piece = arriving[i].wait();
-    put(y, matmul(piece, b, x.scalar_type(), bias));
+    put(y, matmul(piece, w, x.scalar_type(), bias));
     if (all != nullptr) put(*all, piece);
   }
   return y;
 }
 
-/// Returns the sum over the ranks of x [m, k] · b [k, n], or with `scatter` this rank's slice of
+/// Returns the sum over the ranks of x [m, k] · w [n, k]ᵀ, or with `scatter` this rank's slice of
 /// its rows. With several chunks, sending one chunk overlaps the GEMM of the next.
-at::Tensor matmul_reduce(const at::Tensor& x, const at::Tensor& b, bool scatter,
+at::Tensor matmul_reduce(const at::Tensor& x, const GemmWeight& w, bool scatter,
                          const RowGroup& group) {
   const std::vector<Run> runs =
       runs_of(scatter ? slice_rows(x, group.axis) : x.size(0), group.chunks);
   if (runs.size() == 1) {
-    at::Tensor part = matmul(x, b, x.scalar_type());
+    at::Tensor part = matmul(x, w, x.scalar_type());
     if (scatter) return reduce_scatter(group.axis, part, group.what);
     all_reduce_(group.axis, part, group.what);
     return part;
   }
-  if (scatter) return summed_and_scattered(x, b, runs, group);
-  const at::Tensor out = at::empty({x.size(0), b.size(1)}, x.options());
+  if (scatter) return summed_and_scattered(x, w, runs, group);
+  const at::Tensor out = at::empty({x.size(0), w.value.size(0)}, x.options());
   std::vector<PendingTensor> under_way;
   for (const Run& run : runs) {
     at::Tensor part = out.narrow(0, run.begin, run.count);
-    matmul_out(part, x.narrow(0, run.begin, run.count), b, /*accumulate=*/false);
+    matmul_out(part, x.narrow(0, run.begin, run.count), w);
     under_way.push_back(start_all_reduce_(group.axis, part, group.what));
   }
   for (PendingTensor& sum : under_way) sum.wait();
@@ -151,8 +151,8 @@ struct LinearCall {
 
 /// Runs the forward pass on rows.
 at::Tensor gemm(const LinearCall& call, const at::Tensor& x) {
-  const at::Tensor w = call.weight->value().t(),
-                   b = call.bias != nullptr ? call.bias->value() : at::Tensor();
+  const GemmWeight w = call.weight->gemm_weight();
+  const at::Tensor b = call.bias != nullptr ? call.bias->value() : at::Tensor();
   if (call.exchange.output != Output::own) {
     at::Tensor y =
         matmul_reduce(x, w, call.exchange.output == Output::reduce_scattered, call.group());
@@ -190,7 +190,7 @@ at::Tensor backward(const LinearCall& call, const at::Tensor& x, const at::Tenso
       gathered ? start_all_gather(axis, rows_of(x), exchange.what) : PendingTensor{rows_of(x)};
   if (exchange.output == Output::reduce_scattered) {
     at::Tensor all_dy;
-    dx = all_gather_matmul(dy, weight.value(), {}, call.group(), &all_dy);
+    dx = all_gather_matmul(dy, {weight.value().t()}, {}, call.group(), &all_dy);
     dy = all_dy;
   } else if (needs_input || call.activation) {
     dx = matmul(dy, weight.value(), dy.scalar_type());
@@ -226,8 +226,8 @@ at::Tensor differentiable_linear(const at::Tensor& input, const LinearCall& call
 }
 
 void check_features(std::int64_t features, const Parameter& weight) {
-  MEGATRON_CHECK(features == weight.value().size(1), weight.name(), " takes ",
-                 weight.value().size(1), " features, got ", features);
+  const std::int64_t width = weight.gemm_weight().value.size(1);
+  MEGATRON_CHECK(features == width, weight.name(), " takes ", width, " features, got ", features);
 }
 
 /// An axis of size 1 has no exchange.
@@ -240,7 +240,7 @@ LinearExchange effective(const LinearExchange& exchange, const Parameter& weight
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias,
                   const LinearExchange& exchange) {
   check_features(x.size(-1), weight);
-  return differentiable_linear(x.to(weight.value().scalar_type()),
+  return differentiable_linear(x.to(weight.dtype()),
                                {&weight, bias, effective(exchange, weight), std::nullopt});
 }
 
@@ -249,7 +249,7 @@ at::Tensor activated_linear(const at::Tensor& x, const BiasActivation& activatio
   check_features(activation.form.gated ? x.size(-1) / 2 : x.size(-1), weight);
   MEGATRON_CHECK(exchange.input == LinearExchange::Input::own,
                  "a GEMM of activated rows takes its own rows");
-  return differentiable_linear(x.to(weight.value().scalar_type()),
+  return differentiable_linear(x.to(weight.dtype()),
                                {&weight, bias, effective(exchange, weight), activation});
 }
 

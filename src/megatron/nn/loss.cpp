@@ -169,7 +169,11 @@ class ProjectedLoss {
   /// Computes the logits of a chunk into the first rows of `into`.
   LabelledLogits project(Tokens chunk, const at::Tensor& into) const {
     at::Tensor logits = into.narrow(0, 0, chunk.count);
-    if (v_ > 0) matmul_out(logits, chunk.of(hidden_), w().t(), /*accumulate=*/false);
+    if (v_ > 0) {
+      GemmWeight w = weight_->gemm_weight();
+      w.value = w.value.narrow(0, 0, v_);
+      matmul_out(logits, chunk.of(hidden_), w);
+    }
     if (bias_ != nullptr) logits.add_(bias_->value().narrow(0, 0, v_));
     if (softcap_ > 0) logits.div_(softcap_).tanh_().mul_(softcap_);
     return {logits, chunk.of(labels_), first_, weight_->sharding().global_shape[0]};

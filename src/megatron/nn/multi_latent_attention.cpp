@@ -25,7 +25,7 @@ namespace {
 /// Returns the declaration of a projection to a latent. Its gradient is whole on each rank of tp
 /// unless the rank has a slice of the rows.
 ParameterSpec down_spec(const LayerArguments& arguments, std::int64_t size) {
-  return input_weight_spec(
+  return gemm_weight_spec(
       arguments.config,
       Sharding::replicated({size, arguments.config.hidden_size}, arguments.rank.sequence_parallel));
 }
@@ -82,6 +82,7 @@ MultiLatentAttention::MultiLatentAttention(Module* parent, std::string_view name
       linear_proj_(this, "linear_proj", config_, rank_,
                    config_.num_attention_heads * config_.v_head_dim, config_.hidden_size,
                    LayerNode::attn_proj) {
+  if (config_.cache_mla_latents) linear_kv_up_proj_.weight().never_pack();
   if (arguments.has_input_norm)
     input_layernorm_.emplace(parent, "input_layernorm", config_, config_.hidden_size, rank_);
   if (config_.q_lora_rank > 0)

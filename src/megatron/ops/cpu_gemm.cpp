@@ -37,7 +37,8 @@ Strides strides_of(const at::Tensor& x) {
 
 /// Describes out (+)= a·b + bias to the kernels. `a` and `b` are readable(), the others contiguous.
 kernels::GemmArguments gemm_of(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                               const at::Tensor& bias, bool accumulate) {
+                               const at::Tensor& bias, bool accumulate,
+                               std::int64_t packed_columns) {
   const Strides a_strides = strides_of(a), b_strides = strides_of(b);
   return {.a = a.const_data_ptr(),
           .b = b.const_data_ptr(),
@@ -53,7 +54,8 @@ kernels::GemmArguments gemm_of(const at::Tensor& out, const at::Tensor& a, const
           .m = a.size(0),
           .n = b.size(1),
           .k = a.size(1),
-          .accumulate = accumulate};
+          .accumulate = accumulate,
+          .b_packed_columns = packed_columns};
 }
 
 std::int64_t fmas_of(const kernels::GemmArguments& g) { return g.m * g.n * g.k; }
@@ -133,7 +135,7 @@ void* at_element(at::Tensor& x, std::int64_t index) {
 }  // namespace
 
 void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias,
-              bool accumulate) {
+              bool accumulate, std::int64_t packed_columns) {
   MEGATRON_CHECK(a.size(1) == b.size(0) && out.size(0) == a.size(0) && out.size(1) == b.size(1),
                  "a GEMM of ", a.sizes(), " and ", b.sizes(), " into ", out.sizes());
   MEGATRON_CHECK(out.stride(1) == 1 || out.size(1) == 1, "the rows of a GEMM's output have stride ",
@@ -146,15 +148,16 @@ void cpu_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const a
   }
   const at::Tensor left = readable(a), right = readable(b),
                    added = bias.defined() ? bias.contiguous() : bias;
-  run(gemm_of(out, left, right, added, accumulate));
+  run(gemm_of(out, left, right, added, accumulate, packed_columns));
 }
 
 void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                      at::IntArrayRef rows, const at::Tensor& bias) {
+                      at::IntArrayRef rows, const at::Tensor& bias, std::int64_t packed_columns) {
   const at::Tensor left = readable(a),
                    right = b.stride(1) == 1 || b.stride(2) == 1 ? b : b.contiguous(),
                    added = bias.defined() ? bias.contiguous() : bias;
-  kernels::GemmArguments gemm = gemm_of(out, left, right[0], added, /*accumulate=*/false);
+  kernels::GemmArguments gemm =
+      gemm_of(out, left, right[0], added, /*accumulate=*/false, packed_columns);
   gemm.out_stride = gemm.n;
   std::vector<kernels::GemmArguments> gemms;
   for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {
@@ -169,10 +172,28 @@ void cpu_grouped_gemm(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
   GemmGroup(std::move(gemms)).run();
 }
 
+std::int64_t cpu_pack_weight(const at::Tensor& weight) {
+  MEGATRON_CHECK(weight.is_contiguous(), "a weight to pack has strides ", weight.strides());
+  const kernels::Type type = kernel_type(weight.scalar_type());
+  const std::int64_t n = weight.size(-2), k = weight.size(-1),
+                     packed = kernels::columns_packed_in_place(type, n, k),
+                     panels = packed / kernels::kPanelColumns;
+  if (packed == 0) return 0;
+  const std::int64_t line_bytes = k * static_cast<std::int64_t>(weight.element_size());
+  auto* const lines = static_cast<char*>(weight.mutable_data_ptr());
+  dynamic_parallel_for(
+      weight.numel() / (n * k) * panels, threads_for(weight.numel()), [&](std::int64_t i) {
+        const std::int64_t line = i / panels * n + i % panels * kernels::kPanelColumns;
+        kernels::pack_in_place(type, lines + line * line_bytes, k,
+                               thread_workspace(kernels::kPanelColumns * line_bytes));
+      });
+  return packed;
+}
+
 void cpu_grouped_gemm_over_rows(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                                 at::IntArrayRef rows, bool accumulate) {
   const at::Tensor left = readable(a).t(), right = readable(b);
-  kernels::GemmArguments gemm = gemm_of(out[0], left, right, {}, accumulate);
+  kernels::GemmArguments gemm = gemm_of(out[0], left, right, {}, accumulate, 0);
   gemm.out_stride = gemm.n;
   std::vector<kernels::GemmArguments> gemms;
   for_each_group(rows, [&](std::int64_t group, std::int64_t first, std::int64_t count) {

@@ -94,7 +94,27 @@ void over_rows_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tens
   cpu_grouped_gemm_over_rows(result, a, b, rows, accumulate);
 }
 
+void packed_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& weight,
+                   std::int64_t packed_rows, const Optional& bias) {
+  at::Tensor result = out;
+  cpu_gemm(result, a, weight.t(), tensor_or_none(bias), /*accumulate=*/false, packed_rows);
+}
+
+void grouped_packed_on_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& weight,
+                           std::int64_t packed_rows, at::IntArrayRef rows, const Optional& bias) {
+  at::Tensor result = out;
+  cpu_grouped_gemm(result, a, weight.transpose(1, 2), rows, tensor_or_none(bias), packed_rows);
+}
+
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
+  define_operator<packed_on_cpu>(
+      library,
+      "packed_matmul_out(Tensor(a!) out, Tensor a, Tensor weight, int packed_rows, Tensor? bias) "
+      "-> ()");
+  define_operator<grouped_packed_on_cpu>(
+      library,
+      "grouped_packed_matmul_out(Tensor(a!) out, Tensor a, Tensor weight, int packed_rows, "
+      "int[] rows, Tensor? bias) -> ()");
   define_operator<matmul_on_cpu>(library, "matmul");
   register_kernel<matmul_by_aten>(library, "matmul", kAnyDevice);
   define_operator<out_on_cpu>(
@@ -155,6 +175,44 @@ at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArray
                  "a grouped GEMM of shapes ", a.sizes(), " and ", b.sizes());
   check(a, b, rows, b.size(0), type, bias);
   return op(a, b, rows, optional_tensor(bias), type);
+}
+
+bool can_pack(const at::Tensor& weight) {
+  return weight.is_cpu() && weight.numel() > 0 && uses_own_gemm(weight.scalar_type());
+}
+
+GemmWeight pack_gemm_weight(const at::Tensor& weight) {
+  return {weight, can_pack(weight) ? cpu_pack_weight(weight) : 0};
+}
+
+at::Tensor matmul(const at::Tensor& a, const GemmWeight& weight, c10::ScalarType type,
+                  const at::Tensor& bias) {
+  if (weight.packed_rows == 0) return matmul(a, weight.value.t(), type, bias);
+  static const Operator<packed_on_cpu> op("megatron::packed_matmul_out");
+  check_types(a, weight.value, type, bias);
+  at::Tensor out = at::empty({a.size(0), weight.value.size(0)}, a.options().dtype(type));
+  op(out, a, weight.value, weight.packed_rows, optional_tensor(bias));
+  return out;
+}
+
+void matmul_out(at::Tensor& out, const at::Tensor& a, const GemmWeight& weight) {
+  if (weight.packed_rows == 0) return matmul_out(out, a, weight.value.t(), /*accumulate=*/false);
+  static const Operator<packed_on_cpu> op("megatron::packed_matmul_out");
+  check_types(a, weight.value, out.scalar_type());
+  op(out, a, weight.value, weight.packed_rows, std::nullopt);
+}
+
+at::Tensor grouped_matmul(const at::Tensor& a, const GemmWeight& weight, at::IntArrayRef rows,
+                          c10::ScalarType type, const at::Tensor& bias) {
+  const at::Tensor& w = weight.value;
+  if (weight.packed_rows == 0) return grouped_matmul(a, w.transpose(1, 2), rows, type, bias);
+  static const Operator<grouped_packed_on_cpu> op("megatron::grouped_packed_matmul_out");
+  MEGATRON_CHECK(a.dim() == 2 && w.dim() == 3 && a.size(1) == w.size(2),
+                 "a grouped GEMM of shapes ", a.sizes(), " and ", w.sizes());
+  check(a, w, rows, w.size(0), type, bias);
+  at::Tensor out = at::empty({a.size(0), w.size(1)}, a.options().dtype(type));
+  op(out, a, w, weight.packed_rows, rows, optional_tensor(bias));
+  return out;
 }
 
 void grouped_matmul_over_rows_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b,

@@ -19,6 +19,27 @@ at::Tensor matmul(const at::Tensor& a, const at::Tensor& b, c10::ScalarType type
 /// the operands' dtype or float32.
 void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool accumulate);
 
+/// A weight W [n, k], or [E, n, k] of groups, which GEMMs multiply by as x·Wᵀ.
+struct GemmWeight {
+  at::Tensor value;
+  /// So many first rows are packed (pack_gemm_weight()); others can be read.
+  std::int64_t packed_rows = 0;
+};
+
+/// Returns whether pack_gemm_weight() packs a weight: on the CPU, in a type that our kernels
+/// multiply.
+bool can_pack(const at::Tensor& weight);
+
+/// Packs a weight that can_pack() in place, for GEMMs that only read it. Few rows of x then stream
+/// it from memory, and no GEMM has to pack it.
+GemmWeight pack_gemm_weight(const at::Tensor& weight);
+
+/// Returns a·Wᵀ + bias as matmul() does, with the same bits whether W is packed or not.
+at::Tensor matmul(const at::Tensor& a, const GemmWeight& weight, c10::ScalarType type,
+                  const at::Tensor& bias = {});
+/// Computes out = a·Wᵀ.
+void matmul_out(at::Tensor& out, const at::Tensor& a, const GemmWeight& weight);
+
 // ---- Grouped GEMMs ----
 //
 // One GEMM per group of rows, as the experts of a mixture need them (grouped GEMM of CUTLASS,
@@ -30,6 +51,10 @@ void matmul_out(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool 
 /// Multiplies the rows of group e of `a` [T, k] by b[e], where `b` is [E, k, n] with any strides,
 /// and adds bias[e] when `bias` [E, n] is defined. Returns [T, n] in dtype `type`.
 at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b, at::IntArrayRef rows,
+                          c10::ScalarType type, const at::Tensor& bias = {});
+
+/// Returns the product of the rows of group e and W[e]ᵀ, with the same bits whether W is packed.
+at::Tensor grouped_matmul(const at::Tensor& a, const GemmWeight& weight, at::IntArrayRef rows,
                           c10::ScalarType type, const at::Tensor& bias = {});
 
 /// Computes out[e] = a_eᵀ·b_e, or out[e] += a_eᵀ·b_e with `accumulate`, from the rows of group e of

@@ -207,13 +207,16 @@ void ParamStore::bind_values(std::size_t index, at::Tensor value) {
   bucket.value = std::move(value);
   if (!bucket.has_unit_values())
     bucket.own_value = bucket.value.defined() ? bucket.own(bucket.value) : at::Tensor();
-  for (std::size_t i = 0; i < bucket.parameters.size(); ++i)
+  for (std::size_t i = 0; i < bucket.parameters.size(); ++i) {
+    bucket.parameters[i]->release_packed();
     bucket.parameters[i]->value_ =
         bucket.value.defined() ? bucket.of_parameter(bucket.value, i) : at::Tensor();
+  }
 }
 
 ParamStore::~ParamStore() {
   for (Parameter* parameter : parameters_) {
+    parameter->release_packed();
     parameter->value_ = parameter->grad_ = at::Tensor();
     parameter->sink_ = nullptr;
   }

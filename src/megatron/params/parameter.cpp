@@ -7,9 +7,16 @@
 
 namespace megatron {
 
-void Parameter::throw_without_storage() const {
-  MEGATRON_CHECK(false, name_, " is read while it has no storage");
+void Parameter::throw_without_value() const {
+  MEGATRON_CHECK(false, name_,
+                 is_packed() ? " is read while it is packed" : " is read while it has no storage");
   std::abort();
+}
+
+void Parameter::pack() {
+  if (is_packed() || spec_.tags.packing == Packing::none || !can_pack(value())) return;
+  packed_ = pack_gemm_weight(spec_.tags.packing == Packing::copy ? value().clone() : value());
+  if (!is_packed()) packed_ = {};
 }
 
 void Parameter::contribute(at::Tensor gradient) {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "megatron/ops/matmul.h"
 #include "megatron/params/sharding.h"
 
 namespace megatron {
@@ -33,6 +34,13 @@ struct Init {
   static Init xavier_uniform(std::int64_t fan_in, std::int64_t fan_out);
 };
 
+/// How Parameter::pack() packs a weight.
+enum class Packing : std::uint8_t {
+  none,
+  in_place,  ///< all readers use gemm_weight()
+  copy       ///< some readers use value()
+};
+
 /// Properties of a parameter that the optimizer and the store act on.
 struct ParameterTags {
   bool no_decay = false;   ///< no weight decay (norm weights, biases)
@@ -40,6 +48,7 @@ struct ParameterTags {
   bool expert = false;
   bool qk_norm = false;  ///< weight decay follows --apply-wd-to-qk-layernorm
   bool precise = false;  ///< read through precise_value(); every rank needs all of it in float32
+  Packing packing = Packing::none;
   double learning_rate_factor = 1;  ///< multiplies the learning rate of its group
 };
 
@@ -134,9 +143,18 @@ class Parameter {
   /// (ParamStore::bind_values); with weights gathered on demand, only inside forward and backward.
   const at::Tensor& value() const {
     if (read_hook_ != nullptr) read_hook_->open(*this);
-    if (!value_.defined()) throw_without_storage();
+    if (!value_.defined() || is_packed_in_place()) throw_without_value();
     return value_;
   }
+  /// Returns the weight for GEMMs, which may be packed.
+  GemmWeight gemm_weight() const { return is_packed() ? packed_ : GemmWeight{value()}; }
+  /// Packs the weight for GEMMs (ParameterTags::packing), where that is possible. Nothing may
+  /// change it until release_packed(), and value() can be read only if the packed weight is a copy.
+  void pack();
+  /// Ends pack(). A weight that was packed in place must be written again before it is read.
+  void release_packed() { packed_ = {}; }
+  /// Makes pack() leave value() readable, before a store binds it.
+  void never_pack() { spec_.tags.packing = Packing::none; }
   /// Returns the dtype of value(), which need not have storage.
   at::ScalarType dtype() const { return dtype_; }
   /// Returns the main gradient. Valid between ParamStore::finalize_gradients and the next
@@ -171,12 +189,15 @@ class Parameter {
 
  private:
   friend class ParamStore;
-  [[noreturn]] void throw_without_storage() const;
+  bool is_packed() const { return packed_.packed_rows > 0; }
+  bool is_packed_in_place() const { return is_packed() && spec_.tags.packing == Packing::in_place; }
+  [[noreturn]] void throw_without_value() const;
 
   std::string name_;
   ParameterSpec spec_;
   std::vector<Axis> axes_;
   at::Tensor value_, grad_;
+  GemmWeight packed_;  ///< without rows unless packed
   at::ScalarType dtype_ = at::kFloat;
   GradAccumulator* sink_ = nullptr;
   WeightReadHook* read_hook_ = nullptr;

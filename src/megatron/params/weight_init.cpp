@@ -31,6 +31,12 @@ ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding shardi
   return {.sharding = std::move(sharding), .init = init, .tags = {}};
 }
 
+ParameterSpec gemm_weight_spec(const TransformerConfig& config, Sharding sharding) {
+  ParameterSpec spec = input_weight_spec(config, std::move(sharding));
+  spec.tags.packing = Packing::in_place;
+  return spec;
+}
+
 ParameterSpec bias_spec(Sharding sharding) {
   return {.sharding = std::move(sharding), .init = Init::zeros(), .tags = {.no_decay = true}};
 }

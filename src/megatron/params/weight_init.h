@@ -17,6 +17,8 @@ Init residual_init(const TransformerConfig& config, const Shape& shape);
 
 /// The declaration of a weight [out, in] with input_init().
 ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding sharding);
+/// The same for a weight that is read only by linear(), which may be packed.
+ParameterSpec gemm_weight_spec(const TransformerConfig& config, Sharding sharding);
 /// The declaration of a bias.
 ParameterSpec bias_spec(Sharding sharding);
 

@@ -25,6 +25,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
                              {.rank = rank_,
                               .parallel = options.parallel,
                               .type = requested_dtype(options),
+                              .packs_weights = true,
                               .cache_mla_latents = options.cache_mla_latents,
                               .families = &families}));
   Settings settings;

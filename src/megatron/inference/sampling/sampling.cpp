@@ -24,8 +24,7 @@ std::vector<std::string> non_finite_parameter_names(Model& model) {
   std::vector<std::string> names;
   model.visit([&](Module& module) {
     for (const auto& parameter : module.parameters())
-      if (parameter->value().defined() && count_non_finite(parameter->value()) > 0)
-        names.push_back(parameter->name());
+      if (count_non_finite(parameter->gemm_weight().value) > 0) names.push_back(parameter->name());
   });
   return names;
 }

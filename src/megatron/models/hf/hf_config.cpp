@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
@@ -25,6 +26,43 @@ void reject_unsupported_features(const ConfigReader& config) {
   }
 }
 
+/// Model types of transformers that need what this version does not have.
+struct MissingFeature {
+  std::string_view name, model_types;
+};
+constexpr MissingFeature kMissingFeatures[] = {
+    {"sparse attention with an indexer (DSA)", "deepseek_v32 glm_moe_dsa"},
+    {"compressed sparse attention and hyper-connections", "deepseek_v4"},
+    {"linear attention (gated delta nets)",
+     "qwen3_next qwen3_5_text qwen3_5_moe_text qwen4_exp olmo_hybrid"},
+    {"linear attention (Kimi Delta Attention)", "kimi_linear"},
+    {"linear attention (lightning attention)", "minimax"},
+    {"state-space layers (Mamba)",
+     "mamba mamba2 falcon_mamba jamba bamba zamba zamba2 falcon_h1 nemotron_h granitemoehybrid"},
+    {"recurrent layers", "recurrent_gemma rwkv"},
+    {"short convolutions", "lfm2 lfm2_moe"},
+    {"embeddings in each layer", "gemma3n_text gemma4_text"},
+    {"experts without computation", "longcat_flash"},
+    {"ALiBi positions", "bloom mpt"}};
+
+std::string supported_types() {
+  return "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type);
+}
+
+/// Throws UserError if the model type is known to need a feature that is missing.
+void refuse_missing_feature(const std::string& model_type, const std::string& source) {
+  for (const MissingFeature& feature : kMissingFeatures)
+    if (std::ranges::count(split_words(std::string(feature.model_types)), model_type) > 0)
+      throw UserError({source + ": model_type '" + model_type + "'",
+                       "needs " + std::string(feature.name) + ", not in this version",
+                       supported_types()});
+}
+
+/// Returns whether the norms of latents differ, whose epsilon is that of the other norms.
+bool follows_norm_epsilon(const ArchitectureDifference& d) {
+  return d.member == "latent_norm_epsilon" && d.left == "none";
+}
+
 /// Returns "--flag = value (family: value)" with the flag that sets the member. Two members follow
 /// from other flags unless a Hugging Face model sets them.
 std::string difference_text(const ArchitectureDifference& d, const TransformerConfig& model,
@@ -32,7 +70,7 @@ std::string difference_text(const ArchitectureDifference& d, const TransformerCo
   const MoeConfig& moe = model.moe;
   std::string flag = setting_of_member(d.member), value = d.left;
   if (const Field* field = settings_table().set().find_name(flag)) flag = field->flag();
-  if (d.member == "latent_norm_epsilon" && d.left == "none") {
+  if (follows_norm_epsilon(d)) {
     flag = Setting(&TransformerConfig::norm_epsilon).flag() + " of the norms of latents";
     value = number_text(model.norm_epsilon);
   }
@@ -50,13 +88,17 @@ void check_expressed(const TransformerConfig& model, const HfFamily& family, con
   const std::string& type = family.model_type;
   const auto differences =
       forward_differences(model, parse_hf_config(json, type + " config.json").model);
+  std::string remedy;
+  if (differences.size() == 1 && follows_norm_epsilon(differences.front()))
+    remedy = "train with " + Setting(&TransformerConfig::norm_epsilon).flag() + " " +
+             differences.front().right + ", or ";
   if (!differences.empty())
     throw HfMismatch(type,
                      joined_text(differences, ", ",
                                  [&](const ArchitectureDifference& d) {
                                    return difference_text(d, model, type);
                                  }),
-                     differences.size());
+                     differences.size(), remedy);
   if (family.needs_even_heads && model.hidden_size % model.num_attention_heads != 0)
     throw HfMismatch(type, "--hidden-size is no multiple of --num-attention-heads", 1);
 }
@@ -88,23 +130,26 @@ void write_dtype(std::string_view dtype, Json& json) {
 
 }  // namespace
 
-HfMismatch::HfMismatch(const std::string& model_type, const std::string& got, std::size_t members)
-    : UserError(
-          {"the model cannot be written as Hugging Face model_type '" + model_type + "'", got, ""}),
+HfMismatch::HfMismatch(const std::string& model_type, const std::string& got, std::size_t members,
+                       const std::string& remedy)
+    : UserError({"the model cannot be written as Hugging Face model_type '" + model_type + "'", got,
+                 remedy + "keep it in --format megatron"}),
       num_members(members) {}
 
 HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const ConfigReader config(json, source);
   const std::string model_type = JsonCursor(json, source)["model_type"].text();
-  reject_unsupported_features(config);
   const HfFamily* family = find_hf_family(model_type);
-  if (family == nullptr) {
-    const std::string text = config.section("text_config").text("model_type", "");
+  const std::string text =
+      family == nullptr ? config.section("text_config").text("model_type", "") : "";
+  if (family == nullptr)
+    for (const std::string& type : {model_type, text}) refuse_missing_feature(type, source);
+  reject_unsupported_features(config);
+  if (family == nullptr)
     config.unsupported(
         "model_type",
         (text.empty() ? "" : "save its text model alone, of model_type '" + text + "'; ") +
-            "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type));
-  }
+            supported_types());
   HfConfig result{.model = family->defaults, .model_type = model_type};
   read_keys(family->keys, config, result);
   TransformerConfig& model = result.model;

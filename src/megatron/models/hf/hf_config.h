@@ -19,9 +19,11 @@ inline constexpr const char* kFamilyHasNone = "the family has none";
 /// the wrong type or not supported.
 HfConfig parse_hf_config(const Json& json, const std::string& source);
 
-/// A model that a family cannot express. It says in how many members.
+/// A model that a family cannot express. It says in how many members, and what would help
+/// ("train with --x 1, ").
 struct HfMismatch : UserError {
-  HfMismatch(const std::string& model_type, const std::string& got, std::size_t members);
+  HfMismatch(const std::string& model_type, const std::string& got, std::size_t members,
+             const std::string& remedy = "");
   std::size_t num_members;
 };
 

@@ -230,7 +230,7 @@ void read_windows(const ConfigReader& config, const Windows& windows, T& model) 
   const std::int64_t width = config.integer(key, windows.width);
   if (width < 1) config.unsupported(key, "it must be at least 1, or null");
   model.window_size = {width - 1, 0};
-  if (std::ranges::count(layers, 0) > 0) set_windows(model, layers);
+  set_windows(model, layers);
 }
 
 void write_windows(const T& model, const Windows& windows, Json& json) {
@@ -263,7 +263,7 @@ void read_rope_layers(const ConfigReader& config, HfConfig& result) {
   }
   for (std::int64_t layer = 0; layer < num_layers; ++layer)
     nope.push_back(1 - rotary[static_cast<std::size_t>(layer)]);
-  set_nope(result.model, std::ranges::count(nope, 1) > 0 ? nope : Layers());
+  set_nope(result.model, nope);
 }
 
 void write_rope_layers(const T& model, Json& json) {
@@ -291,7 +291,7 @@ void read_expert_layers(const ConfigReader& config, HfConfig& result) {
     config.unsupported(config.has("mlp_only_layers") ? "mlp_only_layers" : "decoder_sparse_step",
                        "at least one layer must have experts");
   }
-  set_experts(result.model, std::ranges::count(layers, 0) > 0 ? layers : Layers());
+  set_experts(result.model, layers);
 }
 
 void write_expert_layers(const T& model, Json& json) {

@@ -19,7 +19,9 @@ ParameterSpec stacked(Shape shape, int dim, std::vector<ShardBlock> blocks, Init
   return {.sharding = {.global_shape = std::move(shape),
                        .splits = {{.dim = 0}, {.dim = dim, .blocks = std::move(blocks)}}},
           .init = init,
-          .tags = {.no_decay = is_bias, .expert = true}};
+          .tags = {.no_decay = is_bias,
+                   .expert = true,
+                   .packing = is_bias ? Packing::none : Packing::in_place}};
 }
 
 /// Every rank of etp adds the whole bias of fc2 to its part of the sum, so one of them adds it, and

@@ -39,7 +39,7 @@ at::Tensor grouped_linear(const at::Tensor& input, Parameter& weight, Parameter*
       {input});
   const at::Tensor x = input.contiguous();
   recording.save({x});
-  const at::Tensor y = grouped_matmul(x, weight.value().transpose(1, 2), rows, x.scalar_type(),
+  const at::Tensor y = grouped_matmul(x, weight.gemm_weight(), rows, x.scalar_type(),
                                       bias != nullptr ? bias->value() : at::Tensor());
   return recording.finish(y, {}, [&weight, bias, rows](BackwardPass& pass) -> Tensors {
     const at::Tensor dy = pass.gradients[0].contiguous();
@@ -60,7 +60,7 @@ at::Tensor activated_grouped_linear(const WeightedActivation& input, Parameter& 
   const at::Tensor x = input.x.contiguous();
   recording.save({x, input.weights});
   const at::Tensor y = grouped_matmul(bias_activation(x, {}, input.form, input.weights),
-                                      weight.value().transpose(1, 2), rows, x.scalar_type());
+                                      weight.gemm_weight(), rows, x.scalar_type());
   return recording.finish(y, {}, [&weight, form = input.form, rows](BackwardPass& pass) -> Tensors {
     const at::Tensor dy = pass.gradients[0].contiguous();
     const at::Tensor dactivated = grouped_matmul(dy, weight.value(), rows, dy.scalar_type());

@@ -20,9 +20,9 @@ void read_spaced_layers(const ConfigReader& config, HfConfig& result) {
   std::vector<std::int64_t> experts;
   for (std::int64_t layer = 0; layer < layers; ++layer)
     experts.push_back((layer + 1) % interval == 0 && layer >= start && layer <= end ? 1 : 0);
-  const auto count = std::ranges::count(experts, 1);
-  if (count == 0) config.unsupported(kStart, "at least one layer must have experts");
-  set_experts(result.model, count < layers ? experts : std::vector<std::int64_t>());
+  if (!std::ranges::count(experts, 1))
+    config.unsupported(kStart, "at least one layer must have experts");
+  set_experts(result.model, experts);
 }
 
 void write_spaced_layers(const T& model, Json& json) {

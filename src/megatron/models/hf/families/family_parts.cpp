@@ -143,7 +143,7 @@ KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared) {
       config.unsupported("first_k_dense_replace", "at least one layer must have experts");
     std::vector<std::int64_t> experts(static_cast<std::size_t>(layers), 1);
     std::fill_n(experts.begin(), dense, 0);
-    set_experts(result.model, dense > 0 ? experts : std::vector<std::int64_t>());
+    set_experts(result.model, experts);
   };
   const auto write_dense = [](const T& model, Json& json) {
     std::int64_t dense = 0;

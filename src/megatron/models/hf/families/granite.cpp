@@ -1,12 +1,20 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "megatron/base/format.h"
 #include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/families/families.h"
 #include "megatron/models/hf/families/family_parts.h"
 
 namespace megatron::families {
 namespace {
+
+/// Returns the divisor of the fewest digits whose reciprocal is `scale`.
+double divisor_of(double scale) {
+  const double divisor = 1 / scale, rounded = std::stod(format("%.15g", divisor));
+  return 1 / rounded == scale ? rounded : divisor;
+}
 
 /// What both families share: factors of embeddings, scores, block outputs and logits.
 HfFamily with_multipliers(const std::string& model_type, const std::string& architecture) {
@@ -22,7 +30,7 @@ HfFamily with_multipliers(const std::string& model_type, const std::string& arch
     result.model.logit_scale = 1 / divisor;
   };
   const auto write_logits = [](const T& model, Json& json) {
-    json["logits_scaling"] = 1 / model.logit_scale;
+    json["logits_scaling"] = divisor_of(model.logit_scale);
   };
   family.add_keys({{"attention_multiplier", &T::softmax_scale, kPositive, write_scale},
                    {"embedding_multiplier", &T::embedding_multiplier},

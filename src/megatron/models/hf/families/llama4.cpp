@@ -29,7 +29,7 @@ void read_chunks(const ConfigReader& config, HfConfig& result) {
   const char* key = "attention_chunk_size";
   if (config.is_null(key)) config.unsupported(key, "chunked_attention needs it");
   model.attention_chunk_size = config.size(key, kMaxSize, 8192);
-  set_windows(model, std::ranges::count(chunked, 0) > 0 ? chunked : Layers());
+  set_windows(model, chunked);
 }
 
 void write_chunks(const T& model, Json& json) {
@@ -62,7 +62,7 @@ void read_expert_layers(const ConfigReader& config, HfConfig& result) {
   }
   if (!std::ranges::count(experts, 1))
     config.unsupported(config.has(list) ? list : step, "at least one layer must have experts");
-  set_experts(model, std::ranges::count(experts, 0) > 0 ? experts : Layers());
+  set_experts(model, experts);
   model.moe.shared_expert_intermediate_size = model.moe.ffn_hidden_size;
 }
 

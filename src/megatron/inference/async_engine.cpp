@@ -1,0 +1,88 @@
+#include "megatron/inference/async_engine.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "megatron/base/error.h"
+
+namespace megatron {
+namespace {
+
+ServingRanks with_clock(ServingRanks ranks, const EngineOptions& options) {
+  if (options.clock) ranks.clock = options.clock;
+  return ranks;
+}
+
+EngineOptions with_clock(EngineOptions options, std::function<double()> clock) {
+  options.clock = std::move(clock);
+  return options;
+}
+
+}  // namespace
+
+AsyncEngine::AsyncEngine(const ModelRunner& model, const EngineOptions& options,
+                         const ServingRanks& ranks)
+    : RequestServer(with_clock(ranks, options)),
+      engine_(model, with_clock(options, [this] { return now_s(); })) {
+  start();
+}
+
+void AsyncEngine::update_weights(std::function<void()> update) {
+  std::unique_lock lock(mutex_);
+  MEGATRON_CHECK(!update_, "two threads call update_weights()");
+  update_ = std::move(update);
+  if (is_leader()) commands_.push_back({.kind = Command::Kind::update_weights});
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return !update_ || ended_; });
+  if (update_) std::rethrow_exception(ended_);
+}
+
+void AsyncEngine::apply(Command command) {
+  const RequestId request = command.request;
+  if (command.kind == Command::Kind::update_weights) {
+    apply_update();
+  } else if (command.kind == Command::Kind::add) {
+    try {
+      requests_.emplace(engine_.add_request(std::move(command.text)), request);
+    } catch (const UserError&) {
+      tell({.update = {.request = request}, .error = std::current_exception()});
+    }
+  } else if (const auto found = std::ranges::find_if(
+                 requests_, [&](const auto& entry) { return entry.second == request; });
+             found != requests_.end()) {  // otherwise it ended before the leader knew
+    engine_.cancel(found->first);
+    requests_.erase(found);
+  }
+}
+
+bool AsyncEngine::step() {
+  if (engine_.is_idle()) return false;
+  for (Update& update : engine_.step()) {
+    News news{.update = std::move(update)};
+    const auto request = requests_.find(news.update.request);
+    news.update.request = request->second;
+    if (news.is_last()) requests_.erase(request);
+    tell(news);
+  }
+  return !engine_.is_idle();
+}
+
+void AsyncEngine::apply_update() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return update_ || is_stopping_; });
+  MEGATRON_CHECK(update_, "the leader updates the weights, and this rank does not");
+  const std::function<void()> update = update_;
+  lock.unlock();
+  {
+    const at::NoGradGuard no_gradients;
+    update();
+  }
+  engine_.recompute_all();
+  lock.lock();
+  update_ = nullptr;
+  changed_.notify_all();
+}
+
+}  // namespace megatron

@@ -1,0 +1,38 @@
+// An engine with a thread that steps it. The ranks that run a model together each have one:
+//
+//   AsyncEngine engine(model, {}, {.axis = rank.model});
+//   if (!engine.is_leader()) return engine.wait();
+//   TextStream text = engine.stream({.prompt = ids});
+#pragma once
+
+#include <functional>
+#include <map>
+
+#include "megatron/inference/request_server.h"
+
+namespace megatron {
+
+class AsyncEngine final : public RequestServer {
+ public:
+  /// As for Engine. Collective over the ranks.
+  explicit AsyncEngine(const ModelRunner& model, const EngineOptions& options = {},
+                       const ServingRanks& ranks = {});
+  ~AsyncEngine() override { stop(); }
+
+  /// Calls `update`, which changes the weights, in the engine's thread between two steps, and waits
+  /// for it. Requests stay, with their tokens so far; their caches are computed again. If it
+  /// throws, so does this function, and the engine has failed. One thread of each rank calls it.
+  /// Collective over the ranks.
+  void update_weights(std::function<void()> update);
+
+ private:
+  void apply(Command command) override;
+  bool step() override;
+  void apply_update();
+
+  Engine engine_;
+  std::map<SequenceId, RequestId> requests_;  ///< in the engine
+  std::function<void()> update_;              ///< that waits to be called; guarded by mutex_
+};
+
+}  // namespace megatron

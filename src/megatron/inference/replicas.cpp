@@ -1,0 +1,91 @@
+#include "megatron/inference/replicas.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "megatron/inference/messages.h"
+#include "megatron/parallel/object_collectives.h"
+
+namespace megatron {
+namespace {
+
+/// How long a replica with requests waits for news. Those of the others wait for it.
+constexpr std::chrono::milliseconds kNewsWait{5};
+
+}  // namespace
+
+struct ReplicaSet::Outbox {
+  std::mutex mutex;  ///< guards the members below
+  std::condition_variable changed;
+  std::vector<News> news = {};
+};
+
+ReplicaSet::ReplicaSet(RequestServer& own, const ServingRanks& replicas,
+                       const SchedulerOptions& scheduler)
+    : RequestServer(replicas),
+      own_(own),
+      router_({.num_replicas = static_cast<std::size_t>(replicas.axis.size),
+               .block_size = scheduler.block_size,
+               .num_blocks = scheduler.prefix_cache ? scheduler.num_blocks : 0}),
+      outbox_(std::make_shared<Outbox>()) {
+  start();
+}
+
+ReplicaSet::~ReplicaSet() {
+  stop();
+  for (const auto& [request, own] : own_numbers_) own_.cancel(own);
+}
+
+void ReplicaSet::route(Command& command) {
+  const bool adds = command.kind == Command::Kind::add;
+  if (adds)
+    routes_[command.request] =
+        router_.choose(command.text.prompt, command.text.params.max_new_tokens);
+  const auto found = routes_.find(command.request);
+  command.replica = found == routes_.end() ? -1 : static_cast<std::int64_t>(found->second.replica);
+  if (adds || found == routes_.end()) return;
+  router_.release(found->second);
+  routes_.erase(found);
+}
+
+void ReplicaSet::apply(Command command) {
+  const RequestId request = command.request;
+  if (command.replica != ranks_.axis.rank) return;
+  if (command.kind == Command::Kind::add) {
+    command.text.deadline_s += ranks_.clock() - now_s();  // hosts have different clocks
+    const auto on_news = [outbox = outbox_, request](News news) {
+      news.update.request = request;
+      const std::lock_guard lock(outbox->mutex);
+      outbox->news.push_back(std::move(news));
+      outbox->changed.notify_all();
+    };
+    own_numbers_[request] = own_.add_request(std::move(command.text), on_news);
+  } else if (const auto found = own_numbers_.extract(request)) {
+    own_.cancel(found.mapped());
+  }
+}
+
+bool ReplicaSet::step() {
+  std::vector<News> own;
+  {
+    std::unique_lock lock(outbox_->mutex);
+    if (!own_numbers_.empty())
+      outbox_->changed.wait_for(lock, kNewsWait, [&] { return !outbox_->news.empty(); });
+    own = std::exchange(outbox_->news, {});
+  }
+  for (const News& news : own)
+    if (news.is_last()) own_numbers_.erase(news.update.request);
+  // A failure of this replica is thrown here, so that the rank that fails is this one.
+  const std::string bytes = to_bytes(std::move(own));
+  for (const std::string& some : gather_strings({ranks_.axis, ranks_.device}, bytes)) {
+    for (const News& news : from_bytes<std::vector<News>>(some)) {
+      if (const auto route = routes_.extract(news.is_last() ? news.update.request : -1))
+        router_.release(route.mapped());
+      tell(news);
+    }
+  }
+  return !routes_.empty();
+}
+
+}  // namespace megatron

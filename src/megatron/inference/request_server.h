@@ -1,0 +1,141 @@
+// Serves requests for text of any thread in a thread of its own (async_engine.h, replicas.h), on
+// one rank or on several. The first of them leads: it takes the requests and hears their news. In
+// each round it tells the others which were added and cancelled since the last one, so that all do
+// the same.
+//
+//   TextStream text = server.stream({.prompt = ids});
+//   while (const std::optional<Update> update = text.next()) ...
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/inference/engine.h"
+#include "megatron/parallel/axis.h"
+
+namespace megatron {
+
+/// Identifies a request at its server. Numbers are never used again.
+using RequestId = std::int64_t;
+
+/// An update of a request, or the error that has ended it.
+struct News {
+  Update update = {};  ///< with the RequestId; after an error nothing else
+  std::exception_ptr error = {};
+  bool is_last() const { return error || update.finished; }
+};
+/// Takes the news of a request. The serving thread calls it: it must not throw, nor wait for news.
+using OnNews = std::function<void(const News& news)>;
+
+struct Command {
+  enum class Kind : std::uint8_t { add, cancel, update_weights };
+  Kind kind = Kind::add;
+  RequestId request = 0;
+  std::int64_t replica = 0;  ///< that is to serve it
+  TextRequest text = {};     ///< to add
+};
+
+struct ServingRanks {
+  Axis axis = {};
+  c10::Device device{c10::kCPU};
+  /// The leader begins a round at least this often, so that the others wait for less than the
+  /// timeout of their communicators, and a lost rank is noticed.
+  std::chrono::milliseconds heartbeat{1000};
+  std::function<double()> clock = monotonic_seconds;  ///< of deadlines; the leader's counts
+};
+
+class TextStream;
+
+/// When a round fails, so do all requests and the server: the error of a lost rank names it. While
+/// it serves, the communicators of its ranks belong to its thread.
+class RequestServer {
+ public:
+  virtual ~RequestServer() = default;
+
+  /// Adds a request, which gets its updates, or a UserError when it cannot be served, or what made
+  /// the server fail. Throws that if it has failed before. Only the leader has requests.
+  RequestId add_request(TextRequest request, OnNews on_news);
+  /// Adds a request whose news are read from a stream.
+  TextStream stream(TextRequest request);
+  /// Ends a request if it has not ended. Its OnNews is not called again after a call under way.
+  void cancel(RequestId request);
+  /// Waits until no request is left. Throws what made the server fail.
+  void drain();
+
+  bool is_leader() const { return ranks_.axis.rank == 0; }
+  /// Waits until the server has stopped, as the leader decides. Throws what made it fail.
+  void wait();
+
+ protected:
+  explicit RequestServer(ServingRanks ranks) : ranks_(std::move(ranks)) {}
+  /// Starts the thread: the last thing that a constructor does.
+  void start();
+  /// The first thing that a destructor does. The leader stops all ranks after the present round;
+  /// requests that are left get an error. The others wait for that, unless they unwind an
+  /// exception.
+  void stop();
+
+  // The thread calls these. On the leader, sets which replica a command is for:
+  virtual void route(Command& /*command*/) {}
+  virtual void apply(Command command) = 0;
+  /// Ends a round. Returns whether the next one is to begin without waiting for a command.
+  virtual bool step() = 0;
+  /// Hands on news, unless the request has ended or this is not the leader.
+  void tell(const News& news);
+  /// Returns the leader's time at the beginning of the round.
+  double now_s() const { return now_s_; }
+
+  const ServingRanks ranks_;
+  std::mutex mutex_;  ///< guards the members below
+  std::condition_variable changed_;
+  std::vector<Command> commands_;  ///< for the next round
+  std::exception_ptr ended_;       ///< null while requests are served
+  bool is_stopping_ = false;
+
+ private:
+  struct Round;
+  void run() noexcept;
+  /// Returns what the leader begins. Collective over the ranks.
+  Round next_round(bool is_busy);
+  void end(const std::exception_ptr& failure);
+
+  std::map<RequestId, OnNews> listeners_;
+  RequestId next_request_ = 0;
+  bool is_leaving_ = false, has_failed_ = false;
+  double now_s_ = 0;  ///< the thread's own
+  const int num_exceptions_ = std::uncaught_exceptions();
+  std::thread thread_;
+};
+
+/// Reads the news of a request. Its destructor cancels the request.
+class TextStream {
+ public:
+  TextStream(TextStream&&) noexcept = default;
+  TextStream& operator=(TextStream&&) = delete;
+  ~TextStream() { cancel(); }
+
+  /// Waits for the next update. Returns nothing after the last one, or once it is cancelled. Throws
+  /// the error that has ended the request.
+  std::optional<Update> next();
+  void cancel();
+
+ private:
+  friend class RequestServer;
+  struct State;
+  explicit TextStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;  ///< null after a move
+};
+
+}  // namespace megatron
