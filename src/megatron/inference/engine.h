@@ -101,13 +101,11 @@ class Engine {
   SequenceId add_request(TextRequest request);
   /// Ends a request, which gets no more updates. Returns false if it has ended before.
   bool cancel(SequenceId request);
-  /// Computes the tokens of all requests again, because the weights have changed.
-  void recompute_all();
   /// Computes one pass and returns the news, in the order of the sequences in the pass. If the pass
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
   /// Makes the requests compute their caches again, because the weights have changed.
-  void recompute_all() { scheduler_.recompute_all(); }
+  void recompute_all();
 
   bool is_idle() const { return running_.empty() && news_.empty(); }
   const Scheduler& scheduler() const { return scheduler_; }
