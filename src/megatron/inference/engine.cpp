@@ -21,6 +21,14 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
+  SchedulerOptions scheduler = options.scheduler;
+  scheduler.keeps_states = model.model().keeps_states();
+  // The caches of drafters are not swapped.
+  if (options.speculation.config.num_speculative_tokens > 0) scheduler.num_swap_blocks = 0;
+  return scheduler;
+}
+
 }  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) {
@@ -87,14 +95,26 @@ struct Engine::Running {
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      scheduler_(options.scheduler),
-      memory_(std::make_shared<CacheMemory>(1, options.scheduler.num_blocks)),
+      scheduler_(scheduler_options(model, options)),
+      memory_(std::make_shared<CacheMemory>(CacheMemoryOptions{
+          .most = options.scheduler.num_blocks, .type = options.kv_cache_type})),
       drafter_(make_drafter(options.speculation, model)) {
+  MEGATRON_CHECK(!drafter_ || !model.model().keeps_states(),
+                 "states of layers do not forget rejected drafts");
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
 }
 
 Engine::~Engine() = default;
+
+void Engine::recompute_all() {
+  scheduler_.recompute_all();
+  snapshots_.clear();
+  for (const auto& [id, own] : running_) {
+    own->cache = SequenceCache(memory_);
+    forget(id);
+  }
+}
 
 SequenceId Engine::add_request(TextRequest request) {
   check_sampling(request.params, model_.config());
@@ -131,6 +151,7 @@ std::vector<Update> Engine::step() {
   for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
   for (const SequenceId request : plan.preempted) forget(request);
   if (plan.runs.empty()) {
+    MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
@@ -142,8 +163,7 @@ std::vector<Update> Engine::step() {
     drafted_s = steady_seconds();
     drawn = draw(plan, drafts);
   } catch (...) {
-    scheduler_.recompute_all();
-    for (const auto& [request, own] : running_) forget(request);
+    recompute_all();
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(drawn.size());
@@ -156,6 +176,7 @@ std::vector<Update> Engine::step() {
     options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
                                     steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
+  keep_states();
   for (std::size_t i = 0; i < drawn.size(); ++i) {
     for (const SampledToken& token : drawn[i]) {
       append(plan.runs[i].sequence, token);
@@ -163,6 +184,32 @@ std::vector<Update> Engine::step() {
     }
   }
   return std::exchange(news_, {});
+}
+
+void Engine::copy_blocks(const StepPlan& plan) {
+  for (const BlockCopy& copy : plan.copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap_memory_ : *memory_;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap_memory_ : *memory_;
+    from.copy_block(copy.from, to, copy.to);
+  }
+}
+
+void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
+  cache.blocks = scheduler_.blocks(run.sequence);
+  const bool goes_on = std::exchange(cache.length, run.first) == run.first;
+  if (goes_on || !model_.model().keeps_states()) return;
+  const auto last = static_cast<std::size_t>(run.first / kBlockPositions) - 1;
+  const SequenceCache none(memory_);
+  cache.copy_states(run.first == 0 ? none : snapshots_.at(cache.blocks[last]));
+}
+
+void Engine::keep_states() {
+  for (const StateSnapshot& taken : scheduler_.snapshots())
+    snapshots_.insert_or_assign(taken.block, SequenceCache(memory_))
+        .first->second.copy_states(running_.at(taken.sequence)->cache);
+  std::erase_if(snapshots_, [this](const auto& snapshot) {
+    return !scheduler_.pool().has_snapshot(snapshot.first);
+  });
 }
 
 void Engine::forget(SequenceId request) {
@@ -189,7 +236,7 @@ Engine::Drafts Engine::propose(StepPlan& plan) {
 
 at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
-  for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
+  copy_blocks(plan);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> num_logits;
@@ -200,16 +247,17 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
                                     static_cast<std::size_t>(run.count - run.num_drafts));
     auto& own = tokens.emplace_back(known.begin(), known.end());
     for (const DraftToken& draft : drafts[i]) own.push_back(draft.id);
-    SequenceCache& cache = running_.at(run.sequence)->cache;
-    cache.blocks = scheduler_.blocks(run.sequence);
-    cache.length = run.first;
-    caches.push_back(&cache);
+    caches.push_back(&running_.at(run.sequence)->cache);
+    place(*caches.back(), run);
     num_logits.push_back(run.samples ? 1 + run.num_drafts : 0);
   }
   const bool observes = drafter_ && drafter_->observes();
   at::Tensor rows;
   const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
                                         std::move(num_logits), observes ? &rows : nullptr);
+  for (const SequenceCache* cache : caches)
+    MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
+                   "a layer keeps a cache of its own, but Model::keeps_states() is false");
   if (observes) drafter_->observe(plan.runs, rows);
   return logits;
 }

@@ -92,6 +92,7 @@ struct EngineOptions {
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
   SpeculationOptions speculation = {};
+  KvCacheType kv_cache_type = KvCacheType::same;
 };
 
 class Engine {
@@ -109,7 +110,7 @@ class Engine {
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
   /// Makes the requests compute their caches again, because the weights have changed.
-  void recompute_all() { scheduler_.recompute_all(); }
+  void recompute_all();
 
   bool is_idle() const { return running_.empty() && news_.empty(); }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -119,6 +120,12 @@ class Engine {
 
   using Drafts = std::vector<std::vector<DraftToken>>;
 
+  /// Copies the blocks of a plan.
+  void copy_blocks(const StepPlan& plan);
+  /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
+  void place(SequenceCache& cache, const ScheduledRun& run);
+  /// Keeps the states that sequences with the same beginning will need, and drops others.
+  void keep_states();
   /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
   Drafts propose(StepPlan& plan);
   /// Returns the logits [rows, vocab_size] of the tokens that runs sample.
@@ -136,8 +143,10 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_;
-  std::unique_ptr<Drafter> drafter_;  ///< null without speculation
-  std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
+  CacheMemory swap_memory_{{.device = at::kCPU}};  ///< blocks of preempted sequences
+  std::map<BlockId, SequenceCache> snapshots_;     ///< states behind published blocks
+  std::unique_ptr<Drafter> drafter_;               ///< null without speculation
+  std::int64_t num_draft_steps_ = 0;               ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;
   std::vector<Update> news_;  ///< that the next step returns
 };
