@@ -371,8 +371,8 @@ inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t 
     if (a.packed.memory != nullptr) {
       append_to_block(a, shape, unit, block, workspace.gathered);
     } else {
-      pack_block(a, shape, unit, block, packed + (unit * blocks.size() + index) * shape.block_bytes(),
-                 workspace.gathered);
+      pack_block(a, shape, unit, block,
+                 packed + (unit * blocks.size() + index) * shape.block_bytes(), workspace.gathered);
     }
   }
 }
