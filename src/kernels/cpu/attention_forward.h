@@ -383,11 +383,14 @@ inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t 
       ForwardBlock(a, shape, workspace, part).run(packed);
       continue;
     }
-    const std::int64_t unit = part / blocks.size(), block = blocks.begin + part % blocks.size();
+    // Neighbouring units have their keys side by side.
+    const std::int64_t unit = part % (a.b * a.g), index = part / (a.b * a.g),
+                       block = blocks.begin + index;
     if (a.packed.memory != nullptr) {
       append_to_block(a, shape, unit, block, workspace.gathered);
     } else {
-      pack_block(a, shape, unit, block, packed + part * shape.block_bytes(), workspace.gathered);
+      pack_block(a, shape, unit, block,
+                 packed + (unit * blocks.size() + index) * shape.block_bytes(), workspace.gathered);
     }
   }
 }
