@@ -219,14 +219,13 @@ PEERS = {"transformers": Transformers, "llama.cpp": LlamaCpp, "vllm": Vllm}
 def run(folder, peer, kind, steps, prompt, new_tokens, requests):
     vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
     prompts = [prompt_of(request, prompt, vocab_size) for request in range(requests)]
-    # Where prompts share no pass, the first passes also prefill.
-    count = {"first": 1, "token": 1 + steps, "whole": new_tokens}[kind]
+    # Some requests may get tokens while the prompts of others are prefilled.
+    count = {"first": 1, "token": 1 + steps + requests // 8, "whole": new_tokens}[kind]
     contender = PEERS[peer](folder, prompts, count)
     loss, passes = contender.loss(), Steps()
     if kind == "token":
         contender.generate(count, passes)
-        times = passes.times[-1 - steps :]
-        print_steps(np.diff(times), loss)
+        print_steps(np.diff(passes.times[1 : 2 + steps]), loss)
         return
     for _ in range(steps):
         contender.generate(count, passes)
