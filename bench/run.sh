@@ -72,13 +72,14 @@ if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   programs=suite_programs
   [ "$program" = sample_index ] && programs=sample_index_bench
   [ "$program" = latent_attention ] && programs=attention_block_bench
-  [ "$program" = inference ] && programs="megatron_all gemm_bench inference_bench"
   said=$(cmake --build build --target $programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in
   "main "*"--smoke "*)
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
     "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
+    "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
+    "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
     ;;
 esac
 exec "$PYTHON" "$script" "$@"
