@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/beam_search.h"
 #include "megatron/inference/sampling/stop_strings.h"
