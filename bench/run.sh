@@ -11,7 +11,8 @@
 # with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
 # (bench/control_plane); with `latent-attention`, latent attention against transformers'
 # (bench/attention_block); with `attention-variants`, variants of attention against plain attention
-# (bench/attention).
+# (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and transformers
+# (bench/inference).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -45,7 +46,7 @@ esac
 program=main
 case "${1:-}" in
   ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
-    sample-index | latent-attention)
+    sample-index | latent-attention | inference)
     program=${1//-/_}
     shift
     ;;
@@ -56,6 +57,7 @@ script=bench/suite/$program.py
 [ "$program" = preprocess_data ] && script=bench/tokenizers/preprocess.py
 [ "$program" = sample_index ] && script=bench/sample_index/run.py
 [ "$program" = latent_attention ] && script=bench/attention_block/latent.py
+[ "$program" = inference ] && script=bench/inference/run.py
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "$script" "$@" ;;
@@ -63,7 +65,8 @@ esac
 source tests/parity/environment.sh
 ensure_parity_environment || exit $?
 ensure_python_headers
-export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} PYTHONDONTWRITEBYTECODE=1
+export MEGATRON=${MEGATRON:-$PWD/build/bin/megatron} MEGATRON_CACHE=$CACHE
+export PYTHONDONTWRITEBYTECODE=1
 [ -x "$MEGATRON" ] || { echo "$MEGATRON is missing: run make build first." >&2; exit 2; }
 if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   programs=suite_programs
@@ -75,6 +78,8 @@ case "$program $* " in
   "main "*"--smoke "*)
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
     "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
+    "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
+    "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
     ;;
 esac
 exec "$PYTHON" "$script" "$@"

@@ -119,11 +119,13 @@ function(megatron_benches)
     add_executable(${NAME}_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/${NAME}/${NAME}_bench.cpp)
     target_link_libraries(${NAME}_bench PRIVATE megatron_training)  # for the allocator of a run
   endforeach()
-  foreach(NAME collectives pipelines gemm moe_block attention attention_block operators)
+  add_executable(inference_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/inference/inference_bench.cpp)
+  target_link_libraries(inference_bench PRIVATE megatron_inference)
+  foreach(NAME collectives pipelines gemm moe_block attention attention_block operators inference)
     target_include_directories(${NAME}_bench PRIVATE ${CMAKE_SOURCE_DIR}/bench)
     set_target_properties(${NAME}_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")
   endforeach()
   set_source_files_properties(${CMAKE_SOURCE_DIR}/bench/gemm/gemm_bench.cpp PROPERTIES COMPILE_OPTIONS -O3)  # a limit of memory must not be one of scalar code
-  add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench)  # what bench/run.sh runs
+  add_custom_target(suite_programs DEPENDS megatron_all gemm_bench moe_block_bench attention_bench inference_bench)  # what bench/run.sh runs
   add_custom_target(bench_programs DEPENDS suite_programs attention_block_bench collectives_bench pipelines_bench operators_bench sample_index_bench loader_bench control_plane_bench)
 endfunction()

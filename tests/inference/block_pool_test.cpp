@@ -52,6 +52,20 @@ TEST(BlockPool, FindsTokensOnlyAfterTheSamePrefix) {
   EXPECT_EQ(pool.find(a, Tokens{5, 7}), std::nullopt);
 }
 
+TEST(BlockPool, SnapshotsLastAsLongAsEntries) {
+  BlockPool pool(2);
+  const BlockId a = publish_new(pool, std::nullopt, {1, 2});
+  EXPECT_FALSE(pool.has_snapshot(a));
+  EXPECT_TRUE(pool.add_snapshot(a));
+  EXPECT_FALSE(pool.add_snapshot(a)) << "it has one";
+  pool.release(a);
+  EXPECT_TRUE(pool.has_snapshot(a));
+  const BlockId b = pool.allocate();
+  EXPECT_FALSE(pool.add_snapshot(b)) << "it is not published";
+  EXPECT_EQ(pool.allocate(), a);
+  EXPECT_FALSE(pool.has_snapshot(a));
+}
+
 TEST(BlockPool, KeepsOneBlockOfEqualPrefixes) {
   BlockPool pool(2);
   const BlockId first = publish_new(pool, std::nullopt, {1, 2});

@@ -81,8 +81,8 @@ TEST(EngineOptions, AreRefusedWithNumbersWhenNoBlockFits) {
 }
 
 /// A small GPT with latents or with heads.
-struct SmallModel {
-  explicit SmallModel(std::int64_t num_layers)
+struct LayeredModel {
+  explicit LayeredModel(std::int64_t num_layers)
       : model(make_gpt_model(config(num_layers), Rank{})),
         weights(declared_parameters(*model), {.with_gradients = false}) {
     weights.initialize(/*seed=*/7);
@@ -102,7 +102,7 @@ struct SmallModel {
 };
 
 TEST(CacheBlockBytes, AreThoseOfAllLayers) {
-  const SmallModel one(1), three(3);
+  const LayeredModel one(1), three(3);
   const double bytes = cache_block_bytes(*one.model);
   EXPECT_GE(bytes, 128 * 2 * 32 * 4) << "keys and values in float32";
   EXPECT_EQ(cache_block_bytes(*three.model), 3 * bytes);
@@ -111,7 +111,7 @@ TEST(CacheBlockBytes, AreThoseOfAllLayers) {
 }
 
 TEST(Generator, RefusesAPromptThatItsCacheHasNoRoomFor) {
-  const SmallModel small(1);
+  const LayeredModel small(1);
   const std::vector<std::int64_t> ids(200, 3);
   const SamplingParams params{.temperature = 0, .max_new_tokens = 60};
   const Generator generator(*small.model, params, {.scheduler = {.num_blocks = 2}});

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <utility>
 
 #include "inference/small_model.h"
 #include "inference/successor_model.h"
+#include "megatron/base/error.h"
+#include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/ops/matmul.h"
 
@@ -72,14 +75,16 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 4 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
-    Engine engine(*small.model, {.scheduler = scheduler});
+    scheduler.num_swap_blocks = static_cast<std::int64_t>(random() % 7);
+    const auto kv_cache_type = static_cast<KvCacheType>(round % 3);
+    Engine engine(*small.model, {.scheduler = scheduler, .kv_cache_type = kv_cache_type});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
       places.emplace(engine.add_request(request), places.size());
     const auto results = run(engine);
     ASSERT_EQ(results.size(), requests.size());
     for (const auto& [id, result] : results) {
-      Engine alone(*small.model);
+      Engine alone(*small.model, {.kv_cache_type = kv_cache_type});
       const SequenceId own = alone.add_request(requests[places.at(id)]);
       EXPECT_EQ(run(alone).at(own).ids, result.ids) << "round " << round << ", request " << id;
     }
@@ -273,6 +278,82 @@ TEST(Engine, CancelEndsAllTextsOfARequest) {
   EXPECT_FALSE(engine.cancel(samples));
   EXPECT_TRUE(engine.is_idle());
   EXPECT_EQ(engine.scheduler().pool().num_available(), engine.scheduler().pool().num_blocks());
+}
+
+/// Returns the greedy text of RunningSumModel.
+Ids sums_after(Ids ids, std::int64_t count, std::int64_t vocab_size) {
+  const std::size_t num_prompt_tokens = ids.size();
+  std::int64_t sum = std::accumulate(ids.begin(), ids.end(), std::int64_t{0});
+  for (std::int64_t i = 0; i < count; ++i, sum += ids.back()) ids.push_back(sum % vocab_size);
+  return {ids.begin() + static_cast<std::ptrdiff_t>(num_prompt_tokens), ids.end()};
+}
+
+TEST(Engine, StatesFollowFoundPrefixes) {
+  RunningSumModel model(50);
+  Engine engine(model);
+  std::mt19937 random(3);
+  const Ids first = random_ids(random, 300, 50);
+  Ids same(first.begin(), first.begin() + 256), longer = first;
+  longer[280] = 3;
+  const SamplingParams greedy{.temperature = 0, .max_new_tokens = 2};
+  for (const Ids& prompt : {first, same, longer}) {
+    const SequenceId id = engine.add_request({.prompt = prompt, .params = greedy});
+    EXPECT_EQ(run(engine).at(id).ids, sums_after(prompt, 2, 50));
+  }
+  // The last token of a prompt is computed in any case, and there is no snapshot right before it.
+  EXPECT_EQ(model.calls,
+            (std::vector<SuccessorModel::Call>{
+                {0, 256}, {256, 44}, {300, 1}, {0, 256}, {256, 1}, {256, 44}, {300, 1}}));
+}
+
+TEST(Engine, StatesFollowSequencesThroughRandomSchedules) {
+  RunningSumModel model(50);
+  std::mt19937 random(5);
+  const Ids prefix = random_ids(random, 400, 50);
+  for (int round = 0; round < 20; ++round) {
+    SchedulerOptions scheduler{.max_running = 1 + static_cast<std::int64_t>(random() % 4)};
+    scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 300);
+    scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 6);
+    scheduler.num_swap_blocks = static_cast<std::int64_t>(random() % 10);
+    scheduler.prefix_cache = round % 4 != 0;
+    scheduler.chunked_prefill = round % 3 != 0;
+    if (!scheduler.chunked_prefill) scheduler.max_step_tokens += 450;
+    Engine engine(model, {.scheduler = scheduler});
+    std::map<SequenceId, Ids> expected;
+    for (int i = 0; i < 12; ++i) {
+      Ids prompt(prefix.begin(), prefix.begin() + static_cast<std::ptrdiff_t>(random() % 400));
+      const Ids own = random_ids(random, static_cast<std::int64_t>(1 + random() % 40), 50);
+      prompt.insert(prompt.end(), own.begin(), own.end());
+      const auto count = static_cast<std::int64_t>(1 + random() % 150);
+      const SequenceId id =
+          engine.add_request({.prompt = prompt,
+                              .params = {.temperature = 0, .max_new_tokens = count},
+                              .priority = static_cast<std::int64_t>(random() % 2)});
+      expected.emplace(id, sums_after(prompt, count, 50));
+      for (auto steps = random() % 20; steps > 0 && !engine.is_idle(); --steps) {
+        for (const Update& update : engine.step())
+          if (update.finished) {
+            EXPECT_EQ(update.finished->ids, expected.at(update.request)) << "round " << round;
+          }
+      }
+    }
+    for (const auto& [id, result] : run(engine))
+      EXPECT_EQ(result.ids, expected.at(id)) << "round " << round;
+  }
+}
+
+/// Keeps states, but does not say so.
+class SilentModel : public RunningSumModel {
+ public:
+  using RunningSumModel::RunningSumModel;
+  bool keeps_states() const override { return false; }
+};
+
+TEST(Engine, RefusesStatesThatAModelDoesNotDeclare) {
+  SilentModel model(50);
+  Engine engine(model);
+  engine.add_request({.prompt = {3}, .params = {.temperature = 0, .max_new_tokens = 1}});
+  EXPECT_THROW(engine.step(), InternalError);
 }
 
 TEST(Engine, TellsTheNewsOfEachRequest) {

@@ -57,7 +57,14 @@ struct Text {
   bool reads_prefixes = true;
   bool wants_all_outputs = false;
   std::int64_t num_computed = 0;  ///< 0 when it has no blocks
+  std::int64_t num_swapped = 0;   ///< computed tokens when it was preempted, if there is swap
   bool is_held = false;
+};
+
+/// A state of a layer: of the text up to a position.
+struct State {
+  std::int64_t position = 0;
+  std::uint64_t hash = 0;
 };
 
 /// A run with what the pass reads, which later changes of the scheduler do not reach.
@@ -74,7 +81,8 @@ class RandomRequests {
         options_(scenario.options),
         scheduler_(options_),
         twin_(options_),
-        slots_(static_cast<std::size_t>(options_.num_blocks * options_.block_size)) {}
+        slots_(static_cast<std::size_t>(options_.num_blocks * options_.block_size)),
+        swap_slots_(static_cast<std::size_t>(options_.num_swap_blocks * options_.block_size)) {}
 
   void operate() {
     const std::int64_t kind = draw(1000);
@@ -100,6 +108,7 @@ class RandomRequests {
     }
     EXPECT_TRUE(scheduler_.is_empty());
     EXPECT_EQ(scheduler_.pool().num_available(), options_.num_blocks);
+    EXPECT_EQ(scheduler_.swap_pool().num_available(), options_.num_swap_blocks);
   }
 
   /// Checks that everything has happened often.
@@ -107,9 +116,14 @@ class RandomRequests {
     EXPECT_GT(num_ended_, 2000);
     EXPECT_GT(num_expired_, 50);
     EXPECT_GT(num_preempted_, 200);
-    EXPECT_GT(num_accepted_, 500);
+    if (!options_.keeps_states) {
+      EXPECT_GT(num_accepted_, 500);
+    }
+    if (options_.num_swap_blocks > 0) {
+      EXPECT_GT(num_swapped_in_, 50);
+    }
     if (options_.prefix_cache) {
-      EXPECT_GT(num_found_, 1000);
+      EXPECT_GT(num_found_, options_.keeps_states ? 100 : 1000);
     }
     if (scenario_.forks || options_.prefix_cache) {
       EXPECT_GT(num_copies_, 50);
@@ -182,6 +196,8 @@ class RandomRequests {
     text.is_held = text.wants_all_outputs = false;
     text.num_tokens = num_tokens + 1;
     text.num_computed = has_blocks(copy) ? std::min(text.num_computed, num_tokens) : 0;
+    text.num_swapped = 0;
+    if (has_blocks(copy)) states_[copy] = states_[id];
     texts_[copy] = text;
   }
 
@@ -200,7 +216,9 @@ class RandomRequests {
   void recompute_all() {
     scheduler_.recompute_all();
     twin_.recompute_all();
-    for (auto& [id, text] : texts_) text.num_computed = 0;
+    for (auto& [id, text] : texts_) text.num_computed = text.num_swapped = 0;
+    states_.clear();
+    snapshots_.clear();
   }
 
   void step() {
@@ -220,7 +238,9 @@ class RandomRequests {
     }
     for (const auto& [id, text] : texts_) ASSERT_GT(text.deadline_s, now_s_);
     for (const SequenceId id : plan.preempted) {
-      texts_.at(id).num_computed = 0;
+      Text& text = texts_.at(id);
+      text.num_swapped = options_.num_swap_blocks > 0 ? text.num_computed : 0;
+      text.num_computed = 0;
       had_blocks.erase(id);
       decodes.erase(id);
       ++num_preempted_;
@@ -258,9 +278,11 @@ class RandomRequests {
       if (had_blocks.contains(run.sequence)) {
         ASSERT_EQ(run.first, text.num_computed) << "each position is computed once";
       } else {  // it begins at 0 or behind what was found
-        ASSERT_TRUE(run.first % size == 0 || run.first == text.num_tokens - 1);
+        const bool is_swapped = run.first > 0 && run.first == text.num_swapped;
+        ASSERT_TRUE(is_swapped || run.first % size == 0 ||
+                    (!options_.keeps_states && run.first == text.num_tokens - 1));
         if (!options_.prefix_cache || !text.reads_prefixes || text.wants_all_outputs) {
-          ASSERT_EQ(run.first, 0);
+          ASSERT_TRUE(is_swapped || run.first == 0);
         }
         num_found_ += run.first > 0 ? 1 : 0;
       }
@@ -362,8 +384,11 @@ class RandomRequests {
   std::vector<Tokens> run_pass(const StepPlan& plan, std::vector<Input>& inputs) {
     const auto size = options_.block_size;
     for (const BlockCopy& copy : plan.copies) {
-      std::copy_n(slots_.begin() + copy.from * size, size, slots_.begin() + copy.to * size);
-      ++num_copies_;
+      const auto& from = copy.kind == CopyKind::swap_in ? swap_slots_ : slots_;
+      auto& to = copy.kind == CopyKind::swap_out ? swap_slots_ : slots_;
+      std::copy_n(from.begin() + copy.from * size, size, to.begin() + copy.to * size);
+      num_copies_ += copy.kind == CopyKind::within ? 1 : 0;
+      num_swapped_in_ += copy.kind == CopyKind::swap_in ? 1 : 0;
     }
     std::vector<std::vector<std::uint64_t>> hashes;
     std::set<std::size_t> written;
@@ -386,9 +411,24 @@ class RandomRequests {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       for (std::size_t p = 0; p < static_cast<std::size_t>(inputs[i].run.first); ++p)
         EXPECT_EQ(slots_[slot(inputs[i].blocks, p)], hashes[i][p]) << "position " << p;
+      if (options_.keeps_states) compute_state(inputs[i], hashes[i]);
       sampled.push_back(sample(inputs[i], hashes[i]));
     }
     return sampled;
+  }
+
+  /// Runs a layer with a state: it goes on from the state of the last pass, or from a snapshot.
+  void compute_state(const Input& input, const std::vector<std::uint64_t>& hashes) {
+    const std::int64_t first = input.run.first;
+    State& state = states_[input.run.sequence];
+    if (state.position != first) {
+      const auto last = static_cast<std::size_t>(first / options_.block_size) - 1;
+      ASSERT_TRUE(first == 0 || snapshots_.contains(input.blocks[last])) << "there is no state";
+      state = first == 0 ? State{} : snapshots_.at(input.blocks[last]);
+    }
+    EXPECT_EQ(state.position, first);
+    EXPECT_EQ(state.hash, first == 0 ? 0 : hashes[static_cast<std::size_t>(first) - 1]);
+    state = {std::ssize(hashes), hashes.back()};
   }
 
   /// Returns the accepted drafts of a run and one more token.
@@ -426,6 +466,10 @@ class RandomRequests {
     const std::vector<SequenceId> ended = scheduler_.advance(plan, sampled);
     ASSERT_EQ(twin_.advance(plan, sampled), ended);
     ASSERT_EQ(ended, expected);
+    for (const StateSnapshot& taken : scheduler_.snapshots())
+      snapshots_[taken.block] = states_.at(taken.sequence);
+    std::erase_if(snapshots_,
+                  [this](const auto& x) { return !scheduler_.pool().has_snapshot(x.first); });
     for (const SequenceId id : ended) {
       ASSERT_FALSE(scheduler_.contains(id));
       texts_.erase(id);
@@ -447,12 +491,14 @@ class RandomRequests {
   const SchedulerOptions options_;
   std::mt19937 random_{7};
   Scheduler scheduler_, twin_;
-  std::vector<std::uint64_t> slots_;  ///< the KV cache
+  std::vector<std::uint64_t> slots_, swap_slots_;  ///< the KV cache and the swap memory
+  std::map<SequenceId, State> states_;
+  std::map<BlockId, State> snapshots_;
   std::map<SequenceId, Text> texts_;
   Tokens last_prompt_;
   double now_s_ = 0;
   std::int64_t num_ended_ = 0, num_expired_ = 0, num_preempted_ = 0;
-  std::int64_t num_accepted_ = 0, num_found_ = 0, num_copies_ = 0;
+  std::int64_t num_accepted_ = 0, num_found_ = 0, num_copies_ = 0, num_swapped_in_ = 0;
 };
 
 class RandomSchedule : public testing::TestWithParam<Scenario> {};
@@ -479,6 +525,17 @@ INSTANTIATE_TEST_SUITE_P(
     Options, RandomSchedule,
     testing::Values(
         Scenario{"forks", kTight}, Scenario{.name = "in_order", .options = kTight, .forks = false},
+        Scenario{.name = "swap",
+                 .options = tight([](SchedulerOptions& o) { o.num_swap_blocks = 15; }),
+                 .forks = false},
+        Scenario{.name = "swap_without_prefixes", .options = tight([](SchedulerOptions& o) {
+                                                    o.prefix_cache = false;
+                                                    o.num_swap_blocks = 15;
+                                                  })},
+        Scenario{.name = "states", .options = tight([](SchedulerOptions& o) {
+                                     o.keeps_states = true;
+                                     o.num_swap_blocks = 10;
+                                   })},
         Scenario{.name = "no_prefixes",
                  .options = tight([](SchedulerOptions& o) { o.prefix_cache = false; })},
         Scenario{.name = "few_outputs",

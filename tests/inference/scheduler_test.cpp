@@ -123,6 +123,31 @@ TEST(Scheduler, PromptsWhoseOutputsAreAllWantedAreComputedWholeAndInPieces) {
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 8), last_run(b, 6), last_run(fork, 5)));
 }
 
+TEST(Scheduler, StatesBeginBehindSnapshotsAlone) {
+  Scheduler scheduler({.max_running = 4,
+                       .max_step_tokens = 64,
+                       .block_size = 2,
+                       .num_blocks = 16,
+                       .keeps_states = true});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9});
+  scheduler.set_max_drafts(a, 3);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(a, 0, 4)));
+  EXPECT_THAT(scheduler.snapshots(), ElementsAre(StateSnapshot{a, scheduler.blocks(a)[1]}));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 4)));
+  EXPECT_THAT(scheduler.snapshots(), IsEmpty());
+  const SequenceId longer = scheduler.add({.prompt = {1, 2, 3, 4, 6}, .max_new_tokens = 1});
+  const SequenceId equal = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1});
+  const SequenceId fork = scheduler.fork(a, 5, 8);
+  const SequenceId other = scheduler.fork(a, 5, 7);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 5), last_run(fork, 5),
+                                                last_run(other, 5), last_run(longer, 4)))
+      << "there are no drafts";
+  EXPECT_THAT(step(scheduler).runs, testing::Contains(last_run(equal, 0, 4)))
+      << "the first block has no snapshot";
+  const SequenceId late = scheduler.fork(a, 6, 1);
+  EXPECT_THAT(scheduler.blocks(late), IsEmpty()) << "states cannot drop tokens";
+}
+
 TEST(Scheduler, LeavesABlockForEachThatRuns) {
   Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 3});
   const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 2});
@@ -152,6 +177,55 @@ TEST(Scheduler, PreemptsTheLatestAndComputesItAgain) {
   EXPECT_FALSE(scheduler.contains(a));
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 0, 5)));
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(b, 5)));
+}
+
+TEST(Scheduler, SwapsBlocksOfThePreemptedWhileThereIsRoom) {
+  for (const std::int64_t num_swap_blocks : {2, 1}) {
+    Scheduler scheduler({.max_running = 2,
+                         .max_step_tokens = 16,
+                         .block_size = 2,
+                         .num_blocks = 5,
+                         .prefix_cache = false,
+                         .num_swap_blocks = num_swap_blocks});
+    const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 6});
+    const SequenceId b = scheduler.add({.prompt = {3, 4}, .max_new_tokens = 6});
+    for (int i = 0; i < 3; ++i) step(scheduler);
+    const std::vector<BlockId> before = scheduler.blocks(b);
+    const StepPlan out = step(scheduler);
+    EXPECT_THAT(out.preempted, ElementsAre(b));
+    for (int i = 0; i < 2; ++i) step(scheduler);
+    ASSERT_FALSE(scheduler.contains(a));
+    const StepPlan in = step(scheduler);
+    if (num_swap_blocks == 1) {  // it is computed again
+      EXPECT_THAT(out.copies, IsEmpty());
+      EXPECT_THAT(in.runs, ElementsAre(last_run(b, 0, 5)));
+      continue;
+    }
+    EXPECT_THAT(out.copies, ElementsAre(BlockCopy{before[0], 0, CopyKind::swap_out},
+                                        BlockCopy{before[1], 1, CopyKind::swap_out}));
+    EXPECT_THAT(in.copies, ElementsAre(BlockCopy{0, scheduler.blocks(b)[0], CopyKind::swap_in},
+                                       BlockCopy{1, scheduler.blocks(b)[1], CopyKind::swap_in}));
+    EXPECT_THAT(in.runs, ElementsAre(last_run(b, 4)));
+    EXPECT_EQ(scheduler.swap_pool().num_available(), 2);
+  }
+}
+
+TEST(Scheduler, TakesBackOnlyTheSwappedBlocksThatAreNotFound) {
+  Scheduler scheduler({.max_running = 1,
+                       .max_step_tokens = 16,
+                       .block_size = 2,
+                       .num_blocks = 4,
+                       .num_swap_blocks = 4});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 3, .priority = 1});
+  step(scheduler);
+  const SequenceId urgent = scheduler.add({.prompt = {5, 6, 7}, .max_new_tokens = 1});
+  EXPECT_EQ(step(scheduler).copies.size(), 2U);
+  ASSERT_FALSE(scheduler.contains(urgent));
+  const StepPlan plan = step(scheduler);
+  EXPECT_THAT(plan.copies, IsEmpty()) << "no one took its blocks";
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 4)));
+  scheduler.recompute_all();
+  EXPECT_EQ(scheduler.swap_pool().num_available(), 4);
 }
 
 TEST(Scheduler, BetterPriorityTakesThePlaceOfAWorse) {

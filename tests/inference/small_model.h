@@ -42,9 +42,10 @@ struct SmallModel {
   ParamStore weights;
 };
 
-inline std::vector<std::int64_t> random_ids(std::mt19937& random, std::int64_t count) {
+inline std::vector<std::int64_t> random_ids(std::mt19937& random, std::int64_t count,
+                                            std::int64_t vocab_size = SmallModel::kVocabSize) {
   std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % SmallModel::kVocabSize);
+  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random()) % vocab_size;
   return ids;
 }
 

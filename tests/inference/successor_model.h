@@ -2,11 +2,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/one_hot.h>
 
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -60,19 +62,25 @@ class SuccessorModel : public Model {
 class RunningSumModel : public SuccessorModel {
  public:
   using SuccessorModel::SuccessorModel;
+  bool keeps_states() const override { return true; }
 
  protected:
   at::Tensor predictions(const Pass& pass) override {
-    at::Tensor sums = pass.microbatch.at("tokens").cumsum(1);
-    if (pass.caches != nullptr) {
-      SequenceCache& cache = *pass.caches->front();
+    const at::Tensor& tokens = pass.microbatch.at("tokens");
+    std::vector<std::int64_t> begins{0, tokens.size(1)};
+    if (pass.microbatch.packed) begins = pass.microbatch.packed->cu_seqlens;
+    std::vector<at::Tensor> all;
+    for (std::size_t i = 0; i + 1 < begins.size(); ++i) {
+      at::Tensor& sums = all.emplace_back(tokens.slice(1, begins[i], begins[i + 1]).cumsum(1));
+      if (pass.caches == nullptr) continue;
+      SequenceCache& cache = *(*pass.caches)[i];
       Sum& before = cache.of_layer<Sum>("sums");
       if (before.num_tokens != cache.length) throw std::logic_error("a cache of other tokens");
       sums = sums.add(before.value);
       before.value = sums[0][-1].item<std::int64_t>();
       before.num_tokens += sums.size(1);
     }
-    return sums.remainder(config().vocab_size);
+    return at::cat(all, 1).remainder(config().vocab_size);
   }
 
  private:

@@ -54,15 +54,17 @@ struct Heads {
 /// The blocks of a KV cache for the keys of a problem, the last one first in memory. They hold NaN
 /// at first.
 struct CacheBlocks {
-  explicit CacheBlocks(const AttentionArguments& a) {
+  explicit CacheBlocks(const AttentionArguments& a, KvCacheType cache_type = KvCacheType::same)
+      : type(cache_type) {
     const std::int64_t count = (a.sk + kAttentionKeys - 1) / kAttentionKeys,
-                       bytes = a.b * a.g * packed_block_bytes(*a.micro_kernel, a.d, a.dv);
+                       bytes = a.b * a.g * packed_block_bytes(*a.micro_kernel, a.d, a.dv, type);
     memory.assign(static_cast<std::size_t>(count * bytes), '\xff');
     for (std::int64_t i = 0; i < count; ++i) {
       addresses.push_back(memory.data() + i * bytes);
       numbers.push_back(static_cast<std::int32_t>(count - 1 - i));
     }
   }
+  KvCacheType type;
   std::vector<char> memory;
   std::vector<char*> addresses;
   std::vector<std::int32_t> numbers;
@@ -135,7 +137,7 @@ struct Problem {
   void forward_cached(const CacheBlocks& cache, std::int64_t begin, std::int64_t end, bool attends,
                       std::int64_t step = 1 << 20) {
     AttentionForwardArguments a{arguments, out.data(), lse.data(), top.data()};
-    a.packed = {cache.addresses.data(), cache.numbers.data(), end - begin};
+    a.packed = {cache.addresses.data(), cache.numbers.data(), end - begin, cache.type};
     a.sq = attends ? a.sq : 0;
     a.sk = end;
     for (HeadsView* x : {&a.k, &a.v})
@@ -485,13 +487,16 @@ struct Draws {
   }
 };
 
+constexpr KvCacheType kCacheTypes[] = {KvCacheType::same, KvCacheType::int8, KvCacheType::fp8_e4m3};
+
 void expect_same_blocks(Type type, const MicroKernel* micro_kernel) {
   Draws draws{3};
   for (const auto& [g, d, dv] : {std::array<std::int64_t, 3>{2, 64, 64}, {1, 40, 24}, {3, 7, 33}}) {
     for (std::int64_t i = 0; i < 20; ++i) {
       const std::int64_t sk = draws.piece() + draws.below(200);
       Problem p({"", 1, sk, 2, g, g, d, dv}, type, micro_kernel);
-      const CacheBlocks whole(p.arguments), pieces(p.arguments);
+      const KvCacheType cache_type = kCacheTypes[i % 3];
+      const CacheBlocks whole(p.arguments, cache_type), pieces(p.arguments, cache_type);
       p.forward_cached(whole, 0, sk, false);
       for (std::int64_t begin = 0, end = 0; begin < sk; begin = end) {
         end = std::min(sk, begin + draws.piece());
@@ -514,9 +519,38 @@ TEST(AttentionInPairs, KeysThatAreAppendedInPiecesAreThoseThatArePackedAtOnce) {
   expect_same_blocks(Type::bf16, &pairs);
 }
 
-/// Some tokens hold NaN and are dropped again.
+/// Returns the nearest number that 8 bits hold exactly, in a row whose largest magnitude is
+/// largest_in_8_bits(): a multiple of 2⁻⁶, or an E4M3 number times 2⁻⁸.
+double in_8_bits(double x, KvCacheType type) {
+  if (type == KvCacheType::int8) return std::rint(x * 63) / 64;
+  const double y = x * 200, exponent = std::floor(std::log2(std::max(std::abs(y), 0x1p-6))),
+               unit = std::exp2(exponent - 3);
+  return std::rint(y / unit) * unit / 256;
+}
+double largest_in_8_bits(KvCacheType type) {
+  return type == KvCacheType::int8 ? 127.0 / 64 : 448.0 / 256;
+}
+
+/// Makes all keys and values what 8 bits hold exactly.
+void round_to_8_bits(Problem& p, KvCacheType type) {
+  for (Heads* x : {&p.k, &p.v}) {
+    for (std::size_t e = 0; e < x->values.size(); ++e)
+      x->values.set(e, in_8_bits(x->values[e], type));
+    for (std::int64_t s = 0; s < p.arguments.sk; ++s)
+      for (std::int64_t sample = 0; sample < x->b; ++sample)
+        for (std::int64_t head = 0; head < x->heads; ++head)
+          x->values.set(x->at(s, sample, head, (s + head) % x->channels),
+                        s % 2 == 0 ? largest_in_8_bits(type) : -largest_in_8_bits(type));
+  }
+}
+
+/// Some tokens hold NaN and are dropped again. In 8 bits keys and values are such that nothing is
+/// rounded.
 TEST_P(Attention, ToACacheHasTheBitsOfAttentionToRows) {
   std::vector<Case> all = cases();
+  std::int64_t count = 0;
+  for (Case& c : cases()) all.push_back(std::move(c));
+  for (Case& c : cases()) all.push_back(std::move(c));
   for (Case& c : random_cases(300)) all.push_back(std::move(c));
   Draws draws{5};
   for (Case& c : all) {
@@ -534,8 +568,14 @@ TEST_P(Attention, ToACacheHasTheBitsOfAttentionToRows) {
         dropped(longer, type(), micro_kernel());
     for (Storage* x : {&dropped.k.values, &dropped.v.values})
       for (std::size_t e = 0; e < x->size(); ++e) x->set(e, std::nan(""));
+    const KvCacheType cache_type = kCacheTypes[count++ % 3];
+    SCOPED_TRACE(static_cast<int>(cache_type));
+    if (cache_type != KvCacheType::same) {
+      round_to_8_bits(rows, cache_type);
+      round_to_8_bits(cached, cache_type);
+    }
     rows.forward();
-    const CacheBlocks cache(dropped.arguments);
+    const CacheBlocks cache(dropped.arguments, cache_type);
     std::int64_t begin = 0;
     const auto drop_some = [&] {
       const std::int64_t end = begin + draws.piece() + draws.below(80);
@@ -553,6 +593,39 @@ TEST_P(Attention, ToACacheHasTheBitsOfAttentionToRows) {
     EXPECT_EQ(rows.out, cached.out);
     EXPECT_EQ(rows.lse, cached.lse);
     EXPECT_EQ(rows.top, cached.top);
+  }
+}
+
+/// A number of a row is rounded by at most u times the largest magnitude: half a step of int8, or
+/// of the largest numbers of E4M3, and what rounding to the micro-kernel's type adds. Scores then
+/// differ by at most δ = scale · Σ |q| · u · max |k|, and probabilities by a factor within e^±2δ.
+/// So a result differs by at most max |v| · (e^2δ − 1 + u), and by the rounding of probabilities
+/// and results.
+TEST_P(Attention, In8BitsErrsAsMuchAsTheRoundingOfKeysAndValues) {
+  const Case c{"", 200, 200, 2, 4, 2, 16, 24, [](AttentionArguments& a) { a.scale = 0.1; }};
+  for (const KvCacheType cache_type : {KvCacheType::int8, KvCacheType::fp8_e4m3}) {
+    Problem p(c, type(), micro_kernel());
+    const CacheBlocks cache(p.arguments, cache_type);
+    p.forward_cached(cache, 0, 150, false);
+    p.forward_cached(cache, 150, 200, true);
+    const double eps = epsilon_of(type()),
+                 u = (cache_type == KvCacheType::int8 ? 1.0 / 254 : 16.0 / 448) + eps / 2 + 0x1p-20,
+                 most = 2;  // of numbers()
+    const Textbook exact = textbook(p);
+    double worst = 0;
+    for (std::int64_t row = 0; row < c.sq * c.b * c.n; ++row) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < c.d; ++i)
+        sum += std::abs(p.q(row / c.n / c.b, row / c.n % c.b, row % c.n, i));
+      const double bound = most * (std::expm1(2 * 0.1 * sum * u * most) + u + 4 * eps + 0x1p-16);
+      for (std::int64_t i = 0; i < c.dv; ++i) {
+        const auto at = static_cast<std::size_t>(row * c.dv + i);
+        const double error = std::abs(p.out[at] - exact.out[at].value);
+        worst = std::max(worst, std::isnan(error) ? kInfinity : error / bound);
+      }
+    }
+    EXPECT_LE(worst, 1) << static_cast<int>(cache_type);
+    EXPECT_GT(worst, 1e-3) << "nothing is rounded";
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "megatron/base/error.h"
@@ -113,11 +114,52 @@ TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
 }
 
 TEST(CacheMemory, NeverHasMoreBlocksThanItMay) {
-  CacheMemory memory(1, /*most=*/5);
+  CacheMemory memory({.most = 5});
   LayerBlocks& blocks = memory.layer("layer", {.bytes = 64});
   for (std::int32_t number = 0; number < 5; ++number) blocks.reach(number);
   EXPECT_EQ(blocks.count(), 5);
   EXPECT_THROW(blocks.reach(5), InternalError);
+}
+
+TEST(CachedAttention, In8BitsDoesNotDependOnCutsAndOnOthers) {
+  const AttentionOptions options{.scale = 0.2};
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const KvCacheType cache_type : {KvCacheType::int8, KvCacheType::fp8_e4m3}) {
+      const auto memory = std::make_shared<CacheMemory>(CacheMemoryOptions{.type = cache_type});
+      const Text text(300, 1, type), other(300, 2, type);
+      const AttentionInputs first = text.rows(0, 300), second = other.rows(0, 300);
+      SequenceCache whole(memory), pieces(memory), beside(memory);
+      whole.blocks = {0, 1, 2}, pieces.blocks = {3, 4, 5}, beside.blocks = {6, 7, 8};
+      const at::Tensor expected =
+          cached_attention(first, options, whole_placement(300, {}), {&whole}, "layer");
+      std::vector<at::Tensor> parts;
+      for (const std::int64_t count : {130, 1, 77, 1, 91}) {
+        const std::int64_t begin = pieces.length;
+        const auto both = [&](const at::Tensor& a, const at::Tensor& b) {
+          return at::cat({b.narrow(0, begin, count), a.narrow(0, begin, count)});
+        };
+        parts.push_back(cached_attention({both(first.q, second.q), both(first.k, second.k),
+                                          both(first.v, second.v)},
+                                         options, whole_placement(2 * count, {0, count, 2 * count}),
+                                         {&beside, &pieces}, "layer")
+                            .narrow(0, count, count));
+        beside.length = pieces.length += count;
+      }
+      EXPECT_TRUE(at::equal(at::cat(parts), expected)) << type;
+      // tests/kernels/attention_test.cpp has the bound of the error. Values are below 2.
+      EXPECT_TRUE(at::allclose(expected.to(at::kDouble),
+                               text.attention(0, 300, options).to(at::kDouble), 0,
+                               cache_type == KvCacheType::int8 ? 0.1 : 0.6))
+          << type;
+    }
+  }
+}
+
+TEST(CachedAttention, RefusesACacheIn8BitsWithoutAKernel) {
+  SequenceCache cache(
+      std::make_shared<CacheMemory>(CacheMemoryOptions{.type = KvCacheType::int8}));
+  cache.blocks = {0};
+  EXPECT_THROW(append(Text(3, 1, at::kDouble).rows(0, 3), cache), UserError);
 }
 
 TEST(CachedAttention, KeepsLatentsAsKeysAndValues) {
@@ -216,7 +258,7 @@ TEST(SequenceCache, SeparatesTheLayersOfTwoStacks) {
 }
 
 TEST(CacheMemory, BlocksStayWhereTheyAre) {
-  CacheMemory memory(3);
+  CacheMemory memory({.first_chunk = 3});
   LayerBlocks& blocks = memory.layer("layer", {.bytes = 128, .elements_per_token = 1});
   blocks.reach(0);
   EXPECT_EQ(blocks.count(), 3);
@@ -232,6 +274,11 @@ TEST(CacheMemory, BlocksStayWhereTheyAre) {
   EXPECT_TRUE(at::equal(blocks.block(2), blocks.block(7)));
   EXPECT_TRUE(at::equal(blocks.block(40), blocks.block(7)));
   EXPECT_THROW(memory.layer("layer", {.bytes = 64, .elements_per_token = 1}), InternalError);
+  CacheMemory swap({.device = at::kCPU});
+  memory.copy_block(7, swap, 1);
+  blocks.block(7).zero_();
+  swap.copy_block(1, memory, 3);
+  EXPECT_TRUE(at::equal(blocks.block(3), blocks.block(40)));
 }
 
 TEST(CacheMemory, GivesOutBlocksThatNobodyUses) {

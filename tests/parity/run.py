@@ -22,8 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Started first, so that no long one is left alone at the end. The very first one needs no peers,
 # and starts while they are imported.
-LONGEST = """launch hf precision expert_parallel tensor_parallel rope_extension tokenizers
-tokenizer_kinds tokenizer_training datasets mcore_moe moe_strength context""".split()
+LONGEST = """launch hf generation precision expert_parallel tensor_parallel rope_extension
+tokenizers tokenizer_kinds tokenizer_training datasets mcore_moe moe_strength context""".split()
 TIME_LIMIT_S = 900
 TIME_LIMITS_S = {"mesh": 3600, "pipeline_layout": 3600}  # they may build a program of our tests
 # What several scripts import. pyarrow makes a thread.

@@ -55,18 +55,24 @@ struct AttentionArguments {
 
 /// The blocks of a KV cache that hold the keys and values of a sequence, kAttentionKeys positions
 /// each, from position 0 on. A block has packed_block_bytes() for each sample and group: panels of
-/// its keys, then panels of its values, as the micro-kernel reads them.
+/// its keys, then panels of its values, as the micro-kernel reads them. In 8 bits they are unpacked
+/// first (attention_codes.h).
 struct PackedBlocks {
   char* const* memory = nullptr;          ///< of each block, by number; null: there is no cache
   const std::int32_t* numbers = nullptr;  ///< of the sequence's blocks, in the order of positions
   std::int64_t num_new = 0;               ///< keys that are not in the blocks yet
+  KvCacheType type = KvCacheType::same;
 };
 
 /// Returns the bytes of a block of one sample and group.
 MEGATRON_KERNEL_INLINE std::int64_t packed_block_bytes(const MicroKernel& micro_kernel,
-                                                       std::int64_t d, std::int64_t dv) {
-  return kAttentionKeys / kPanelColumns * micro_kernel.packed_bytes(d) +
-         (dv + kPanelColumns - 1) / kPanelColumns * micro_kernel.packed_bytes(kAttentionKeys);
+                                                       std::int64_t d, std::int64_t dv,
+                                                       KvCacheType type = KvCacheType::same) {
+  const std::int64_t bytes =
+      kAttentionKeys / kPanelColumns * micro_kernel.packed_bytes(d) +
+      (dv + kPanelColumns - 1) / kPanelColumns * micro_kernel.packed_bytes(kAttentionKeys);
+  if (type == KvCacheType::same) return bytes;
+  return bytes / (micro_kernel.type == Type::bf16 ? 2 : 4) + 2 * 4 * kAttentionKeys;
 }
 
 /// out [sq, b, n, dv] is contiguous, and lse [b, n, sq] = log Σ exp of the scores. For queries that

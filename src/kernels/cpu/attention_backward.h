@@ -67,13 +67,15 @@ class BackwardPart {
         const float lse = a_.lse[(sample_ * a_.n + h) * a_.sq + i];
         s_.lse[i] = lse == kMasked ? -kMasked : static_cast<float>(lse * kLog2E);
       }
-      with_type(a_.type, [&]<class T>(T) { find_deltas<T>(h, first, first + count); });
+      with_type(a_.type, [&]<class T>(T) {
+        if constexpr (!std::is_same_v<T, double>) find_deltas<T>(h, first, first + count);
+      });
       std::memset(s_.dq + first * shape_.q_stride, 0,
                   static_cast<std::size_t>(4 * count * shape_.q_stride));
     }
   }
 
-  /// delta = Σ over channels of dout·out, in kLanes lanes folded pairwise.
+  /// delta = Σ over channels of dout·out, in sixteen lanes folded pairwise.
   template <class T>
   void find_deltas(std::int64_t h, std::int64_t begin, std::int64_t end) {
     constexpr std::int64_t kAhead = 16;
@@ -84,19 +86,10 @@ class BackwardPart {
       if (i + kAhead < a_.sq) prefetch_row(outs, i + kAhead);
       const T *out = static_cast<const T*>(outs.data) + i * outs.stride,
               *dout = static_cast<const T*>(douts.data) + i * douts.stride;
-      float lanes[kLanes] = {};
-      std::int64_t c = 0;
-      for (; c + kLanes <= a_.dv; c += kLanes) {
-#pragma omp simd
-        for (int lane = 0; lane < kLanes; ++lane)
-          lanes[lane] += static_cast<float>(load(dout[c + lane]) * load(out[c + lane]));
-      }
-      for (int lane = 0; c + lane < a_.dv; ++lane)
-        lanes[lane] += static_cast<float>(load(dout[c + lane]) * load(out[c + lane]));
-      for (int half = kLanes / 2; half > 0; half /= 2) {
-        for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-      }
-      s_.delta[i] = lanes[0];
+      Vec16f sums = broadcast(0);
+      for (std::int64_t c = 0; c < a_.dv; c += kNumLanes)
+        sums = sums + load_partial(dout + c, a_.dv - c, 0) * load_partial(out + c, a_.dv - c, 0);
+      s_.delta[i] = horizontal_sum(sums);
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "kernels/cpu/attention_codes.h"
 #include "kernels/cpu/attention_operands.h"
 #include "kernels/cpu/attention_scores.h"
 
@@ -38,7 +39,7 @@ struct ForwardShape {
 };
 
 struct ForwardWorkspace {
-  ForwardWorkspace(const AttentionArguments& a, const ForwardShape& shape, void* memory) {
+  ForwardWorkspace(const AttentionForwardArguments& a, const ForwardShape& shape, void* memory) {
     Arena arena(memory);
     queries = arena.take<std::uint32_t>(kForwardQueries * shape.micro_kernel.steps_of(a.d));
     scores = arena.take<float>(kForwardQueries * kKeys);
@@ -47,7 +48,8 @@ struct ForwardWorkspace {
     out = arena.take<float>(kForwardQueries * out_stride);
     sums = arena.take<float>(kForwardQueries * kLanes);
     top = arena.take<float>(kForwardQueries);
-    packed = arena.take<char>(shape.shares_packed ? 0 : shape.block_bytes());
+    const bool is_coded = a.packed.type != KvCacheType::same;
+    packed = arena.take<char>(shape.shares_packed && !is_coded ? 0 : shape.block_bytes());
     gathered = arena.take<std::uint32_t>(gathered_steps(a, shape.micro_kernel));
     bytes = arena.bytes();
   }
@@ -76,7 +78,8 @@ inline void pack_block(const AttentionArguments& a, const ForwardShape& shape, s
 /// Returns a block of a KV cache.
 inline char* cached_block(const AttentionForwardArguments& a, const ForwardShape& shape,
                           std::int64_t unit, std::int64_t block) {
-  return a.packed.memory[a.packed.numbers[block]] + unit * shape.block_bytes();
+  return a.packed.memory[a.packed.numbers[block]] +
+         unit * packed_block_bytes(shape.micro_kernel, a.d, a.dv, a.packed.type);
 }
 
 /// The blocks that a pass packs: all that a query sees, or those of a cache that get new keys.
@@ -115,6 +118,14 @@ inline void append_to_block(const AttentionForwardArguments& a, const ForwardSha
   };
   const Rows key_rows = new_rows(a.k, a.d), value_rows = new_rows(a.v, a.dv);
   char *const keys = cached_block(a, shape, unit, block), *const values = keys + shape.key_bytes;
+  if (a.packed.type != KvCacheType::same) {
+    const std::int64_t bytes = packed_block_bytes(micro_kernel, a.d, a.dv, a.packed.type);
+    if (first == start) std::memset(keys, 0, static_cast<std::size_t>(bytes));
+    return with_coded_block(a, keys, [&](auto to) {
+      for (std::int64_t r = 0; r < end - first; ++r)
+        to.write(key_rows, value_rows, r, first - start + r, reinterpret_cast<float*>(copies));
+    });
+  }
   if (first == start) {
     if (end - start < kKeys) std::memset(keys, 0, static_cast<std::size_t>(shape.block_bytes()));
     pack_across(micro_kernel, key_rows, keys);
@@ -185,7 +196,14 @@ class ForwardBlock {
  private:
   /// Returns the keys of a block, behind which its values lie.
   const char* packed_block(std::int64_t block, const char* packed) const {
-    if (a_.packed.memory != nullptr) return cached_block(a_, shape_, unit_, block);
+    if (a_.packed.memory != nullptr) {
+      char* const cached = cached_block(a_, shape_, unit_, block);
+      if (a_.packed.type == KvCacheType::same) return cached;
+      with_coded_block(a_, cached, [&](const auto& coded) {
+        coded.unpack(std::min(kKeys, a_.sk - block * kKeys), s_.packed);
+      });
+      return s_.packed;
+    }
     if (shape_.shares_packed)
       return packed +
              (unit_ * shape_.keys.size() + block - shape_.keys.begin) * shape_.block_bytes();
@@ -365,11 +383,14 @@ inline void forward(const AttentionForwardArguments& a, int stage, std::int64_t 
       ForwardBlock(a, shape, workspace, part).run(packed);
       continue;
     }
-    const std::int64_t unit = part / blocks.size(), block = blocks.begin + part % blocks.size();
+    // Neighbouring units have their keys side by side.
+    const std::int64_t unit = part % (a.b * a.g), index = part / (a.b * a.g),
+                       block = blocks.begin + index;
     if (a.packed.memory != nullptr) {
       append_to_block(a, shape, unit, block, workspace.gathered);
     } else {
-      pack_block(a, shape, unit, block, packed + part * shape.block_bytes(), workspace.gathered);
+      pack_block(a, shape, unit, block,
+                 packed + (unit * blocks.size() + index) * shape.block_bytes(), workspace.gathered);
     }
   }
 }

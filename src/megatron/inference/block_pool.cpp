@@ -96,11 +96,16 @@ BlockId BlockPool::publish(BlockId block, std::optional<BlockId> parent,
   return block;
 }
 
+bool BlockPool::add_snapshot(BlockId block) {
+  return at(block).entry != 0 && !std::exchange(at(block).has_snapshot, true);
+}
+
 void BlockPool::withdraw(BlockId block) {
   Block& withdrawn = at(block);
   if (withdrawn.entry == 0) return;
   by_hash_.erase(withdrawn.hash);
   withdrawn.entry = 0;
+  withdrawn.has_snapshot = false;
   if (withdrawn.num_references > 0) return;
   unused_.erase({withdrawn.released, block});
   empty_.push_back(block);

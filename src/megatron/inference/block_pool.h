@@ -55,6 +55,10 @@ class BlockPool {
   /// if `parent` has no entry.
   BlockId publish(BlockId block, std::optional<BlockId> parent,
                   std::span<const std::int64_t> tokens);
+  /// Remembers with the entry of a block that there is a snapshot of the states behind it. Returns
+  /// false if the block has no entry, or had a snapshot before.
+  bool add_snapshot(BlockId block);
+  bool has_snapshot(BlockId block) const { return at(block).has_snapshot; }
   /// Removes the entry of a block, if it has one, because it will be written again.
   void withdraw(BlockId block);
   /// Removes all entries, such as when the weights have changed.
@@ -68,6 +72,7 @@ class BlockPool {
     std::uint64_t parent = 0;               ///< entry of the block before it; 0: first of a text
     std::uint64_t hash = 0;                 ///< of its entry
     std::vector<std::int64_t> tokens = {};  ///< of its entry
+    bool has_snapshot = false;              ///< likewise
   };
   Block& at(BlockId block);
   const Block& at(BlockId block) const;

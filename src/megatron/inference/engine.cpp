@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/beam_search.h"
 #include "megatron/inference/sampling/stop_strings.h"
@@ -30,6 +31,9 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
   SchedulerOptions scheduler = options.scheduler;
+  scheduler.keeps_states = model.model().keeps_states();
+  // The caches of drafters are not swapped.
+  if (options.speculation.config.num_speculative_tokens > 0) scheduler.num_swap_blocks = 0;
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
@@ -180,10 +184,23 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(scheduler_options(model, options)),
-      memory_(std::make_shared<CacheMemory>(1, options.scheduler.num_blocks)),
-      drafter_(make_drafter(options.speculation, model)) {}
+      memory_(std::make_shared<CacheMemory>(
+          CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})),
+      drafter_(make_drafter(options.speculation, model)) {
+  MEGATRON_CHECK(!drafter_ || !model.model().keeps_states(),
+                 "states of layers do not forget rejected drafts");
+}
 
 Engine::~Engine() = default;
+
+void Engine::recompute_all() {
+  scheduler_.recompute_all();
+  snapshots_.clear();
+  for (const auto& [id, own] : running_) {
+    own->cache = SequenceCache(memory_);
+    forget(id);
+  }
+}
 
 SequenceId Engine::add_request(TextRequest request) {
   check_sampling(request.params, model_.config());
@@ -237,6 +254,7 @@ std::vector<Update> Engine::step() {
     if (running_.contains(sequence)) finish(sequence, FinishReason::deadline);
   for (const SequenceId sequence : plan.preempted) forget(sequence);
   if (plan.runs.empty()) {
+    MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
@@ -248,8 +266,7 @@ std::vector<Update> Engine::step() {
     drafted_s = steady_seconds();
     results = compute(plan, drafts);
   } catch (...) {
-    scheduler_.recompute_all();
-    for (const auto& [sequence, text] : running_) forget(sequence);
+    recompute_all();
     throw;
   }
   std::vector<std::vector<std::int64_t>> ids(results.size());
@@ -262,9 +279,36 @@ std::vector<Update> Engine::step() {
     options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
                                     steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
+  keep_states();
   for (std::size_t i = 0; i < results.size(); ++i)
     take(plan.runs[i].sequence, std::move(results[i]));
   return std::exchange(news_, {});
+}
+
+void Engine::copy_blocks(const StepPlan& plan) {
+  for (const BlockCopy& copy : plan.copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap_memory_ : *memory_;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap_memory_ : *memory_;
+    from.copy_block(copy.from, to, copy.to);
+  }
+}
+
+void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
+  cache.blocks = scheduler_.blocks(run.sequence);
+  const bool goes_on = std::exchange(cache.length, run.first) == run.first;
+  if (goes_on || !model_.model().keeps_states()) return;
+  const auto last = static_cast<std::size_t>(run.first / kBlockPositions) - 1;
+  const SequenceCache none(memory_);
+  cache.copy_states(run.first == 0 ? none : snapshots_.at(cache.blocks[last]));
+}
+
+void Engine::keep_states() {
+  for (const StateSnapshot& taken : scheduler_.snapshots())
+    snapshots_.insert_or_assign(taken.block, SequenceCache(memory_))
+        .first->second.copy_states(running_.at(taken.sequence)->cache);
+  std::erase_if(snapshots_, [this](const auto& snapshot) {
+    return !scheduler_.pool().has_snapshot(snapshot.first);
+  });
 }
 
 void Engine::allow_drafts(SequenceId sequence) {
@@ -306,7 +350,7 @@ std::int64_t Engine::num_logits(const ScheduledRun& run) const {
 
 at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
-  for (const BlockCopy& copy : plan.copies) memory_->copy_block(copy.from, copy.to);
+  copy_blocks(plan);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> counts;
@@ -317,16 +361,17 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
                                     static_cast<std::size_t>(run.count - run.num_drafts));
     auto& own = tokens.emplace_back(known.begin(), known.end());
     for (const DraftToken& draft : drafts[i]) own.push_back(draft.id);
-    SequenceCache& cache = running_.at(run.sequence)->cache;
-    cache.blocks = scheduler_.blocks(run.sequence);
-    cache.length = run.first;
-    caches.push_back(&cache);
+    caches.push_back(&running_.at(run.sequence)->cache);
+    place(*caches.back(), run);
     counts.push_back(num_logits(run));
   }
   const bool observes = drafter_ && drafter_->observes();
   at::Tensor rows;
   const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
                                         std::move(counts), observes ? &rows : nullptr);
+  for (const SequenceCache* cache : caches)
+    MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
+                   "a layer keeps a cache of its own, but Model::keeps_states() is false");
   if (observes) drafter_->observe(plan.runs, rows);
   return logits;
 }

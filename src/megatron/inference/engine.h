@@ -104,6 +104,7 @@ struct EngineOptions {
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
   SpeculationOptions speculation = {};   ///< beams have no drafts
+  KvCacheType kv_cache_type = KvCacheType::same;
 };
 
 class Engine {
@@ -123,7 +124,7 @@ class Engine {
   std::vector<Update> step();
 
   /// Makes the requests compute their caches again, because the weights have changed.
-  void recompute_all() { scheduler_.recompute_all(); }
+  void recompute_all();
 
   bool is_idle() const { return running_.empty() && news_.empty(); }
   const Scheduler& scheduler() const { return scheduler_; }
@@ -141,6 +142,12 @@ class Engine {
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
   };
 
+  /// Copies the blocks of a plan.
+  void copy_blocks(const StepPlan& plan);
+  /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
+  void place(SequenceCache& cache, const ScheduledRun& run);
+  /// Keeps the states that sequences with the same beginning will need, and drops others.
+  void keep_states();
   /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
   Drafts propose(StepPlan& plan);
   /// Lets decode steps of a text have drafts.
@@ -172,6 +179,8 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_;
+  CacheMemory swap_memory_{{.device = at::kCPU}};           ///< blocks of preempted sequences
+  std::map<BlockId, SequenceCache> snapshots_;              ///< states behind published blocks
   std::unique_ptr<Drafter> drafter_;                        ///< null without speculation
   std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;  ///< by sequence

@@ -80,8 +80,8 @@ bool ReplicaSet::step() {
   const std::string bytes = to_bytes(std::move(own));
   for (const std::string& some : gather_strings({ranks_.axis, ranks_.device}, bytes)) {
     for (const News& news : from_bytes<std::vector<News>>(some)) {
-      if (const auto route = routes_.extract(news.is_last() ? news.update.request : -1))
-        router_.release(route.mapped());
+      if (const auto ended = routes_.extract(news.is_last() ? news.update.request : -1))
+        router_.release(ended.mapped());
       tell(news);
     }
   }

@@ -54,7 +54,9 @@ bool Scheduler::Sequence::has_ended() const {
 }
 
 Scheduler::Scheduler(const SchedulerOptions& options)
-    : options_(checked(options)), pool_(options.num_blocks, options.prefix_cache) {}
+    : options_(checked(options)),
+      pool_(options.num_blocks, options.prefix_cache),
+      swap_pool_(options.num_swap_blocks, false) {}
 
 Scheduler::Sequence& Scheduler::at(SequenceId sequence) {
   return const_cast<Sequence&>(std::as_const(*this).at(sequence));
@@ -123,11 +125,14 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
                  from.max_tokens);
   const SequenceId id = next_sequence_++;
   Sequence copy = from;
+  copy.swapped.clear();
+  copy.num_swapped = 0;
   copy.order = {.priority = from.order.priority, .arrival = from.order.arrival, .sequence = id};
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);
   copy.wants_all_outputs = false;
   copy.num_computed = std::min(from.num_computed, num_tokens);
+  if (options_.keeps_states && copy.num_computed < from.num_computed) copy.num_computed = 0;
   // Without a place it computes its tokens again, as after preemption.
   const bool runs = copy.num_computed > 0 && num_running() < options_.max_running;
   if (!runs) copy.num_computed = 0;
@@ -143,6 +148,7 @@ bool Scheduler::drop(SequenceId sequence) {
   const auto found = sequences_.find(sequence);
   if (found == sequences_.end()) return false;
   release(found->second);
+  release_swapped(found->second);
   running_.erase(found->second.order);
   waiting_.erase(found->second.order);
   deadlines_.erase({found->second.deadline_s, sequence});
@@ -158,6 +164,7 @@ void Scheduler::recompute_all() {
   has_plan_ = false;
   StepPlan none;
   while (!running_.empty()) preempt(at(running_.rbegin()->sequence), none);
+  for (auto& [id, sequence] : sequences_) release_swapped(sequence);
   pool_.withdraw_all();
 }
 
@@ -167,7 +174,35 @@ void Scheduler::release(Sequence& sequence) {
   sequence.num_computed = 0;
 }
 
+void Scheduler::swap_out(Sequence& sequence, StepPlan& plan) {
+  const std::int64_t count = ceil_div(sequence.num_computed, options_.block_size);
+  if (sequence.order.is_held || count > swap_pool_.num_available()) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sequence.swapped.push_back(swap_pool_.allocate());
+    plan.copies.push_back({.from = sequence.blocks[static_cast<std::size_t>(i)],
+                           .to = sequence.swapped.back(),
+                           .kind = CopyKind::swap_out});
+  }
+  sequence.num_swapped = sequence.num_computed;
+}
+
+void Scheduler::swap_in(Sequence& sequence, std::size_t num_found, StepPlan& plan) {
+  for (std::size_t i = num_found; i < sequence.swapped.size(); ++i)
+    plan.copies.push_back(
+        {.from = sequence.swapped[i], .to = sequence.blocks[i], .kind = CopyKind::swap_in});
+  // What was published before may have been evicted since.
+  sequence.num_computed = static_cast<std::int64_t>(num_found) * options_.block_size;
+  count_computed(sequence, sequence.num_swapped);
+}
+
+void Scheduler::release_swapped(Sequence& sequence) {
+  for (const BlockId block : sequence.swapped) swap_pool_.release(block);
+  sequence.swapped.clear();
+  sequence.num_swapped = 0;
+}
+
 void Scheduler::preempt(Sequence& sequence, StepPlan& plan) {
+  swap_out(sequence, plan);
   release(sequence);
   running_.erase(sequence.order);
   if (!sequence.order.is_held) waiting_.insert(sequence.order);
@@ -217,6 +252,12 @@ void Scheduler::attach_prefix(Sequence& sequence) {
     pool_.retain(*found);
     sequence.blocks.push_back(*found);
   }
+  std::vector<BlockId>& blocks = sequence.blocks;
+  while (options_.keeps_states && !blocks.empty() &&
+         (blocks.size() * size >= tokens.size() || !pool_.has_snapshot(blocks.back()))) {
+    pool_.release(blocks.back());
+    blocks.pop_back();
+  }
   // The last token is computed in any case: what follows is sampled from its output.
   sequence.num_computed =
       std::min(std::ssize(sequence.blocks) * options_.block_size, std::ssize(sequence.tokens) - 1);
@@ -236,6 +277,9 @@ std::int64_t Scheduler::max_count(const Sequence& sequence, const Step& step) co
 
 bool Scheduler::admit(Sequence& sequence, Step& step) {
   attach_prefix(sequence);
+  const std::size_t num_found = sequence.blocks.size();
+  const bool swaps_in = sequence.num_swapped > sequence.num_computed;
+  if (swaps_in) sequence.num_computed = sequence.num_swapped;
   const std::int64_t wanted = sequence.num_left();
   const bool in_chunks = options_.chunked_prefill || wanted > options_.max_step_tokens;
   step.admits = max_count(sequence, step) >= (in_chunks ? 1 : wanted);
@@ -251,14 +295,21 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
   waiting_.erase(sequence.order);
   running_.insert(sequence.order);
   extend(sequence, std::ssize(sequence.tokens), step.plan);
+  if (swaps_in) swap_in(sequence, num_found, step.plan);
+  release_swapped(sequence);
   return true;
 }
 
 void Scheduler::plan_run(Sequence& sequence, Step& step) {
   const bool wants_outputs = sequence.wants_outputs();
-  const std::int64_t count = max_count(sequence, step);
-  if (count == 0) return;
-  const std::int64_t end = sequence.num_computed + count;
+  const std::int64_t most = max_count(sequence, step);
+  if (most == 0) return;
+  std::int64_t end = sequence.num_computed + most;
+  const std::int64_t end_of_block = end / options_.block_size * options_.block_size;
+  const bool ends_chunks = options_.keeps_states && options_.prefix_cache;
+  if (ends_chunks && options_.chunked_prefill && end_of_block > sequence.num_computed)
+    end = end_of_block;
+  const std::int64_t count = end - sequence.num_computed;
   while (num_lacking(sequence, end) > pool_.num_available()) {
     if (running_.rbegin()->sequence == sequence.order.sequence) {
       preempt(sequence, step.plan);
@@ -278,6 +329,7 @@ void Scheduler::plan_run(Sequence& sequence, Step& step) {
 }
 
 void Scheduler::add_drafts(Step& step) {
+  if (options_.keeps_states) return;
   for (ScheduledRun& run : step.plan.runs) {
     if (!run.samples || run.count != 1) continue;
     Sequence& sequence = at(run.sequence);
@@ -347,6 +399,7 @@ std::vector<SequenceId> Scheduler::advance(const StepPlan& plan,
   MEGATRON_CHECK(has_plan_ && tokens.size() == plan.runs.size(), "results of ", tokens.size(),
                  " runs for a plan of ", plan.runs.size());
   has_plan_ = false;
+  snapshots_.clear();
   std::vector<SequenceId> ended;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
@@ -359,6 +412,12 @@ std::vector<SequenceId> Scheduler::advance(const StepPlan& plan,
     // All sampled tokens but the last are drafts that the pass has computed.
     count_computed(sequence, run.first + run.count - run.num_drafts +
                                  std::max<std::int64_t>(0, num_sampled - 1));
+    if (options_.keeps_states && sequence.num_computed % options_.block_size == 0) {
+      const BlockId last =
+          sequence
+              .blocks[static_cast<std::size_t>(sequence.num_computed / options_.block_size - 1)];
+      if (pool_.add_snapshot(last)) snapshots_.push_back({run.sequence, last});
+    }
     if (sequence.has_ended()) {
       ended.push_back(run.sequence);
       drop(run.sequence);

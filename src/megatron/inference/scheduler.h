@@ -43,6 +43,13 @@ struct SchedulerOptions {
   /// when it has more than max_step_tokens.
   bool chunked_prefill = true;
   bool prefix_cache = true;  ///< whether full blocks are found by later requests
+  /// Whether layers keep states beside the blocks, which cannot drop tokens. A sequence then begins
+  /// only behind a prefix that has a snapshot of its states (Scheduler::snapshots()), chunks of
+  /// prompts end at the ends of blocks, where snapshots are taken, and there are no drafts.
+  bool keeps_states = false;
+  /// Blocks of a second memory, to which those of preempted sequences are copied until they run
+  /// again. A sequence for which it has no room is computed again.
+  std::int64_t num_swap_blocks = 0;
   /// Tokens in a pass of prompts whose outputs are all wanted, if prompts are computed in chunks.
   std::int64_t max_step_outputs = std::numeric_limits<std::int64_t>::max();
 };
@@ -61,10 +68,24 @@ struct ScheduledRun {
   bool operator==(const ScheduledRun&) const = default;
 };
 
+enum class CopyKind : std::uint8_t {
+  within,    ///< the KV cache
+  swap_out,  ///< from the KV cache to the swap memory
+  swap_in    ///< from the swap memory to the KV cache
+};
+
 struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
+  CopyKind kind = CopyKind::within;
   bool operator==(const BlockCopy&) const = default;
+};
+
+/// The states of a sequence to keep as those behind a block, which then ends its tokens.
+struct StateSnapshot {
+  SequenceId sequence = 0;
+  BlockId block = 0;
+  bool operator==(const StateSnapshot&) const = default;
 };
 
 /// What one pass does.
@@ -85,8 +106,9 @@ struct StepPlan {
 /// from. Every running sequence with one token left to compute, which is a decode step, gets it;
 /// prefills divide the rest of max_step_tokens in order, and drafts get what is then left. Waiting
 /// sequences start in order: none passes an earlier one. When blocks are lacking, the last running
-/// sequence in order is preempted. A waiting sequence preempts only those of a worse priority, and
-/// starts only if a block remains for each running sequence, so that it is not preempted soon.
+/// sequence in order is preempted: its blocks are swapped out, or computed again where there is no
+/// room for them. A waiting sequence preempts only those of a worse priority, and starts only if a
+/// block remains for each running sequence, so that it is not preempted soon.
 ///
 /// The first running sequence in order therefore advances in every step, and every sequence ends
 /// that is not held, unless requests of better priority come forever.
@@ -100,7 +122,8 @@ class Scheduler {
   /// Adds a sequence of the first `num_tokens` tokens of `sequence`, at least its prompt, and then
   /// `token`, with the same priority, deadline and maximum length, which it must not reach yet.
   /// Both share the blocks of what is computed; a shared block is copied before one of them writes
-  /// to it. Only the last output of the fork is wanted. For n > 1, best_of and beams.
+  /// to it. With states, a fork before the last computed token computes its tokens again. Only the
+  /// last output of a fork is wanted. For n > 1, best_of and beams.
   SequenceId fork(SequenceId sequence, std::int64_t num_tokens, std::int64_t token);
   /// Ends a sequence at any time, also between plan() and advance(). Returns false if there is
   /// none.
@@ -120,6 +143,9 @@ class Scheduler {
   /// Returns the sequences that reached their maximum length, which have ended.
   std::vector<SequenceId> advance(const StepPlan& plan,
                                   std::span<const std::vector<std::int64_t>> tokens);
+  /// Returns the snapshots to take after the last advance(), also of sequences that it ended. They
+  /// serve sequences that begin behind these blocks, while BlockPool::has_snapshot().
+  const std::vector<StateSnapshot>& snapshots() const { return snapshots_; }
 
   bool is_empty() const { return sequences_.empty(); }
   std::int64_t num_running() const { return std::ssize(running_); }
@@ -130,6 +156,7 @@ class Scheduler {
   /// Returns the blocks of positions 0 …, which plan(), advance(), fork() and drop() change.
   const std::vector<BlockId>& blocks(SequenceId sequence) const { return at(sequence).blocks; }
   const BlockPool& pool() const { return pool_; }
+  const BlockPool& swap_pool() const { return swap_pool_; }
 
  private:
   /// The place of a sequence in the order of service. Held ones come last: anyone may preempt them.
@@ -151,6 +178,8 @@ class Scheduler {
     bool reads_prefixes = true;
     bool wants_all_outputs = false;
     std::vector<BlockId> blocks = {};
+    std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
+    std::int64_t num_swapped = 0;       ///< tokens in them
 
     std::int64_t num_left() const { return std::ssize(tokens) - num_computed; }
     /// Returns whether the outputs of its next tokens are wanted, and not of the last alone.
@@ -175,6 +204,12 @@ class Scheduler {
   void check_fits(const Request& request) const;
   /// Releases the blocks of a sequence, the last one first.
   void release(Sequence& sequence);
+  /// Copies the blocks of a sequence to the swap memory, if they have room there.
+  void swap_out(Sequence& sequence, StepPlan& plan);
+  /// Takes the swapped blocks behind the first `num_found` back to `sequence.blocks`.
+  void swap_in(Sequence& sequence, std::size_t num_found, StepPlan& plan);
+  /// Forgets swapped blocks.
+  void release_swapped(Sequence& sequence);
   /// Takes its blocks and its place from a running sequence. It waits unless it is held.
   void preempt(Sequence& sequence, StepPlan& plan);
   /// Preempts the last running sequence in order, which has no run in the step yet.
@@ -202,10 +237,11 @@ class Scheduler {
   void count_computed(Sequence& sequence, std::int64_t num_computed);
 
   SchedulerOptions options_;
-  BlockPool pool_;
+  BlockPool pool_, swap_pool_;
   std::map<SequenceId, Sequence> sequences_;
   std::set<Order> running_, waiting_;
   std::set<std::pair<double, SequenceId>> deadlines_;
+  std::vector<StateSnapshot> snapshots_;
   SequenceId next_sequence_ = 0;
   bool has_plan_ = false;  ///< plan() was called and advance() was not
 };

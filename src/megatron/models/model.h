@@ -34,6 +34,9 @@ class Model : public Module {
   virtual std::int64_t num_chunks() const { return 1; }
   /// Returns the number of residual streams that the last layers return.
   virtual std::int64_t num_streams() const { return 1; }
+  /// Returns whether layers keep caches of their own (SequenceCache::of_layer()), here or on other
+  /// ranks: the same on every rank.
+  virtual bool keeps_states() const { return false; }
   /// Returns the modules that UnitHooks see, in the order of the forward pass: the embedding, each
   /// layer, the final norm. Weights outside of them (an output layer) form a unit of their own.
   virtual std::vector<Module*> units() { return {}; }

@@ -30,20 +30,29 @@ at::Tensor LayerBlocks::block(std::int32_t number) const {
   return chunk->select(0, place);
 }
 
-LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
-  auto found = layers_.find(path);
-  if (found == layers_.end())
-    found = layers_.emplace(std::string(path), LayerBlocks(size, num_blocks_, most_)).first;
-  MEGATRON_CHECK(found->second.size() == size, "blocks of ", path, " of ", size.bytes,
-                 " bytes, which had ", found->second.size().bytes);
-  return found->second;
+LayerBlocks& CacheMemory::find_or_add(std::string_view path, const BlockSize& size) {
+  const auto found = layers_.find(path);
+  if (found != layers_.end()) return found->second;
+  BlockSize own = size;
+  own.device = options_.device.value_or(size.device);
+  return layers_
+      .emplace(std::string(path), LayerBlocks(own, options_.first_chunk, options_.most))
+      .first->second;
 }
 
-void CacheMemory::copy_block(std::int32_t from, std::int32_t to) {
-  for (auto& [path, blocks] : layers_) {
+LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {
+  LayerBlocks& blocks = find_or_add(path, size);
+  MEGATRON_CHECK(blocks.size() == size, "blocks of ", path, " of ", size.bytes,
+                 " bytes, which had ", blocks.size().bytes);
+  return blocks;
+}
+
+void CacheMemory::copy_block(std::int32_t from, CacheMemory& to_memory, std::int32_t to) const {
+  for (const auto& [path, blocks] : layers_) {
     if (from >= blocks.count()) continue;
-    blocks.reach(to);
-    blocks.block(to).copy_(blocks.block(from));
+    LayerBlocks& target = to_memory.find_or_add(path, blocks.size());
+    target.reach(to);
+    target.block(to).copy_(blocks.block(from));
   }
 }
 

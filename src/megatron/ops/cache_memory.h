@@ -9,11 +9,16 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "kernels/type.h"
+
 namespace megatron {
+
+using kernels::KvCacheType;
 
 /// Number of positions of a block.
 inline constexpr std::int64_t kBlockPositions = 128;
@@ -50,23 +55,30 @@ class LayerBlocks {
   std::vector<char*> addresses_;
 };
 
+struct CacheMemoryOptions {
+  /// How many blocks the memory of a layer has at first. It grows only for higher numbers.
+  std::int64_t first_chunk = 1;
+  std::int64_t most = std::numeric_limits<std::int32_t>::max();  ///< blocks
+  std::optional<at::Device> device = {};  ///< of the blocks; nullopt: where the layers compute
+  KvCacheType type = KvCacheType::same;   ///< 8 bits need our CPU kernels
+};
+
 /// The blocks of all layers of this rank. For sequences that have no scheduler it also gives out
 /// numbers and counts who uses a block. Not thread-safe.
 class CacheMemory {
  public:
-  /// The memory of a layer begins with `num_blocks` blocks and never grows if all numbers are
-  /// smaller. It has at most `most` blocks.
-  explicit CacheMemory(std::int64_t num_blocks = 1,
-                       std::int64_t most = std::numeric_limits<std::int32_t>::max())
-      : num_blocks_(num_blocks), most_(most) {}
+  explicit CacheMemory(const CacheMemoryOptions& options = {}) : options_(options) {}
 
+  KvCacheType type() const { return options_.type; }
   /// Returns the blocks of a layer by its path in the model, which its first call creates.
   /// InternalError when the size differs from that of the first call.
   LayerBlocks& layer(std::string_view path, const BlockSize& size);
   /// Returns the layers that have been used.
   const std::map<std::string, LayerBlocks, std::less<>>& layers() const { return layers_; }
   /// Copies a block in every layer.
-  void copy_block(std::int32_t from, std::int32_t to);
+  void copy_block(std::int32_t from, std::int32_t to) { copy_block(from, *this, to); }
+  /// Copies a block to a memory of the same layers.
+  void copy_block(std::int32_t from, CacheMemory& to_memory, std::int32_t to) const;
 
   /// Returns the lowest number of a block that nobody uses, which then has one user.
   std::int32_t take_block();
@@ -77,7 +89,10 @@ class CacheMemory {
  private:
   std::int32_t& users(std::int32_t number) { return users_[static_cast<std::size_t>(number)]; }
 
-  std::int64_t num_blocks_, most_;
+  /// Returns the blocks of a layer, which are new if there are none.
+  LayerBlocks& find_or_add(std::string_view path, const BlockSize& size);
+
+  CacheMemoryOptions options_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
   std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
 };

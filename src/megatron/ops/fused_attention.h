@@ -30,6 +30,7 @@ struct PackedSequence {
   std::int64_t start = 0;                 ///< position of the first one
   const LayerBlocks* blocks = nullptr;    ///< of all sequences
   const std::int32_t* numbers = nullptr;  ///< of this sequence's blocks
+  KvCacheType type = KvCacheType::same;
 };
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention

@@ -2,12 +2,14 @@
 #include "megatron/ops/kv_cache.h"
 
 #include <ATen/ops/cat.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/attention.h"
+#include "megatron/base/error.h"
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/kernel_type.h"
 
@@ -26,12 +28,18 @@ bool are_first_channels(const at::Tensor& value, const at::Tensor& key) {
   return value.is_alias_of(key) && value.storage_offset() == key.storage_offset();
 }
 
-BlockSize block_size(const at::Tensor& key, const at::Tensor& value) {
+BlockSize block_size(const at::Tensor& key, const at::Tensor& value, KvCacheType type) {
   const std::int64_t units = key.size(1) * key.size(2), d = key.size(3), dv = value.size(3);
-  if (is_packed(key))
-    return {.bytes = units * kernels::packed_block_bytes(
-                                 kernels::gemm_micro_kernel(kernel_type(key.scalar_type())), d, dv),
+  if (is_packed(key)) {
+    const auto& micro_kernel = kernels::gemm_micro_kernel(kernel_type(key.scalar_type()));
+    return {.bytes = units * kernels::packed_block_bytes(micro_kernel, d, dv, type),
             .elements_per_token = units * (d + dv)};
+  }
+  if (type != KvCacheType::same) {
+    throw UserError({"an 8-bit KV cache",
+                     c10::str("keys of ", key.scalar_type(), " on ", key.device()),
+                     "use bf16, fp16 or fp32 on a CPU, or a cache of the model's type"});
+  }
   const std::int64_t kept = units * (are_first_channels(value, key) ? d : d + dv);
   return {.bytes = kBlockPositions * kept * key.element_size(),
           .elements_per_token = kept,
@@ -79,16 +87,18 @@ std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer) {
-  const BlockSize size = block_size(inputs.k, inputs.v);
   std::vector<PackedSequence> sequences;
   std::vector<at::Tensor> out;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     SequenceCache& cache = *caches[i];
     const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
-    const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, size);
+    const KvCacheType type = cache.memory().type();
+    const LayerBlocks& blocks =
+        blocks_for(cache, rows.count, layer, block_size(inputs.k, inputs.v, type));
     options.q_start = cache.length;
     if (is_packed(inputs.k)) {
-      sequences.push_back({rows.first, rows.count, cache.length, &blocks, cache.blocks.data()});
+      sequences.push_back(
+          {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
       continue;
     }
     const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };

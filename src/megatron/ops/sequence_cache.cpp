@@ -37,9 +37,14 @@ SequenceCache SequenceCache::fork() const {
     copy.blocks.push_back(blocks[i]);
     if (takes_blocks_) memory_->retain(blocks[i]);
   }
-  for (const auto& [layer, kept] : layers_)
-    copy.layers_.emplace(layer, Kept{kept.copy(*kept.cache), kept.copy});
+  copy.copy_states(*this);
   return copy;
+}
+
+void SequenceCache::copy_states(const SequenceCache& from) {
+  layers_.clear();
+  for (const auto& [layer, kept] : from.layers_)
+    layers_.emplace(layer, Kept{kept.copy(*kept.cache), kept.copy});
 }
 
 void SequenceCache::prepare(std::int64_t count) {

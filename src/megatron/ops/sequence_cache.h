@@ -16,7 +16,8 @@
 
 namespace megatron {
 
-/// What one layer remembers of a sequence beside keys and values, such as a state. Can be copied.
+/// What one layer remembers of a sequence beside keys and values, such as a state. Its copy must
+/// not change with it: a layer replaces tensors rather than writing to them.
 class LayerCache {
  public:
   virtual ~LayerCache() = default;
@@ -46,6 +47,9 @@ class SequenceCache {
   /// InternalError when blocks are lacking that this cache does not take itself.
   void prepare(std::int64_t count);
   CacheMemory& memory() const { return *memory_; }
+  /// Makes copies of what another cache's layers keep beside blocks those of this one's.
+  void copy_states(const SequenceCache& from);
+  bool has_states() const { return !layers_.empty(); }
 
   /// Returns the cache of a layer by its path in the model, which its first call creates.
   /// InternalError when the layer created a cache of another kind.
