@@ -120,6 +120,7 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
+    scheduler.num_swap_blocks = round % 3 == 1 ? 8 : 0;
     Engine engine(model, {.scheduler = scheduler, .speculation = speculation});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
@@ -236,10 +237,14 @@ TEST(Drafter, ADraftModelSeesWhatTheTargetSees) {
   const ModelRunner runner(*draft.model);
   std::mt19937 random(2);
   const Ids prefix = random_ids(random, 200);
-  for (const bool samples : {false, true}) {
+  for (const std::int64_t num_swap_blocks : {0, 6}) {
+    const bool samples = num_swap_blocks == 0;
     SpeculationStats stats;
     Engine engine(*target.model,
-                  {.scheduler = {.max_running = 4, .max_step_tokens = 60, .num_blocks = 8},
+                  {.scheduler = {.max_running = 4,
+                                 .max_step_tokens = 60,
+                                 .num_blocks = 8,
+                                 .num_swap_blocks = num_swap_blocks},
                    .speculation = {.config = {.num_speculative_tokens = 3,
                                               .speculative_model = "draft",
                                               .speculative_rejection_sampling = samples},

@@ -149,7 +149,6 @@ bool Engine::cancel(SequenceId request) {
 std::vector<Update> Engine::step() {
   StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId request : plan.expired) finish(request, FinishReason::deadline);
-  for (const SequenceId request : plan.preempted) forget(request);
   if (plan.runs.empty()) {
     MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});

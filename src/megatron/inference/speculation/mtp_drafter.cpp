@@ -33,25 +33,22 @@ struct Draft {
 
 class MtpDrafter : public Drafter {
  public:
-  explicit MtpDrafter(const ModelRunner& target) : model_(target) {
-    for (std::int64_t i = 0; i < depths(); ++i)
-      memories_.push_back(std::make_shared<CacheMemory>());
-  }
+  explicit MtpDrafter(const ModelRunner& target)
+      : model_(target), memories_(static_cast<std::size_t>(depths())) {}
 
   bool observes() const override { return true; }
   void observe(std::span<const ScheduledRun> runs, const at::Tensor& rows) override {
     std::int64_t row = 0;
     for (const ScheduledRun& run : runs) {
       const at::Tensor own = rows.narrow(0, std::exchange(row, row + run.count), run.count);
-      const auto [found, is_new] = texts_.try_emplace(run.sequence);
-      Text& text = found->second;
-      if (is_new) {
-        text.first = run.first;
-        text.rows = own.clone();
-        for (const auto& memory : memories_) text.caches.emplace_back(memory);
-      } else {
-        text.rows = at::cat({text.rows.narrow(0, 0, run.first - text.first), own});
-      }
+      Text& text = texts_[run.sequence];
+      if (text.caches.empty())
+        for (const DraftMemory& memory : memories_) text.caches.emplace_back(memory.cache);
+      const std::int64_t kept = run.first - text.first;
+      // A sequence that is computed again may begin elsewhere.
+      const bool goes_on = text.rows.defined() && kept >= 0 && kept <= text.rows.size(0);
+      if (!goes_on) text.first = run.first;
+      text.rows = goes_on ? at::cat({text.rows.narrow(0, 0, kept), own}) : own.clone();
     }
   }
   void forget(SequenceId sequence) override { texts_.erase(sequence); }
@@ -59,8 +56,7 @@ class MtpDrafter : public Drafter {
   std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                std::span<const BlockCopy> copies) override {
     const c10::InferenceMode no_gradients;
-    for (const auto& memory : memories_)
-      for (const BlockCopy& copy : copies) memory->copy_block(copy.from, copy.to);
+    for (DraftMemory& memory : memories_) memory.copy(copies);
     std::vector<std::vector<DraftToken>> result(runs.size());
     std::vector<Draft> drafts = begin(runs);
     for (std::int64_t depth = 1; depth <= depths() && !drafts.empty(); ++depth) {
@@ -152,7 +148,7 @@ class MtpDrafter : public Drafter {
   }
 
   ModelRunner model_;
-  std::vector<std::shared_ptr<CacheMemory>> memories_;  ///< of each depth
+  std::vector<DraftMemory> memories_;  ///< of each depth
   std::map<SequenceId, Text> texts_;
 };
 
