@@ -130,6 +130,7 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                          "give a model with the same tokenizer"});
       return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling);
     }
+    case SpeculativeMethod::automatic:
     case SpeculativeMethod::mtp:
       break;
   }
