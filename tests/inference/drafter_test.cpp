@@ -229,6 +229,30 @@ TEST(Drafter, CachesOfDepthsAreThoseOfTheWholeText) {
   }
 }
 
+// Samples fork behind a prompt, from when on each has drafts of its own.
+TEST(Drafter, SamplesOfAPromptAreThoseWithoutDrafts) {
+  const SmallModel target, draft;
+  const ModelRunner runner(*draft.model);
+  std::mt19937 random(6);
+  for (const std::int64_t num_prompt_tokens : {1, 140}) {
+    const TextRequest request{
+        .prompt = random_ids(random, num_prompt_tokens),
+        .params = {.max_new_tokens = num_prompt_tokens == 1 ? 2 : 20, .n = 3}};
+    const auto texts_with = [&](std::int64_t num_drafts) {
+      Engine engine(*target.model, {.speculation = {.config = {.num_speculative_tokens = num_drafts,
+                                                               .speculative_model = "draft"},
+                                                    .draft_model = &runner}});
+      engine.add_request(request);
+      std::vector<Ids> texts(3);
+      while (!engine.is_idle())
+        for (const Update& update : engine.step())
+          if (update.finished) texts[static_cast<std::size_t>(update.text)] = update.finished->ids;
+      return texts;
+    };
+    EXPECT_EQ(texts_with(3), texts_with(0));
+  }
+}
+
 // The caches of a draft model are right at every position, also in blocks that others find, that
 // drafts filled, and after preemption: with the weights of the target all its drafts are accepted.
 TEST(Drafter, ADraftModelSeesWhatTheTargetSees) {
