@@ -252,7 +252,6 @@ std::vector<Update> Engine::step() {
   StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId sequence : plan.expired)
     if (running_.contains(sequence)) finish(sequence, FinishReason::deadline);
-  for (const SequenceId sequence : plan.preempted) forget(sequence);
   if (plan.runs.empty()) {
     MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});

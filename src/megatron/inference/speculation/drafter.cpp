@@ -54,6 +54,13 @@ std::vector<std::int64_t> look_up_ngram(std::span<const std::int64_t> tokens, st
   return drafts;
 }
 
+void DraftMemory::copy(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& one : copies) {
+    CacheMemory& from = one.kind == CopyKind::swap_in ? swapped : *cache;
+    from.copy_block(one.from, one.kind == CopyKind::swap_out ? swapped : *cache, one.to);
+  }
+}
+
 void SpeculationStats::add(std::span<const ScheduledRun> runs,
                            std::span<const std::int64_t> num_drawn, double draft_s, double pass_s) {
   bool is_decode = true;
@@ -123,6 +130,7 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                          "give a model with the same tokenizer"});
       return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling);
     }
+    case SpeculativeMethod::automatic:
     case SpeculativeMethod::mtp:
       break;
   }
