@@ -120,6 +120,7 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
+    scheduler.num_swap_blocks = round % 3 * 3;
     Engine engine(model, {.scheduler = scheduler, .speculation = speculation});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
@@ -127,6 +128,7 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
     const Result result = run(engine);
     ASSERT_EQ(result.ended.size(), requests.size());
     EXPECT_EQ(engine.scheduler().pool().num_available(), scheduler.num_blocks);
+    EXPECT_EQ(engine.scheduler().swap_pool().num_available(), scheduler.num_swap_blocks);
     for (const auto& [id, generation] : result.ended) {
       SCOPED_TRACE("round " + std::to_string(round) + ", request " + std::to_string(id));
       Engine alone(model);

@@ -72,6 +72,14 @@ void check_next_logits(const ModelRunner& model, std::span<const float> logits,
       "prompt " + std::to_string(prompt_index + 1) + ", position " + std::to_string(position));
 }
 
+void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap) {
+  for (const BlockCopy& copy : copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap : memory;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap : memory;
+    from.copy_block(copy.from, to, copy.to);
+  }
+}
+
 /// A text that is being generated.
 struct Engine::Running {
   Running(TextRequest from, std::int64_t max_tokens, const EngineOptions& options,
@@ -96,8 +104,8 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(scheduler_options(model, options)),
-      memory_(std::make_shared<CacheMemory>(CacheMemoryOptions{
-          .most = options.scheduler.num_blocks, .type = options.kv_cache_type})),
+      memory_(std::make_shared<CacheMemory>(
+          CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})),
       drafter_(make_drafter(options.speculation, model)) {
   MEGATRON_CHECK(!drafter_ || !model.model().keeps_states(),
                  "states of layers do not forget rejected drafts");
@@ -186,14 +194,6 @@ std::vector<Update> Engine::step() {
   return std::exchange(news_, {});
 }
 
-void Engine::copy_blocks(const StepPlan& plan) {
-  for (const BlockCopy& copy : plan.copies) {
-    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap_memory_ : *memory_;
-    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap_memory_ : *memory_;
-    from.copy_block(copy.from, to, copy.to);
-  }
-}
-
 void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
   cache.blocks = scheduler_.blocks(run.sequence);
   const bool goes_on = std::exchange(cache.length, run.first) == run.first;
@@ -236,7 +236,7 @@ Engine::Drafts Engine::propose(StepPlan& plan) {
 
 at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
-  copy_blocks(plan);
+  copy_blocks(plan.copies, *memory_, swap_memory_);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> num_logits;

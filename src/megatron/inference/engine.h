@@ -71,6 +71,9 @@ std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence);
 void check_next_logits(const ModelRunner& model, std::span<const float> logits,
                        std::uint64_t prompt_index, std::int64_t position);
 
+/// Copies blocks as a plan says. `swap` has the blocks of preempted sequences.
+void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap);
+
 struct TextRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
   SamplingParams params = {};        ///< of one text: `n` and beams are the caller's work
@@ -120,8 +123,6 @@ class Engine {
 
   using Drafts = std::vector<std::vector<DraftToken>>;
 
-  /// Copies the blocks of a plan.
-  void copy_blocks(const StepPlan& plan);
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
   void place(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.

@@ -38,6 +38,7 @@ class ModelDrafter : public Drafter {
   ModelRunner model_;
   bool samples_;  ///< SequenceSampler::guess()
   std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  CacheMemory swap_memory_{{.device = at::kCPU}};
   std::map<SequenceId, SequenceCache> caches_;
 };
 
@@ -63,7 +64,7 @@ std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
 std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const DraftingRun> runs,
                                                            std::span<const BlockCopy> copies) {
   const c10::InferenceMode no_gradients;
-  for (const BlockCopy& copy : copies) memory_->copy_block(copy.from, copy.to);
+  copy_blocks(copies, *memory_, swap_memory_);
   std::vector<std::vector<DraftToken>> result(runs.size());
   std::vector<Draft> drafts = begin(runs);
   while (!drafts.empty()) {

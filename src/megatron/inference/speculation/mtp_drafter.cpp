@@ -36,6 +36,7 @@ class MtpDrafter : public Drafter {
   explicit MtpDrafter(const ModelRunner& target) : model_(target) {
     for (std::int64_t i = 0; i < depths(); ++i)
       memories_.push_back(std::make_shared<CacheMemory>());
+    swap_memories_.resize(memories_.size(), CacheMemory({.device = at::kCPU}));
   }
 
   bool observes() const override { return true; }
@@ -59,8 +60,8 @@ class MtpDrafter : public Drafter {
   std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                std::span<const BlockCopy> copies) override {
     const c10::InferenceMode no_gradients;
-    for (const auto& memory : memories_)
-      for (const BlockCopy& copy : copies) memory->copy_block(copy.from, copy.to);
+    for (std::size_t i = 0; i < memories_.size(); ++i)
+      copy_blocks(copies, *memories_[i], swap_memories_[i]);
     std::vector<std::vector<DraftToken>> result(runs.size());
     std::vector<Draft> drafts = begin(runs);
     for (std::int64_t depth = 1; depth <= depths() && !drafts.empty(); ++depth) {
@@ -153,6 +154,7 @@ class MtpDrafter : public Drafter {
 
   ModelRunner model_;
   std::vector<std::shared_ptr<CacheMemory>> memories_;  ///< of each depth
+  std::vector<CacheMemory> swap_memories_;              ///< likewise
   std::map<SequenceId, Text> texts_;
 };
 
