@@ -55,10 +55,7 @@ std::vector<std::int64_t> look_up_ngram(std::span<const std::int64_t> tokens, st
 }
 
 void DraftMemory::copy(std::span<const BlockCopy> copies) {
-  for (const BlockCopy& one : copies) {
-    CacheMemory& from = one.kind == CopyKind::swap_in ? swapped : *cache;
-    from.copy_block(one.from, one.kind == CopyKind::swap_out ? swapped : *cache, one.to);
-  }
+  copy_blocks(copies, *cache, swapped);
 }
 
 void SpeculationStats::add(std::span<const ScheduledRun> runs,
