@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/engine.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
