@@ -32,8 +32,6 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
                  kBlockPositions, " positions");
   SchedulerOptions scheduler = options.scheduler;
   scheduler.keeps_states = model.model().keeps_states();
-  // The caches of drafters are not swapped.
-  if (options.speculation.config.num_speculative_tokens > 0) scheduler.num_swap_blocks = 0;
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
@@ -111,6 +109,14 @@ struct Engine::Group {
                                                           : FinishReason::length;
   }
 };
+
+void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap) {
+  for (const BlockCopy& copy : copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap : memory;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap : memory;
+    from.copy_block(copy.from, to, copy.to);
+  }
+}
 
 /// A text that is being generated.
 struct Engine::Running {
@@ -252,7 +258,6 @@ std::vector<Update> Engine::step() {
   StepPlan plan = scheduler_.plan(options_.clock ? options_.clock() : 0);
   for (const SequenceId sequence : plan.expired)
     if (running_.contains(sequence)) finish(sequence, FinishReason::deadline);
-  for (const SequenceId sequence : plan.preempted) forget(sequence);
   if (plan.runs.empty()) {
     MEGATRON_CHECK(plan.copies.empty(), "blocks are copied for no pass");
     scheduler_.advance(plan, {});
@@ -283,14 +288,6 @@ std::vector<Update> Engine::step() {
   for (std::size_t i = 0; i < results.size(); ++i)
     take(plan.runs[i].sequence, std::move(results[i]));
   return std::exchange(news_, {});
-}
-
-void Engine::copy_blocks(const StepPlan& plan) {
-  for (const BlockCopy& copy : plan.copies) {
-    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap_memory_ : *memory_;
-    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap_memory_ : *memory_;
-    from.copy_block(copy.from, to, copy.to);
-  }
 }
 
 void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
@@ -350,7 +347,7 @@ std::int64_t Engine::num_logits(const ScheduledRun& run) const {
 
 at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
-  copy_blocks(plan);
+  copy_blocks(plan.copies, *memory_, swap_memory_);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> counts;

@@ -78,6 +78,9 @@ at::Tensor next_logits(const ModelRunner& model,
 /// Returns a row of them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t row);
 
+/// Copies blocks as a plan says. `swap` has the blocks of preempted sequences.
+void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap);
+
 struct TextRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
   /// With `n`, `best_of` or beams the request has several texts, which share the prompt. With
@@ -142,8 +145,6 @@ class Engine {
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
   };
 
-  /// Copies the blocks of a plan.
-  void copy_blocks(const StepPlan& plan);
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
   void place(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.
