@@ -47,6 +47,7 @@ std::vector<std::vector<Generation>> Generator::run(std::span<const Prompt> prom
                                                     const OnToken& on_token) const {
   EngineOptions options = options_;
   options.scheduler = narrowed(options.scheduler, prompts, params);
+  if (params.num_beams > 1) options.speculation = {};
   Engine engine(model_, options);
   std::map<SequenceId, std::size_t> places;
   for (const Prompt& prompt : prompts) {
