@@ -20,6 +20,14 @@ const FieldTable<EngineSettings>& engine_table() {
     t.field("inference_dynamic_batching_buffer_size_gb", &Settings::buffer_size_gb,
             "most memory for the KV cache of a rank, in GiB; none: 90 % of what is free")
         .above(0);
+    t.field("inference_dynamic_batching_paused_buffer_size_gb", &Settings::paused_buffer_size_gb,
+            "host memory, in GiB, to which a text's keys and values are copied when others take "
+            "its place, instead of being computed again; none: 0")
+        .at_least(0);
+    t.field("kv_cache_dtype", &Settings::kv_cache_dtype,
+            "type of the KV cache: auto, that of the model, or 8 bits and a scale for each key and "
+            "value, which changes the results a little")
+        .choices({"auto", "int8", "fp8_e4m3"});
     t.field("enable_chunked_prefill", &Settings::chunked_prefill,
             "compute a prompt in parts, beside the next tokens of other texts");
     t.field("inference_dynamic_batching_prefix_caching", &Settings::prefix_caching,

@@ -26,7 +26,7 @@ struct LoadedModel {
   std::unique_ptr<Model> stages;        ///< the pipeline stages that this rank holds
   std::unique_ptr<ParamStore> weights;  ///< their weights, without gradients
   ModelRunner runner;                   ///< runs the stages of all ranks
-  c10::ScalarType type;                 ///< in which it computes
+  c10::ScalarType type = c10::kFloat;   ///< in which it computes
 };
 
 struct LoadModelOptions {
