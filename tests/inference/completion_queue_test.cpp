@@ -44,7 +44,7 @@ class Completions : public testing::Test {
         choices[one.number] = Json::parse(one.choices.dump());
         usage_ = one.usage;
       }
-    EXPECT_EQ(queue.num_texts(), 0);
+    EXPECT_EQ(queue.num_prompts(), 0);
     return choices;
   }
   Json answer(const std::string& body) { return answers({body}).front(); }
@@ -134,6 +134,13 @@ TEST_F(Completions, KeepTheBestOfSeveralTexts) {
   EXPECT_EQ(usage_.completion_tokens, 2 * 8 * 3) << "those that were sampled";
 }
 
+TEST_F(Completions, SearchBeams) {
+  const Json choices = answer(R"({"prompt": "3", "num_beams": 3, "n": 2, "max_tokens": 2})");
+  ASSERT_EQ(choices.size(), 2u);
+  EXPECT_EQ(choices[0]["text"], " 4 5");
+  EXPECT_NE(choices[1]["text"], " 4 5");
+}
+
 // A text with a seed is a function of its request alone; without one, equal requests differ.
 TEST_F(Completions, ASeedMakesATextIndependentOfItsPlace) {
   const std::string seeded = R"({"prompt": "3", "temperature": 3, "max_tokens": 12, "seed": 7})",
@@ -154,7 +161,7 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
     EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
                 HasSubstr(text));
   EXPECT_TRUE(queue.is_idle());
-  EXPECT_EQ(queue.num_texts(), 0);
+  EXPECT_EQ(queue.num_prompts(), 0);
   queue.add(0, request(R"({"prompt": "3", "max_tokens": 0})"), "line");
   EXPECT_EQ(queue.step().size(), 1u);
 }

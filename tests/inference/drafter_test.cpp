@@ -120,6 +120,7 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
     scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
     scheduler.num_blocks = 5 + static_cast<std::int64_t>(random() % 5);
     scheduler.prefix_cache = round % 2 == 0;
+    scheduler.num_swap_blocks = round % 3 == 1 ? 8 : 0;
     Engine engine(model, {.scheduler = scheduler, .speculation = speculation});
     std::map<SequenceId, std::size_t> places;
     for (const TextRequest& request : requests)
@@ -132,7 +133,8 @@ void expect_texts_without_drafts(const ModelRunner& model, SpeculationOptions sp
       Engine alone(model);
       const SequenceId own = alone.add_request(requests[places.at(id)]);
       expect_equal(generation, run(alone).ended.at(own));
-      if (!generation.ids.empty()) EXPECT_EQ(result.told.at(id), generation.ids);
+      const auto told = result.told.find(id);
+      EXPECT_EQ(told == result.told.end() ? Ids() : told->second, generation.ids);
     }
   }
   EXPECT_GT(stats.num_accepted, 0);
@@ -218,12 +220,36 @@ TEST(Drafter, CachesOfDepthsAreThoseOfTheWholeText) {
       while (accepted < std::min(told.size(), proposals.size()) &&
              told[accepted] == proposals[accepted])
         ++accepted;
-      if (!told.empty()) EXPECT_EQ(told.size(), accepted + 1) << "after " << all.size();
+      EXPECT_EQ(told.size(), told.empty() ? 0 : accepted + 1) << "after " << all.size();
       num_accepted += static_cast<std::int64_t>(accepted);
       all.insert(all.end(), told.begin(), told.end());
     }
     EXPECT_GT(num_accepted, 0);
     EXPECT_EQ(stats.num_accepted, num_accepted);
+  }
+}
+
+// Samples fork behind a prompt, from when on each has drafts of its own.
+TEST(Drafter, SamplesOfAPromptAreThoseWithoutDrafts) {
+  const SmallModel target, draft;
+  const ModelRunner runner(*draft.model);
+  std::mt19937 random(6);
+  for (const std::int64_t num_prompt_tokens : {1, 140}) {
+    const TextRequest request{
+        .prompt = random_ids(random, num_prompt_tokens),
+        .params = {.max_new_tokens = num_prompt_tokens == 1 ? 2 : 20, .n = 3}};
+    const auto texts_with = [&](std::int64_t num_drafts) {
+      Engine engine(*target.model, {.speculation = {.config = {.num_speculative_tokens = num_drafts,
+                                                               .speculative_model = "draft"},
+                                                    .draft_model = &runner}});
+      engine.add_request(request);
+      std::vector<Ids> texts(3);
+      while (!engine.is_idle())
+        for (const Update& update : engine.step())
+          if (update.finished) texts[static_cast<std::size_t>(update.text)] = update.finished->ids;
+      return texts;
+    };
+    EXPECT_EQ(texts_with(3), texts_with(0));
   }
 }
 
@@ -236,10 +262,14 @@ TEST(Drafter, ADraftModelSeesWhatTheTargetSees) {
   const ModelRunner runner(*draft.model);
   std::mt19937 random(2);
   const Ids prefix = random_ids(random, 200);
-  for (const bool samples : {false, true}) {
+  for (const std::int64_t num_swap_blocks : {0, 6}) {
+    const bool samples = num_swap_blocks == 0;
     SpeculationStats stats;
     Engine engine(*target.model,
-                  {.scheduler = {.max_running = 4, .max_step_tokens = 60, .num_blocks = 8},
+                  {.scheduler = {.max_running = 4,
+                                 .max_step_tokens = 60,
+                                 .num_blocks = 8,
+                                 .num_swap_blocks = num_swap_blocks},
                    .speculation = {.config = {.num_speculative_tokens = 3,
                                               .speculative_model = "draft",
                                               .speculative_rejection_sampling = samples},

@@ -2,14 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "inference/small_model.h"
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
 #include "megatron/config/resolve.h"
+#include "megatron/inference/scorer.h"
 #include "megatron/ops/matmul.h"
 
 namespace megatron {
@@ -86,6 +89,195 @@ TEST(Engine, ATextDoesNotDependOnWhatSharesItsPasses) {
       EXPECT_EQ(run(alone).at(own).ids, result.ids) << "round " << round << ", request " << id;
     }
   }
+}
+
+/// Runs an engine until it is idle and returns the texts of each request.
+std::map<SequenceId, std::vector<Generation>> run_all(Engine& engine) {
+  std::map<SequenceId, std::vector<Generation>> results;
+  std::map<SequenceId, bool> has_ended;
+  while (!engine.is_idle()) {
+    for (const Update& update : engine.step()) {
+      EXPECT_FALSE(std::exchange(has_ended[update.request], update.is_last))
+          << "news after the end";
+      if (!update.finished) continue;
+      std::vector<Generation>& texts = results[update.request];
+      const auto text = static_cast<std::size_t>(update.text);
+      texts.resize(std::max(texts.size(), text + 1));
+      texts[text] = *update.finished;
+    }
+  }
+  for (const auto& [request, ended] : has_ended) EXPECT_TRUE(ended) << "request " << request;
+  EXPECT_EQ(engine.scheduler().pool().num_available(), engine.scheduler().pool().num_blocks());
+  return results;
+}
+
+/// Compares texts, their scores and the log-probabilities of the prompt, bit for bit.
+void expect_equal(const std::vector<Generation>& texts, const std::vector<Generation>& expected) {
+  ASSERT_EQ(texts.size(), expected.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(texts[i].ids, expected[i].ids) << i;
+    EXPECT_EQ(texts[i].finish_reason, expected[i].finish_reason) << i;
+    EXPECT_EQ(texts[i].score, expected[i].score) << i;
+    ASSERT_EQ(texts[i].prompt_tokens.size(), expected[i].prompt_tokens.size()) << i;
+    for (std::size_t k = 0; k < texts[i].prompt_tokens.size(); ++k)
+      EXPECT_EQ(texts[i].prompt_tokens[k].logprob, expected[i].prompt_tokens[k].logprob) << k;
+  }
+}
+
+// Samples that fork, beams that are held, scored prompts and plain texts share passes and blocks,
+// wait and are preempted.
+TEST(Engine, SamplesBeamsAndScoresDoNotDependOnWhatSharesTheirPasses) {
+  SmallModel small;
+  if (!uses_own_gemm(c10::kBFloat16))
+    GTEST_SKIP() << "a row of the library's GEMM may depend on others";
+  std::mt19937 random(4);
+  for (int round = 0; round < 6; ++round) {
+    std::vector<TextRequest> requests;
+    for (std::uint64_t index = 0; index < 8; ++index) {
+      SamplingParams params{.seed = 5,
+                            .max_new_tokens = static_cast<std::int64_t>(random() % 12),
+                            .stop_token_ids = {7}};
+      if (index % 4 == 1) params.num_beams = 3, params.n = 2, params.repetition_penalty = 1.1;
+      if (index % 4 == 2) params.n = 2, params.best_of = 3;
+      if (index % 4 == 3) params.n = 3;
+      params.prompt_logprobs = random() % 2 == 0;
+      requests.push_back(
+          {.prompt = random_ids(random, static_cast<std::int64_t>(1 + random() % 200)),
+           .params = params,
+           .site = {.prompt = index},
+           .priority = static_cast<std::int64_t>(random() % 2)});
+    }
+    SchedulerOptions scheduler{.max_running = 2 + static_cast<std::int64_t>(random() % 8)};
+    scheduler.max_step_tokens = scheduler.max_running + static_cast<std::int64_t>(random() % 70);
+    scheduler.num_blocks = 4 + static_cast<std::int64_t>(random() % 8);
+    scheduler.prefix_cache = round % 2 == 0;
+    if (round % 3 == 0) scheduler.max_step_outputs = 11;
+    Engine engine(*small.model, {.scheduler = scheduler});
+    std::map<SequenceId, std::size_t> places;
+    for (const TextRequest& request : requests)
+      places.emplace(engine.add_request(request), places.size());
+    const auto results = run_all(engine);
+    ASSERT_EQ(results.size(), requests.size());
+    for (const auto& [id, texts] : results) {
+      SCOPED_TRACE("round " + std::to_string(round) + ", request " + std::to_string(id));
+      Engine alone(*small.model);
+      const SequenceId own = alone.add_request(requests[places.at(id)]);
+      expect_equal(texts, run_all(alone).at(own));
+    }
+  }
+}
+
+TEST(Engine, EachSampleIsTheTextOfItsNumberAlone) {
+  SmallModel small;
+  if (!uses_own_gemm(c10::kBFloat16))
+    GTEST_SKIP() << "a row of the library's GEMM may depend on others";
+  std::mt19937 random(5);
+  TextRequest request{.prompt = random_ids(random, 140),
+                      .params = {.repetition_penalty = 1.2,
+                                 .max_new_tokens = 20,
+                                 .stop_token_ids = {7, 8},
+                                 .return_log_probs = true,
+                                 .n = 5},
+                      .site = {.prompt = 3}};
+  Engine together(*small.model);
+  together.add_request(request);
+  const std::vector<Generation> texts = run_all(together).at(0);
+  ASSERT_EQ(texts.size(), 5u);
+  request.params.n = 1;
+  for (; request.site.sample < texts.size(); ++request.site.sample) {
+    Engine alone(*small.model);
+    alone.add_request(request);
+    expect_equal({texts[request.site.sample]}, run_all(alone).at(0));
+  }
+}
+
+TEST(Engine, ScoresOfAPromptAreThoseOfTheScorer) {
+  SmallModel small;
+  std::mt19937 random(6);
+  const Ids prompt = random_ids(random, 300);
+  Engine engine(*small.model, {.scheduler = {.max_running = 1, .max_step_tokens = 70}});
+  engine.add_request(
+      {.prompt = prompt, .params = {.max_new_tokens = 3, .logprobs = 2, .prompt_logprobs = true}});
+  const std::vector<SampledToken> tokens = run_all(engine).at(0).front().prompt_tokens;
+  const Score score = score_tokens(*small.model, prompt, "ids");
+  ASSERT_EQ(tokens.size(), 299u);
+  ASSERT_EQ(score.logprobs.size(), 299u);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(tokens[i].id, prompt[i + 1]);
+    if (uses_own_gemm(c10::kBFloat16)) {
+      EXPECT_EQ(tokens[i].logprob, score.logprobs[i]) << i;
+    } else {
+      EXPECT_NEAR(tokens[i].logprob, score.logprobs[i], 5e-2) << i;
+    }
+    ASSERT_EQ(tokens[i].best.size(), 2u);
+    EXPECT_GE(tokens[i].best[0].logprob, tokens[i].logprob);
+  }
+}
+
+/// Counts the tokens and the rows of logits of each pass.
+class CountingModel : public SuccessorModel {
+ public:
+  using SuccessorModel::SuccessorModel;
+  using Counts = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  Counts counts;
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
+                            const Activations& activations) override {
+    counts.emplace_back(pass.microbatch.at("tokens").numel(), num_last_rows(pass));
+    return SuccessorModel::forward_chunk(chunk, pass, activations);
+  }
+};
+
+TEST(Engine, ComputesTheLogitsThatAreUsed) {
+  const auto counts = [](const SamplingParams& params) {
+    CountingModel model(50);
+    Engine engine(model, {.scheduler = {.max_running = 4, .max_step_tokens = 4}});
+    engine.add_request({.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9}, .params = params});
+    run_all(engine);
+    return model.counts;
+  };
+  using Counts = CountingModel::Counts;
+  EXPECT_EQ(counts({.max_new_tokens = 2}), (Counts{{4, 0}, {4, 0}, {1, 1}, {1, 1}}));
+  EXPECT_EQ(counts({.max_new_tokens = 2, .prompt_logprobs = true}),
+            (Counts{{4, 4}, {4, 4}, {1, 1}, {1, 1}}));
+  EXPECT_EQ(counts({.max_new_tokens = 0, .prompt_logprobs = true}), (Counts{{4, 4}, {4, 4}}));
+  EXPECT_EQ(counts({.max_new_tokens = 0}), Counts{});
+  EXPECT_EQ(counts({.max_new_tokens = 2, .n = 3}), (Counts{{4, 0}, {4, 0}, {1, 1}, {3, 3}}))
+      << "samples share the prompt";
+}
+
+TEST(Engine, BeamsEndAtTheirDeadline) {
+  SuccessorModel model(50);
+  double now_s = 0;
+  Engine engine(model, {.clock = [&] { return now_s; }});
+  engine.add_request({.prompt = {3},
+                      .params = {.prompt_logprobs = true, .n = 2, .num_beams = 3},
+                      .deadline_s = 5});
+  engine.add_request(
+      {.prompt = {3, 4}, .params = {.max_new_tokens = 5, .prompt_logprobs = true, .num_beams = 2}});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(engine.step().empty());
+  now_s = 6;
+  const std::vector<Update> updates = engine.step();
+  EXPECT_EQ(words(updates), Words({"0: deadline", "0: deadline"}));
+  EXPECT_EQ(updates[0].finished->ids, Ids({4, 5, 6}));
+  EXPECT_FALSE(updates[0].is_last);
+  EXPECT_TRUE(updates[1].is_last);
+  const Generation other = run_all(engine).at(1).front();
+  EXPECT_EQ(other.ids, Ids({5, 6, 7, 8, 9}));
+  EXPECT_EQ(other.prompt_tokens.size(), 1u);
+}
+
+TEST(Engine, CancelEndsAllTextsOfARequest) {
+  SuccessorModel model(50, /*sharpness=*/0);
+  Engine engine(model);
+  const SequenceId samples = engine.add_request({.prompt = {3}, .params = {.n = 3}}),
+                   beams = engine.add_request({.prompt = {4}, .params = {.num_beams = 3}});
+  EXPECT_EQ(engine.step().size(), 3u);
+  EXPECT_TRUE(engine.cancel(samples));
+  EXPECT_TRUE(engine.step().empty());
+  EXPECT_TRUE(engine.cancel(beams));
+  EXPECT_FALSE(engine.cancel(samples));
+  EXPECT_TRUE(engine.is_idle());
+  EXPECT_EQ(engine.scheduler().pool().num_available(), engine.scheduler().pool().num_blocks());
 }
 
 /// Returns the greedy text of RunningSumModel.

@@ -127,6 +127,24 @@ TEST(Generator, SamplesOfAPromptDifferAndTheFirstIsTheOneAlone) {
   EXPECT_NE(texts[2].ids, texts[1].ids);
 }
 
+TEST(Generator, SamplesThatShareTheCapacityOfExpertsHavePassesOfTheirOwn) {
+  SuccessorModel model(50);
+  model.mutable_config().moe.num_experts = 2;
+  model.mutable_config().moe.expert_capacity_factor = 1;
+  const Ids ids{1, 2};
+  const Prompt prompt{ids};
+  std::vector<std::pair<std::size_t, std::int64_t>> streamed;
+  const auto texts =
+      Generator(model, {.temperature = 0, .max_new_tokens = 2, .prompt_logprobs = true, .n = 2})
+          .generate_all({&prompt, 1},
+                        [&](std::size_t i, std::int64_t id) { streamed.emplace_back(i, id); })
+          .front();
+  EXPECT_EQ(streamed, (decltype(streamed){{0, 3}, {0, 4}, {1, 3}, {1, 4}}));
+  EXPECT_EQ(model.calls, (std::vector<SuccessorModel::Call>{{0, 2}, {2, 1}, {0, 2}, {2, 1}}));
+  ASSERT_EQ(texts.size(), 2u);
+  EXPECT_EQ(texts[0].prompt_tokens.size(), 1u);
+}
+
 TEST(Generator, BestOfReturnsTheLargestMeanLogProbabilities) {
   SuccessorModel model(8, /*sharpness=*/2);
   const Ids ids{1};
@@ -152,8 +170,13 @@ TEST(Generator, BestOfReturnsTheLargestMeanLogProbabilities) {
     EXPECT_NEAR(text.score, sum / static_cast<double>(text.ids.size() + has_stopped), 1e-9);
   }
   std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
+  best.prompt_logprobs = true;
+  const Ids longer{7, 1};
+  const Prompt with_score{longer};
   const auto chosen = Generator(model, best).generate_all({&prompt, 1}).front();
   ASSERT_EQ(chosen.size(), 2u);
+  EXPECT_EQ(Generator(model, best).generate_all({&with_score, 1}).front()[0].prompt_tokens.size(),
+            1u);
   EXPECT_EQ(chosen[0].ids, texts[0].ids);
   EXPECT_EQ(chosen[1].ids, texts[1].ids);
 }

@@ -37,15 +37,15 @@ class LoadModel : public testing::Test {
     resolve(*settings_.model);
   }
 
-  void save() {
+  void save(std::uint64_t seed = 3, std::int64_t iteration = 5) {
     model_ = make_gpt_model(*settings_.model, Rank{});
     weights_ = std::make_unique<ParamStore>(declared_parameters(*model_),
                                             ParamStore::Options{.with_gradients = false});
-    weights_->initialize(3);
+    weights_->initialize(seed);
     save_checkpoint(root_, {.model = &*settings_.model,
                             .settings = &settings_,
                             .weights = weights_.get(),
-                            .progress = {.iteration = 5}});
+                            .progress = {.iteration = iteration}});
   }
 
   const TemporaryFolder temporary_;
@@ -61,6 +61,20 @@ TEST_F(LoadModel, RunsAsTheModelThatWasSaved) {
   const std::vector<std::int64_t> ids = {1, 2, 299, 4};
   EXPECT_EQ(score_tokens(loaded.runner, ids, "ids").logprobs,
             score_tokens(*model_, ids, "ids").logprobs);
+}
+
+TEST_F(LoadModel, WeightsOfAnotherCheckpointReplaceItsOwn) {
+  save();
+  save(/*seed=*/4, /*iteration=*/6);
+  const std::vector<std::int64_t> ids = {1, 2, 299, 4};
+  const std::vector<double> expected = score_tokens(*model_, ids, "ids").logprobs;
+  for (const bool packs : {false, true}) {
+    LoadedModel loaded = load_model(root_, 5, {.packs_weights = packs});
+    EXPECT_NE(score_tokens(loaded.runner, ids, "ids").logprobs, expected);
+    reload_weights(loaded, root_, 6);
+    EXPECT_EQ(score_tokens(loaded.runner, ids, "ids").logprobs, expected);
+    EXPECT_THROW(reload_weights(loaded, root_, 7), UserError);
+  }
 }
 
 TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {

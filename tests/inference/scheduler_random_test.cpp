@@ -55,6 +55,7 @@ struct Text {
   std::int64_t max_drafts = 0;
   double deadline_s = kNever;
   bool reads_prefixes = true;
+  bool wants_all_outputs = false;
   std::int64_t num_computed = 0;  ///< 0 when it has no blocks
   std::int64_t num_swapped = 0;   ///< computed tokens when it was preempted, if there is swap
   bool is_held = false;
@@ -157,6 +158,7 @@ class RandomRequests {
     if (one_in(10)) request.priority = draw(3) - 1;
     if (one_in(20)) request.deadline_s = now_s_ + static_cast<double>(draw(30));
     request.reads_prefixes = !one_in(10);
+    request.wants_all_outputs = one_in(10);
     const std::int64_t num_tokens = std::ssize(request.prompt);
     const SequenceId id = scheduler_.add(request);
     ASSERT_EQ(twin_.add(request), id);
@@ -167,7 +169,8 @@ class RandomRequests {
               .max_tokens = num_tokens + request.max_new_tokens,
               .max_drafts = one_in(2) ? draw(4) : 0,
               .deadline_s = request.deadline_s,
-              .reads_prefixes = request.reads_prefixes};
+              .reads_prefixes = request.reads_prefixes,
+              .wants_all_outputs = request.wants_all_outputs};
     scheduler_.set_max_drafts(id, text.max_drafts);
     twin_.set_max_drafts(id, text.max_drafts);
     texts_[id] = text;
@@ -190,7 +193,7 @@ class RandomRequests {
     const SequenceId copy = scheduler_.fork(id, num_tokens, token);
     ASSERT_EQ(twin_.fork(id, num_tokens, token), copy);
     Text text = texts_.at(id);
-    text.is_held = false;
+    text.is_held = text.wants_all_outputs = false;
     text.num_tokens = num_tokens + 1;
     text.num_computed = has_blocks(copy) ? std::min(text.num_computed, num_tokens) : 0;
     text.num_swapped = 0;
@@ -263,6 +266,9 @@ class RandomRequests {
   void check_runs(const StepPlan& plan, const std::set<SequenceId>& had_blocks,
                   const std::set<SequenceId>& decodes) {
     ASSERT_LE(plan.num_tokens(), options_.max_step_tokens);
+    if (options_.chunked_prefill) {
+      ASSERT_LE(num_outputs(plan), options_.max_step_outputs);
+    }
     ASSERT_LE(scheduler_.num_running(), options_.max_running);
     std::set<SequenceId> has_run;
     for (const ScheduledRun& run : plan.runs) {
@@ -275,7 +281,7 @@ class RandomRequests {
         const bool is_swapped = run.first > 0 && run.first == text.num_swapped;
         ASSERT_TRUE(is_swapped || run.first % size == 0 ||
                     (!options_.keeps_states && run.first == text.num_tokens - 1));
-        if (!options_.prefix_cache || !text.reads_prefixes) {
+        if (!options_.prefix_cache || !text.reads_prefixes || text.wants_all_outputs) {
           ASSERT_TRUE(is_swapped || run.first == 0);
         }
         num_found_ += run.first > 0 ? 1 : 0;
@@ -325,8 +331,19 @@ class RandomRequests {
     }
   }
 
+  /// Returns how many tokens of a plan are of prompts whose outputs are all wanted.
+  std::int64_t num_outputs(const StepPlan& plan) const {
+    std::int64_t sum = 0;
+    for (const ScheduledRun& run : plan.runs) {
+      const Text& text = texts_.at(run.sequence);
+      if (text.wants_all_outputs && run.first + 1 < text.num_prompt_tokens) sum += run.count;
+    }
+    return sum;
+  }
+
   void check_order(const StepPlan& plan, const std::set<SequenceId>& had_blocks) {
-    const bool has_tokens_left = plan.num_tokens() < options_.max_step_tokens;
+    const bool has_tokens_left = plan.num_tokens() < options_.max_step_tokens &&
+                                 num_outputs(plan) < options_.max_step_outputs;
     for (const auto& [id, text] : texts_) {
       if (text.is_held || !has_blocks(id)) continue;
       for (const auto& [other, waiting] : texts_) {
@@ -521,6 +538,8 @@ INSTANTIATE_TEST_SUITE_P(
                                    })},
         Scenario{.name = "no_prefixes",
                  .options = tight([](SchedulerOptions& o) { o.prefix_cache = false; })},
+        Scenario{.name = "few_outputs",
+                 .options = tight([](SchedulerOptions& o) { o.max_step_outputs = 5; })},
         Scenario{.name = "whole_prompts",
                  .options = tight([](SchedulerOptions& o) { o.chunked_prefill = false; }),
                  .max_prompt = 16},

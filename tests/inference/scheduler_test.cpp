@@ -103,6 +103,26 @@ TEST(Scheduler, FoundPrefixIsNotComputed) {
   EXPECT_THAT(alone.copies, IsEmpty()) << "no one else has the block";
 }
 
+TEST(Scheduler, PromptsWhoseOutputsAreAllWantedAreComputedWholeAndInPieces) {
+  Scheduler scheduler({.max_running = 4,
+                       .max_step_tokens = 64,
+                       .block_size = 2,
+                       .num_blocks = 16,
+                       .max_step_outputs = 3});
+  const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 5)));
+  const SequenceId b =
+      scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9, .wants_all_outputs = true});
+  const SequenceId c =
+      scheduler.add({.prompt = {1, 2, 6}, .max_new_tokens = 1, .wants_all_outputs = true});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 5), prefill(b, 0, 3)));
+  EXPECT_THAT(step(scheduler).runs,
+              ElementsAre(last_run(a, 6), last_run(b, 3, 2), prefill(c, 0, 1)));
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 7), last_run(b, 5), last_run(c, 1, 2)));
+  const SequenceId fork = scheduler.fork(b, 5, 8);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 8), last_run(b, 6), last_run(fork, 5)));
+}
+
 TEST(Scheduler, StatesBeginBehindSnapshotsAlone) {
   Scheduler scheduler({.max_running = 4,
                        .max_step_tokens = 64,

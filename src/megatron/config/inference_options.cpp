@@ -63,9 +63,14 @@ void declare_model(FieldTable<Options>& table) {
 }
 
 template <class Options>
+void declare_parallel(FieldTable<Options>& table) {
+  table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
+}
+
+template <class Options>
 void declare_engine(FieldTable<Options>& table) {
   table.include(static_cast<EngineSettings Options::*>(&Options::engine), engine_table());
-  table.include(static_cast<ParallelConfig Options::*>(&Options::parallel), parallel_fields());
+  declare_parallel(table);
 }
 
 /// The flags of Megatron-LM's text-generation scripts beyond those of a training run.
@@ -248,7 +253,7 @@ const FieldTable<EvaluateOptions>& evaluate_table() {
     t.group("Output");
     t.field("json", &Options::json, "print one JSON object per task");
     t.include(&Options::tokenizer, tokenizer_table());
-    t.include(&Options::parallel, parallel_fields());
+    declare_parallel(t);
     declare_run_flags(t, "evaluate");
   });
 }

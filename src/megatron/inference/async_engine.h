@@ -19,10 +19,10 @@ class AsyncEngine final : public RequestServer {
                        const ServingRanks& ranks = {});
   ~AsyncEngine() override { stop(); }
 
-  /// Calls `update`, which changes the weights, in the engine's thread between two steps, and waits
-  /// for it. Requests stay, with their tokens so far; their caches are computed again. If it
-  /// throws, so does this function, and the engine has failed. One thread of each rank calls it.
-  /// Collective over the ranks.
+  /// Calls `update`, which changes the weights (such as by reload_weights()), in the engine's
+  /// thread between two steps, and waits for it. Requests stay, with their tokens so far; their
+  /// caches are computed again. If it throws, so does this function, and the engine has failed. One
+  /// thread of each rank calls it. Collective over the ranks.
   void update_weights(std::function<void()> update);
 
  private:

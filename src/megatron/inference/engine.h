@@ -9,6 +9,9 @@
 //   while (!engine.is_idle())
 //     for (const Update& update : engine.step()) ...
 //
+// The texts of a request fork when its prompt is computed; beams are held until the tokens of all
+// are known, and fork then.
+//
 // Ranks of a model make the same calls in the same order, and get the same updates.
 #pragma once
 
@@ -20,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -54,36 +58,47 @@ struct Generation {
   std::vector<SampledToken> tokens = {};
   /// With log-probabilities their mean, the stop token included; of a beam its score.
   double score = 0;
+  /// The tokens of the prompt from the second on, with log-probabilities given those before. Only
+  /// the first text of a request has them, if SamplingParams::prompt_logprobs.
+  std::vector<SampledToken> prompt_tokens = {};
 };
 
-/// Runs a pass over tokens of sequences, each with the cache of those before, and returns the
-/// logits [rows, vocab_size] of the tokens that come next, in float32 on the CPU: a row of each
-/// sequence, or as many as Pass::num_logits says. `rows` is Pass::rows. The caller turns gradients
-/// off. Collective over the ranks of the model.
+/// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
+/// best by score, best first.
+std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params);
+
+/// Runs a pass over tokens of sequences, each with the cache of those before, and returns logits
+/// [rows, vocab_size] of the tokens that come next, in float32 on the CPU: of as many last tokens
+/// of each sequence as `num_logits` says (Pass::num_logits). `rows` is Pass::rows. The caller turns
+/// gradients off. Collective over the ranks of the model.
 at::Tensor next_logits(const ModelRunner& model,
                        const std::vector<std::span<const std::int64_t>>& inputs,
                        const Caches& caches, std::vector<std::int64_t> num_logits = {},
                        at::Tensor* rows = nullptr);
-/// Returns the row of a sequence in them.
-std::span<const float> row_of(const at::Tensor& logits, std::size_t sequence);
+/// Returns a row of them.
+std::span<const float> row_of(const at::Tensor& logits, std::size_t row);
 
-/// Throws UserError that names the prompt when logits are not sound (check_logits()).
-void check_next_logits(const ModelRunner& model, std::span<const float> logits,
-                       std::uint64_t prompt_index, std::int64_t position);
+/// Copies blocks as a plan says. `swap` has the blocks of preempted sequences.
+void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap);
 
 struct TextRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
-  SamplingParams params = {};        ///< of one text: `n` and beams are the caller's work
-  SamplingSite site = {};            ///< selects the random numbers, and names the prompt in errors
-  std::int64_t priority = 0;         ///< lower numbers are served first
+  /// With `n`, `best_of` or beams the request has several texts, which share the prompt. With
+  /// `prompt_logprobs` and no new tokens it is only scored.
+  SamplingParams params = {};
+  SamplingSite site = {};     ///< selects the random numbers; samples have successive numbers
+  std::int64_t priority = 0;  ///< lower numbers are served first
   double deadline_s = std::numeric_limits<double>::infinity();  ///< on the engine's clock
+  std::string source = {};  ///< names the prompt in errors; empty: by its number in `site`
 };
 
-/// News of a request: a token of its text, its end, or both.
+/// News of a request: a token of a text, its end, or both.
 struct Update {
   SequenceId request = 0;
+  std::int64_t text = 0;  ///< number of the sample, or rank of the beam
   std::optional<std::int64_t> token = {};
   std::optional<Generation> finished = {};
+  bool is_last = false;  ///< the request has ended. Beams may be fewer than `n`, or none
 };
 
 struct EngineOptions {
@@ -91,7 +106,7 @@ struct EngineOptions {
   /// Returns seconds; the same on all ranks. Null: it is always 0.
   std::function<double()> clock = {};
   const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
-  SpeculationOptions speculation = {};
+  SpeculationOptions speculation = {};   ///< beams have no drafts
   KvCacheType kv_cache_type = KvCacheType::same;
 };
 
@@ -104,11 +119,13 @@ class Engine {
 
   /// Returns the name of the request in updates. UserError when the request cannot be served.
   SequenceId add_request(TextRequest request);
-  /// Ends a request, which gets no more updates. Returns false if it has ended before.
+  /// Ends a request with all its texts. It gets no more updates. Returns false if it has ended
+  /// before.
   bool cancel(SequenceId request);
   /// Computes one pass and returns the news, in the order of the sequences in the pass. If the pass
   /// fails, all requests are as they were before. Collective over the ranks of the model.
   std::vector<Update> step();
+
   /// Makes the requests compute their caches again, because the weights have changed.
   void recompute_all();
 
@@ -116,39 +133,59 @@ class Engine {
   const Scheduler& scheduler() const { return scheduler_; }
 
  private:
+  using Drafts = std::vector<std::vector<DraftToken>>;
+  struct Group;
   struct Running;
 
-  using Drafts = std::vector<std::vector<DraftToken>>;
+  /// What a pass tells of a run.
+  struct RunResult {
+    std::vector<SampledToken> scored = {};  ///< next tokens of the prompt
+    std::vector<SampledToken> drawn = {};   ///< the accepted drafts and one more token of the text
+    std::vector<SampledToken> firsts = {};  ///< first tokens of Running::siblings
+    std::vector<float> logprobs = {};       ///< of a beam, after penalties
+  };
 
-  /// Copies the blocks of a plan.
-  void copy_blocks(const StepPlan& plan);
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
   void place(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.
   void keep_states();
   /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
   Drafts propose(StepPlan& plan);
-  /// Returns the logits [rows, vocab_size] of the tokens that runs sample.
-  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
-  /// Returns the tokens that a pass drew for each run: none, one, or the accepted drafts and one.
-  std::vector<std::vector<SampledToken>> draw(const StepPlan& plan, const Drafts& drafts);
+  /// Lets decode steps of a text have drafts.
+  void allow_drafts(SequenceId sequence);
   /// Forgets what a drafter knows of a sequence.
-  void forget(SequenceId request);
-  /// Adds a token to a text, or ends it.
-  void append(SequenceId request, const SampledToken& token);
-  /// Ends a text and tells its result.
-  void finish(SequenceId request, FinishReason reason);
+  void forget(SequenceId sequence);
+  /// Returns how many last tokens of a run need logits.
+  std::int64_t num_logits(const ScheduledRun& run) const;
+  /// Returns the logits [rows, vocab_size] of the last tokens of the runs, num_logits() of each.
+  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
+  /// Computes a pass. Returns the result of each run.
+  std::vector<RunResult> compute(const StepPlan& plan, const Drafts& drafts);
+  /// Takes the result of a run.
+  void take(SequenceId sequence, RunResult result);
+  /// Continues the beams of a group, whose log-probabilities are all there.
+  void continue_beams(Group& group);
+  /// Tells a token of a text, its end, or both.
+  void tell(Running& text, std::optional<std::int64_t> token, std::optional<FinishReason> reason);
+  /// Adds a token to a text and tells it. Returns whether the text has ended.
+  bool append(Running& text, const SampledToken& token);
+  /// Tells the best texts of a group of beams and ends it. Those that did not stop have ended for
+  /// `reason`.
+  void finish_beams(Group& group, FinishReason reason);
+  /// Ends a text with its siblings, or all beams, not because of a token.
+  void finish(SequenceId sequence, FinishReason reason);
+  void drop(SequenceId sequence);
 
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
   std::shared_ptr<CacheMemory> memory_;
-  CacheMemory swap_memory_{{.device = at::kCPU}};  ///< blocks of preempted sequences
-  std::map<BlockId, SequenceCache> snapshots_;     ///< states behind published blocks
-  std::unique_ptr<Drafter> drafter_;               ///< null without speculation
-  std::int64_t num_draft_steps_ = 0;               ///< steps that might have had drafts
-  std::map<SequenceId, std::unique_ptr<Running>> running_;
-  std::vector<Update> news_;  ///< that the next step returns
+  CacheMemory swap_memory_{{.device = at::kCPU}};           ///< blocks of preempted sequences
+  std::map<BlockId, SequenceCache> snapshots_;              ///< states behind published blocks
+  std::unique_ptr<Drafter> drafter_;                        ///< null without speculation
+  std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts
+  std::map<SequenceId, std::unique_ptr<Running>> running_;  ///< by sequence
+  std::vector<Update> news_;                                ///< that the next step returns
 };
 
 }  // namespace megatron

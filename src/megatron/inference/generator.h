@@ -1,4 +1,4 @@
-// Generates texts of prompts with an engine (engine.h), and searches with beams.
+// Generates texts of prompts with an engine (engine.h).
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ class Generator {
   Generator(const ModelRunner& model, SamplingParams params,
             const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
 
-  /// Generates a continuation of each prompt, all by one engine. `on_token` is called with each new
-  /// token and the place of its prompt. Collective over the ranks of the model.
+  /// Generates a continuation of each prompt, the first of generate_all(). `on_token` is called
+  /// with each new token and the place of its prompt. Collective over the ranks of the model.
   std::vector<Generation> generate(std::span<const Prompt> prompts,
                                    const OnToken& on_token = nullptr) const;
   /// Generates a continuation of one prompt.
@@ -42,7 +42,10 @@ class Generator {
                                                     const OnToken& on_token = nullptr) const;
 
  private:
-  std::vector<Generation> search_beams(const Prompt& prompt) const;
+  /// Generates all texts of each prompt, samples in their order, by one engine.
+  std::vector<std::vector<Generation>> run(std::span<const Prompt> prompts,
+                                           const SamplingParams& params,
+                                           const OnToken& on_token) const;
 
   ModelRunner model_;
   SamplingParams params_;

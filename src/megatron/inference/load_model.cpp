@@ -31,6 +31,24 @@ PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& p
   return pipeline_layout(parallel, model);
 }
 
+CheckpointSource checkpoint_at(const std::filesystem::path& root,
+                               std::optional<std::int64_t> step) {
+  auto source = find_checkpoint(root, step);
+  if (!source) {
+    throw UserError({"--load " + root.string(), "no checkpoint there",
+                     "give the --save folder of a training run, or a Hugging Face folder "
+                     "(config.json and safetensors files)"});
+  }
+  return *std::move(source);
+}
+
+void load_into(ParamStore& weights, const CheckpointSource& source, bool packs) {
+  for (Parameter* parameter : weights.parameters()) parameter->release_packed();
+  load_weights(source, weights);
+  if (packs)
+    for (Parameter* parameter : weights.parameters()) parameter->pack();
+}
+
 }  // namespace
 
 std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options) {
@@ -42,21 +60,16 @@ std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options) {
 
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step,
                        const LoadModelOptions& options) {
-  auto source = find_checkpoint(root, step);
-  if (!source) {
-    throw UserError({"--load " + root.string(), "no checkpoint there",
-                     "give the --save folder of a training run, or a Hugging Face folder "
-                     "(config.json and safetensors files)"});
-  }
-  if (options.cache_mla_latents && !source->model.multi_latent_attention)
+  CheckpointSource source = checkpoint_at(root, step);
+  if (options.cache_mla_latents && !source.model.multi_latent_attention)
     throw UserError(
         {"--cache-mla-latents: the model has no multi-latent attention", "", "leave it out"});
-  source->model.cache_mla_latents = options.cache_mla_latents;
-  const PipelineLayout layout = layout_of(source->model, options.parallel);
-  const c10::ScalarType type = options.type.value_or(default_compute_dtype(source->weight_type));
+  source.model.cache_mla_latents = options.cache_mla_latents;
+  const PipelineLayout layout = layout_of(source.model, options.parallel);
+  const c10::ScalarType type = options.type.value_or(default_compute_dtype(source.weight_type));
   const Rank& rank = options.rank;
-  auto stages = find_model_family(source->family, *options.families)
-                    .make(source->model, rank, {.dtype = type, .layout = &layout});
+  auto stages = find_model_family(source.family, *options.families)
+                    .make(source.model, rank, {.dtype = type, .layout = &layout});
   auto weights = std::make_unique<ParamStore>(
       declared_parameters(*stages),
       ParamStore::Options{.device = rank.device,
@@ -64,11 +77,15 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                           .with_gradients = false,
                           .model = rank.model,
                           .experts = ReplicaGroups{.model = rank.expert_model}});
-  load_weights(*source, *weights);
-  if (options.packs_weights)
-    for (Parameter* parameter : weights->parameters()) parameter->pack();
+  load_into(*weights, source, options.packs_weights);
   const ModelRunner runner(*stages, *weights, layout, rank.pp);
-  return {*std::move(source), std::move(stages), std::move(weights), runner, type};
+  return {std::move(source),    std::move(stages), std::move(weights), runner, type,
+          options.packs_weights};
+}
+
+void reload_weights(LoadedModel& model, const std::filesystem::path& root,
+                    std::optional<std::int64_t> step) {
+  load_into(*model.weights, checkpoint_at(root, step), model.packs_weights);
 }
 
 }  // namespace megatron

@@ -26,7 +26,8 @@ struct LoadedModel {
   std::unique_ptr<Model> stages;        ///< the pipeline stages that this rank holds
   std::unique_ptr<ParamStore> weights;  ///< their weights, without gradients
   ModelRunner runner;                   ///< runs the stages of all ranks
-  c10::ScalarType type = c10::kFloat;   ///< in which it computes
+  c10::ScalarType type;                 ///< in which it computes
+  bool packs_weights;                   ///< LoadModelOptions::packs_weights
 };
 
 struct LoadModelOptions {
@@ -48,5 +49,11 @@ std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options);
 /// cannot be split as `options.parallel` requests. Collective over rank.model.
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step,
                        const LoadModelOptions& options = {});
+
+/// Loads the weights of another checkpoint of the same architecture into `model`, which must not be
+/// in a pass, as in AsyncEngine::update_weights(). If it throws, the weights are not usable.
+/// Collective over rank.model.
+void reload_weights(LoadedModel& model, const std::filesystem::path& root,
+                    std::optional<std::int64_t> step);
 
 }  // namespace megatron

@@ -25,15 +25,18 @@ auto fields_of(T& of) {
   if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News>) {
     auto& [a, b] = of;
     return std::tie(a, b);
-  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, Update, UserError::Parts>) {
+  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, UserError::Parts>) {
     auto& [a, b, c] = of;
     return std::tie(a, b, c);
   } else if constexpr (kIsOneOf<T, Command>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
-  } else if constexpr (kIsOneOf<T, TextRequest, Generation>) {
+  } else if constexpr (kIsOneOf<T, Update>) {
     auto& [a, b, c, d, e] = of;
     return std::tie(a, b, c, d, e);
+  } else if constexpr (kIsOneOf<T, TextRequest, Generation>) {
+    auto& [a, b, c, d, e, f] = of;
+    return std::tie(a, b, c, d, e, f);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;

@@ -18,9 +18,11 @@ struct Request {
   std::int64_t priority = 0;          ///< lower numbers are served first
   /// The time at which it ends unfinished, on the clock that Scheduler::plan() is given.
   double deadline_s = std::numeric_limits<double>::infinity();
-  /// Whether blocks of earlier requests may stand for the beginning of the prompt. Set it to false
-  /// when the outputs of all tokens of the prompt are wanted, since found tokens are not computed.
+  /// Whether blocks of earlier requests may stand for the beginning of the prompt.
   bool reads_prefixes = true;
+  /// Whether the outputs of all tokens of the prompt are wanted, such as to score it. Then all are
+  /// computed, SchedulerOptions::max_step_outputs at a time.
+  bool wants_all_outputs = false;
 };
 
 }  // namespace megatron

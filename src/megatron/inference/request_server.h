@@ -34,7 +34,7 @@ using RequestId = std::int64_t;
 struct News {
   Update update = {};  ///< with the RequestId; after an error nothing else
   std::exception_ptr error = {};
-  bool is_last() const { return error || update.finished; }
+  bool is_last() const { return error || update.is_last; }
 };
 /// Takes the news of a request. The serving thread calls it: it must not throw, nor wait for news.
 using OnNews = std::function<void(const News& news)>;

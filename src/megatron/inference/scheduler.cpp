@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ranges>
 #include <string>
 
@@ -11,6 +12,7 @@
 namespace megatron {
 namespace {
 
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kMaxTokens = "--inference-dynamic-batching-max-tokens";
 constexpr const char* kMaxRequests = "--inference-dynamic-batching-max-requests";
 constexpr const char* kMaxLength = "--inference-max-seq-length";
@@ -23,6 +25,7 @@ void check_at_least_one(const std::string& flag, std::int64_t number) {
 const SchedulerOptions& checked(const SchedulerOptions& options) {
   check_at_least_one(kMaxRequests, options.max_running);
   check_at_least_one("--inference-dynamic-batching-block-size", options.block_size);
+  MEGATRON_CHECK(options.max_step_outputs > 0, options.max_step_outputs, " outputs in a step");
   if (options.num_blocks < 1) {
     throw UserError({kBufferSize,
                      "has no room for a block of " + std::to_string(options.block_size) + " tokens",
@@ -109,7 +112,8 @@ SequenceId Scheduler::add(Request request) {
                                   .num_prompt_tokens = num_prompt_tokens,
                                   .max_tokens = num_prompt_tokens + request.max_new_tokens,
                                   .deadline_s = request.deadline_s,
-                                  .reads_prefixes = request.reads_prefixes});
+                                  .reads_prefixes = request.reads_prefixes,
+                                  .wants_all_outputs = request.wants_all_outputs});
   return id;
 }
 
@@ -126,6 +130,7 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
   copy.order = {.priority = from.order.priority, .arrival = from.order.arrival, .sequence = id};
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);
+  copy.wants_all_outputs = false;
   copy.num_computed = std::min(from.num_computed, num_tokens);
   if (options_.keeps_states && copy.num_computed < from.num_computed) copy.num_computed = 0;
   // Without a place it computes its tokens again, as after preemption.
@@ -236,7 +241,7 @@ void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
 }
 
 void Scheduler::attach_prefix(Sequence& sequence) {
-  if (!sequence.reads_prefixes) return;
+  if (!sequence.reads_prefixes || sequence.wants_all_outputs) return;
   const std::span<const std::int64_t> tokens(sequence.tokens);
   const auto size = static_cast<std::size_t>(options_.block_size);
   for (std::size_t start = 0; start + size <= tokens.size(); start += size) {
@@ -264,6 +269,12 @@ bool Scheduler::has_room(const Sequence& sequence) const {
              pool_.num_available();
 }
 
+std::int64_t Scheduler::max_count(const Sequence& sequence, const Step& step) const {
+  const bool is_limited = options_.chunked_prefill && sequence.wants_outputs();
+  return std::min(
+      {sequence.num_left(), step.tokens_free(), is_limited ? step.outputs_left : kNoLimit});
+}
+
 bool Scheduler::admit(Sequence& sequence, Step& step) {
   attach_prefix(sequence);
   const std::size_t num_found = sequence.blocks.size();
@@ -271,7 +282,7 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
   if (swaps_in) sequence.num_computed = sequence.num_swapped;
   const std::int64_t wanted = sequence.num_left();
   const bool in_chunks = options_.chunked_prefill || wanted > options_.max_step_tokens;
-  step.admits = step.tokens_free() >= (in_chunks ? 1 : wanted);
+  step.admits = max_count(sequence, step) >= (in_chunks ? 1 : wanted);
   while (step.admits && !has_room(sequence)) {
     const Order& last = *running_.rbegin();
     step.admits = last.is_held || last.priority > sequence.order.priority;
@@ -290,7 +301,8 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
 }
 
 void Scheduler::plan_run(Sequence& sequence, Step& step) {
-  const std::int64_t most = std::min(sequence.num_left(), step.tokens_free());
+  const bool wants_outputs = sequence.wants_outputs();
+  const std::int64_t most = max_count(sequence, step);
   if (most == 0) return;
   std::int64_t end = sequence.num_computed + most;
   const std::int64_t end_of_block = end / options_.block_size * options_.block_size;
@@ -313,6 +325,7 @@ void Scheduler::plan_run(Sequence& sequence, Step& step) {
                             .count = count,
                             .samples = end == num_tokens && num_tokens < sequence.max_tokens});
   step.tokens_left -= count;
+  if (wants_outputs) step.outputs_left -= std::min(count, step.outputs_left);
 }
 
 void Scheduler::add_drafts(Step& step) {
@@ -348,7 +361,7 @@ std::optional<Scheduler::Order> Scheduler::next_after(const std::optional<Order>
 StepPlan Scheduler::plan(double now_s) {
   MEGATRON_CHECK(!has_plan_, "the last plan has not been advanced");
   has_plan_ = true;
-  Step step{.tokens_left = options_.max_step_tokens};
+  Step step{.tokens_left = options_.max_step_tokens, .outputs_left = options_.max_step_outputs};
   while (!deadlines_.empty() && deadlines_.begin()->first <= now_s) {
     step.plan.expired.push_back(deadlines_.begin()->second);
     drop(step.plan.expired.back());

@@ -50,6 +50,8 @@ struct SchedulerOptions {
   /// Blocks of a second memory, to which those of preempted sequences are copied until they run
   /// again. A sequence for which it has no room is computed again.
   std::int64_t num_swap_blocks = 0;
+  /// Tokens in a pass of prompts whose outputs are all wanted, if prompts are computed in chunks.
+  std::int64_t max_step_outputs = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Tokens of one sequence in a pass.
@@ -120,8 +122,8 @@ class Scheduler {
   /// Adds a sequence of the first `num_tokens` tokens of `sequence`, at least its prompt, and then
   /// `token`, with the same priority, deadline and maximum length, which it must not reach yet.
   /// Both share the blocks of what is computed; a shared block is copied before one of them writes
-  /// to it. With states, a fork before the last computed token computes its tokens again. For n >
-  /// 1, best_of and beams.
+  /// to it. With states, a fork before the last computed token computes its tokens again. Only the
+  /// last output of a fork is wanted. For n > 1, best_of and beams.
   SequenceId fork(SequenceId sequence, std::int64_t num_tokens, std::int64_t token);
   /// Ends a sequence at any time, also between plan() and advance(). Returns false if there is
   /// none.
@@ -174,17 +176,21 @@ class Scheduler {
     std::int64_t max_drafts = 0;
     double deadline_s = 0;
     bool reads_prefixes = true;
+    bool wants_all_outputs = false;
     std::vector<BlockId> blocks = {};
     std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
     std::int64_t num_swapped = 0;       ///< tokens in them
 
     std::int64_t num_left() const { return std::ssize(tokens) - num_computed; }
+    /// Returns whether the outputs of its next tokens are wanted, and not of the last alone.
+    bool wants_outputs() const { return wants_all_outputs && num_computed + 1 < num_prompt_tokens; }
     bool has_ended() const;
   };
   /// A plan that is being made.
   struct Step {
     StepPlan plan = {};
     std::int64_t tokens_left = 0;
+    std::int64_t outputs_left = 0;
     std::int64_t num_decodes = 0;  ///< running sequences that are still to get their one token
     bool admits = true;            ///< false once a sequence had to wait: none passes it
 
@@ -214,6 +220,8 @@ class Scheduler {
   void extend(Sequence& sequence, std::int64_t end, StepPlan& plan);
   /// Retains the published blocks of the beginning of a sequence.
   void attach_prefix(Sequence& sequence);
+  /// Returns how many of its next tokens a sequence may compute in the step.
+  std::int64_t max_count(const Sequence& sequence, const Step& step) const;
   /// Starts a waiting sequence if it gets a place, blocks and tokens of the step.
   bool admit(Sequence& sequence, Step& step);
   /// Returns whether a sequence with its prefix attached has a place and blocks.

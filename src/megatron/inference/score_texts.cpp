@@ -1,10 +1,10 @@
 #include "megatron/inference/score_texts.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
@@ -39,10 +39,8 @@ class TextScorer {
                                               static_cast<std::size_t>(end - begin)));
       // The logits of a token are those of the next one.
       const std::int64_t first = std::max(begin + 1, std::ssize(ids) - num_targets);
-      for (std::int64_t target = first; target <= end; ++target) {
-        rows.push_back({text, target, scores[text].size()});
-        scores[text].push_back({.id = ids[static_cast<std::size_t>(target)]});
-      }
+      for (std::int64_t target = first; target <= end; ++target)
+        rows.push_back({text, target, ids[static_cast<std::size_t>(target)]});
       num_logits.push_back(std::max<std::int64_t>(0, end + 1 - first));
     }
     const Microbatch tokens = microbatch_of(inputs);
@@ -55,33 +53,24 @@ class TextScorer {
                                   .contiguous();
     MEGATRON_CHECK(logits.size(0) == std::ssize(rows), logits.size(0), " rows of logits for ",
                    rows.size(), " targets");
-    at::parallel_for(0, std::ssize(rows), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-        score(rows[i], row_of(logits, i));
-    });
-    for (std::size_t i = 0; i < rows.size(); ++i) check(rows[i], row_of(logits, i));
+    std::vector<GivenRow> given;
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      given.push_back({row_of(logits, i), rows[i].id, num_best_});
+    std::vector<SampledToken> scored = score_rows(given);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      check(rows[i], given[i].logits, scored[i].logprob);
+      scores[rows[i].text].push_back(std::move(scored[i]));
+    }
   }
 
  private:
   struct Row {
     std::size_t text;
     std::int64_t target;  ///< place among the ids
-    std::size_t place;    ///< place among the scores of the text
+    std::int64_t id;
   };
 
-  void score(const Row& row, std::span<const float> logits) {
-    SampledToken& token = scores[row.text][row.place];
-    const LogSoftmax log_softmax(logits);
-    const auto logprob = [&](std::int64_t id) {
-      return log_softmax(logits[static_cast<std::size_t>(id)]);
-    };
-    token.logprob = logprob(token.id);
-    for (const std::int64_t id : best_tokens(logits, num_best_))
-      token.best.push_back({id, logprob(id)});
-  }
-
-  void check(const Row& row, std::span<const float> logits) const {
-    const double logprob = scores[row.text][row.place].logprob;
+  void check(const Row& row, std::span<const float> logits, double logprob) const {
     if (std::isfinite(logprob)) return;
     const std::string place = "ids[" + std::to_string(row.target) + "]",
                       source = texts_[row.text].source;

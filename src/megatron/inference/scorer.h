@@ -16,8 +16,8 @@ struct Score {
 };
 
 /// Scores one sequence of at least one id. Errors are UserErrors that name `source`. `model` must
-/// have its weights bound. Long sequences run in chunks through the KV cache, so that logits exist
-/// for a bounded number of tokens.
+/// have its weights bound. An engine computes long sequences in chunks, so that logits exist for a
+/// bounded number of tokens.
 Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
                    const std::string& source);
 

@@ -25,8 +25,8 @@
 namespace megatron {
 namespace {
 
-/// Texts that wait in an engine or are generated: more than it can run together.
-constexpr std::int64_t kMostTexts = 1024;
+/// Prompts that wait in an engine or are continued: more than it can run together.
+constexpr std::int64_t kMostPrompts = 1024;
 /// Passes between two exchanges of answers among several replicas.
 constexpr int kPassesPerRound = 16;
 
@@ -60,7 +60,8 @@ class ReplicaBatch {
     std::ostringstream news;
     if (queue_.is_idle() && next_ >= lines_.size()) return {};
     for (int i = 0; i < num_passes; ++i) {
-      for (; queue_.num_texts() < kMostTexts && next_ < lines_.size(); next_ += stride_) add(news);
+      for (; queue_.num_prompts() < kMostPrompts && next_ < lines_.size(); next_ += stride_)
+        add(news);
       if (queue_.is_idle()) break;
       for (FinishedCompletion& one : queue_.step()) report(news, std::move(one));
     }

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"

@@ -20,7 +20,6 @@
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/sampling/stop_strings.h"
-#include "megatron/inference/scorer.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -89,7 +88,8 @@ class TextWriter {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       JsonText object = {{"prompt", prompts[i]},
                          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())}};
-      if (params_.prompt_logprobs) object["prompt_logprobs"] = prompt_logprobs(batch[i]);
+      if (params_.prompt_logprobs && !generations[i].empty())
+        object["prompt_logprobs"] = prompt_logprobs(generations[i].front());
       JsonText choices = JsonText::array();
       for (const Generation& generation : generations[i]) choices.push_back(choice(generation));
       if (!generations[i].empty()) object.update(choice(generations[i].front()));
@@ -121,11 +121,9 @@ class TextWriter {
     return object;
   }
 
-  JsonText prompt_logprobs(const Prompt& prompt) const {
+  static JsonText prompt_logprobs(const Generation& generation) {
     JsonText logprobs = JsonText::array({nullptr});
-    const std::string source = "prompt " + std::to_string(prompt.index + 1);
-    for (const double logprob : score_tokens(rank_.model(), prompt.ids, source).logprobs)
-      logprobs.push_back(logprob);
+    for (const SampledToken& token : generation.prompt_tokens) logprobs.push_back(token.logprob);
     return logprobs;
   }
 

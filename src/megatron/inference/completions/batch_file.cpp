@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "megatron/base/files.h"

@@ -1,5 +1,5 @@
-// Serves requests for completions by an engine: each is as many texts as it has prompts and
-// samples, which share passes with those of all others.
+// Serves requests for completions by an engine, where their texts share passes with those of all
+// others.
 #pragma once
 
 #include <cstdint>
@@ -37,18 +37,18 @@ class CompletionQueue {
   std::vector<FinishedCompletion> step();
 
   bool is_idle() const { return requests_.empty(); }
-  std::int64_t num_texts() const { return std::ssize(places_); }   ///< that are not finished
-  std::int64_t num_new_tokens() const { return num_new_tokens_; }  ///< so far, of all requests
+  std::int64_t num_prompts() const { return std::ssize(places_); }  ///< that are not finished
+  std::int64_t num_new_tokens() const { return num_new_tokens_; }   ///< so far, of all requests
 
  private:
   struct Open {
     CompletionRequest request;
     std::vector<PromptResult> results;
-    std::int64_t num_left = 0;  ///< texts
+    std::int64_t num_left = 0;  ///< prompts
   };
   struct Place {
     std::uint64_t number = 0;
-    std::size_t prompt = 0, sample = 0;
+    std::size_t prompt = 0;
   };
 
   ModelRunner model_;

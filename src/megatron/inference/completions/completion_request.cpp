@@ -102,8 +102,6 @@ const std::map<std::string_view, Read> kMembers{
     {"user", ignore},
     {"metadata", ignore},
     {"suffix", refuse},
-    {"num_beams", refuse},
-    {"length_penalty", refuse},
     {"return_log_probs", refuse},
     {"prompt_logprobs", refuse},
 };
@@ -123,9 +121,10 @@ CompletionRequest read_completion(const JsonCursor& body) {
   SamplingParams& params = request.params;
   params.prompt_logprobs = request.echo && params.return_log_probs;
   check_sampling_options(params);
-  if (params.num_samples() > kMostSamples)
-    throw UserError({body.place() + ": fields 'n' and 'best_of'",
-                     std::to_string(params.num_samples()) + " texts of a prompt",
+  if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
+      most > kMostSamples)
+    throw UserError({body.place() + ": fields 'n', 'best_of' and 'num_beams'",
+                     std::to_string(most) + " texts of a prompt",
                      "give at most " + std::to_string(kMostSamples)});
   return request;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numeric>
 #include <set>
 #include <span>
@@ -75,7 +74,7 @@ JsonText logprobs_of(const Tokenizer& tokenizer, std::span<const std::int64_t> c
 /// Returns one choice, without its index.
 JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& prompt,
                    const Tokenizer& tokenizer, const PromptResult& result,
-                   const Generation& generation) {
+                   const std::vector<SampledToken>& prompt_tokens, const Generation& generation) {
   const auto* given = std::get_if<std::string>(&prompt);
   std::vector<std::string> pieces = pieces_of(tokenizer, result.ids, generation.ids);
   std::string text = joined(pieces);
@@ -85,7 +84,7 @@ JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& pro
     std::vector<std::string> own = pieces_of(tokenizer, {}, result.ids);
     text.insert(0, given != nullptr ? *given : joined(own));
     pieces.insert(pieces.begin(), own.begin(), own.end());
-    tokens.insert(tokens.begin(), result.tokens.begin(), result.tokens.end());
+    tokens.insert(tokens.begin(), prompt_tokens.begin(), prompt_tokens.end());
     tokens.insert(tokens.begin(), {.id = result.ids.front(), .logprob = std::nan("")});
   }
   JsonText choice = {{"text", text}, {"logprobs", nullptr}};
@@ -106,12 +105,12 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
   std::int64_t index = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {
     std::vector<Generation>& texts = results[i].texts;
-    if (request.params.num_samples() > request.params.n)
-      std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
-    for (const Generation& text :
-         std::span(texts).first(static_cast<std::size_t>(request.params.n))) {
+    std::vector<SampledToken> prompt_tokens;
+    if (!texts.empty()) prompt_tokens = std::move(texts.front().prompt_tokens);
+    for (const Generation& text : best_texts(std::move(texts), request.params)) {
       JsonText choice = {{"index", index++}};
-      choice.update(choice_of(request, request.prompts[i], tokenizer, results[i], text));
+      choice.update(
+          choice_of(request, request.prompts[i], tokenizer, results[i], prompt_tokens, text));
       choices.push_back(std::move(choice));
     }
   }

@@ -15,11 +15,8 @@ class Tokenizer;
 
 /// The results of one prompt of a request.
 struct PromptResult {
-  std::vector<std::int64_t> ids;  ///< of the prompt
-  /// With SamplingParams::prompt_logprobs the tokens of the prompt but the first.
-  std::vector<SampledToken> tokens = {};
-  /// The sampled texts, num_samples() many; completion_choices() keeps the best n.
-  std::vector<Generation> texts = {};
+  std::vector<std::int64_t> ids;       ///< of the prompt
+  std::vector<Generation> texts = {};  ///< samples, or beams of which there may be fewer than n
 };
 
 /// Returns the list of choices, n of each prompt. A token of "logprobs" is the text that its id

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>

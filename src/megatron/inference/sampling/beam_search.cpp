@@ -37,10 +37,7 @@ std::vector<BeamSearch::Candidate> BeamSearch::best_candidates(
   return all;
 }
 
-void BeamSearch::finish(const Candidate& candidate, bool has_stopped) {
-  FinishedBeam beam{running_[candidate.parent].ids, score(candidate.logprob, length_ + 1),
-                    has_stopped};
-  if (!has_stopped) beam.ids.push_back(candidate.id);
+void BeamSearch::finish(FinishedBeam beam) {
   const auto place =
       std::ranges::upper_bound(finished_, beam.score, std::ranges::greater(), &FinishedBeam::score);
   finished_.insert(place, std::move(beam));
@@ -57,7 +54,12 @@ void BeamSearch::step(std::span<const std::span<const float>> logprobs) {
     const bool has_stopped = std::ranges::count(stop_token_ids_, candidate.id) > 0;
     if (has_stopped || is_last) {
       // What is not among the best when it ends is not a result.
-      if (rank < num_beams_) finish(candidate, has_stopped);
+      if (rank < num_beams_) {
+        FinishedBeam beam{running_[candidate.parent].ids, score(candidate.logprob, length_ + 1),
+                          has_stopped};
+        if (!has_stopped) beam.ids.push_back(candidate.id);
+        finish(std::move(beam));
+      }
     } else if (next.size() < num_beams_) {
       next.push_back({running_[candidate.parent].ids, candidate.logprob, candidate.parent});
       next.back().ids.push_back(candidate.id);
@@ -70,6 +72,11 @@ void BeamSearch::step(std::span<const std::span<const float>> logprobs) {
   if (!running_.empty() && finished_.size() == num_beams_ &&
       score(running_.front().logprob, length_) <= finished_.back().score)
     running_.clear();
+}
+
+void BeamSearch::stop() {
+  for (const Beam& beam : std::exchange(running_, {}))
+    if (length_ > 0) finish({beam.ids, score(beam.logprob, length_), false});
 }
 
 }  // namespace megatron

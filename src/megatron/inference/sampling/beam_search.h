@@ -35,6 +35,8 @@ class BeamSearch {
   const std::vector<Beam>& running() const { return running_; }
   /// Continues the beams. `logprobs` has a row for each, after penalties.
   void step(std::span<const std::span<const float>> logprobs);
+  /// Ends the texts that run as they are.
+  void stop();
   /// Returns the texts that have ended, best first: num_beams many at the end of the search, or
   /// fewer if the vocabulary has no more.
   const std::vector<FinishedBeam>& finished() const { return finished_; }
@@ -46,7 +48,7 @@ class BeamSearch {
     double logprob;
   };
   std::vector<Candidate> best_candidates(std::span<const std::span<const float>> logprobs) const;
-  void finish(const Candidate& candidate, bool has_stopped);
+  void finish(FinishedBeam beam);
   double score(double logprob, std::int64_t length) const;
 
   std::size_t num_beams_;

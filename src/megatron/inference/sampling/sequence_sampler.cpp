@@ -9,6 +9,35 @@
 #include "megatron/base/error.h"
 
 namespace megatron {
+namespace {
+
+/// Fewer logits than this are not worth a thread.
+constexpr std::int64_t kGrain = std::int64_t{1} << 14;
+
+SampledToken score(const GivenRow& row) {
+  const LogSoftmax log_softmax(row.logits);
+  const auto logprob = [&](std::int64_t id) {
+    return log_softmax(row.logits[static_cast<std::size_t>(id)]);
+  };
+  SampledToken token{.id = row.id, .logprob = logprob(row.id)};
+  for (const std::int64_t id : best_tokens(row.logits, row.num_best))
+    token.best.push_back({id, logprob(id)});
+  return token;
+}
+
+}  // namespace
+
+std::vector<SampledToken> score_rows(std::span<const GivenRow> rows) {
+  std::vector<SampledToken> tokens(rows.size());
+  const std::int64_t vocab_size = rows.empty() ? 1 : std::ssize(rows.front().logits);
+  at::parallel_for(0, std::ssize(rows), std::max<std::int64_t>(1, kGrain / vocab_size),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (auto i = static_cast<std::size_t>(begin);
+                          i < static_cast<std::size_t>(end); ++i)
+                       tokens[i] = score(rows[i]);
+                   });
+  return tokens;
+}
 
 SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const std::int64_t> prompt,
                                  SamplingSite site)
@@ -77,18 +106,11 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
                      "give a smaller number"});
   const SamplingSite site = site_at(position);
   const bool has_choice = draft != nullptr && !draft->distribution.empty();
-  SampledToken token{has_choice ? draw_with_draft(*draft, sampling_distribution(used, *params_),
-                                                  static_cast<std::uint64_t>(params_->seed), site)
-                                : sample_token(used, *params_, site)};
-  if (!params_->needs_logprobs()) return token;
-  const LogSoftmax log_softmax(logits);
-  const auto logprob = [&](std::int64_t id) {
-    return log_softmax(logits[static_cast<std::size_t>(id)]);
-  };
-  token.logprob = logprob(token.id);
-  for (const std::int64_t id : best_tokens(logits, params_->logprobs))
-    token.best.push_back({id, logprob(id)});
-  return token;
+  const std::int64_t id = has_choice
+                              ? draw_with_draft(*draft, sampling_distribution(used, *params_),
+                                                static_cast<std::uint64_t>(params_->seed), site)
+                              : sample_token(used, *params_, site);
+  return params_->needs_logprobs() ? score({logits, id, params_->logprobs}) : SampledToken{id};
 }
 
 std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
@@ -107,8 +129,6 @@ std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
 std::vector<std::vector<SampledToken>> sample_runs(
     std::span<const SamplingRun> runs,
     const std::function<void(std::size_t, std::span<const float>, std::int64_t)>& check) {
-  // Fewer logits than this are not worth a thread.
-  constexpr std::int64_t kGrain = std::int64_t{1} << 14;
   std::vector<std::vector<SampledToken>> tokens(runs.size());
   const auto sample = [&](std::size_t index) {
     const auto& [own, logits, position, drafts] = runs[index];

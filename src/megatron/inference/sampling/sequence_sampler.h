@@ -71,6 +71,16 @@ class SequenceSampler {
   std::int64_t num_new_tokens_ = 0;
 };
 
+/// A row of logits and the token that follows it in a given text.
+struct GivenRow {
+  std::span<const float> logits;
+  std::int64_t id;
+  std::int64_t num_best = 0;  ///< of the most likely tokens to report
+};
+
+/// Returns these tokens with their log-probabilities, in parallel.
+std::vector<SampledToken> score_rows(std::span<const GivenRow> rows);
+
 /// The logits that decide the next tokens of a sequence: one row, and one behind each draft.
 struct SamplingRun {
   const SequenceSampler* sampler;

@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/inference/engine.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
@@ -52,6 +53,10 @@ std::vector<std::int64_t> look_up_ngram(std::span<const std::int64_t> tokens, st
   for (std::int64_t i = best_end; std::ssize(drafts) < count; ++i)
     drafts.push_back(i < size ? at(i) : drafts[static_cast<std::size_t>(i - size)]);
   return drafts;
+}
+
+void DraftMemory::copy(std::span<const BlockCopy> copies) {
+  copy_blocks(copies, *cache, swapped);
 }
 
 void SpeculationStats::add(std::span<const ScheduledRun> runs,
@@ -123,6 +128,7 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                          "give a model with the same tokenizer"});
       return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling);
     }
+    case SpeculativeMethod::automatic:
     case SpeculativeMethod::mtp:
       break;
   }

@@ -11,6 +11,7 @@
 #include "megatron/config/speculative_config.h"
 #include "megatron/inference/sampling/sequence_sampler.h"
 #include "megatron/inference/scheduler.h"
+#include "megatron/ops/cache_memory.h"
 #include "megatron/pipeline/model_runner.h"
 
 namespace megatron {
@@ -35,8 +36,18 @@ class Drafter {
   virtual bool observes() const { return false; }
   /// Sees the target's hidden rows [tokens, 1, h] of the runs of a step.
   virtual void observe(std::span<const ScheduledRun> /*runs*/, const at::Tensor& /*rows*/) {}
-  /// Forgets a sequence that has ended or lost its blocks.
+  /// Forgets a sequence that has ended, or whose blocks are void. One that was preempted comes back
+  /// with another ScheduledRun::first.
   virtual void forget(SequenceId /*sequence*/) {}
+};
+
+/// Memory of a draft model for the blocks of the target.
+struct DraftMemory {
+  std::shared_ptr<CacheMemory> cache = std::make_shared<CacheMemory>();
+  CacheMemory swapped{{.device = at::kCPU}};  ///< blocks of preempted sequences
+
+  /// Copies as the target does.
+  void copy(std::span<const BlockCopy> copies);
 };
 
 /// What speculation has done, and whether it pays.

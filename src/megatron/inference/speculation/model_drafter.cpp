@@ -37,7 +37,7 @@ class ModelDrafter : public Drafter {
 
   ModelRunner model_;
   bool samples_;  ///< SequenceSampler::guess()
-  std::shared_ptr<CacheMemory> memory_ = std::make_shared<CacheMemory>();
+  DraftMemory memory_;
   std::map<SequenceId, SequenceCache> caches_;
 };
 
@@ -46,7 +46,7 @@ std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const ScheduledRun& run = runs[i].run;
     if (run.first + run.count > max_sequence_length(model_.config())) continue;
-    const auto [found, is_new] = caches_.try_emplace(run.sequence, memory_);
+    const auto [found, is_new] = caches_.try_emplace(run.sequence, memory_.cache);
     SequenceCache& cache = found->second;
     // What a sequence finds in blocks was computed by this model, too. Drafts that were rejected
     // are dropped. The last one, if it was accepted, has not been computed.
@@ -63,7 +63,7 @@ std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
 std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const DraftingRun> runs,
                                                            std::span<const BlockCopy> copies) {
   const c10::InferenceMode no_gradients;
-  for (const BlockCopy& copy : copies) memory_->copy_block(copy.from, copy.to);
+  memory_.copy(copies);
   std::vector<std::vector<DraftToken>> result(runs.size());
   std::vector<Draft> drafts = begin(runs);
   while (!drafts.empty()) {
