@@ -29,9 +29,11 @@ const FieldTable<EngineSettings>& engine_table() {
             "value, which changes the results a little")
         .choices({"auto", "int8", "fp8_e4m3"});
     t.field("enable_chunked_prefill", &Settings::chunked_prefill,
-            "compute a prompt in parts, beside the next tokens of other texts");
-    t.field("inference_dynamic_batching_prefix_caching", &Settings::prefix_caching,
-            "keep keys and values of texts that have ended, for prompts that begin alike");
+            "compute each prompt in one pass, not in parts beside the next tokens of other texts");
+    t.field(
+        "inference_dynamic_batching_prefix_caching", &Settings::prefix_caching,
+        "forget the keys and values of texts that have ended, which prompts that begin alike could "
+        "use");
     t.field("batch_invariant_mode", &Settings::batch_invariant_mode,
             "refuse types, devices and options for which the bits of a text may depend on what is "
             "computed beside it; on a CPU they never do in bf16 and fp32");
