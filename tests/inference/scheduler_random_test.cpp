@@ -54,8 +54,7 @@ struct Text {
   std::int64_t max_tokens = 0;
   std::int64_t max_drafts = 0;
   double deadline_s = kNever;
-  bool reads_prefixes = true;
-  bool wants_all_outputs = false;
+  std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
   std::int64_t num_computed = 0;  ///< 0 when it has no blocks
   std::int64_t num_swapped = 0;   ///< computed tokens when it was preempted, if there is swap
   bool is_held = false;
@@ -157,9 +156,8 @@ class RandomRequests {
     request.max_new_tokens = draw(13);
     if (one_in(10)) request.priority = draw(3) - 1;
     if (one_in(20)) request.deadline_s = now_s_ + static_cast<double>(draw(30));
-    request.reads_prefixes = !one_in(10);
-    request.wants_all_outputs = one_in(10);
     const std::int64_t num_tokens = std::ssize(request.prompt);
+    if (one_in(5)) request.first_output = one_in(2) ? 0 : draw(num_tokens);
     const SequenceId id = scheduler_.add(request);
     ASSERT_EQ(twin_.add(request), id);
     Text text{.priority = request.priority,
@@ -169,8 +167,7 @@ class RandomRequests {
               .max_tokens = num_tokens + request.max_new_tokens,
               .max_drafts = one_in(2) ? draw(4) : 0,
               .deadline_s = request.deadline_s,
-              .reads_prefixes = request.reads_prefixes,
-              .wants_all_outputs = request.wants_all_outputs};
+              .first_output = request.first_output};
     scheduler_.set_max_drafts(id, text.max_drafts);
     twin_.set_max_drafts(id, text.max_drafts);
     texts_[id] = text;
@@ -193,7 +190,8 @@ class RandomRequests {
     const SequenceId copy = scheduler_.fork(id, num_tokens, token);
     ASSERT_EQ(twin_.fork(id, num_tokens, token), copy);
     Text text = texts_.at(id);
-    text.is_held = text.wants_all_outputs = false;
+    text.is_held = false;
+    text.first_output = Text{}.first_output;
     text.num_tokens = num_tokens + 1;
     text.num_computed = has_blocks(copy) ? std::min(text.num_computed, num_tokens) : 0;
     text.num_swapped = 0;
@@ -281,9 +279,7 @@ class RandomRequests {
         const bool is_swapped = run.first > 0 && run.first == text.num_swapped;
         ASSERT_TRUE(is_swapped || run.first % size == 0 ||
                     (!options_.keeps_states && run.first == text.num_tokens - 1));
-        if (!options_.prefix_cache || !text.reads_prefixes || text.wants_all_outputs) {
-          ASSERT_TRUE(is_swapped || run.first == 0);
-        }
+        ASSERT_TRUE(is_swapped || run.first <= (options_.prefix_cache ? text.first_output : 0));
         num_found_ += run.first > 0 ? 1 : 0;
       }
       const std::int64_t end = run.first + run.count - run.num_drafts;
@@ -331,12 +327,14 @@ class RandomRequests {
     }
   }
 
-  /// Returns how many tokens of a plan are of prompts whose outputs are all wanted.
+  /// Returns how many tokens of a plan have an output that is wanted as part of a prompt.
   std::int64_t num_outputs(const StepPlan& plan) const {
     std::int64_t sum = 0;
     for (const ScheduledRun& run : plan.runs) {
       const Text& text = texts_.at(run.sequence);
-      if (text.wants_all_outputs && run.first + 1 < text.num_prompt_tokens) sum += run.count;
+      const std::int64_t next = std::max(run.first, text.first_output);
+      if (next < text.num_prompt_tokens - 1)
+        sum += std::max<std::int64_t>(0, run.first + run.count - next);
     }
     return sum;
   }

@@ -88,7 +88,7 @@ TEST(Scheduler, FoundPrefixIsNotComputed) {
   const SequenceId all = scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1});
   const SequenceId part = scheduler.add({.prompt = {1, 2, 3, 5, 6}, .max_new_tokens = 1});
   const SequenceId none =
-      scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1, .reads_prefixes = false});
+      scheduler.add({.prompt = {1, 2, 3, 4}, .max_new_tokens = 1, .first_output = 0});
   const BlockId shared = scheduler.blocks(a)[1];
   const StepPlan plan = scheduler.plan(0);
   EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 4), last_run(all, 3), last_run(part, 2, 3),
@@ -112,9 +112,8 @@ TEST(Scheduler, PromptsWhoseOutputsAreAllWantedAreComputedWholeAndInPieces) {
   const SequenceId a = scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9});
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0, 5)));
   const SequenceId b =
-      scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9, .wants_all_outputs = true});
-  const SequenceId c =
-      scheduler.add({.prompt = {1, 2, 6}, .max_new_tokens = 1, .wants_all_outputs = true});
+      scheduler.add({.prompt = {1, 2, 3, 4, 5}, .max_new_tokens = 9, .first_output = 0});
+  const SequenceId c = scheduler.add({.prompt = {1, 2, 6}, .max_new_tokens = 1, .first_output = 0});
   EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 5), prefill(b, 0, 3)));
   EXPECT_THAT(step(scheduler).runs,
               ElementsAre(last_run(a, 6), last_run(b, 3, 2), prefill(c, 0, 1)));

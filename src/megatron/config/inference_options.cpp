@@ -59,7 +59,7 @@ void declare_model(FieldTable<Options>& table) {
   if (std::is_same_v<Options, ScoreOptions>)
     cache.note("without effect: score computes whole sequences and caches nothing");
   if (std::is_same_v<Options, EvaluateOptions>)
-    cache.note("without effect: evaluate computes whole sequences and caches nothing");
+    cache.note("without effect: evaluate computes texts as training does");
 }
 
 template <class Options>
@@ -253,7 +253,7 @@ const FieldTable<EvaluateOptions>& evaluate_table() {
     t.group("Output");
     t.field("json", &Options::json, "print one JSON object per task");
     t.include(&Options::tokenizer, tokenizer_table());
-    declare_parallel(t);
+    declare_engine(t);
     declare_run_flags(t, "evaluate");
   });
 }

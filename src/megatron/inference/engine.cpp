@@ -40,7 +40,7 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
 
 /// Throws UserError if the log-probability of a token of a prompt is not finite.
 void check_score(Model& model, std::span<const float> logits, double logprob,
-                 const std::string& source, std::size_t number) {
+                 const std::string& source, std::int64_t number) {
   if (std::isfinite(logprob)) return;
   const std::string token = "ids[" + std::to_string(number) + "]";
   check_logits(model, logits, source + ", " + token);
@@ -103,6 +103,8 @@ struct Engine::Group {
   std::unique_ptr<BeamSearch> search = nullptr;  ///< null without beams
   std::vector<SequenceId> beams = {};            ///< of search->running()
 
+  /// Returns the first token of the prompt that has no score yet.
+  std::int64_t next_scored() const { return request.first_scored + std::ssize(prompt_tokens); }
   /// Returns why a text with max_new_tokens tokens ends.
   FinishReason limit() const {
     return max_new_tokens < request.params.max_new_tokens ? FinishReason::max_positions
@@ -213,23 +215,27 @@ SequenceId Engine::add_request(TextRequest request) {
   MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
                  "stop strings need a tokenizer");
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
-  check_token_ids(request.prompt, model_.config(), request.source);
+  const std::int64_t size = std::ssize(request.prompt);
+  const bool scores = request.params.prompt_logprobs && request.first_scored < size,
+             only_scores = scores && request.params.max_new_tokens == 0;
+  check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
+  MEGATRON_CHECK(request.first_scored > 0, "nothing is before token ", request.first_scored);
   // The last token of a text needs no position.
-  const std::int64_t room = max_sequence_length(model_.config()) - std::ssize(request.prompt),
+  const std::int64_t room = max_sequence_length(model_.config()) - size,
                      wanted = request.params.max_new_tokens,
                      max_new_tokens = room < wanted ? room + 1 : wanted;
   auto group = std::make_shared<Group>(
       Group{.request = std::move(request), .max_new_tokens = max_new_tokens});
   const TextRequest& own = group->request;
-  const bool scores = own.params.prompt_logprobs && own.prompt.size() > 1;
   std::vector<std::int64_t> tokens = own.prompt;
-  if (scores && max_new_tokens == 0) tokens.pop_back();  // nothing follows that has a score
-  group->id = scheduler_.add({.name = own.source,
-                              .prompt = std::move(tokens),
-                              .max_new_tokens = max_new_tokens,
-                              .priority = own.priority,
-                              .deadline_s = own.deadline_s,
-                              .wants_all_outputs = scores});
+  if (only_scores) tokens.pop_back();  // nothing follows that has a score
+  Request scheduled{.name = own.source,
+                    .prompt = std::move(tokens),
+                    .max_new_tokens = max_new_tokens,
+                    .priority = own.priority,
+                    .deadline_s = own.deadline_s};
+  if (scores) scheduled.first_output = own.first_scored - 1;
+  group->id = scheduler_.add(std::move(scheduled));
   auto first = std::make_unique<Running>(group, 0, options_, memory_);
   if (own.params.num_beams > 1 && max_new_tokens > 0) {
     group->search = std::make_unique<BeamSearch>(own.params, max_new_tokens);
@@ -338,7 +344,7 @@ Engine::Drafts Engine::propose(StepPlan& plan) {
 std::int64_t Engine::num_logits(const ScheduledRun& run) const {
   const Group& group = *running_.at(run.sequence)->group;
   const std::int64_t end = run.first + run.count,
-                     first = std::max<std::int64_t>(run.first, std::ssize(group.prompt_tokens));
+                     first = std::max(run.first, group.next_scored() - 1);
   if (group.request.params.prompt_logprobs &&
       first < std::min(end, std::ssize(group.request.prompt) - 1))
     return end - first;
@@ -417,11 +423,11 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Running& text = *running_.at(plan.runs[i].sequence);
     const Group& group = *text.group;
-    std::size_t number = group.prompt_tokens.size();
+    std::int64_t number = group.next_scored();
     for (SampledToken& token : results[i].scored) {
       token = std::move(scored[next_scored]);
       check_score(model_.model(), given[next_scored++].logits, token.logprob, group.request.source,
-                  ++number);
+                  number++);
     }
     if (!plan.runs[i].samples || group.search) continue;
     results[i].drawn = std::move(drawn[next_drawn++]);

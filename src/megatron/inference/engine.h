@@ -58,8 +58,8 @@ struct Generation {
   std::vector<SampledToken> tokens = {};
   /// With log-probabilities their mean, the stop token included; of a beam its score.
   double score = 0;
-  /// The tokens of the prompt from the second on, with log-probabilities given those before. Only
-  /// the first text of a request has them, if SamplingParams::prompt_logprobs.
+  /// The tokens of the prompt from TextRequest::first_scored on, with log-probabilities given those
+  /// before. Only the first text of a request has them, if SamplingParams::prompt_logprobs.
   std::vector<SampledToken> prompt_tokens = {};
 };
 
@@ -84,12 +84,13 @@ void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMe
 struct TextRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
   /// With `n`, `best_of` or beams the request has several texts, which share the prompt. With
-  /// `prompt_logprobs` and no new tokens it is only scored.
+  /// `prompt_logprobs` and no new tokens it is only scored, and its last token needs no position.
   SamplingParams params = {};
   SamplingSite site = {};     ///< selects the random numbers; samples have successive numbers
   std::int64_t priority = 0;  ///< lower numbers are served first
   double deadline_s = std::numeric_limits<double>::infinity();  ///< on the engine's clock
-  std::string source = {};  ///< names the prompt in errors; empty: by its number in `site`
+  std::string source = {};        ///< names the prompt in errors; empty: by its number in `site`
+  std::int64_t first_scored = 1;  ///< the first token of the prompt that `prompt_logprobs` scores
 };
 
 /// News of a request: a token of a text, its end, or both.

@@ -80,7 +80,7 @@ std::int64_t max_sequence_length(const TransformerConfig& model) {
 }
 
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
-                     const std::string& source) {
+                     const std::string& source, std::int64_t num_positions) {
   if (ids.empty())
     throw UserError({source + ": ids", "an empty list", "give at least one token id"});
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -90,7 +90,7 @@ void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig&
            "the model's vocabulary has the ids 0 to " + std::to_string(model.vocab_size - 1)});
     }
   }
-  if (static_cast<std::int64_t>(ids.size()) > max_sequence_length(model)) {
+  if (num_positions > max_sequence_length(model)) {
     throw UserError({source + ": number of ids", std::to_string(ids.size()),
                      "the model has learned positions for " +
                          std::to_string(model.max_position_embeddings) +

@@ -42,9 +42,9 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 std::int64_t max_sequence_length(const TransformerConfig& model);
 
 /// Throws UserError naming `source` when `ids` is empty, an id is outside the model's vocabulary,
-/// or the sequence exceeds the learned positions.
+/// or there are fewer learned positions than `num_positions`.
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
-                     const std::string& source);
+                     const std::string& source, std::int64_t num_positions);
 
 /// Throws UserError that names the flag of every option out of range, or of no use to the model.
 void check_sampling(const SamplingParams& params, const TransformerConfig& model);

@@ -34,9 +34,12 @@ auto fields_of(T& of) {
   } else if constexpr (kIsOneOf<T, Update>) {
     auto& [a, b, c, d, e] = of;
     return std::tie(a, b, c, d, e);
-  } else if constexpr (kIsOneOf<T, TextRequest, Generation>) {
+  } else if constexpr (kIsOneOf<T, Generation>) {
     auto& [a, b, c, d, e, f] = of;
     return std::tie(a, b, c, d, e, f);
+  } else if constexpr (kIsOneOf<T, TextRequest>) {
+    auto& [a, b, c, d, e, f, g] = of;
+    return std::tie(a, b, c, d, e, f, g);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;

@@ -18,11 +18,10 @@ struct Request {
   std::int64_t priority = 0;          ///< lower numbers are served first
   /// The time at which it ends unfinished, on the clock that Scheduler::plan() is given.
   double deadline_s = std::numeric_limits<double>::infinity();
-  /// Whether blocks of earlier requests may stand for the beginning of the prompt.
-  bool reads_prefixes = true;
-  /// Whether the outputs of all tokens of the prompt are wanted, such as to score it. Then all are
-  /// computed, SchedulerOptions::max_step_outputs at a time.
-  bool wants_all_outputs = false;
+  /// The first token of the prompt whose output is wanted, such as to score what follows; past its
+  /// end: only the last one's is. Those from it on are computed, not found in blocks of earlier
+  /// requests, SchedulerOptions::max_step_outputs at a time.
+  std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace megatron

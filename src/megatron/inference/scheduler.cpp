@@ -53,6 +53,11 @@ bool Scheduler::Sequence::has_ended() const {
   return num_tokens == max_tokens && (num_tokens > num_prompt_tokens || num_left() == 0);
 }
 
+std::int64_t Scheduler::Sequence::num_silent() const {
+  const std::int64_t next = std::max(num_computed, first_output);
+  return next < num_prompt_tokens - 1 ? next - num_computed : kNoLimit;
+}
+
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(checked(options)),
       pool_(options.num_blocks, options.prefix_cache),
@@ -112,8 +117,7 @@ SequenceId Scheduler::add(Request request) {
                                   .num_prompt_tokens = num_prompt_tokens,
                                   .max_tokens = num_prompt_tokens + request.max_new_tokens,
                                   .deadline_s = request.deadline_s,
-                                  .reads_prefixes = request.reads_prefixes,
-                                  .wants_all_outputs = request.wants_all_outputs});
+                                  .first_output = request.first_output});
   return id;
 }
 
@@ -130,7 +134,7 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
   copy.order = {.priority = from.order.priority, .arrival = from.order.arrival, .sequence = id};
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);
-  copy.wants_all_outputs = false;
+  copy.first_output = kNoLimit;
   copy.num_computed = std::min(from.num_computed, num_tokens);
   if (options_.keeps_states && copy.num_computed < from.num_computed) copy.num_computed = 0;
   // Without a place it computes its tokens again, as after preemption.
@@ -241,10 +245,10 @@ void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
 }
 
 void Scheduler::attach_prefix(Sequence& sequence) {
-  if (!sequence.reads_prefixes || sequence.wants_all_outputs) return;
   const std::span<const std::int64_t> tokens(sequence.tokens);
-  const auto size = static_cast<std::size_t>(options_.block_size);
-  for (std::size_t start = 0; start + size <= tokens.size(); start += size) {
+  const auto size = static_cast<std::size_t>(options_.block_size),
+             end = std::min(tokens.size(), static_cast<std::size_t>(sequence.first_output));
+  for (std::size_t start = 0; start + size <= end; start += size) {
     const auto parent =
         sequence.blocks.empty() ? std::nullopt : std::optional(sequence.blocks.back());
     const auto found = pool_.find(parent, tokens.subspan(start, size));
@@ -270,9 +274,10 @@ bool Scheduler::has_room(const Sequence& sequence) const {
 }
 
 std::int64_t Scheduler::max_count(const Sequence& sequence, const Step& step) const {
-  const bool is_limited = options_.chunked_prefill && sequence.wants_outputs();
-  return std::min(
-      {sequence.num_left(), step.tokens_free(), is_limited ? step.outputs_left : kNoLimit});
+  const std::int64_t most = std::min(sequence.num_left(), step.tokens_free()),
+                     num_outputs = std::max<std::int64_t>(0, most - sequence.num_silent()),
+                     excess = num_outputs - step.outputs_left;
+  return options_.chunked_prefill && excess > 0 ? most - excess : most;
 }
 
 bool Scheduler::admit(Sequence& sequence, Step& step) {
@@ -301,7 +306,6 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
 }
 
 void Scheduler::plan_run(Sequence& sequence, Step& step) {
-  const bool wants_outputs = sequence.wants_outputs();
   const std::int64_t most = max_count(sequence, step);
   if (most == 0) return;
   std::int64_t end = sequence.num_computed + most;
@@ -325,7 +329,8 @@ void Scheduler::plan_run(Sequence& sequence, Step& step) {
                             .count = count,
                             .samples = end == num_tokens && num_tokens < sequence.max_tokens});
   step.tokens_left -= count;
-  if (wants_outputs) step.outputs_left -= std::min(count, step.outputs_left);
+  step.outputs_left -=
+      std::clamp<std::int64_t>(count - sequence.num_silent(), 0, step.outputs_left);
 }
 
 void Scheduler::add_drafts(Step& step) {

@@ -50,7 +50,7 @@ struct SchedulerOptions {
   /// Blocks of a second memory, to which those of preempted sequences are copied until they run
   /// again. A sequence for which it has no room is computed again.
   std::int64_t num_swap_blocks = 0;
-  /// Tokens in a pass of prompts whose outputs are all wanted, if prompts are computed in chunks.
+  /// Outputs of prompts in a pass, if prompts are computed in chunks.
   std::int64_t max_step_outputs = std::numeric_limits<std::int64_t>::max();
 };
 
@@ -175,15 +175,15 @@ class Scheduler {
     std::int64_t num_computed = 0;  ///< tokens whose keys and values are in the blocks
     std::int64_t max_drafts = 0;
     double deadline_s = 0;
-    bool reads_prefixes = true;
-    bool wants_all_outputs = false;
+    std::int64_t first_output = 0;
     std::vector<BlockId> blocks = {};
     std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
     std::int64_t num_swapped = 0;       ///< tokens in them
 
     std::int64_t num_left() const { return std::ssize(tokens) - num_computed; }
-    /// Returns whether the outputs of its next tokens are wanted, and not of the last alone.
-    bool wants_outputs() const { return wants_all_outputs && num_computed + 1 < num_prompt_tokens; }
+    /// Returns how many of its next tokens have no output that is wanted; the last one's is no
+    /// matter.
+    std::int64_t num_silent() const;
     bool has_ended() const;
   };
   /// A plan that is being made.

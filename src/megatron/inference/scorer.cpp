@@ -2,28 +2,55 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "megatron/base/division.h"
-#include "megatron/inference/engine.h"
+#include "megatron/inference/input_ids.h"
 
 namespace megatron {
 
+std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
+                                                   std::span<const ScoredText> texts,
+                                                   const ScoreTextsOptions& options) {
+  EngineOptions engine_options = options.engine;
+  // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
+  if (shares_expert_capacity(model.config())) engine_options.scheduler.max_running = 1;
+  Engine engine(model, engine_options);
+  std::map<SequenceId, std::size_t> places;
+  for (const auto& [ids, num_targets, source] : texts)
+    places.emplace(
+        engine.add_request(
+            {.prompt = ids,
+             .params = {.max_new_tokens = 0, .logprobs = options.num_best, .prompt_logprobs = true},
+             .source = source,
+             .first_scored = std::ssize(ids) - num_targets}),
+        places.size());
+  std::vector<std::vector<SampledToken>> scores(texts.size());
+  std::size_t num_done = 0;
+  while (!engine.is_idle()) {
+    for (Update& update : engine.step()) {
+      scores[places.at(update.request)] = std::move(update.finished->prompt_tokens);
+      ++num_done;
+    }
+    if (options.on_progress) options.on_progress(num_done);
+  }
+  return scores;
+}
+
 Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
                    const std::string& source) {
-  const std::int64_t num_inputs = std::max<std::int64_t>(1, std::ssize(ids) - 1);
-  Engine engine(model, {.scheduler = {.max_running = 1,
-                                      .max_step_tokens = num_inputs,
-                                      .num_blocks = ceil_div(num_inputs, kBlockPositions),
-                                      .prefix_cache = false}});
-  engine.add_request({.prompt = {ids.begin(), ids.end()},
-                      .params = {.max_new_tokens = 0, .prompt_logprobs = true},
-                      .source = source});
+  const std::int64_t num_targets = std::max<std::int64_t>(0, std::ssize(ids) - 1),
+                     num_inputs = std::max<std::int64_t>(1, num_targets);
+  const ScoredText text{{ids.begin(), ids.end()}, num_targets, source};
+  const EngineOptions engine{.scheduler = {.max_running = 1,
+                                           .max_step_tokens = num_inputs,
+                                           .num_blocks = ceil_div(num_inputs, kBlockPositions),
+                                           .prefix_cache = false}};
   Score score;
-  while (!engine.is_idle())
-    for (const Update& update : engine.step())
-      for (const SampledToken& token : update.finished->prompt_tokens)
-        score.logprobs.push_back(token.logprob);
+  for (const SampledToken& token : score_texts(model, {&text, 1}, {.engine = engine}).front())
+    score.logprobs.push_back(token.logprob);
   const double sum = std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0);
   score.loss = score.logprobs.empty() ? std::numeric_limits<double>::quiet_NaN()
                                       : -sum / static_cast<double>(score.logprobs.size());

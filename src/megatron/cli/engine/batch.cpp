@@ -19,7 +19,6 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/inference/completions/batch_file.h"
 #include "megatron/inference/completions/completion_queue.h"
-#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
@@ -35,13 +34,6 @@ struct Counts {
   std::int64_t completed = 0, failed = 0, prompt_tokens = 0, completion_tokens = 0;
 };
 
-EngineOptions engine_options(InferenceRank& rank, const EngineSettings& settings) {
-  EngineOptions options = rank.engine_options(settings);
-  // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
-  if (shares_expert_capacity(rank.model().config())) options.scheduler.max_running = 1;
-  return options;
-}
-
 /// Answers the requests of one replica: every num_replicas()-th line.
 class ReplicaBatch {
  public:
@@ -51,7 +43,7 @@ class ReplicaBatch {
         lines_(lines),
         stride_(static_cast<std::size_t>(rank.num_replicas())),
         next_(static_cast<std::size_t>(rank.replica())),
-        queue_(rank.model(), tokenizer, engine_options(rank, options.engine)) {}
+        queue_(rank.model(), tokenizer, rank.engine_options(options.engine)) {}
 
   /// Computes some passes. Returns the new tokens so far, and for each request that is finished its
   /// index, status, tokens and answer, a line each. Empty when all are finished. Collective over

@@ -36,7 +36,8 @@ EvaluationTask read_task(const EvaluateOptions& options, const std::string& name
 }
 
 /// Returns the scores of all texts, on rank 0. Each replica computes a part of them.
-std::vector<TextScore> scores_of(InferenceRank& rank, const EvaluationTask& task) {
+std::vector<TextScore> scores_of(InferenceRank& rank, const EngineOptions& engine,
+                                 const EvaluationTask& task) {
   const auto stride = static_cast<std::size_t>(rank.num_replicas());
   std::vector<ScoredText> own;
   std::vector<std::size_t> places;
@@ -49,9 +50,10 @@ std::vector<TextScore> scores_of(InferenceRank& rank, const EvaluationTask& task
                         .total = own.size(),
                         .unit = "texts",
                         .enabled = rank.is_main_rank() ? std::nullopt : std::optional(false)});
-  const auto results =
-      score_texts(rank.model(), own,
-                  {.num_best = 1, .on_progress = [&](std::size_t done) { progress.update(done); }});
+  const auto results = score_texts(
+      rank.model(), own, {.engine = engine, .num_best = 1, .on_progress = [&](std::size_t done) {
+                            progress.update(done);
+                          }});
   std::vector<double> numbers(2 * task.texts.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     double sum = 0;
@@ -102,6 +104,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
       load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed), rank.loaded().source);
   for (const std::string& note : tokenizer.notes)
     if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
+  const EngineOptions engine = rank.engine_options(options.engine);
   const TransformerConfig& model = rank.model().config();
   const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));
   std::size_t width = 4;
@@ -111,7 +114,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
                         "examples", "metric", "value", "stderr");
   for (std::size_t i = 0; i < contents.size(); ++i) {
     const EvaluationTask task = read_task(options, options.task[i], contents[i], model, reader);
-    const std::vector<TextScore> scores = scores_of(rank, task);
+    const std::vector<TextScore> scores = scores_of(rank, engine, task);
     if (!rank.is_main_rank()) continue;
     if (task.num_cut > 0)
       std::cerr << "note: " << task.name << ": the model has no positions for the beginnings of "

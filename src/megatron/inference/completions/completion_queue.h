@@ -51,7 +51,6 @@ class CompletionQueue {
     std::size_t prompt = 0;
   };
 
-  ModelRunner model_;
   const LoadedTokenizer& tokenizer_;
   Engine engine_;
   std::map<std::uint64_t, Open> requests_;

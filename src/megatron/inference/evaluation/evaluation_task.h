@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/inference/score_texts.h"
+#include "megatron/inference/scorer.h"
 
 namespace megatron {
 
