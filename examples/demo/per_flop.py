@@ -18,14 +18,16 @@ FONT = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 
 
 def points_of(run):
-    """(FLOPs so far, validation loss) of a run, without its first tenth."""
+    """(FLOPs so far, validation loss) of a run, without its first tenth, and without the evaluation
+    after the last step, which takes other samples."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     flops = next(line["run"]["flops_per_iteration"] for line in lines if "run" in line)
-    points = [
-        (flops * line["iteration"], line["lm loss"])
-        for line in lines
-        if line.get("split") == "validation"
-    ]
+    losses = {}
+    for line in lines:
+        if line.get("split") == "validation":
+            losses.setdefault(line["iteration"], line["lm loss"])
+    every = min(losses)
+    points = [(flops * i, loss) for i, loss in losses.items() if i % every == 0]
     return points[len(points) // 10 :]
 
 

@@ -89,7 +89,7 @@ TEST(KnownFlags, OfInferenceAreNoted) {
           .parsed.notes);
   EXPECT_THAT(notes, HasSubstr("  --inference-max-requests, --batch-invariant-mode, "
                                "--no-inference-dynamic-batching-prefix-caching: it is for the "
-                               "inference engine, which `megatron generate` runs"));
+                               "inference engine, which `generate` and `batch` run"));
   EXPECT_THAT(notes, HasSubstr("  --inference-dynamic-batching: requests are always batched"));
   EXPECT_THAT(notes, HasSubstr("a block of the KV cache has 128 positions"));
   EXPECT_THAT(notes, Not(HasSubstr("--enable-chunked-prefill")));

@@ -23,6 +23,7 @@ TEST(BatchFile, HasARequestOnEachLine) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].custom_id, "a");
   EXPECT_EQ(lines[1].source, "x.jsonl, line 3");
+  EXPECT_EQ(lines[1].number, 1u);
   EXPECT_THAT(read_batch_request(lines[1]).prompts, ElementsAre(CompletionPrompt("a")));
 }
 

@@ -1,6 +1,7 @@
 // A text has the same bits whatever shares its passes: other requests, found prefixes, cuts of its
-// prompt, preemptions and cancellations change nothing. They are those that it has alone, and those
-// of a forward pass over the whole text, as training computes it.
+// prompt, preemptions with and without swap, cancellations and drafts of n-grams change nothing.
+// They are those that it has alone, and those of a forward pass over the whole text, as training
+// computes it.
 #include <ATen/core/Tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "inference/small_model.h"
 #include "megatron/config/layer_plan.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
@@ -31,7 +33,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-constexpr std::int64_t kVocabSize = 61;
+constexpr std::int64_t kVocabSize = SmallModel::kVocabSize;
 
 struct Variant {
   std::string name;
@@ -125,10 +127,9 @@ struct BoundModel {
   ParamStore weights;
 };
 
-Ids random_ids(std::mt19937& random, std::uint64_t count) {
-  Ids ids(count);
-  for (std::int64_t& id : ids) id = static_cast<std::int64_t>(random() % kVocabSize);
-  return ids;
+/// Returns a number from 0 to `end` − 1.
+std::int64_t draw(std::mt19937& random, std::uint64_t end) {
+  return static_cast<std::int64_t>(random() % end);
 }
 
 /// Half of the requests begin with a part of the same text.
@@ -137,29 +138,29 @@ std::vector<TextRequest> random_requests(std::mt19937& random) {
   std::vector<TextRequest> requests;
   for (std::uint64_t index = 0; index < 8; ++index) {
     const bool shares = random() % 2 == 0;
-    Ids prompt(prefix.begin(),
-               prefix.begin() + static_cast<std::ptrdiff_t>(shares ? random() % 300 : 0));
-    const Ids own = random_ids(random, 1 + random() % (shares ? 9 : 200));
+    Ids prompt(prefix.begin(), prefix.begin() + (shares ? draw(random, 300) : 0));
+    const Ids own = random_ids(random, 1 + draw(random, shares ? 9 : 200));
     prompt.insert(prompt.end(), own.begin(), own.end());
     requests.push_back({.prompt = prompt,
                         .params = {.temperature = index % 3 == 0 ? 0.0 : 0.9,
                                    .frequency_penalty = 0.1,
                                    .seed = 5,
-                                   .max_new_tokens = static_cast<std::int64_t>(random() % 25),
+                                   .max_new_tokens = draw(random, 25),
                                    .stop_token_ids = {7},
-                                   .logprobs = 2},
+                                   .logprobs = 2,
+                                   .prompt_logprobs = index % 4 == 1},
                         .site = {.prompt = index},
-                        .priority = static_cast<std::int64_t>(random() % 3)});
+                        .priority = draw(random, 3)});
   }
   return requests;
 }
 
 /// Few blocks, so that requests are preempted, and few tokens in a pass, so that prompts are cut.
 SchedulerOptions random_options(std::mt19937& random, bool prefix_cache) {
-  SchedulerOptions options{.max_running = 1 + static_cast<std::int64_t>(random() % 6),
-                           .prefix_cache = prefix_cache};
-  options.max_step_tokens = options.max_running + static_cast<std::int64_t>(random() % 70);
-  options.num_blocks = 4 + static_cast<std::int64_t>(random() % 5);
+  SchedulerOptions options{.max_running = 1 + draw(random, 6), .prefix_cache = prefix_cache};
+  options.max_step_tokens = options.max_running + draw(random, 70);
+  options.num_blocks = 4 + draw(random, 5);
+  options.num_swap_blocks = draw(random, 7);
   return options;
 }
 
@@ -179,7 +180,7 @@ std::vector<Generation> serve(Engine& engine, std::span<const TextRequest> reque
       cancelled.reset();
     } else if (!cancelled && random() % 16 == 0) {
       cancelled = engine.add_request(
-          {.prompt = random_ids(random, 1 + random() % 150), .params = {.max_new_tokens = 60}});
+          {.prompt = random_ids(random, 1 + draw(random, 150)), .params = {.max_new_tokens = 60}});
     }
     for (Update& update : engine.step()) {
       if (!update.finished || !places.contains(update.request)) continue;
@@ -201,14 +202,12 @@ Generation served_alone(Model& model, const TextRequest& request) {
   return result.value();
 }
 
-/// Expects every number of two results to be the same.
-void expect_same(const Generation& result, const Generation& expected) {
-  EXPECT_EQ(result.ids, expected.ids);
-  EXPECT_EQ(result.finish_reason, expected.finish_reason);
-  EXPECT_EQ(result.score, expected.score);
-  ASSERT_EQ(result.tokens.size(), expected.tokens.size());
-  for (std::size_t i = 0; i < result.tokens.size(); ++i) {
-    const SampledToken &token = result.tokens[i], &other = expected.tokens[i];
+void expect_same(const std::vector<SampledToken>& tokens,
+                 const std::vector<SampledToken>& expected) {
+  ASSERT_EQ(tokens.size(), expected.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const SampledToken &token = tokens[i], &other = expected[i];
+    EXPECT_EQ(token.id, other.id) << "token " << i;
     EXPECT_EQ(token.logprob, other.logprob) << "token " << i;
     ASSERT_EQ(token.best.size(), other.best.size());
     for (std::size_t j = 0; j < token.best.size(); ++j) {
@@ -216,6 +215,15 @@ void expect_same(const Generation& result, const Generation& expected) {
       EXPECT_EQ(token.best[j].logprob, other.best[j].logprob) << "token " << i;
     }
   }
+}
+
+/// Expects every number of two results to be the same.
+void expect_same(const Generation& result, const Generation& expected) {
+  EXPECT_EQ(result.ids, expected.ids);
+  EXPECT_EQ(result.finish_reason, expected.finish_reason);
+  EXPECT_EQ(result.score, expected.score);
+  expect_same(result.tokens, expected.tokens);
+  expect_same(result.prompt_tokens, expected.prompt_tokens);
 }
 
 /// Expects the log-probabilities of a result to be those of a forward pass over the whole text.
@@ -226,10 +234,13 @@ void expect_those_of_training(Model& model, const Ids& prompt, const Generation&
   const Microbatch microbatch = microbatch_of({text});
   const at::Tensor logits =
       model.infer({.microbatch = microbatch, .wants = Wants::logits}).view({-1, kVocabSize});
-  for (std::size_t i = 0; i < result.tokens.size(); ++i) {
-    const std::span<const float> row = row_of(logits, prompt.size() - 1 + i);
-    EXPECT_EQ(result.tokens[i].logprob, log_probability(row, result.ids[i])) << "token " << i;
-  }
+  const auto expect = [&](const std::vector<SampledToken>& tokens, std::size_t first) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      EXPECT_EQ(tokens[i].logprob, log_probability(row_of(logits, first - 1 + i), tokens[i].id))
+          << "position " << first + i;
+  };
+  expect(result.prompt_tokens, 1);
+  expect(result.tokens, prompt.size());
 }
 
 class BatchInvariance : public testing::TestWithParam<std::tuple<Variant, c10::ScalarType>> {};
@@ -242,8 +253,12 @@ TEST_P(BatchInvariance, ATextDoesNotDependOnWhatSharesItsPasses) {
   std::mt19937 random(3);
   for (int round = 0; round < 2; ++round) {
     const std::vector<TextRequest> requests = random_requests(random);
+    const bool speculates = round == 1;
     Engine engine(*served.model,
-                  {.scheduler = random_options(random, /*prefix_cache=*/round == 0)});
+                  {.scheduler = random_options(random, /*prefix_cache=*/round == 0),
+                   .speculation = {.config = {.num_speculative_tokens = speculates ? 3 : 0,
+                                              .speculative_method = SpeculativeMethod::ngram,
+                                              .ngram_prompt_lookup_min = 1}}});
     const std::vector<Generation> results = serve(engine, requests, random);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE("round " + std::to_string(round) + ", request " + std::to_string(i));

@@ -54,6 +54,15 @@ TEST(EngineOptions, FollowTheSettings) {
   EXPECT_FALSE(many.chunked_prefill || many.prefix_cache);
 }
 
+TEST(EngineOptions, PausedTextsHaveAMemoryOfTheirOwn) {
+  const std::vector<CacheBudget> budgets{{kMebibyte, kGibibyte}, {2 * kMebibyte, 2 * kGibibyte}};
+  EXPECT_EQ(chosen({}, budgets).options.scheduler.num_swap_blocks, 0);
+  const ChosenOptions swapping =
+      chosen({.paused_buffer_size_gb = 0.5, .kv_cache_dtype = "fp8_e4m3"}, budgets);
+  EXPECT_EQ(swapping.options.scheduler.num_swap_blocks, 256);
+  EXPECT_EQ(swapping.options.kv_cache_type, KvCacheType::fp8_e4m3);
+}
+
 TEST(EngineOptions, SayWhenMemoryBindsTheCache) {
   const std::vector<CacheBudget> budget{{kMebibyte, 64 * kMebibyte}};
   EXPECT_EQ(chosen({}, budget, 64 * 128).note, "");
@@ -106,8 +115,10 @@ TEST(CacheBlockBytes, AreThoseOfAllLayers) {
   const double bytes = cache_block_bytes(*one.model);
   EXPECT_GE(bytes, 128 * 2 * 32 * 4) << "keys and values in float32";
   EXPECT_EQ(cache_block_bytes(*three.model), 3 * bytes);
-  EXPECT_GT(free_cache_bytes(c10::kCPU, 1), 0);
-  EXPECT_LE(free_cache_bytes(c10::kCPU, 2), free_cache_bytes(c10::kCPU, 1));
+  EXPECT_LT(cache_block_bytes(*one.model, KvCacheType::int8), bytes);
+  EXPECT_GT(free_cache_bytes({}, c10::kCPU, 1), 0);
+  EXPECT_EQ(free_cache_bytes({.paused_buffer_size_gb = 1e9}, c10::kCPU, 1), 0);
+  EXPECT_LE(free_cache_bytes({}, c10::kCPU, 2), free_cache_bytes({}, c10::kCPU, 1));
 }
 
 TEST(Generator, RefusesAPromptThatItsCacheHasNoRoomFor) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "megatron/config/field_table.h"
 
@@ -13,7 +14,8 @@ namespace megatron {
 struct EngineSettings {
   std::optional<std::int64_t> max_requests = {}, max_tokens = {};  ///< of a pass
   std::optional<std::int64_t> max_seq_length = {};
-  std::optional<double> buffer_size_gb = {};
+  std::optional<double> buffer_size_gb = {}, paused_buffer_size_gb = {};
+  std::string kv_cache_dtype = "auto";
   bool chunked_prefill = true, prefix_caching = true;
   bool batch_invariant_mode = false;
 };

@@ -188,7 +188,7 @@ const FieldTable<ScoreOptions>& score_table() {
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file to read lines from; none: standard input")
         .value_name("FILE");
-    declare_engine(t);
+    declare_parallel(t);
     declare_run_flags(t, "score");
   });
 }

@@ -89,7 +89,7 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
 template <class Options>
 void add_engine_flags(const FieldTable<Options>& table, std::vector<Field>& fields) {
   for (Field field : table.set().fields) {
-    hide(field, "without effect: it is for the inference engine, which `megatron generate` runs");
+    hide(field, "without effect: it is for the inference engine, which `generate` and `batch` run");
     field.note = field.help;
     field.member = {};
     field.set = [set = field.set](void*, std::span<const std::string> values) {

@@ -331,10 +331,10 @@ constexpr KnownFlags kKnownFlags[] = {
     {accepted, "without effect: a block of the KV cache has 128 positions", "",
      "inference-dynamic-batching-block-size=*"},
     {accepted,
-     "without effect: a text that loses its blocks to others is computed again, and of the "
-     "prefixes that nobody uses the least recently used is evicted first",
+     "without effect: of the prefixes that nobody uses the least recently used is evicted first, "
+     "and blocks have one memory, beside that of "
+     "--inference-dynamic-batching-paused-buffer-size-gb",
      "",
-     "inference-dynamic-batching-paused-buffer-size-gb=* "
      "inference-dynamic-batching-unified-memory-level={0,1} "
      "inference-dynamic-batching-prefix-caching-eviction-policy={ref_zero,lru}"},
     {refused,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "megatron/base/error.h"
 #include "megatron/base/memory_limits.h"
@@ -41,6 +42,15 @@ std::int64_t num_blocks(const EngineSettings& settings, const CacheBudget& budge
       kMostBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
 }
 
+/// Returns how many blocks of paused texts fit on every rank.
+std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const CacheBudget> budgets) {
+  const double bytes = settings.paused_buffer_size_gb.value_or(0) * kGibibyte;
+  double most = kMostBlocks;
+  for (const CacheBudget& budget : budgets)
+    most = std::min(most, bytes / std::max(1.0, budget.block_bytes));
+  return static_cast<std::int64_t>(most);
+}
+
 [[noreturn]] void throw_no_room(const EngineSettings& settings, const CacheBudget& budget) {
   const std::string block = "a block of " + std::to_string(kBlockPositions) + " tokens takes " +
                             byte_size_text(budget.block_bytes);
@@ -70,10 +80,16 @@ std::string size_note(const EngineSettings& settings, const TransformerConfig& m
 
 }  // namespace
 
-double cache_block_bytes(const ModelRunner& model) {
+KvCacheType kv_cache_type(const EngineSettings& settings) {
+  if (settings.kv_cache_dtype == "int8") return KvCacheType::int8;
+  return settings.kv_cache_dtype == "fp8_e4m3" ? KvCacheType::fp8_e4m3 : KvCacheType::same;
+}
+
+double cache_block_bytes(const ModelRunner& model, KvCacheType type) {
   const c10::InferenceMode no_gradients;
   const std::vector<std::int64_t> token{0};
-  SequenceCache cache;
+  SequenceCache cache(std::make_shared<CacheMemory>(CacheMemoryOptions{.type = type}));
+  cache.blocks = {0};
   next_logits(model, {token}, {&cache});
   double bytes = 0;
   for (const auto& [path, blocks] : cache.memory().layers())
@@ -81,14 +97,16 @@ double cache_block_bytes(const ModelRunner& model) {
   return bytes;
 }
 
-double free_cache_bytes(c10::Device device, std::int64_t ranks_on_host) {
+double free_cache_bytes(const EngineSettings& settings, c10::Device device,
+                        std::int64_t ranks_on_host) {
   if (!device.is_cpu())
     return kShareOfFreeMemory *
            static_cast<double>(
                c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
   const MemoryLimits limits = host_memory_limits();
-  return kShareOfFreeMemory *
-         std::max(0.0, attainable_memory(limits, ranks_on_host) - limits.resident);
+  const double free = attainable_memory(limits, ranks_on_host) - limits.resident;
+  return std::max(
+      0.0, kShareOfFreeMemory * free - settings.paused_buffer_size_gb.value_or(0) * kGibibyte);
 }
 
 ChosenOptions engine_options(const EngineSettings& settings, const TransformerConfig& model,
@@ -106,6 +124,8 @@ ChosenOptions engine_options(const EngineSettings& settings, const TransformerCo
   options.chunked_prefill = settings.chunked_prefill;
   options.prefix_cache = settings.prefix_caching;
   options.num_blocks = num_blocks(settings, least);
+  options.num_swap_blocks = num_swap_blocks(settings, budgets);
+  chosen.options.kv_cache_type = kv_cache_type(settings);
   if (options.num_blocks < 1) throw_no_room(settings, least);
   chosen.note = size_note(settings, model, least, options.num_blocks * options.block_size);
   return chosen;

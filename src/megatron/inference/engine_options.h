@@ -22,13 +22,17 @@ struct CacheBudget {
   double free_bytes = 0;   ///< what the cache may take
 };
 
+/// Returns the type that --kv-cache-dtype names.
+KvCacheType kv_cache_type(const EngineSettings& settings);
+
 /// Returns the bytes of a block of the KV cache in all layers of this rank. A pass over one token
 /// tells. Collective over the ranks of the model.
-double cache_block_bytes(const ModelRunner& model);
+double cache_block_bytes(const ModelRunner& model, KvCacheType type = KvCacheType::same);
 
 /// Returns the memory that the cache of a rank may take, of what is free now: of the device, or of
-/// a host that has `ranks_on_host` ranks.
-double free_cache_bytes(c10::Device device, std::int64_t ranks_on_host);
+/// a host that has `ranks_on_host` ranks, without the memory of paused texts.
+double free_cache_bytes(const EngineSettings& settings, c10::Device device,
+                        std::int64_t ranks_on_host);
 
 struct ChosenOptions {
   EngineOptions options;

@@ -69,30 +69,37 @@ class ReplicaBatch {
   }
 
  private:
+  struct Open {
+    std::size_t index;  ///< among lines_
+    std::string model;
+  };
+
   void add(std::ostream& news) {
     const BatchLine& line = lines_[next_];
     try {
       CompletionRequest request = read_batch_request(line);
-      model_names_[next_] = request.model.empty() ? model_name_ : request.model;
-      queue_.add(next_, std::move(request), line.source);
+      const std::string model = request.model.empty() ? model_name_ : request.model;
+      queue_.add(line.number, std::move(request), line.source);
+      open_.emplace(line.number, Open{next_, model});
     } catch (const UserError& error) {
       news << next_ << " 400 0 0 " << batch_answer(line, 400, error_body(error));
     }
   }
 
   void report(std::ostream& news, FinishedCompletion one) {
-    const BatchLine& line = lines_[one.number];
+    const auto [index, model] = open_.extract(one.number).mapped();
+    const BatchLine& line = lines_[index];
     const auto& [prompt_tokens, completion_tokens] = one.usage;
     const JsonText body = {{"id", "cmpl-" + line.custom_id},
                            {"object", "text_completion"},
                            {"created", static_cast<std::int64_t>(unix_seconds())},
-                           {"model", model_names_.extract(one.number).mapped()},
+                           {"model", model},
                            {"choices", std::move(one.choices)},
                            {"usage",
                             {{"prompt_tokens", prompt_tokens},
                              {"completion_tokens", completion_tokens},
                              {"total_tokens", prompt_tokens + completion_tokens}}}};
-    news << one.number << " 200 " << prompt_tokens << ' ' << completion_tokens << ' '
+    news << index << " 200 " << prompt_tokens << ' ' << completion_tokens << ' '
          << batch_answer(line, 200, body);
   }
 
@@ -100,7 +107,7 @@ class ReplicaBatch {
   const std::vector<BatchLine>& lines_;
   const std::size_t stride_;
   std::size_t next_;
-  std::map<std::uint64_t, std::string> model_names_;
+  std::map<std::uint64_t, Open> open_;  ///< requests in the queue, by BatchLine::number
   CompletionQueue queue_;
 };
 

@@ -65,8 +65,9 @@ LoadedModel InferenceRank::load_draft(const std::string& folder, const ModelOpti
 
 EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
-  const std::vector<double> own{cache_block_bytes(model()),
-                                free_cache_bytes(rank_.device, context_.in_world().ranks_on_host)};
+  const std::vector<double> own{
+      cache_block_bytes(model(), kv_cache_type(settings)),
+      free_cache_bytes(settings, rank_.device, context_.in_world().ranks_on_host)};
   std::vector<CacheBudget> budgets;
   for (const std::vector<double>& one :
        all_gather_numbers({rank_.world, rank_.device}, own, "memory of the KV cache"))

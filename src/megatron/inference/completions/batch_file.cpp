@@ -21,7 +21,7 @@ std::vector<BatchLine> read_batch(std::string_view content, const std::string& f
     if (const auto [other, is_new] = sources.emplace(id, source); !is_new)
       throw UserError({source + ": field 'custom_id'", "'" + id + "' is that of " + other->second,
                        "give each request its own"});
-    lines.push_back({source, std::move(id), text});
+    lines.push_back({source, std::move(id), text, lines.size()});
   }
   if (lines.empty())
     throw UserError({file, "contains no request", "write one JSON object per line"});

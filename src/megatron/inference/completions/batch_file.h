@@ -21,6 +21,7 @@ struct BatchLine {
   std::string source;  ///< its file and number
   std::string custom_id;
   std::string text;
+  std::uint64_t number = 0;  ///< place among the requests of the file
 };
 
 /// Returns the lines of a file but blank ones. UserError that names the line which is no JSON
