@@ -477,10 +477,12 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.priority, -3);
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
-  const News refused{.error = std::make_exception_ptr(UserError({"a", "b", "c"}))};
-  EXPECT_EQ(message_of([&] { std::rethrow_exception(from_bytes<News>(to_bytes(refused)).error); }),
+  std::vector<News> refused(1);
+  refused[0].error = std::make_exception_ptr(UserError({"a", "b", "c"}));
+  const auto read_news = from_bytes<std::vector<News>>(to_bytes(refused));
+  EXPECT_EQ(message_of([&] { std::rethrow_exception(read_news.at(0).error); }),
             UserError({"a", "b", "c"}).what());
-  EXPECT_THROW(from_bytes<News>("x"), InternalError);
+  EXPECT_THROW(from_bytes<std::vector<News>>("x"), InternalError);
 }
 
 }  // namespace
