@@ -121,6 +121,23 @@ TEST(AsyncEngine, CallsBackFromOneThread) {
                                                    testing::Pair(2, Ids({10, 11, 12}))));
 }
 
+TEST(AsyncEngine, TextsOfARequestShareAStream) {
+  SuccessorModel model(50);
+  AsyncEngine engine(model);
+  TextStream stream =
+      engine.stream({.prompt = {3}, .params = {.top_k = 1, .max_new_tokens = 3, .n = 2}});
+  std::map<std::int64_t, Ids> texts;
+  int num_ends = 0;
+  while (const std::optional<Update> update = stream.next()) {
+    if (update->token) texts[update->text].push_back(*update->token);
+    if (update->finished) ++num_ends;
+  }
+  EXPECT_EQ(num_ends, 2);
+  EXPECT_THAT(texts, testing::ElementsAre(testing::Pair(0, Ids({4, 5, 6})),
+                                          testing::Pair(1, Ids({4, 5, 6}))));
+  engine.drain();
+}
+
 TEST(AsyncEngine, DestructionEndsItsRequests) {
   SuccessorModel model(50);
   auto engine = std::make_unique<AsyncEngine>(model);
@@ -460,10 +477,12 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.priority, -3);
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
-  const News refused{.error = std::make_exception_ptr(UserError({"a", "b", "c"}))};
-  EXPECT_EQ(message_of([&] { std::rethrow_exception(from_bytes<News>(to_bytes(refused)).error); }),
+  std::vector<News> refused(1);
+  refused[0].error = std::make_exception_ptr(UserError({"a", "b", "c"}));
+  const auto read_news = from_bytes<std::vector<News>>(to_bytes(refused));
+  EXPECT_EQ(message_of([&] { std::rethrow_exception(read_news.at(0).error); }),
             UserError({"a", "b", "c"}).what());
-  EXPECT_THROW(from_bytes<News>("x"), InternalError);
+  EXPECT_THROW(from_bytes<std::vector<News>>("x"), InternalError);
 }
 
 }  // namespace

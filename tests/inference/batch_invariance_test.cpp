@@ -170,15 +170,14 @@ std::vector<Generation> serve(Engine& engine, std::span<const TextRequest> reque
                               std::mt19937& random) {
   std::vector<Generation> results(requests.size());
   std::map<SequenceId, std::size_t> places;
-  std::optional<SequenceId> cancelled;
+  SequenceId cancelled = -1;  // none
   std::size_t num_results = 0;
   while (num_results < requests.size()) {
     while (places.size() < requests.size() && (engine.is_idle() || random() % 3 == 0))
       places.emplace(engine.add_request(requests[places.size()]), places.size());
-    if (cancelled && random() % 8 == 0) {
-      engine.cancel(*cancelled);
-      cancelled.reset();
-    } else if (!cancelled && random() % 16 == 0) {
+    if (cancelled >= 0 && random() % 8 == 0) {
+      engine.cancel(std::exchange(cancelled, -1));
+    } else if (cancelled < 0 && random() % 16 == 0) {
       cancelled = engine.add_request(
           {.prompt = random_ids(random, 1 + draw(random, 150)), .params = {.max_new_tokens = 60}});
     }

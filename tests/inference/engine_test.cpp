@@ -342,6 +342,21 @@ TEST(Engine, StatesFollowSequencesThroughRandomSchedules) {
   }
 }
 
+TEST(Engine, SamplesAndBeamsForkTheirStates) {
+  RunningSumModel model(50);
+  Engine engine(model);
+  const Ids prompt{3, 4};
+  const SequenceId samples = engine.add_request(
+      {.prompt = prompt, .params = {.temperature = 0, .max_new_tokens = 4, .n = 3}});
+  const SequenceId beams =
+      engine.add_request({.prompt = prompt, .params = {.max_new_tokens = 4, .num_beams = 2}});
+  const auto results = run_all(engine);
+  const Ids expected = sums_after(prompt, 4, 50);
+  ASSERT_EQ(results.at(samples).size(), 3u);
+  for (const Generation& text : results.at(samples)) EXPECT_EQ(text.ids, expected);
+  EXPECT_EQ(results.at(beams).front().ids, expected);
+}
+
 /// Keeps states, but does not say so.
 class SilentModel : public RunningSumModel {
  public:

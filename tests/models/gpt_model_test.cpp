@@ -244,7 +244,7 @@ TEST(GptModel, PassesGiveWhatTheyWant) {
 
 TEST(GptModel, LastLogitsAreOfAsManyTokensAsAPassCounts) {
   const TransformerConfig config = tiny_gpt();
-  const auto model = make_gpt_model(config, Rank{}, 8);
+  const auto model = make_gpt_model(config, Rank{}, 9);
   ParamStore store(declared_parameters(*model), {.dtype = at::kDouble, .with_gradients = false});
   store.initialize(1);
   using Counts = std::vector<std::int64_t>;

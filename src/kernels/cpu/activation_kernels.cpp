@@ -47,9 +47,7 @@ struct Step {
     store_partial(to, count, x);
   }
   static V all(float x) { return broadcast(x); }
-  static float sum(V x) {
-    return horizontal_sum(x);
-  }
+  static float sum(V x) { return horizontal_sum(x); }
 };
 
 template <>
