@@ -216,6 +216,7 @@ const FieldTable<BatchOptions>& batch_table() {
             "write each answer as soon as it is there, instead of in the order of the requests");
     t.field("json", &Options::json,
             "print one JSON object that counts requests, tokens and seconds; needs --output");
+    t.include(&Options::speculative, speculative_table());
     t.include(&Options::tokenizer, tokenizer_table());
     declare_engine(t);
     declare_run_flags(t, "batch");
@@ -297,6 +298,7 @@ ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t 
 
 BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t world_size) {
   BatchOptions options = read_options(batch_table(), args, "batch");
+  check_speculative_options(options.speculative);
   check_model_options(options, world_size);
   if (options.json && options.output.empty())
     throw UserError({"--json", "standard output has the answers", "give --output FILE"});

@@ -55,6 +55,7 @@ struct BatchOptions : ModelOptions {
   TokenizerConfig tokenizer;
   std::string requests;  ///< file of OpenAI's batch lines
   std::string output;    ///< file of answers; empty: standard output
+  SpeculativeConfig speculative;
   bool as_finished = false;
   bool json = false;
 };

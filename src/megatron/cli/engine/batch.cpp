@@ -43,7 +43,7 @@ class ReplicaBatch {
         lines_(lines),
         stride_(static_cast<std::size_t>(rank.num_replicas())),
         next_(static_cast<std::size_t>(rank.replica())),
-        queue_(rank.model(), tokenizer, rank.engine_options(options.engine)) {}
+        queue_(rank.model(), tokenizer, rank.engine_options(options, options.speculative)) {}
 
   /// Computes some passes. Returns the new tokens so far, and for each request that is finished its
   /// index, status, tokens and answer, a line each. Empty when all are finished. Collective over
@@ -189,6 +189,7 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
                     format("%.1f tokens/s", static_cast<double>(new_tokens) / seconds));
   }
   progress.clear();
+  rank.note_speculation();
   if (rank.is_main_rank())
     print_summary(options, counts, num_before, monotonic_seconds() - begin_s);
   return 0;

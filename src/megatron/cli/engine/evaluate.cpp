@@ -104,7 +104,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
       load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed), rank.loaded().source);
   for (const std::string& note : tokenizer.notes)
     if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
-  const EngineOptions engine = rank.engine_options(options.engine);
+  const EngineOptions engine = rank.engine_options(options);
   const TransformerConfig& model = rank.model().config();
   const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));
   std::size_t width = 4;

@@ -40,22 +40,15 @@ std::vector<std::string> all_prompts(const GenerateOptions& options) {
 /// Generates for batches of prompts, as one of several ranks, and prints the results.
 class TextWriter {
  public:
-  TextWriter(const GenerateOptions& options, InferenceRank& rank, const ModelFamilies& families)
+  TextWriter(const GenerateOptions& options, InferenceRank& rank)
       : is_json_(options.json),
         rank_(rank),
         stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
                                rank.loaded().source)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
-    EngineOptions engine = rank.engine_options(options.engine);
+    EngineOptions engine = rank.engine_options(options, options.speculative);
     engine.tokenizer = stored_.tokenizer.get();
-    engine.speculation = {.config = options.speculative, .stats = &speculation_stats_};
-    if (options.speculative.method() == SpeculativeMethod::draft_model) {
-      draft_.emplace(rank.load_draft(options.speculative.speculative_model, options, families));
-      engine.speculation.draft_model = &draft_->runner;
-    }
-    is_speculative_ =
-        make_drafter(engine.speculation, rank.model()) != nullptr && params_.num_beams == 1;
     generator_.emplace(rank.model(), params_, engine);
     for (const std::string& note : stored_.notes)
       if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
@@ -73,12 +66,6 @@ class TextWriter {
       write_json(prompts, batch, out);
     else
       write_text(prompts, batch, out);
-  }
-
-  /// Says how speculation went, if there was any.
-  void note_speculation() const {
-    if (is_speculative_ && rank_.is_main_rank())
-      std::cerr << "note: " << speculation_stats_.summary() << "\n";
   }
 
  private:
@@ -184,9 +171,6 @@ class TextWriter {
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
   SamplingParams params_;
-  std::optional<LoadedModel> draft_;
-  SpeculationStats speculation_stats_;
-  bool is_speculative_ = false;
   std::optional<Generator> generator_;
 };
 
@@ -206,7 +190,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
       environment.rank == 0 ? all_prompts(options) : std::vector<std::string>{};
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
-  TextWriter writer(options, rank, families);
+  TextWriter writer(options, rank);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
@@ -225,7 +209,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
     if (!batch.empty()) writer.write(batch, mine, text);
     for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
   }
-  writer.note_speculation();
+  if (options.sampling.num_beams == 1) rank.note_speculation();
   return 0;
 }
 

@@ -22,7 +22,9 @@ namespace megatron {
 
 InferenceRank::InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
                              const ModelFamilies& families)
-    : context_(world, options.parallel, {.flags = flags}), rank_(context_.place(options.parallel)) {
+    : context_(world, options.parallel, {.flags = flags}),
+      rank_(context_.place(options.parallel)),
+      families_(families) {
   at::set_num_threads(bind_to_cpus(context_.in_world().cpus, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(load_model(options.load, options.ckpt_step,
                              {.rank = rank_,
@@ -46,8 +48,8 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
   for (const std::string& note : loaded_->source.notes) std::cerr << "note: " << note << '\n';
 }
 
-LoadedModel InferenceRank::load_draft(const std::string& folder, const ModelOptions& options,
-                                      const ModelFamilies& families) const {
+LoadedModel InferenceRank::load_draft(const std::string& folder,
+                                      const ModelOptions& options) const {
   // Layers of the pipeline that are counted are those of the first model.
   ParallelConfig parallel = options.parallel;
   const ParallelConfig defaults;
@@ -60,10 +62,17 @@ LoadedModel InferenceRank::load_draft(const std::string& folder, const ModelOpti
                      .parallel = parallel,
                      .type = requested_dtype(options),
                      .packs_weights = true,
-                     .families = &families});
+                     .families = &families_});
 }
 
-EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
+EngineOptions InferenceRank::engine_options(const ModelOptions& options,
+                                            const SpeculativeConfig& speculative) {
+  const EngineSettings& settings = options.engine;
+  SpeculationOptions speculation{.config = speculative};
+  if (speculative.method() == SpeculativeMethod::draft_model)
+    speculation.draft_model =
+        &draft_.emplace(load_draft(speculative.speculative_model, options)).runner;
+  if (make_drafter(speculation, model())) speculation.stats = &speculation_stats_.emplace();
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
   const std::vector<double> own{
       cache_block_bytes(model(), kv_cache_type(settings)),
@@ -74,7 +83,13 @@ EngineOptions InferenceRank::engine_options(const EngineSettings& settings) {
     budgets.push_back({.block_bytes = one[0], .free_bytes = one[1]});
   ChosenOptions chosen = megatron::engine_options(settings, model().config(), budgets);
   if (is_main_rank() && !chosen.note.empty()) std::cerr << "note: " << chosen.note << "\n";
+  chosen.options.speculation = std::move(speculation);
   return std::move(chosen.options);
+}
+
+void InferenceRank::note_speculation() const {
+  if (speculation_stats_ && is_main_rank())
+    std::cerr << "note: " << speculation_stats_->summary() << "\n";
 }
 
 void InferenceRank::note_length(std::int64_t length, const std::string& text) {

@@ -21,16 +21,16 @@ class InferenceRank {
   InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
                 const ModelFamilies& families);
 
-  /// Loads another model of the same layout, split as the first one. Collective over the world.
-  LoadedModel load_draft(const std::string& folder, const ModelOptions& options,
-                         const ModelFamilies& families) const;
-
   const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }
 
   /// Returns the options of an engine that runs the model on all ranks alike, and prints a note
-  /// where memory bounds its KV cache. Collective over the world.
-  EngineOptions engine_options(const EngineSettings& settings);
+  /// where memory bounds its KV cache. Loads the draft model, and fails if a drafter cannot serve
+  /// the model. Collective over the world.
+  EngineOptions engine_options(const ModelOptions& options,
+                               const SpeculativeConfig& speculative = {});
+  /// Says how speculation went, if engines had a drafter.
+  void note_speculation() const;
 
   /// Returns whether this rank reads the input of all ranks and prints their output.
   bool is_main_rank() const { return rank_.index == 0; }
@@ -58,9 +58,14 @@ class InferenceRank {
     return std::lcm(rank_.etp_ep.size, rank_.tp.size) / rank_.tp.size;
   }
 
+  /// Loads another model, split as the first one.
+  LoadedModel load_draft(const std::string& folder, const ModelOptions& options) const;
+
   DistributedContext context_;
   Rank rank_;
-  std::optional<LoadedModel> loaded_;
+  const ModelFamilies& families_;
+  std::optional<LoadedModel> loaded_, draft_;
+  std::optional<SpeculationStats> speculation_stats_;  ///< with a drafter
   bool has_noted_length_ = false;
 };
 
