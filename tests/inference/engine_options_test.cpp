@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "inference/small_model.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
@@ -119,6 +120,17 @@ TEST(CacheBlockBytes, AreThoseOfAllLayers) {
   EXPECT_GT(free_cache_bytes({}, c10::kCPU, 1), 0);
   EXPECT_EQ(free_cache_bytes({.paused_buffer_size_gb = 1e9}, c10::kCPU, 1), 0);
   EXPECT_LE(free_cache_bytes({}, c10::kCPU, 2), free_cache_bytes({}, c10::kCPU, 1));
+}
+
+TEST(CacheBlockBytes, CountThoseOfADraftModelAndOfDepths) {
+  const LayeredModel target(3), draft(1);
+  const ModelRunner small(*draft.model);
+  EXPECT_EQ(cache_block_bytes(*target.model, KvCacheType::same, {.draft_model = &small}),
+            4 * cache_block_bytes(*draft.model));
+  const SmallModel heads(7, /*mtp_depths=*/2);  // beside two layers
+  EXPECT_EQ(
+      cache_block_bytes(*heads.model, KvCacheType::same, {.config = {.num_speculative_tokens = 1}}),
+      2 * cache_block_bytes(*heads.model));
 }
 
 TEST(Generator, RefusesAPromptThatItsCacheHasNoRoomFor) {

@@ -85,16 +85,35 @@ KvCacheType kv_cache_type(const EngineSettings& settings) {
   return settings.kv_cache_dtype == "fp8_e4m3" ? KvCacheType::fp8_e4m3 : KvCacheType::same;
 }
 
-double cache_block_bytes(const ModelRunner& model, KvCacheType type) {
+double cache_block_bytes(const ModelRunner& model, KvCacheType type,
+                         const SpeculationOptions& speculation) {
   const c10::InferenceMode no_gradients;
+  const bool has_depths = speculation.config.num_speculative_tokens > 0 &&
+                          speculation.config.method() == SpeculativeMethod::mtp;
   const std::vector<std::int64_t> token{0};
-  SequenceCache cache(std::make_shared<CacheMemory>(CacheMemoryOptions{.type = type}));
-  cache.blocks = {0};
-  next_logits(model, {token}, {&cache});
-  double bytes = 0;
-  for (const auto& [path, blocks] : cache.memory().layers())
-    bytes += static_cast<double>(blocks.size().bytes);
-  return bytes;
+  Microbatch microbatch = microbatch_of({token});
+  const auto block_bytes = [&](KvCacheType own_type, std::int64_t depth, at::Tensor* rows) {
+    SequenceCache cache(std::make_shared<CacheMemory>(CacheMemoryOptions{.type = own_type}));
+    cache.blocks = {0};
+    const Caches caches{&cache};
+    model.infer({.microbatch = microbatch,
+                 .wants = Wants::last_logits,
+                 .caches = &caches,
+                 .depth = depth,
+                 .rows = rows});
+    double bytes = 0;
+    for (const auto& [path, blocks] : cache.memory().layers())
+      bytes += static_cast<double>(blocks.size().bytes);
+    return bytes;
+  };
+  at::Tensor rows;
+  double bytes = block_bytes(type, 0, has_depths ? &rows : nullptr);
+  if (speculation.draft_model != nullptr) bytes += cache_block_bytes(*speculation.draft_model);
+  if (!has_depths) return bytes;
+  microbatch.tensors["previous_rows"] = rows;
+  // Depths are alike, and each has a cache.
+  return bytes + static_cast<double>(model.config().mtp_num_layers) *
+                     block_bytes(KvCacheType::same, 1, &rows);
 }
 
 double free_cache_bytes(const EngineSettings& settings, c10::Device device,

@@ -25,9 +25,10 @@ struct CacheBudget {
 /// Returns the type that --kv-cache-dtype names.
 KvCacheType kv_cache_type(const EngineSettings& settings);
 
-/// Returns the bytes of a block of the KV cache in all layers of this rank. A pass over one token
-/// tells. Collective over the ranks of the model.
-double cache_block_bytes(const ModelRunner& model, KvCacheType type = KvCacheType::same);
+/// Returns the bytes of a block of the KV cache in all layers of this rank, and in those of the
+/// drafter. A pass over one token tells. Collective over the ranks of the model.
+double cache_block_bytes(const ModelRunner& model, KvCacheType type = KvCacheType::same,
+                         const SpeculationOptions& speculation = {});
 
 /// Returns the memory that the cache of a rank may take, of what is free now: of the device, or of
 /// a host that has `ranks_on_host` ranks, without the memory of paused texts.

@@ -75,7 +75,7 @@ EngineOptions InferenceRank::engine_options(const ModelOptions& options,
   if (make_drafter(speculation, model())) speculation.stats = &speculation_stats_.emplace();
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
   const std::vector<double> own{
-      cache_block_bytes(model(), kv_cache_type(settings)),
+      cache_block_bytes(model(), kv_cache_type(settings), speculation),
       free_cache_bytes(settings, rank_.device, context_.in_world().ranks_on_host)};
   std::vector<CacheBudget> budgets;
   for (const std::vector<double>& one :
