@@ -109,7 +109,7 @@ TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
     reader.length = 256;  // the prefix is that of the writer
     EXPECT_TRUE(pass_is_right({&text, &text}, {&reader, &writer}, {20, 1}, options));
     EXPECT_TRUE(pass_is_right({&text, &text}, {&reader, &writer}, {1, 99}, options));
-    EXPECT_THROW(writer.prepare(200), InternalError);
+    EXPECT_THROW(append(text.rows(0, 200), writer), InternalError);
   }
 }
 
@@ -184,47 +184,11 @@ TEST(SequenceCache, DropsTokens) {
   const AttentionOptions options{.scale = 0.2};
   SequenceCache cache;
   ASSERT_TRUE(pass_is_right({&text}, {&cache}, {140}, options));
-  SequenceCache drafts = cache.fork();
   append(other.rows(0, 200), cache);
   for (const std::int64_t length : {140, 133, 20}) {
     cache.length = length;
     EXPECT_TRUE(pass_is_right({&text}, {&cache}, {1}, options));
     EXPECT_TRUE(pass_is_right({&text}, {&cache}, {150}, options));
-  }
-  EXPECT_TRUE(pass_is_right({&text}, {&drafts}, {10}, options));
-}
-
-TEST(SequenceCache, ForksShareWholeBlocks) {
-  for (const auto type : {at::kFloat, at::kDouble}) {
-    const AttentionOptions options{.scale = 0.2};
-    const Text text(400, 1, type);
-    Text other = text;  // differs from position 200 on
-    for (at::Tensor* x : {&other.inputs.q, &other.inputs.k, &other.inputs.v}) {
-      *x = x->clone();
-      x->narrow(0, 200, 200).neg_();
-    }
-    SequenceCache cache;
-    for (const char* layer : {"first", "second"}) {
-      cache.length = 0;
-      ASSERT_TRUE(pass_is_right({&text}, {&cache}, {200}, options, layer));
-    }
-    {
-      SequenceCache fork = cache.fork();
-      EXPECT_EQ(fork.blocks, cache.blocks);
-      for (std::int64_t i = 0; i < 100; i += 50) {
-        for (const char* layer : {"first", "second"}) {
-          fork.length = cache.length = 200 + i;
-          EXPECT_TRUE(pass_is_right({&other, &text}, {&fork, &cache}, {50, 50}, options, layer));
-        }
-      }
-      EXPECT_EQ(fork.blocks[0], cache.blocks[0]);
-      EXPECT_NE(fork.blocks[1], cache.blocks[1]);
-    }
-    // The blocks that only the fork used are free again.
-    SequenceCache next = cache.fork();
-    next.prepare(200);
-    EXPECT_LT(std::ranges::max(next.blocks), 5);
-    EXPECT_TRUE(pass_is_right({&text}, {&cache}, {100}, options, "first"));
   }
 }
 
@@ -279,19 +243,6 @@ TEST(CacheMemory, BlocksStayWhereTheyAre) {
   blocks.block(7).zero_();
   swap.copy_block(1, memory, 3);
   EXPECT_TRUE(at::equal(blocks.block(3), blocks.block(40)));
-}
-
-TEST(CacheMemory, GivesOutBlocksThatNobodyUses) {
-  CacheMemory memory;
-  EXPECT_EQ(memory.take_block(), 0);
-  EXPECT_EQ(memory.take_block(), 1);
-  memory.retain(0);
-  EXPECT_TRUE(memory.is_shared(0));
-  memory.release(0);
-  EXPECT_FALSE(memory.is_shared(0));
-  memory.release(0);
-  EXPECT_EQ(memory.take_block(), 0);
-  EXPECT_EQ(memory.take_block(), 2);
 }
 
 }  // namespace

@@ -56,11 +56,4 @@ void CacheMemory::copy_block(std::int32_t from, CacheMemory& to_memory, std::int
   }
 }
 
-std::int32_t CacheMemory::take_block() {
-  auto unused = std::ranges::find(users_, 0);
-  if (unused == users_.end()) unused = users_.insert(unused, 0);
-  *unused = 1;
-  return static_cast<std::int32_t>(unused - users_.begin());
-}
-
 }  // namespace megatron

@@ -63,8 +63,7 @@ struct CacheMemoryOptions {
   KvCacheType type = KvCacheType::same;   ///< 8 bits need our CPU kernels
 };
 
-/// The blocks of all layers of this rank. For sequences that have no scheduler it also gives out
-/// numbers and counts who uses a block. Not thread-safe.
+/// The blocks of all layers of this rank. Not thread-safe.
 class CacheMemory {
  public:
   explicit CacheMemory(const CacheMemoryOptions& options = {}) : options_(options) {}
@@ -80,21 +79,12 @@ class CacheMemory {
   /// Copies a block to a memory of the same layers.
   void copy_block(std::int32_t from, CacheMemory& to_memory, std::int32_t to) const;
 
-  /// Returns the lowest number of a block that nobody uses, which then has one user.
-  std::int32_t take_block();
-  void retain(std::int32_t number) { ++users(number); }
-  void release(std::int32_t number) { --users(number); }
-  bool is_shared(std::int32_t number) { return users(number) > 1; }
-
  private:
-  std::int32_t& users(std::int32_t number) { return users_[static_cast<std::size_t>(number)]; }
-
   /// Returns the blocks of a layer, which are new if there are none.
   LayerBlocks& find_or_add(std::string_view path, const BlockSize& size);
 
   CacheMemoryOptions options_;
   std::map<std::string, LayerBlocks, std::less<>> layers_;
-  std::vector<std::int32_t> users_;  ///< of each number that take_block() has returned
 };
 
 }  // namespace megatron

@@ -47,11 +47,12 @@ BlockSize block_size(const at::Tensor& key, const at::Tensor& value, KvCacheType
 }
 
 /// Returns the blocks of a layer, after those of the next `count` tokens of a sequence exist.
-LayerBlocks& blocks_for(SequenceCache& cache, std::int64_t count, std::string_view layer,
+LayerBlocks& blocks_for(const SequenceCache& cache, std::int64_t count, std::string_view layer,
                         const BlockSize& size) {
-  cache.prepare(count);
-  LayerBlocks& blocks = cache.memory().layer(layer, size);
   const std::int64_t end = cache.length + count;
+  MEGATRON_CHECK(std::ssize(cache.blocks) * kBlockPositions >= end, cache.blocks.size(),
+                 " blocks for ", end, " tokens");
+  LayerBlocks& blocks = cache.memory().layer(layer, size);
   for (std::int64_t i = cache.length / kBlockPositions; i * kBlockPositions < end; ++i)
     blocks.reach(cache.blocks[static_cast<std::size_t>(i)]);
   return blocks;
@@ -90,7 +91,7 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
   std::vector<PackedSequence> sequences;
   std::vector<at::Tensor> out;
   for (std::size_t i = 0; i < caches.size(); ++i) {
-    SequenceCache& cache = *caches[i];
+    const SequenceCache& cache = *caches[i];
     const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
     const KvCacheType type = cache.memory().type();
     const LayerBlocks& blocks =

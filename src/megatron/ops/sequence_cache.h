@@ -32,20 +32,15 @@ class SequenceCache {
   /// Numbers of the blocks of positions 0 …, kBlockPositions each, in memory().
   std::vector<std::int32_t> blocks;
 
-  /// A cache with memory of its own, from which it takes blocks as it grows.
-  SequenceCache() : memory_(std::make_shared<CacheMemory>()), takes_blocks_(true) {}
+  /// A cache with memory of its own, for 2^17 positions, of which it has as much as it uses.
+  SequenceCache();
   /// A cache whose `blocks` are set by who makes it, such as a scheduler, before each pass.
   explicit SequenceCache(std::shared_ptr<CacheMemory> memory) : memory_(std::move(memory)) {}
   SequenceCache(SequenceCache&&) noexcept = default;
-  SequenceCache& operator=(SequenceCache&& other) noexcept;
-  ~SequenceCache();
+  SequenceCache& operator=(SequenceCache&&) noexcept = default;
 
-  /// Returns a cache that has seen the same tokens. Both share their blocks; one that takes blocks
-  /// copies a block before it writes where another one reads.
+  /// Returns a cache that has seen the same tokens. Both have the same blocks.
   SequenceCache fork() const;
-  /// Makes the blocks of the next `count` tokens writable. Layers call it before they write.
-  /// InternalError when blocks are lacking that this cache does not take itself.
-  void prepare(std::int64_t count);
   CacheMemory& memory() const { return *memory_; }
   /// Makes copies of what another cache's layers keep beside blocks those of this one's.
   void copy_states(const SequenceCache& from);
@@ -74,7 +69,6 @@ class SequenceCache {
   }
 
   std::shared_ptr<CacheMemory> memory_;
-  bool takes_blocks_ = false;  ///< and counts as a user of its blocks
   std::map<std::string, Kept, std::less<>> layers_;
 };
 
