@@ -234,9 +234,11 @@ void expect_those_of_training(Model& model, const Ids& prompt, const Generation&
   const at::Tensor logits =
       model.infer({.microbatch = microbatch, .wants = Wants::logits}).view({-1, kVocabSize});
   const auto expect = [&](const std::vector<SampledToken>& tokens, std::size_t first) {
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-      EXPECT_EQ(tokens[i].logprob, log_probability(row_of(logits, first - 1 + i), tokens[i].id))
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto row = row_of(logits, first - 1 + i);
+      EXPECT_EQ(tokens[i].logprob, LogSoftmax(row)(row[static_cast<std::size_t>(tokens[i].id)]))
           << "position " << first + i;
+    }
   };
   expect(result.prompt_tokens, 1);
   expect(result.tokens, prompt.size());

@@ -1,4 +1,4 @@
-#include "megatron/inference/sampling/speculative.h"
+#include "megatron/inference/sampling/sampling.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -205,6 +206,29 @@ std::vector<TokenProbability> keep(std::span<const float> logits, const Sampling
   return kept;
 }
 
+double probability_of(std::int64_t id, std::span<const TokenProbability> distribution) {
+  const auto found = std::ranges::find(distribution, id, &TokenProbability::id);
+  return found == distribution.end() ? 0 : found->probability;
+}
+
+/// Returns max(0, target − draft), normalized.
+std::vector<TokenProbability> residual(std::span<const TokenProbability> target,
+                                       std::span<const TokenProbability> draft) {
+  std::unordered_map<std::int64_t, double> drafted;
+  for (const auto& [id, probability] : draft) drafted[id] = probability;
+  std::vector<TokenProbability> rest;
+  double sum = 0;
+  for (const auto& [id, probability] : target) {
+    const auto found = drafted.find(id);
+    const double left = probability - (found == drafted.end() ? 0 : found->second);
+    if (left <= 0) continue;
+    rest.push_back({id, left});
+    sum += left;
+  }
+  for (TokenProbability& one : rest) one.probability /= sum;
+  return rest;
+}
+
 }  // namespace
 
 void throw_non_finite_logits(Model& model, const std::string& place, const std::string& got) {
@@ -263,15 +287,24 @@ std::int64_t sample_token(std::span<const float> logits, const SamplingParams& p
   return draw_token(keep(logits, params, uniform), uniform);
 }
 
+std::int64_t draw_with_draft(const DraftToken& draft, std::span<const TokenProbability> target,
+                             std::uint64_t seed, const SamplingSite& site) {
+  const double uniform = sampling_uniform(seed, site);
+  const auto& [id, distribution] = draft;
+  if (distribution.empty()) return draw_token(target, uniform);
+  const double ratio =
+      sampling_uniform(seed, site, "acceptance") * probability_of(id, distribution);
+  if (ratio < probability_of(id, target)) return id;
+  // Rounding may leave nothing of two distributions that are nearly equal.
+  const std::vector<TokenProbability> rest = residual(target, distribution);
+  return draw_token(rest.empty() ? target : rest, uniform);
+}
+
 LogSoftmax::LogSoftmax(std::span<const float> logits) : largest_(largest_of(logits)) {
   log_sum_ =
       std::log(std::accumulate(logits.begin(), logits.end(), 0.0, [this](double sum, float x) {
         return sum + std::exp(x - largest_);
       }));
-}
-
-double log_probability(std::span<const float> logits, std::int64_t id) {
-  return LogSoftmax(logits)(logits[static_cast<std::size_t>(id)]);
 }
 
 std::vector<std::int64_t> best_tokens(std::span<const float> logits, std::int64_t k) {

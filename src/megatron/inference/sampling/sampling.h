@@ -10,6 +10,9 @@
 // text depends only on the seed, the index of its prompt, its number among the samples of the
 // prompt, and the position. Nothing sorts the vocabulary: tokens are ranked as far as they are
 // read.
+// Speculative decoding proposes tokens and accepts them so that a text has exactly the target
+// model's distribution (Leviathan et al., "Fast inference from transformers via speculative
+// decoding", ICML 2023).
 #pragma once
 
 #include <cstdint>
@@ -65,6 +68,20 @@ std::int64_t draw_token(std::span<const TokenProbability> candidates, double uni
 std::int64_t sample_token(std::span<const float> logits, const SamplingParams& params,
                           const SamplingSite& site);
 
+/// A token that a draft proposes.
+struct DraftToken {
+  std::int64_t id = 0;
+  /// The distribution that the token was drawn from, by random numbers of the site "draft". Empty:
+  /// the draft had no choice, as with n-gram lookup and greedy drafts.
+  std::vector<TokenProbability> distribution = {};
+};
+
+/// Returns the token at `site`, where `draft` was proposed and the target has a distribution. It is
+/// the draft if that is accepted; what was proposed behind another token is then void. Where the
+/// draft had no choice, it is the token that is drawn without drafts, and so is the text.
+std::int64_t draw_with_draft(const DraftToken& draft, std::span<const TokenProbability> target,
+                             std::uint64_t seed, const SamplingSite& site);
+
 /// log softmax of a row, computed in double.
 class LogSoftmax {
  public:
@@ -74,9 +91,6 @@ class LogSoftmax {
  private:
   double largest_, log_sum_ = 0;
 };
-
-/// Returns log softmax(logits)[id], computed in double.
-double log_probability(std::span<const float> logits, std::int64_t id);
 
 /// Returns the k most likely tokens, the most likely first, ties by ascending id.
 std::vector<std::int64_t> best_tokens(std::span<const float> logits, std::int64_t k);

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "megatron/inference/sampling/speculative.h"
+#include "megatron/inference/sampling/sampling.h"
 
 namespace megatron {
 

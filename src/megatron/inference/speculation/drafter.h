@@ -1,5 +1,5 @@
 // Proposes tokens that may follow texts. A pass of the target model computes the logits behind all
-// of them at once, and what it would not have said itself is dropped (sampling/speculative.h).
+// of them at once, and what it would not have said itself is dropped (sampling/sampling.h).
 #pragma once
 
 #include <cstdint>
@@ -41,12 +41,12 @@ class Drafter {
   virtual void forget(SequenceId /*sequence*/) {}
 };
 
-/// Memory of a draft model for the blocks of the target.
-struct DraftMemory {
+/// Memory of a model for the blocks that a scheduler gives out.
+struct BlockMemory {
   std::shared_ptr<CacheMemory> cache = std::make_shared<CacheMemory>();
   CacheMemory swapped{{.device = at::kCPU}};  ///< blocks of preempted sequences
 
-  /// Copies as the target does.
+  /// Copies blocks as a plan says.
   void copy(std::span<const BlockCopy> copies);
 };
 
