@@ -73,19 +73,9 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, const Sampling
   return texts;
 }
 
-at::Tensor next_logits(const ModelRunner& model,
-                       const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits,
-                       at::Tensor* rows) {
-  const Microbatch tokens = microbatch_of(inputs);
-  return model
-      .infer({.microbatch = tokens,
-              .wants = Wants::last_logits,
-              .caches = &caches,
-              .num_logits = std::move(num_logits),
-              .rows = rows})
-      .to(c10::kCPU, c10::kFloat)
-      .contiguous();
+at::Tensor next_logits(const ModelRunner& model, Pass pass) {
+  pass.wants = Wants::last_logits;
+  return model.infer(pass).to(c10::kCPU, c10::kFloat).contiguous();
 }
 
 std::span<const float> row_of(const at::Tensor& logits, std::size_t row) {
@@ -111,14 +101,6 @@ struct Engine::Group {
                                                           : FinishReason::length;
   }
 };
-
-void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap) {
-  for (const BlockCopy& copy : copies) {
-    CacheMemory& from = copy.kind == CopyKind::swap_in ? swap : memory;
-    CacheMemory& to = copy.kind == CopyKind::swap_out ? swap : memory;
-    from.copy_block(copy.from, to, copy.to);
-  }
-}
 
 /// A text that is being generated.
 struct Engine::Running {
@@ -192,8 +174,8 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(scheduler_options(model, options)),
-      memory_(std::make_shared<CacheMemory>(
-          CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})),
+      memory_{std::make_shared<CacheMemory>(
+          CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
       drafter_(make_drafter(options.speculation, model)) {
   MEGATRON_CHECK(!drafter_ || !model.model().keeps_states(),
                  "states of layers do not forget rejected drafts");
@@ -205,13 +187,13 @@ void Engine::recompute_all() {
   scheduler_.recompute_all();
   snapshots_.clear();
   for (const auto& [id, own] : running_) {
-    own->cache = SequenceCache(memory_);
+    own->cache = SequenceCache(memory_.cache);
     forget(id);
   }
 }
 
 SequenceId Engine::add_request(TextRequest request) {
-  check_sampling(request.params, model_.config());
+  check_sampling_options(request.params, model_.config().vocab_size);
   MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
                  "stop strings need a tokenizer");
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
@@ -236,14 +218,14 @@ SequenceId Engine::add_request(TextRequest request) {
                     .deadline_s = own.deadline_s};
   if (scores) scheduled.first_output = own.first_scored - 1;
   group->id = scheduler_.add(std::move(scheduled));
-  auto first = std::make_unique<Running>(group, 0, options_, memory_);
+  auto first = std::make_unique<Running>(group, 0, options_, memory_.cache);
   if (own.params.num_beams > 1 && max_new_tokens > 0) {
     group->search = std::make_unique<BeamSearch>(own.params, max_new_tokens);
     group->beams = {group->id};
   } else {
     group->num_open = own.params.num_samples();
     for (std::int64_t i = 1; i < group->num_open; ++i)
-      first->siblings.push_back(std::make_unique<Running>(group, i, options_, memory_));
+      first->siblings.push_back(std::make_unique<Running>(group, i, options_, memory_.cache));
   }
   if (!group->search && first->siblings.empty()) allow_drafts(group->id);
   running_.emplace(group->id, std::move(first));
@@ -301,13 +283,13 @@ void Engine::place(SequenceCache& cache, const ScheduledRun& run) {
   const bool goes_on = std::exchange(cache.length, run.first) == run.first;
   if (goes_on || !model_.model().keeps_states()) return;
   const auto last = static_cast<std::size_t>(run.first / kBlockPositions) - 1;
-  const SequenceCache none(memory_);
+  const SequenceCache none(memory_.cache);
   cache.copy_states(run.first == 0 ? none : snapshots_.at(cache.blocks[last]));
 }
 
 void Engine::keep_states() {
   for (const StateSnapshot& taken : scheduler_.snapshots())
-    snapshots_.insert_or_assign(taken.block, SequenceCache(memory_))
+    snapshots_.insert_or_assign(taken.block, SequenceCache(memory_.cache))
         .first->second.copy_states(running_.at(taken.sequence)->cache);
   std::erase_if(snapshots_, [this](const auto& snapshot) {
     return !scheduler_.pool().has_snapshot(snapshot.first);
@@ -353,7 +335,7 @@ std::int64_t Engine::num_logits(const ScheduledRun& run) const {
 
 at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
-  copy_blocks(plan.copies, *memory_, swap_memory_);
+  memory_.copy(plan.copies);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> counts;
@@ -370,8 +352,11 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   }
   const bool observes = drafter_ && drafter_->observes();
   at::Tensor rows;
-  const at::Tensor logits = next_logits(model_, {tokens.begin(), tokens.end()}, caches,
-                                        std::move(counts), observes ? &rows : nullptr);
+  const at::Tensor logits =
+      next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
+                           .caches = &caches,
+                           .num_logits = std::move(counts),
+                           .rows = observes ? &rows : nullptr});
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
@@ -480,7 +465,7 @@ void Engine::continue_beams(Group& group) {
     const Running& from = *running_.at(parent);
     const SequenceId fork =
         scheduler_.fork(parent, std::ssize(scheduler_.tokens(parent)), beam.ids.back());
-    auto next = std::make_unique<Running>(from.group, 0, options_, memory_);
+    auto next = std::make_unique<Running>(from.group, 0, options_, memory_.cache);
     next->sampler = from.sampler;
     next->sampler.append(beam.ids.back());
     next->cache = from.cache.fork();

@@ -67,19 +67,12 @@ struct Generation {
 /// best by score, best first.
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params);
 
-/// Runs a pass over tokens of sequences, each with the cache of those before, and returns logits
-/// [rows, vocab_size] of the tokens that come next, in float32 on the CPU: of as many last tokens
-/// of each sequence as `num_logits` says (Pass::num_logits). `rows` is Pass::rows. The caller turns
-/// gradients off. Collective over the ranks of the model.
-at::Tensor next_logits(const ModelRunner& model,
-                       const std::vector<std::span<const std::int64_t>>& inputs,
-                       const Caches& caches, std::vector<std::int64_t> num_logits = {},
-                       at::Tensor* rows = nullptr);
+/// Runs a pass over tokens of sequences and returns the logits [rows, vocab_size] of the tokens
+/// that come next (Wants::last_logits), in float32 on the CPU. The caller turns gradients off.
+/// Collective over the ranks of the model.
+at::Tensor next_logits(const ModelRunner& model, Pass pass);
 /// Returns a row of them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t row);
-
-/// Copies blocks as a plan says. `swap` has the blocks of preempted sequences.
-void copy_blocks(std::span<const BlockCopy> copies, CacheMemory& memory, CacheMemory& swap);
 
 struct TextRequest {
   std::vector<std::int64_t> prompt;  ///< at least one token
@@ -180,8 +173,7 @@ class Engine {
   ModelRunner model_;
   EngineOptions options_;
   Scheduler scheduler_;
-  std::shared_ptr<CacheMemory> memory_;
-  CacheMemory swap_memory_{{.device = at::kCPU}};           ///< blocks of preempted sequences
+  BlockMemory memory_;
   std::map<BlockId, SequenceCache> snapshots_;              ///< states behind published blocks
   std::unique_ptr<Drafter> drafter_;                        ///< null without speculation
   std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts

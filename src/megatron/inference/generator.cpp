@@ -8,6 +8,7 @@
 
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
@@ -37,7 +38,7 @@ SchedulerOptions narrowed(SchedulerOptions limits, std::span<const Prompt> promp
 
 Generator::Generator(const ModelRunner& model, SamplingParams params, const EngineOptions& options)
     : model_(model), params_(std::move(params)), options_(options) {
-  check_sampling(params_, model_.config());
+  check_sampling_options(params_, model_.config().vocab_size);
   MEGATRON_CHECK(options.tokenizer != nullptr || params_.stop.empty(),
                  "stop strings need a tokenizer");
 }

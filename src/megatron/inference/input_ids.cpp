@@ -8,7 +8,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/config/sampling_params.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -96,10 +95,6 @@ void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig&
                          std::to_string(model.max_position_embeddings) +
                          " tokens (max_position_embeddings)"});
   }
-}
-
-void check_sampling(const SamplingParams& params, const TransformerConfig& model) {
-  check_sampling_options(params, model.vocab_size);
 }
 
 bool shares_expert_capacity(const TransformerConfig& model) {

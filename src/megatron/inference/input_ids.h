@@ -13,7 +13,6 @@
 namespace megatron {
 
 class Tokenizer;
-struct SamplingParams;
 struct TransformerConfig;
 
 /// Returns the prompts of a file: its lines, or in a .jsonl file the field "text" of each line.
@@ -45,9 +44,6 @@ std::int64_t max_sequence_length(const TransformerConfig& model);
 /// or there are fewer learned positions than `num_positions`.
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
                      const std::string& source, std::int64_t num_positions);
-
-/// Throws UserError that names the flag of every option out of range, or of no use to the model.
-void check_sampling(const SamplingParams& params, const TransformerConfig& model);
 
 /// Returns whether the tokens of a pass share the capacity of experts, so that a text depends on
 /// what is computed beside it.

@@ -55,8 +55,12 @@ std::vector<std::int64_t> look_up_ngram(std::span<const std::int64_t> tokens, st
   return drafts;
 }
 
-void DraftMemory::copy(std::span<const BlockCopy> copies) {
-  copy_blocks(copies, *cache, swapped);
+void BlockMemory::copy(std::span<const BlockCopy> copies) {
+  for (const BlockCopy& copy : copies) {
+    CacheMemory& from = copy.kind == CopyKind::swap_in ? swapped : *cache;
+    CacheMemory& to = copy.kind == CopyKind::swap_out ? swapped : *cache;
+    from.copy_block(copy.from, to, copy.to);
+  }
 }
 
 void SpeculationStats::add(std::span<const ScheduledRun> runs,

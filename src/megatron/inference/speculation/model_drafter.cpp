@@ -37,7 +37,7 @@ class ModelDrafter : public Drafter {
 
   ModelRunner model_;
   bool samples_;  ///< SequenceSampler::guess()
-  DraftMemory memory_;
+  BlockMemory memory_;
   std::map<SequenceId, SequenceCache> caches_;
 };
 
@@ -76,7 +76,8 @@ std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const Draft
       num_logits.push_back(std::ssize(result[draft.place]) < runs[draft.place].run.num_drafts ? 1
                                                                                               : 0);
     }
-    const at::Tensor logits = next_logits(model_, inputs, caches, num_logits);
+    const at::Tensor logits = next_logits(
+        model_, {.microbatch = microbatch_of(inputs), .caches = &caches, .num_logits = num_logits});
     std::size_t row = 0;
     for (std::size_t i = 0; i < drafts.size(); ++i) {
       Draft& draft = drafts[i];

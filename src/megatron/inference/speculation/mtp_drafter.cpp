@@ -43,7 +43,7 @@ class MtpDrafter : public Drafter {
       const at::Tensor own = rows.narrow(0, std::exchange(row, row + run.count), run.count);
       DepthRows& text = texts_[run.sequence];
       if (text.caches.empty())
-        for (const DraftMemory& memory : memories_) text.caches.emplace_back(memory.cache);
+        for (const BlockMemory& memory : memories_) text.caches.emplace_back(memory.cache);
       const std::int64_t kept = run.first - text.first;
       // A sequence that is computed again may begin elsewhere.
       const bool goes_on = text.rows.defined() && kept >= 0 && kept <= text.rows.size(0);
@@ -56,7 +56,7 @@ class MtpDrafter : public Drafter {
   std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                std::span<const BlockCopy> copies) override {
     const c10::InferenceMode no_gradients;
-    for (DraftMemory& memory : memories_) memory.copy(copies);
+    for (BlockMemory& memory : memories_) memory.copy(copies);
     std::vector<std::vector<DraftToken>> result(runs.size());
     std::vector<DepthDraft> drafts = begin(runs);
     for (std::int64_t depth = 1; depth <= depths() && !drafts.empty(); ++depth) {
@@ -121,14 +121,8 @@ class MtpDrafter : public Drafter {
     Microbatch microbatch = microbatch_of(inputs);
     microbatch.tensors["previous_rows"] = at::cat(previous);
     at::Tensor rows;
-    const at::Tensor logits = model_
-                                  .infer({.microbatch = microbatch,
-                                          .wants = Wants::last_logits,
-                                          .caches = &caches,
-                                          .depth = depth,
-                                          .rows = &rows})
-                                  .to(c10::kCPU, c10::kFloat)
-                                  .contiguous();
+    const at::Tensor logits = next_logits(
+        model_, {.microbatch = microbatch, .caches = &caches, .depth = depth, .rows = &rows});
     std::int64_t row = 0;
     for (DepthDraft& draft : drafts) {
       const std::int64_t count = draft.rows.size(0);
@@ -148,7 +142,7 @@ class MtpDrafter : public Drafter {
   }
 
   ModelRunner model_;
-  std::vector<DraftMemory> memories_;  ///< of each depth
+  std::vector<BlockMemory> memories_;  ///< of each depth
   std::map<SequenceId, DepthRows> texts_;
 };
 
