@@ -52,7 +52,7 @@ double mean_loss(megatron::Model& model, const std::vector<std::int32_t>& ids) {
 /// streams of an engine at the same time.
 void print_continuation(megatron::Model& model, const std::vector<std::int32_t>& ids) {
   megatron::AsyncEngine engine(model);
-  megatron::TextStream stream = engine.stream(
+  megatron::UpdateStream stream = engine.stream(
       {.prompt = {ids.begin(), ids.end()}, .params = {.temperature = 0.8, .max_new_tokens = 16}});
   std::printf("continuation:");
   while (const auto update = stream.next())

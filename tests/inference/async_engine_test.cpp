@@ -33,7 +33,7 @@ using testing::HasSubstr;
 using Ids = std::vector<std::int64_t>;
 
 /// Returns all tokens of a stream. Throws like it.
-Ids tokens_of(TextStream& stream) {
+Ids tokens_of(UpdateStream& stream) {
   Ids ids;
   while (const std::optional<Update> update = stream.next())
     if (update->token) ids.push_back(*update->token);
@@ -76,7 +76,7 @@ TEST(AsyncEngine, ThreadsAddAndCancelWhileItSteps) {
       for (int i = 0; i < 25; ++i) {
         const auto first = static_cast<std::int64_t>(random() % 50),
                    count = static_cast<std::int64_t>(1 + random() % 20);
-        TextStream stream = engine.stream(greedy({first}, count));
+        UpdateStream stream = engine.stream(greedy({first}, count));
         const unsigned choice = random() % 4;
         if (choice == 0) continue;  // its destructor cancels
         if (choice == 1) {
@@ -94,7 +94,7 @@ TEST(AsyncEngine, ThreadsAddAndCancelWhileItSteps) {
   }
   for (std::thread& thread : threads) thread.join();
   engine.drain();
-  TextStream last = engine.stream(greedy({3}, 2));
+  UpdateStream last = engine.stream(greedy({3}, 2));
   EXPECT_EQ(tokens_of(last), Ids({4, 5}));
 }
 
@@ -124,7 +124,7 @@ TEST(AsyncEngine, CallsBackFromOneThread) {
 TEST(AsyncEngine, TextsOfARequestShareAStream) {
   SuccessorModel model(50);
   AsyncEngine engine(model);
-  TextStream stream =
+  UpdateStream stream =
       engine.stream({.prompt = {3}, .params = {.top_k = 1, .max_new_tokens = 3, .n = 2}});
   std::map<std::int64_t, Ids> texts;
   int num_ends = 0;
@@ -141,8 +141,8 @@ TEST(AsyncEngine, TextsOfARequestShareAStream) {
 TEST(AsyncEngine, DestructionEndsItsRequests) {
   SuccessorModel model(50);
   auto engine = std::make_unique<AsyncEngine>(model);
-  TextStream read = engine->stream(greedy({3}, kForever)),
-             unread = engine->stream(greedy({4}, kForever));
+  UpdateStream read = engine->stream(greedy({3}, kForever)),
+               unread = engine->stream(greedy({4}, kForever));
   EXPECT_EQ(read.next()->token, 4);
   std::string error;
   std::thread waits([&] { error = error_of([&] { tokens_of(read); }); });
@@ -168,9 +168,9 @@ class FailingModel : public SuccessorModel {
 TEST(AsyncEngine, AFailedStepReachesEveryRequest) {
   FailingModel model(500);
   AsyncEngine engine(model);
-  std::vector<TextStream> streams;
+  std::vector<UpdateStream> streams;
   for (std::int64_t i = 0; i < 3; ++i) streams.push_back(engine.stream(greedy({i}, kForever)));
-  for (TextStream& stream : streams)
+  for (UpdateStream& stream : streams)
     EXPECT_EQ(error_of([&] { tokens_of(stream); }), "a pass failed");
   EXPECT_EQ(error_of([&] { engine.stream(greedy({1}, 1)); }), "a pass failed");
   EXPECT_EQ(error_of([&] { engine.drain(); }), "a pass failed");
@@ -182,14 +182,14 @@ TEST(AsyncEngine, RequestsThatCannotBeServedGetAnError) {
   SuccessorModel model(50);
   double now_s = 0;
   AsyncEngine engine(model, {.clock = [&] { return now_s; }});
-  TextStream foreign = engine.stream(greedy({50}, 1)),
-             long_one = engine.stream(greedy({1}, 1 << 20)), good = engine.stream(greedy({1}, 2));
+  UpdateStream foreign = engine.stream(greedy({50}, 1)),
+               long_one = engine.stream(greedy({1}, 1 << 20)), good = engine.stream(greedy({1}, 2));
   EXPECT_THAT(message_of([&] { tokens_of(foreign); }), HasSubstr("50"));
   EXPECT_THAT(message_of([&] { tokens_of(long_one); }), HasSubstr("the KV cache has room"));
   EXPECT_EQ(tokens_of(good), Ids({2, 3}));
   TextRequest late = greedy({1}, kForever);
   late.deadline_s = 0;
-  TextStream stream = engine.stream(late);
+  UpdateStream stream = engine.stream(late);
   const std::optional<Update> update = stream.next();
   ASSERT_TRUE(update && update->finished);
   EXPECT_EQ(update->finished->finish_reason, FinishReason::deadline);
@@ -260,10 +260,10 @@ std::vector<Ids> texts_of_one_rank(const std::vector<TextRequest>& requests, std
 }
 
 std::vector<Ids> texts_of(RequestServer& server, const std::vector<TextRequest>& requests) {
-  std::vector<TextStream> streams;
+  std::vector<UpdateStream> streams;
   for (const TextRequest& request : requests) streams.push_back(server.stream(request));
   std::vector<Ids> texts;
-  for (TextStream& stream : streams) texts.push_back(tokens_of(stream));
+  for (UpdateStream& stream : streams) texts.push_back(tokens_of(stream));
   return texts;
 }
 
@@ -295,9 +295,9 @@ TEST(AsyncEngine, RanksOfAModelSayWhatOneRankSays) {
       const ModelPart part(rank, parallel, 3);
       AsyncEngine engine(part.runner, {}, {.axis = rank.model});
       if (!engine.is_leader()) return engine.wait();
-      TextStream cancelled = engine.stream(greedy({5}, 500));
+      UpdateStream cancelled = engine.stream(greedy({5}, 500));
       cancelled.next();
-      TextStream foreign = engine.stream(greedy({61}, 1));
+      UpdateStream foreign = engine.stream(greedy({61}, 1));
       cancelled.cancel();
       EXPECT_THAT(message_of([&] { tokens_of(foreign); }), HasSubstr("61"));
       texts = texts_of(engine, requests());
@@ -314,7 +314,7 @@ TEST(AsyncEngine, IdleRanksWaitForLongerThanTheTimeout) {
         AsyncEngine engine(model, {}, {.axis = rank.model, .heartbeat = milliseconds(50)});
         if (!engine.is_leader()) return engine.wait();
         std::this_thread::sleep_for(milliseconds(2000));
-        TextStream stream = engine.stream(greedy({3}, 2));
+        UpdateStream stream = engine.stream(greedy({3}, 2));
         EXPECT_EQ(tokens_of(stream), Ids({4, 5}));
       },
       milliseconds(1000));
@@ -327,8 +327,8 @@ std::string error_when_a_rank_fails(const std::function<void(AsyncEngine&)>& fai
     FailingModel model(rank.index == 1 ? passes : 0);
     AsyncEngine engine(model, {}, {.axis = rank.model, .heartbeat = milliseconds(50)});
     if (!engine.is_leader()) return fail(engine);
-    TextStream first = engine.stream(greedy({3}, kForever)),
-               second = engine.stream(greedy({4}, kForever));
+    UpdateStream first = engine.stream(greedy({3}, kForever)),
+                 second = engine.stream(greedy({4}, kForever));
     error = error_of([&] { tokens_of(first); });
     EXPECT_EQ(error_of([&] { tokens_of(second); }), error);
     EXPECT_EQ(error_of([&] { engine.stream(greedy({5}, 1)); }), error);
@@ -354,7 +354,7 @@ TEST(AsyncEngine, WeightsChangeBetweenSteps) {
   const Ids before = texts_of_one_rank({request}, 3).front();
   ModelPart part(Rank{}, {}, 3);
   AsyncEngine engine(part.runner);
-  TextStream stream = engine.stream(request);
+  UpdateStream stream = engine.stream(request);
   Ids text{*stream.next()->token};
   engine.update_weights([&] { part.weights.initialize(4); });
   std::ranges::copy(tokens_of(stream), std::back_inserter(text));
@@ -386,7 +386,7 @@ TEST(AsyncEngine, RanksOfAModelChangeTheirWeights) {
 TEST(AsyncEngine, AFailedUpdateOfWeightsEndsTheEngine) {
   SuccessorModel model(50);
   AsyncEngine engine(model);
-  TextStream stream = engine.stream(greedy({3}, kForever));
+  UpdateStream stream = engine.stream(greedy({3}, kForever));
   const auto fail = [] { throw std::runtime_error("no such weights"); };
   EXPECT_EQ(error_of([&] { engine.update_weights(fail); }), "no such weights");
   EXPECT_EQ(error_of([&] { tokens_of(stream); }), "no such weights");
@@ -400,10 +400,10 @@ TEST(ReplicaSet, ReplicasSayWhatOneRankSays) {
     if (!engine.is_leader()) return engine.wait();
     ReplicaSet replicas(engine, {.axis = rank.dp});
     if (!replicas.is_leader()) return replicas.wait();
-    TextStream cancelled = replicas.stream(greedy({5}, 500)),
-               other = replicas.stream(greedy({6}, 500));
+    UpdateStream cancelled = replicas.stream(greedy({5}, 500)),
+                 other = replicas.stream(greedy({6}, 500));
     cancelled.next();
-    TextStream foreign = replicas.stream(greedy({61}, 1));
+    UpdateStream foreign = replicas.stream(greedy({61}, 1));
     cancelled.cancel();
     other.cancel();
     EXPECT_THAT(message_of([&] { tokens_of(foreign); }), HasSubstr("61"));
@@ -420,12 +420,12 @@ TEST(ReplicaSet, AllReplicasServe) {
       AsyncEngine engine(model);
       ReplicaSet replicas(engine, {.axis = rank.dp});
       if (replicas.is_leader()) {
-        TextStream first = replicas.stream(greedy({3}, kForever)),
-                   second = replicas.stream(greedy({4}, kForever));
+        UpdateStream first = replicas.stream(greedy({3}, kForever)),
+                     second = replicas.stream(greedy({4}, kForever));
         first.next();
         second.next();
         for (std::int64_t i = 0; i < 8; ++i) {
-          TextStream stream = replicas.stream(greedy({i}, 10));
+          UpdateStream stream = replicas.stream(greedy({i}, 10));
           EXPECT_EQ(tokens_of(stream), successors(i, 10));
         }
       } else {
@@ -445,8 +445,8 @@ TEST(ReplicaSet, AFailedReplicaIsNamed) {
     AsyncEngine engine(model);
     ReplicaSet replicas(engine, {.axis = rank.dp});
     if (!replicas.is_leader()) return replicas.wait();
-    TextStream first = replicas.stream(greedy({3}, kForever)),
-               second = replicas.stream(greedy({4}, kForever));
+    UpdateStream first = replicas.stream(greedy({3}, kForever)),
+                 second = replicas.stream(greedy({4}, kForever));
     error = error_of([&] { tokens_of(first); });
     EXPECT_EQ(error_of([&] { tokens_of(second); }), error);
   }));
@@ -454,8 +454,8 @@ TEST(ReplicaSet, AFailedReplicaIsNamed) {
 }
 
 TEST(Messages, AreReadAsTheyWereWritten) {
-  std::vector<Command> commands(2);
-  commands[0] = {.kind = Command::Kind::cancel, .request = 7, .replica = -1};
+  std::vector<ServingCommand> commands(2);
+  commands[0] = {.kind = ServingCommand::Kind::cancel, .request = 7, .replica = -1};
   commands[1].text = {.prompt = {3, 1, 4},
                       .params = {.top_p = 0.1,
                                  .logit_bias = {{.id = 5, .bias = -2.5}},
@@ -463,9 +463,9 @@ TEST(Messages, AreReadAsTheyWereWritten) {
                                  .stop = {"", "end"}},
                       .site = {.prompt = 8, .sample = 2},
                       .priority = -3};
-  const auto read = from_bytes<std::vector<Command>>(to_bytes(commands));
+  const auto read = from_bytes<std::vector<ServingCommand>>(to_bytes(commands));
   ASSERT_EQ(read.size(), 2u);
-  EXPECT_EQ(read[0].kind, Command::Kind::cancel);
+  EXPECT_EQ(read[0].kind, ServingCommand::Kind::cancel);
   EXPECT_EQ(read[0].request, 7);
   EXPECT_EQ(read[0].replica, -1);
   EXPECT_EQ(read[1].text.prompt, Ids({3, 1, 4}));

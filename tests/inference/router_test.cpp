@@ -13,9 +13,9 @@ Ids prompt(std::int64_t first, std::int64_t count) {
   return ids;
 }
 
-TEST(Router, ChoosesTheReplicaWithTheLeastLoad) {
-  Router router({.num_replicas = 3, .block_size = 4});
-  const Router::Route long_one = router.choose(prompt(0, 100), 50);
+TEST(RequestRouter, ChoosesTheReplicaWithTheLeastLoad) {
+  RequestRouter router({.num_replicas = 3, .block_size = 4});
+  const RequestRouter::Route long_one = router.choose(prompt(0, 100), 50);
   EXPECT_EQ(long_one.replica, 0u);
   EXPECT_EQ(long_one.load, 150);
   EXPECT_EQ(router.choose(prompt(200, 10), 10).replica, 1u);
@@ -26,41 +26,41 @@ TEST(Router, ChoosesTheReplicaWithTheLeastLoad) {
   EXPECT_EQ(router.choose(prompt(600, 1), 1).replica, 0u);
 }
 
-TEST(Router, ChoosesTheReplicaThatHasThePrefix) {
-  Router router({.num_replicas = 2, .block_size = 4});
+TEST(RequestRouter, ChoosesTheReplicaThatHasThePrefix) {
+  RequestRouter router({.num_replicas = 2, .block_size = 4});
   router.release(router.choose(prompt(0, 3), 1));
-  const Router::Route busy = router.choose(prompt(700, 2), 1);
-  const Router::Route first = router.choose(prompt(0, 40), 8);
+  const RequestRouter::Route busy = router.choose(prompt(700, 2), 1);
+  const RequestRouter::Route first = router.choose(prompt(0, 40), 8);
   EXPECT_EQ(first.replica, 1u);
   router.release(first);
   router.release(busy);
   // Ten blocks are there, and then five.
-  const Router::Route again = router.choose(prompt(0, 42), 8);
+  const RequestRouter::Route again = router.choose(prompt(0, 42), 8);
   EXPECT_EQ(again.replica, 1u);
   EXPECT_EQ(again.load, 2 + 8);
   Ids branch = prompt(0, 20);
   branch.push_back(-1);
-  const Router::Route half = router.choose(branch, 0);
+  const RequestRouter::Route half = router.choose(branch, 0);
   EXPECT_EQ(half.replica, 1u);
   EXPECT_EQ(half.load, 1);
   // The same tokens elsewhere are another prefix.
   EXPECT_EQ(router.choose(prompt(4, 36), 0).replica, 0u);
 }
 
-TEST(Router, ALoadedReplicaGivesWay) {
-  Router router({.num_replicas = 2, .block_size = 4});
+TEST(RequestRouter, ALoadedReplicaGivesWay) {
+  RequestRouter router({.num_replicas = 2, .block_size = 4});
   EXPECT_EQ(router.choose(prompt(0, 40), 100).replica, 0u);
   EXPECT_EQ(router.choose(prompt(0, 40), 100).replica, 1u);  // 140 there, 240 here
   EXPECT_EQ(router.choose(prompt(0, 40), 100).replica, 0u);
 }
 
-TEST(Router, ForgetsThePrefixesUsedLeastRecently) {
-  Router router({.num_replicas = 1, .block_size = 4, .num_blocks = 20});
+TEST(RequestRouter, ForgetsThePrefixesUsedLeastRecently) {
+  RequestRouter router({.num_replicas = 1, .block_size = 4, .num_blocks = 20});
   router.choose(prompt(0, 40), 0);
   EXPECT_EQ(router.choose(prompt(0, 40), 0).load, 0);
   for (std::int64_t i = 1; i < 5; ++i) router.choose(prompt(100 * i, 40), 0);
   EXPECT_EQ(router.choose(prompt(0, 40), 0).load, 40);
-  Router none({.num_replicas = 1, .block_size = 4, .num_blocks = 0});
+  RequestRouter none({.num_replicas = 1, .block_size = 4, .num_blocks = 0});
   none.choose(prompt(0, 40), 0);
   EXPECT_EQ(none.choose(prompt(0, 40), 0).load, 40);
 }

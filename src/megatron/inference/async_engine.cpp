@@ -33,17 +33,17 @@ void AsyncEngine::update_weights(std::function<void()> update) {
   std::unique_lock lock(mutex_);
   MEGATRON_CHECK(!update_, "two threads call update_weights()");
   update_ = std::move(update);
-  if (is_leader()) commands_.push_back({.kind = Command::Kind::update_weights});
+  if (is_leader()) commands_.push_back({.kind = ServingCommand::Kind::update_weights});
   changed_.notify_all();
   changed_.wait(lock, [&] { return !update_ || ended_; });
   if (update_) std::rethrow_exception(ended_);
 }
 
-void AsyncEngine::apply(Command command) {
+void AsyncEngine::apply(ServingCommand command) {
   const RequestId request = command.request;
-  if (command.kind == Command::Kind::update_weights) {
+  if (command.kind == ServingCommand::Kind::update_weights) {
     apply_update();
-  } else if (command.kind == Command::Kind::add) {
+  } else if (command.kind == ServingCommand::Kind::add) {
     try {
       requests_.emplace(engine_.add_request(std::move(command.text)), request);
     } catch (const UserError&) {

@@ -2,7 +2,7 @@
 //
 //   AsyncEngine engine(model, {}, {.axis = rank.model});
 //   if (!engine.is_leader()) return engine.wait();
-//   TextStream text = engine.stream({.prompt = ids});
+//   UpdateStream text = engine.stream({.prompt = ids});
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class AsyncEngine final : public RequestServer {
   void update_weights(std::function<void()> update);
 
  private:
-  void apply(Command command) override;
+  void apply(ServingCommand command) override;
   bool step() override;
   void apply_update();
 

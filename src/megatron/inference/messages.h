@@ -28,7 +28,7 @@ auto fields_of(T& of) {
   } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, UserError::Parts>) {
     auto& [a, b, c] = of;
     return std::tie(a, b, c);
-  } else if constexpr (kIsOneOf<T, Command>) {
+  } else if constexpr (kIsOneOf<T, ServingCommand>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
   } else if constexpr (kIsOneOf<T, Update>) {

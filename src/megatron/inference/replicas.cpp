@@ -37,8 +37,8 @@ ReplicaSet::~ReplicaSet() {
   for (const auto& [request, own] : own_numbers_) own_.cancel(own);
 }
 
-void ReplicaSet::route(Command& command) {
-  const bool adds = command.kind == Command::Kind::add;
+void ReplicaSet::route(ServingCommand& command) {
+  const bool adds = command.kind == ServingCommand::Kind::add;
   if (adds)
     routes_[command.request] =
         router_.choose(command.text.prompt, command.text.params.max_new_tokens);
@@ -49,10 +49,10 @@ void ReplicaSet::route(Command& command) {
   routes_.erase(found);
 }
 
-void ReplicaSet::apply(Command command) {
+void ReplicaSet::apply(ServingCommand command) {
   const RequestId request = command.request;
   if (command.replica != ranks_.axis.rank) return;
-  if (command.kind == Command::Kind::add) {
+  if (command.kind == ServingCommand::Kind::add) {
     command.text.deadline_s += ranks_.clock() - now_s();  // hosts have different clocks
     const auto on_news = [outbox = outbox_, request](News news) {
       news.update.request = request;

@@ -4,7 +4,7 @@
 //   if (!engine.is_leader()) return engine.wait();
 //   ReplicaSet replicas(engine, {.axis = rank.dp});
 //   if (!replicas.is_leader()) return replicas.wait();
-//   TextStream text = replicas.stream({.prompt = ids});
+//   UpdateStream text = replicas.stream({.prompt = ids});
 #pragma once
 
 #include <map>
@@ -27,15 +27,15 @@ class ReplicaSet final : public RequestServer {
 
  private:
   struct Outbox;
-  void route(Command& command) override;
-  void apply(Command command) override;
+  void route(ServingCommand& command) override;
+  void apply(ServingCommand command) override;
   bool step() override;
 
   RequestServer& own_;
-  Router router_;
-  std::map<RequestId, Router::Route> routes_;   ///< of all requests; on the leader
-  std::map<RequestId, RequestId> own_numbers_;  ///< in own_, of those that it serves
-  const std::shared_ptr<Outbox> outbox_;        ///< its news that the leader does not have yet
+  RequestRouter router_;
+  std::map<RequestId, RequestRouter::Route> routes_;  ///< of all requests; on the leader
+  std::map<RequestId, RequestId> own_numbers_;        ///< in own_, of those that it serves
+  const std::shared_ptr<Outbox> outbox_;  ///< its news that the leader does not have yet
 };
 
 }  // namespace megatron

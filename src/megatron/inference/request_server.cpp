@@ -12,12 +12,12 @@
 namespace megatron {
 
 struct RequestServer::Round {
-  std::vector<Command> commands = {};
+  std::vector<ServingCommand> commands = {};
   double now_s = 0;
   bool stops = false;
 };
 
-struct TextStream::State {
+struct UpdateStream::State {
   std::mutex mutex;  ///< guards the members below
   std::condition_variable changed;
   std::deque<News> unread = {};
@@ -41,7 +41,7 @@ RequestId RequestServer::add_request(TextRequest request, OnNews on_news) {
 void RequestServer::cancel(RequestId request) {
   const std::lock_guard lock(mutex_);
   if (listeners_.erase(request) == 0) return;
-  commands_.push_back({.kind = Command::Kind::cancel, .request = request});
+  commands_.push_back({.kind = ServingCommand::Kind::cancel, .request = request});
   changed_.notify_all();
 }
 
@@ -78,7 +78,7 @@ void RequestServer::run() noexcept {
       Round round = next_round(is_busy);
       if (round.stops) break;
       now_s_ = round.now_s;
-      for (Command& command : round.commands) apply(std::move(command));
+      for (ServingCommand& command : round.commands) apply(std::move(command));
     }
   } catch (...) {
     failure = std::current_exception();
@@ -97,7 +97,7 @@ RequestServer::Round RequestServer::next_round(bool is_busy) {
         .commands = std::exchange(commands_, {}), .now_s = ranks_.clock(), .stops = is_leaving_};
   }
   if (is_leader())
-    for (Command& command : round.commands) route(command);
+    for (ServingCommand& command : round.commands) route(command);
   else if (round.stops)
     return round;
   if (ranks_.axis.size == 1) return round;
@@ -109,7 +109,7 @@ RequestServer::Round RequestServer::next_round(bool is_busy) {
   round.now_s = head[1];
   round.stops = head[2] != 0;
   if (head[0] > 0)
-    round.commands = from_bytes<std::vector<Command>>(
+    round.commands = from_bytes<std::vector<ServingCommand>>(
         broadcast_strings(group, {to_bytes(round.commands)}).front());
   return round;
 }
@@ -145,8 +145,8 @@ void RequestServer::end(const std::exception_ptr& failure) {
   changed_.notify_all();
 }
 
-TextStream RequestServer::stream(TextRequest request) {
-  const auto state = std::make_shared<TextStream::State>();
+UpdateStream RequestServer::stream(TextRequest request) {
+  const auto state = std::make_shared<UpdateStream::State>();
   const RequestId id = add_request(std::move(request), [state](const News& news) {
     const std::lock_guard lock(state->mutex);
     state->unread.push_back(news);
@@ -156,10 +156,10 @@ TextStream RequestServer::stream(TextRequest request) {
   const std::lock_guard lock(state->mutex);
   state->server = this;
   state->request = id;
-  return TextStream(state);
+  return UpdateStream(state);
 }
 
-std::optional<Update> TextStream::next() {
+std::optional<Update> UpdateStream::next() {
   std::unique_lock lock(state_->mutex);
   state_->changed.wait(lock, [&] { return !state_->unread.empty() || state_->has_ended; });
   if (state_->unread.empty()) return std::nullopt;
@@ -170,7 +170,7 @@ std::optional<Update> TextStream::next() {
   return update;
 }
 
-void TextStream::cancel() {
+void UpdateStream::cancel() {
   if (!state_) return;
   // A server ends its streams before it goes, for which it waits here.
   const std::lock_guard lock(state_->mutex);

@@ -3,7 +3,7 @@
 // each round it tells the others which were added and cancelled since the last one, so that all do
 // the same.
 //
-//   TextStream text = server.stream({.prompt = ids});
+//   UpdateStream text = server.stream({.prompt = ids});
 //   while (const std::optional<Update> update = text.next()) ...
 #pragma once
 
@@ -39,7 +39,7 @@ struct News {
 /// Takes the news of a request. The serving thread calls it: it must not throw, nor wait for news.
 using OnNews = std::function<void(const News& news)>;
 
-struct Command {
+struct ServingCommand {
   enum class Kind : std::uint8_t { add, cancel, update_weights };
   Kind kind = Kind::add;
   RequestId request = 0;
@@ -56,7 +56,7 @@ struct ServingRanks {
   std::function<double()> clock = monotonic_seconds;  ///< of deadlines; the leader's counts
 };
 
-class TextStream;
+class UpdateStream;
 
 /// When a round fails, so do all requests and the server: the error of a lost rank names it. While
 /// it serves, the communicators of its ranks belong to its thread.
@@ -68,7 +68,7 @@ class RequestServer {
   /// the server fail. Throws that if it has failed before. Only the leader has requests.
   RequestId add_request(TextRequest request, OnNews on_news);
   /// Adds a request whose news are read from a stream.
-  TextStream stream(TextRequest request);
+  UpdateStream stream(TextRequest request);
   /// Ends a request if it has not ended. Its OnNews is not called again after a call under way.
   void cancel(RequestId request);
   /// Waits until no request is left. Throws what made the server fail.
@@ -88,8 +88,8 @@ class RequestServer {
   void stop();
 
   // The thread calls these. On the leader, sets which replica a command is for:
-  virtual void route(Command& /*command*/) {}
-  virtual void apply(Command command) = 0;
+  virtual void route(ServingCommand& /*command*/) {}
+  virtual void apply(ServingCommand command) = 0;
   /// Ends a round. Returns whether the next one is to begin without waiting for a command.
   virtual bool step() = 0;
   /// Hands on news, unless the request has ended or this is not the leader.
@@ -100,8 +100,8 @@ class RequestServer {
   const ServingRanks ranks_;
   std::mutex mutex_;  ///< guards the members below
   std::condition_variable changed_;
-  std::vector<Command> commands_;  ///< for the next round
-  std::exception_ptr ended_;       ///< null while requests are served
+  std::vector<ServingCommand> commands_;  ///< for the next round
+  std::exception_ptr ended_;              ///< null while requests are served
   bool is_stopping_ = false;
 
  private:
@@ -120,11 +120,11 @@ class RequestServer {
 };
 
 /// Reads the news of a request. Its destructor cancels the request.
-class TextStream {
+class UpdateStream {
  public:
-  TextStream(TextStream&&) noexcept = default;
-  TextStream& operator=(TextStream&&) = delete;
-  ~TextStream() { cancel(); }
+  UpdateStream(UpdateStream&&) noexcept = default;
+  UpdateStream& operator=(UpdateStream&&) = delete;
+  ~UpdateStream() { cancel(); }
 
   /// Waits for the next update. Returns nothing after the last one, or once it is cancelled. Throws
   /// the error that has ended the request.
@@ -134,7 +134,7 @@ class TextStream {
  private:
   friend class RequestServer;
   struct State;
-  explicit TextStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  explicit UpdateStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> state_;  ///< null after a move
 };
 

@@ -21,7 +21,8 @@ std::vector<std::uint64_t> prefixes_of(std::span<const std::int64_t> prompt, std
 
 }  // namespace
 
-Router::Route Router::choose(std::span<const std::int64_t> prompt, std::int64_t max_new_tokens) {
+RequestRouter::Route RequestRouter::choose(std::span<const std::int64_t> prompt,
+                                           std::int64_t max_new_tokens) {
   std::vector<std::uint64_t> prefixes;
   if (options_.num_blocks > 0)
     prefixes = prefixes_of(prompt, static_cast<std::size_t>(options_.block_size));
@@ -43,7 +44,7 @@ Router::Route Router::choose(std::span<const std::int64_t> prompt, std::int64_t 
   return best;
 }
 
-void Router::remember(Replica& replica, const std::vector<std::uint64_t>& prefixes) const {
+void RequestRouter::remember(Replica& replica, const std::vector<std::uint64_t>& prefixes) const {
   for (const std::uint64_t prefix : prefixes) {
     replica.recent.insert(prefix);
     if (2 * std::ssize(replica.recent) >= options_.num_blocks)

@@ -10,16 +10,16 @@
 
 namespace megatron {
 
-struct RouterOptions {
+struct RequestRouterOptions {
   std::size_t num_replicas = 1;
   std::int64_t block_size = 128;   ///< tokens in a block, as SchedulerOptions
   std::int64_t num_blocks = 1024;  ///< whose prefixes a replica may still have; 0: no prefix cache
 };
 
 /// It only guesses what a replica's prefix cache has.
-class Router {
+class RequestRouter {
  public:
-  explicit Router(const RouterOptions& options)
+  explicit RequestRouter(const RequestRouterOptions& options)
       : options_(options), replicas_(options.num_replicas) {}
 
   struct Route {
@@ -42,7 +42,7 @@ class Router {
   };
   void remember(Replica& replica, const std::vector<std::uint64_t>& prefixes) const;
 
-  const RouterOptions options_;
+  const RequestRouterOptions options_;
   std::vector<Replica> replicas_;
 };
 
