@@ -25,7 +25,7 @@ auto fields_of(T& of) {
   if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News>) {
     auto& [a, b] = of;
     return std::tie(a, b);
-  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, UserError::Parts>) {
+  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, ServingRound, UserError::Parts>) {
     auto& [a, b, c] = of;
     return std::tie(a, b, c);
   } else if constexpr (kIsOneOf<T, ServingCommand>) {

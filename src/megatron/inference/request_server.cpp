@@ -11,12 +11,6 @@
 
 namespace megatron {
 
-struct RequestServer::Round {
-  std::vector<ServingCommand> commands = {};
-  double now_s = 0;
-  bool stops = false;
-};
-
 struct UpdateStream::State {
   std::mutex mutex;  ///< guards the members below
   std::condition_variable changed;
@@ -75,7 +69,7 @@ void RequestServer::run() noexcept {
   std::exception_ptr failure;
   try {
     for (bool is_busy = false;; is_busy = step()) {
-      Round round = next_round(is_busy);
+      ServingRound round = next_round(is_busy);
       if (round.stops) break;
       now_s_ = round.now_s;
       for (ServingCommand& command : round.commands) apply(std::move(command));
@@ -86,8 +80,8 @@ void RequestServer::run() noexcept {
   end(failure);
 }
 
-RequestServer::Round RequestServer::next_round(bool is_busy) {
-  Round round;
+ServingRound RequestServer::next_round(bool is_busy) {
+  ServingRound round;
   {
     std::unique_lock lock(mutex_);
     if (is_leader())
@@ -101,17 +95,8 @@ RequestServer::Round RequestServer::next_round(bool is_busy) {
   else if (round.stops)
     return round;
   if (ranks_.axis.size == 1) return round;
-  const ObjectGroup group{ranks_.axis, ranks_.device};
-  const std::vector<double> head = broadcast_numbers(
-      group,
-      {static_cast<double>(round.commands.size()), round.now_s, static_cast<double>(round.stops)},
-      "round of serving");
-  round.now_s = head[1];
-  round.stops = head[2] != 0;
-  if (head[0] > 0)
-    round.commands = from_bytes<std::vector<ServingCommand>>(
-        broadcast_strings(group, {to_bytes(round.commands)}).front());
-  return round;
+  return from_bytes<ServingRound>(
+      broadcast_strings({ranks_.axis, ranks_.device}, {to_bytes(std::move(round))}).front());
 }
 
 void RequestServer::tell(const News& news) {

@@ -47,6 +47,13 @@ struct ServingCommand {
   TextRequest text = {};     ///< to add
 };
 
+/// What the leader begins a round with.
+struct ServingRound {
+  std::vector<ServingCommand> commands = {};
+  double now_s = 0;
+  bool stops = false;
+};
+
 struct ServingRanks {
   Axis axis = {};
   c10::Device device{c10::kCPU};
@@ -105,10 +112,9 @@ class RequestServer {
   bool is_stopping_ = false;
 
  private:
-  struct Round;
   void run() noexcept;
   /// Returns what the leader begins. Collective over the ranks.
-  Round next_round(bool is_busy);
+  ServingRound next_round(bool is_busy);
   void end(const std::exception_ptr& failure);
 
   std::map<RequestId, OnNews> listeners_;
