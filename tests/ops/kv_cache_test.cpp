@@ -222,10 +222,10 @@ TEST(SequenceCache, SeparatesTheLayersOfTwoStacks) {
 }
 
 TEST(CacheMemory, BlocksStayWhereTheyAre) {
-  CacheMemory memory({.first_chunk = 3});
+  CacheMemory memory;
   LayerBlocks& blocks = memory.layer("layer", {.bytes = 128, .elements_per_token = 1});
-  blocks.reach(0);
-  EXPECT_EQ(blocks.count(), 3);
+  blocks.reach(2);
+  EXPECT_EQ(blocks.count(), 4);
   const std::vector<char*> before(blocks.addresses(), blocks.addresses() + 3);
   blocks.reach(20);
   EXPECT_EQ(std::vector<char*>(blocks.addresses(), blocks.addresses() + 3), before);

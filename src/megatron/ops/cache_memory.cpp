@@ -13,8 +13,7 @@ void LayerBlocks::reach(std::int32_t number) {
   MEGATRON_CHECK(number < most_, "block ", number, " of at most ", most_);
   const c10::InferenceMode off(false);  // passes in either mode may write to the memory
   while (number >= count()) {
-    const std::int64_t more =
-        std::min(std::max({first_chunk_, count(), std::int64_t{1}}), most_ - count());
+    const std::int64_t more = std::min(std::max<std::int64_t>(1, count()), most_ - count());
     const at::Tensor& chunk = chunks_.emplace_back(
         at::empty({more, size_.bytes}, at::TensorOptions(at::kByte).device(size_.device)));
     auto* const first = static_cast<char*>(chunk.mutable_data_ptr());
@@ -35,9 +34,7 @@ LayerBlocks& CacheMemory::find_or_add(std::string_view path, const BlockSize& si
   if (found != layers_.end()) return found->second;
   BlockSize own = size;
   own.device = options_.device.value_or(size.device);
-  return layers_
-      .emplace(std::string(path), LayerBlocks(own, options_.first_chunk, options_.most))
-      .first->second;
+  return layers_.emplace(std::string(path), LayerBlocks(own, options_.most)).first->second;
 }
 
 LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {

@@ -35,9 +35,8 @@ struct BlockSize {
 /// any contents at first.
 class LayerBlocks {
  public:
-  /// The memory begins with `first_chunk` blocks and doubles when it must grow, to at most `most`.
-  LayerBlocks(const BlockSize& size, std::int64_t first_chunk, std::int64_t most)
-      : size_(size), first_chunk_(first_chunk), most_(most) {}
+  /// The memory doubles when it must grow, to at most `most` blocks.
+  LayerBlocks(const BlockSize& size, std::int64_t most) : size_(size), most_(most) {}
 
   const BlockSize& size() const { return size_; }
   /// Allocates blocks up to `number`, which is less than `most`.
@@ -50,14 +49,12 @@ class LayerBlocks {
 
  private:
   BlockSize size_;
-  std::int64_t first_chunk_, most_;
+  std::int64_t most_;
   std::vector<at::Tensor> chunks_;  ///< uint8 [blocks, size_.bytes]
   std::vector<char*> addresses_;
 };
 
 struct CacheMemoryOptions {
-  /// How many blocks the memory of a layer has at first. It grows only for higher numbers.
-  std::int64_t first_chunk = 1;
   std::int64_t most = std::numeric_limits<std::int32_t>::max();  ///< blocks
   std::optional<at::Device> device = {};  ///< of the blocks; nullopt: where the layers compute
   KvCacheType type = KvCacheType::same;   ///< 8 bits need our CPU kernels
