@@ -53,13 +53,13 @@ TEST(Generator, PromptsOfABatchEndOneByOne) {
   Generator generator(model, {.temperature = 0, .max_new_tokens = 3, .stop_token_ids = {12}});
   const Ids first{20, 21}, second{10};
   std::vector<std::pair<std::size_t, std::int64_t>> streamed;
-  const std::vector<Generation> results = generator.generate(
+  const std::vector<std::vector<Generation>> results = generator.generate_all(
       std::vector<Prompt>{{first, 0}, {second, 1}},
       [&](std::size_t place, std::int64_t id) { streamed.emplace_back(place, id); });
   ASSERT_EQ(results.size(), 2u);
-  EXPECT_EQ(results[0].ids, Ids({22, 23, 24}));
-  EXPECT_EQ(results[1].ids, Ids({11}));
-  EXPECT_EQ(results[1].finish_reason, FinishReason::stop);
+  EXPECT_EQ(results[0][0].ids, Ids({22, 23, 24}));
+  EXPECT_EQ(results[1][0].ids, Ids({11}));
+  EXPECT_EQ(results[1][0].finish_reason, FinishReason::stop);
   EXPECT_EQ(streamed, (decltype(streamed){{0, 22}, {1, 11}, {0, 23}, {0, 24}}));
   EXPECT_EQ(model.calls,
             (std::vector<SuccessorModel::Call>{{0, 2}, {0, 1}, {2, 1}, {1, 1}, {3, 1}}));

@@ -121,10 +121,10 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
                   .generate(prompt, 2)
                   .ids);
         const std::vector<std::int64_t> longer{9, 2, 6, 5, 3, 5, 8};
-        for (const Generation& generation :
+        for (const std::vector<Generation>& texts :
              Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
-                 .generate(std::vector<Prompt>{{prompt, 0}, {longer, 1}}))
-          here.batch.push_back(generation.ids);
+                 .generate_all(std::vector<Prompt>{{prompt, 0}, {longer, 1}}))
+          here.batch.push_back(texts.front().ids);
         here.logprobs = score_tokens(loaded.runner, here.drawn, "ids").logprobs;
       },
       {.timeout = std::chrono::milliseconds(20'000)});

@@ -73,22 +73,13 @@ std::vector<std::vector<Generation>> Generator::run(std::span<const Prompt> prom
   return results;
 }
 
-std::vector<Generation> Generator::generate(std::span<const Prompt> prompts,
-                                            const OnToken& on_token) const {
-  std::vector<Generation> results;
-  for (std::vector<Generation>& texts : generate_all(prompts, on_token))
-    results.push_back(std::move(texts.front()));
-  return results;
-}
-
 Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                                const std::function<void(std::int64_t)>& on_token) const {
   const Prompt alone{prompt, prompt_index};
-  return generate({&alone, 1},
-                  [&](std::size_t, std::int64_t id) {
-                    if (on_token) on_token(id);
-                  })
-      .front();
+  const auto on_own = [&](std::size_t, std::int64_t id) {
+    if (on_token) on_token(id);
+  };
+  return generate_all({&alone, 1}, on_own).front().front();
 }
 
 std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Prompt> prompts,

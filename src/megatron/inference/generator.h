@@ -27,11 +27,8 @@ class Generator {
   Generator(const ModelRunner& model, SamplingParams params,
             const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
 
-  /// Generates a continuation of each prompt, the first of generate_all(). `on_token` is called
-  /// with each new token and the place of its prompt. Collective over the ranks of the model.
-  std::vector<Generation> generate(std::span<const Prompt> prompts,
-                                   const OnToken& on_token = nullptr) const;
-  /// Generates a continuation of one prompt.
+  /// Generates a continuation of one prompt, the first of generate_all(). `on_token` is called with
+  /// each new token. Collective over the ranks of the model.
   Generation generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                       const std::function<void(std::int64_t id)>& on_token = nullptr) const;
 

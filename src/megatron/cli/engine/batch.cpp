@@ -162,10 +162,7 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
   std::vector<BatchLine> lines = read_batch(read_here.front(), options.requests);
   std::erase_if(lines, [&](const BatchLine& line) { return answered.contains(line.custom_id); });
   const std::size_t num_before = answered.size();
-  const LoadedTokenizer tokenizer =
-      load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed), rank.loaded().source);
-  for (const std::string& note : tokenizer.notes)
-    if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
+  const LoadedTokenizer tokenizer = rank.load_tokenizer(options.tokenizer, options.parsed);
   ReplicaBatch batch(rank, tokenizer, options, lines);
   ProgressBar progress({.title = "answering",
                         .total = num_before + lines.size(),

@@ -100,10 +100,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
   }
   InferenceRank rank(world, options, flags_of(evaluate_table().set(), &options), families);
   const std::vector<std::string> contents = rank.broadcast(read_here);
-  const LoadedTokenizer tokenizer =
-      load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed), rank.loaded().source);
-  for (const std::string& note : tokenizer.notes)
-    if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
+  const LoadedTokenizer tokenizer = rank.load_tokenizer(options.tokenizer, options.parsed);
   const EngineOptions engine = rank.engine_options(options);
   const TransformerConfig& model = rank.model().config();
   const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));

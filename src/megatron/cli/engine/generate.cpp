@@ -43,15 +43,12 @@ class TextWriter {
   TextWriter(const GenerateOptions& options, InferenceRank& rank)
       : is_json_(options.json),
         rank_(rank),
-        stored_(load_tokenizer(tokenizer_flags(options.tokenizer, options.parsed),
-                               rank.loaded().source)),
+        stored_(rank.load_tokenizer(options.tokenizer, options.parsed)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
     EngineOptions engine = rank.engine_options(options, options.speculative);
     engine.tokenizer = stored_.tokenizer.get();
     generator_.emplace(rank.model(), params_, engine);
-    for (const std::string& note : stored_.notes)
-      if (rank.is_main_rank()) std::cerr << "note: " << note << "\n";
   }
 
   /// Continues prompts, of which the first has this number, all in the same passes. Collective over

@@ -65,6 +65,15 @@ LoadedModel InferenceRank::load_draft(const std::string& folder,
                      .families = &families_});
 }
 
+LoadedTokenizer InferenceRank::load_tokenizer(const TokenizerConfig& flags,
+                                              const ParseResult& parsed) const {
+  LoadedTokenizer loaded =
+      megatron::load_tokenizer(tokenizer_flags(flags, parsed), loaded_->source);
+  for (const std::string& note : loaded.notes)
+    if (is_main_rank()) std::cerr << "note: " << note << "\n";
+  return loaded;
+}
+
 EngineOptions InferenceRank::engine_options(const ModelOptions& options,
                                             const SpeculativeConfig& speculative) {
   const EngineSettings& settings = options.engine;

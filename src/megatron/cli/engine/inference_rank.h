@@ -11,6 +11,7 @@
 #include "megatron/config/inference_options.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/load_model.h"
+#include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
 
@@ -21,8 +22,10 @@ class InferenceRank {
   InferenceRank(World& world, const ModelOptions& options, const SettingsText& flags,
                 const ModelFamilies& families);
 
-  const LoadedModel& loaded() const { return *loaded_; }
   const ModelRunner& model() const { return loaded_->runner; }
+
+  /// Loads the tokenizer that flags name, or the checkpoint's, and prints its notes.
+  LoadedTokenizer load_tokenizer(const TokenizerConfig& flags, const ParseResult& parsed) const;
 
   /// Returns the options of an engine that runs the model on all ranks alike, and prints a note
   /// where memory bounds its KV cache. Loads the draft model, and fails if a drafter cannot serve
