@@ -38,6 +38,7 @@ class LoadModel : public testing::Test {
   }
 
   void save(std::uint64_t seed = 3, std::int64_t iteration = 5) {
+    weights_.reset();  // before its parameters
     model_ = make_gpt_model(*settings_.model, Rank{});
     weights_ = std::make_unique<ParamStore>(declared_parameters(*model_),
                                             ParamStore::Options{.with_gradients = false});
