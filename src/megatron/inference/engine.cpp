@@ -32,6 +32,10 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
                  kBlockPositions, " positions");
   SchedulerOptions scheduler = options.scheduler;
   scheduler.keeps_states = model.model().keeps_states();
+  if (shares_expert_capacity(model.config())) {  // then each text has passes of its own
+    scheduler.max_running = 1;
+    scheduler.prefix_cache = false;
+  }
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
@@ -217,15 +221,21 @@ SequenceId Engine::add_request(TextRequest request) {
                     .priority = own.priority,
                     .deadline_s = own.deadline_s};
   if (scores) scheduled.first_output = own.first_scored - 1;
-  group->id = scheduler_.add(std::move(scheduled));
+  group->id = scheduler_.add(scheduled);
   auto first = std::make_unique<Running>(group, 0, options_, memory_.cache);
   if (own.params.num_beams > 1 && max_new_tokens > 0) {
     group->search = std::make_unique<BeamSearch>(own.params, max_new_tokens);
     group->beams = {group->id};
   } else {
     group->num_open = own.params.num_samples();
-    for (std::int64_t i = 1; i < group->num_open; ++i)
-      first->siblings.push_back(std::make_unique<Running>(group, i, options_, memory_.cache));
+    const bool forks = !shares_expert_capacity(model_.config());
+    for (std::int64_t i = 1; i < group->num_open; ++i) {
+      auto sample = std::make_unique<Running>(group, i, options_, memory_.cache);
+      if (forks)
+        first->siblings.push_back(std::move(sample));
+      else
+        running_.emplace(scheduler_.add(scheduled), std::move(sample));
+    }
   }
   if (!group->search && first->siblings.empty()) allow_drafts(group->id);
   running_.emplace(group->id, std::move(first));

@@ -1,7 +1,6 @@
 #include "megatron/inference/generator.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -9,7 +8,6 @@
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
-#include "megatron/inference/input_ids.h"
 
 namespace megatron {
 
@@ -43,36 +41,6 @@ Generator::Generator(const ModelRunner& model, SamplingParams params, const Engi
                  "stop strings need a tokenizer");
 }
 
-std::vector<std::vector<Generation>> Generator::run(std::span<const Prompt> prompts,
-                                                    const SamplingParams& params,
-                                                    const OnToken& on_token) const {
-  EngineOptions options = options_;
-  options.scheduler = narrowed(options.scheduler, prompts, params);
-  if (params.num_beams > 1) options.speculation = {};
-  Engine engine(model_, options);
-  std::map<SequenceId, std::size_t> places;
-  for (const Prompt& prompt : prompts) {
-    const SequenceId id =
-        engine.add_request({.prompt = {prompt.ids.begin(), prompt.ids.end()},
-                            .params = params,
-                            .site = {.prompt = prompt.index, .sample = prompt.sample}});
-    places.emplace(id, places.size());
-  }
-  const auto num_samples = static_cast<std::size_t>(params.num_samples());
-  std::vector<std::vector<Generation>> results(prompts.size());
-  while (!engine.is_idle()) {
-    for (Update& update : engine.step()) {
-      const std::size_t place = places.at(update.request);
-      const auto text = static_cast<std::size_t>(update.text);
-      if (update.token && on_token) on_token(place * num_samples + text, *update.token);
-      if (!update.finished) continue;
-      results[place].resize(std::max(results[place].size(), text + 1));
-      results[place][text] = std::move(*update.finished);
-    }
-  }
-  return results;
-}
-
 Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64_t prompt_index,
                                const std::function<void(std::int64_t)>& on_token) const {
   const Prompt alone{prompt, prompt_index};
@@ -86,26 +54,29 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
                                                              const OnToken& on_token) const {
   SamplingParams params = params_;
   params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
+  EngineOptions options = options_;
+  options.scheduler = narrowed(options.scheduler, prompts, params);
+  if (params.num_beams > 1) options.speculation = {};
+  Engine engine(model_, options);
+  std::map<SequenceId, std::size_t> places;
+  for (const auto& [ids, index] : prompts)
+    places.emplace(
+        engine.add_request(
+            {.prompt = {ids.begin(), ids.end()}, .params = params, .site = {.prompt = index}}),
+        places.size());
+  const auto num_samples = static_cast<std::size_t>(params.num_samples());
   std::vector<std::vector<Generation>> results(prompts.size());
-  if (!shares_expert_capacity(model_.config())) {
-    results = run(prompts, params, on_token);
-  } else {
-    // The tokens of a pass share the capacity of experts, so each sample has passes of its own.
-    const std::size_t num_samples =
-        params.num_beams > 1 ? 1 : static_cast<std::size_t>(params.num_samples());
-    params.return_log_probs |= params.num_samples() > params.n;
-    if (params.num_beams == 1) params.n = 1, params.best_of = 0;
-    for (std::size_t i = 0; i < prompts.size() * num_samples; ++i) {
-      Prompt alone = prompts[i / num_samples];
-      alone.sample += i % num_samples;
-      const auto on_own = [&](std::size_t, std::int64_t id) {
-        if (on_token) on_token(i, id);
-      };
-      std::ranges::move(run({&alone, 1}, params, on_own).front(),
-                        std::back_inserter(results[i / num_samples]));
+  while (!engine.is_idle()) {
+    for (Update& update : engine.step()) {
+      const std::size_t place = places.at(update.request);
+      const auto text = static_cast<std::size_t>(update.text);
+      if (update.token && on_token) on_token(place * num_samples + text, *update.token);
+      if (!update.finished) continue;
+      results[place].resize(std::max(results[place].size(), text + 1));
+      results[place][text] = std::move(*update.finished);
     }
   }
-  for (std::vector<Generation>& texts : results) texts = best_texts(std::move(texts), params_);
+  for (std::vector<Generation>& texts : results) texts = best_texts(std::move(texts), params);
   return results;
 }
 

@@ -14,7 +14,6 @@ namespace megatron {
 struct Prompt {
   std::span<const std::int64_t> ids;  ///< at least one
   std::uint64_t index = 0;            ///< selects the random numbers (SamplingSite::prompt)
-  std::uint64_t sample = 0;           ///< likewise, among several texts of a prompt
 };
 
 class Generator {
@@ -39,11 +38,6 @@ class Generator {
                                                     const OnToken& on_token = nullptr) const;
 
  private:
-  /// Generates all texts of each prompt, samples in their order, by one engine.
-  std::vector<std::vector<Generation>> run(std::span<const Prompt> prompts,
-                                           const SamplingParams& params,
-                                           const OnToken& on_token) const;
-
   ModelRunner model_;
   SamplingParams params_;
   EngineOptions options_;

@@ -7,17 +7,13 @@
 #include <utility>
 
 #include "megatron/base/division.h"
-#include "megatron/inference/input_ids.h"
 
 namespace megatron {
 
 std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
                                                    std::span<const ScoredText> texts,
                                                    const ScoreTextsOptions& options) {
-  EngineOptions engine_options = options.engine;
-  // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
-  if (shares_expert_capacity(model.config())) engine_options.scheduler.max_running = 1;
-  Engine engine(model, engine_options);
+  Engine engine(model, options.engine);
   std::map<SequenceId, std::size_t> places;
   for (const auto& [ids, num_targets, source] : texts)
     places.emplace(

@@ -171,12 +171,9 @@ class TextWriter {
   std::optional<Generator> generator_;
 };
 
-/// Returns how many prompts a replica continues in the same passes. The tokens of a pass share the
-/// capacity of experts, so then each prompt has passes of its own.
-std::size_t batch_size(const TransformerConfig& model, std::size_t num_prompts,
-                       std::size_t replicas, std::int64_t num_samples) {
+/// Returns how many prompts a replica continues in the same passes.
+std::size_t batch_size(std::size_t num_prompts, std::size_t replicas, std::int64_t num_samples) {
   const std::size_t most = std::max<std::size_t>(1, 16 / static_cast<std::size_t>(num_samples));
-  if (shares_expert_capacity(model)) return 1;
   return std::clamp<std::size_t>((num_prompts + replicas - 1) / replicas, 1, most);
 }
 
@@ -191,8 +188,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
-             size = batch_size(rank.model().config(), prompts.size(), replicas,
-                               options.sampling.num_samples());
+             size = batch_size(prompts.size(), replicas, options.sampling.num_samples());
   for (std::size_t first = 0; first < prompts.size(); first += replicas * size) {
     const std::size_t mine =
         std::min(prompts.size(), first + static_cast<std::size_t>(rank.replica()) * size);

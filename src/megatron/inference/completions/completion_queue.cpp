@@ -4,17 +4,13 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
 namespace {
 
-EngineOptions queue_options(EngineOptions options, const ModelRunner& model,
-                            const LoadedTokenizer& tokenizer) {
-  options.tokenizer = tokenizer.tokenizer.get();
-  // The tokens of a pass share the capacity of experts, so then each text has passes of its own.
-  if (shares_expert_capacity(model.config())) options.scheduler.max_running = 1;
+EngineOptions with_tokenizer(EngineOptions options, const Tokenizer* tokenizer) {
+  options.tokenizer = tokenizer;
   return options;
 }
 
@@ -22,7 +18,8 @@ EngineOptions queue_options(EngineOptions options, const ModelRunner& model,
 
 CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer& tokenizer,
                                  EngineOptions options)
-    : tokenizer_(tokenizer), engine_(model, queue_options(std::move(options), model, tokenizer)) {}
+    : tokenizer_(tokenizer),
+      engine_(model, with_tokenizer(std::move(options), tokenizer.tokenizer.get())) {}
 
 void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
