@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -40,32 +39,23 @@ void AsyncEngine::update_weights(std::function<void()> update) {
 }
 
 void AsyncEngine::apply(ServingCommand command) {
-  const RequestId request = command.request;
   if (command.kind == ServingCommand::Kind::update_weights) {
     apply_update();
-  } else if (command.kind == ServingCommand::Kind::add) {
+  } else if (command.kind == ServingCommand::Kind::cancel) {
+    engine_.cancel(command.request);  // without effect if it ended before the leader knew
+  } else {
+    command.text.id = command.request;
     try {
-      requests_.emplace(engine_.add_request(std::move(command.text)), request);
+      engine_.add_request(std::move(command.text));
     } catch (const UserError&) {
-      tell({.update = {.request = request}, .error = std::current_exception()});
+      tell({.update = {.request = command.request}, .error = std::current_exception()});
     }
-  } else if (const auto found = std::ranges::find_if(
-                 requests_, [&](const auto& entry) { return entry.second == request; });
-             found != requests_.end()) {  // otherwise it ended before the leader knew
-    engine_.cancel(found->first);
-    requests_.erase(found);
   }
 }
 
 bool AsyncEngine::step() {
   if (engine_.is_idle()) return false;
-  for (Update& update : engine_.step()) {
-    News news{.update = std::move(update)};
-    const auto request = requests_.find(news.update.request);
-    news.update.request = request->second;
-    if (news.is_last()) requests_.erase(request);
-    tell(news);
-  }
+  for (Update& update : engine_.step()) tell({.update = std::move(update)});
   return !engine_.is_idle();
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 
 #include "megatron/inference/request_server.h"
 
@@ -31,8 +30,7 @@ class AsyncEngine final : public RequestServer {
   void apply_update();
 
   Engine engine_;
-  std::map<SequenceId, RequestId> requests_;  ///< in the engine
-  std::function<void()> update_;              ///< that waits to be called; guarded by mutex_
+  std::function<void()> update_;  ///< that waits to be called; guarded by mutex_
 };
 
 }  // namespace megatron

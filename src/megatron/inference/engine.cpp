@@ -221,11 +221,12 @@ SequenceId Engine::add_request(TextRequest request) {
                     .priority = own.priority,
                     .deadline_s = own.deadline_s};
   if (scores) scheduled.first_output = own.first_scored - 1;
-  group->id = scheduler_.add(scheduled);
+  const SequenceId sequence = scheduler_.add(scheduled);
+  group->id = own.id.value_or(sequence);
   auto first = std::make_unique<Running>(group, 0, options_, memory_.cache);
   if (own.params.num_beams > 1 && max_new_tokens > 0) {
     group->search = std::make_unique<BeamSearch>(own.params, max_new_tokens);
-    group->beams = {group->id};
+    group->beams = {sequence};
   } else {
     group->num_open = own.params.num_samples();
     const bool forks = !shares_expert_capacity(model_.config());
@@ -237,9 +238,9 @@ SequenceId Engine::add_request(TextRequest request) {
         running_.emplace(scheduler_.add(scheduled), std::move(sample));
     }
   }
-  if (!group->search && first->siblings.empty()) allow_drafts(group->id);
-  running_.emplace(group->id, std::move(first));
-  if (max_new_tokens == 0 && !scores) finish(group->id, FinishReason::length);
+  if (!group->search && first->siblings.empty()) allow_drafts(sequence);
+  running_.emplace(sequence, std::move(first));
+  if (max_new_tokens == 0 && !scores) finish(sequence, FinishReason::length);
   return group->id;
 }
 

@@ -85,6 +85,8 @@ struct TextRequest {
   double deadline_s = std::numeric_limits<double>::infinity();  ///< on the engine's clock
   std::string source = {};        ///< names the prompt in errors; empty: by its number in `site`
   std::int64_t first_scored = 1;  ///< the first token of the prompt that `prompt_logprobs` scores
+  /// Names it in updates; no other request has the same. None: the engine chooses, for all or none.
+  std::optional<std::int64_t> id = {};
 };
 
 /// News of a request: a token of a text, its end, or both.

@@ -1,7 +1,6 @@
 #include "megatron/inference/generator.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -58,17 +57,16 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
   options.scheduler = narrowed(options.scheduler, prompts, params);
   if (params.num_beams > 1) options.speculation = {};
   Engine engine(model_, options);
-  std::map<SequenceId, std::size_t> places;
-  for (const auto& [ids, index] : prompts)
-    places.emplace(
-        engine.add_request(
-            {.prompt = {ids.begin(), ids.end()}, .params = params, .site = {.prompt = index}}),
-        places.size());
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    engine.add_request({.prompt = {prompts[i].ids.begin(), prompts[i].ids.end()},
+                        .params = params,
+                        .site = {.prompt = prompts[i].index},
+                        .id = i});
   const auto num_samples = static_cast<std::size_t>(params.num_samples());
   std::vector<std::vector<Generation>> results(prompts.size());
   while (!engine.is_idle()) {
     for (Update& update : engine.step()) {
-      const std::size_t place = places.at(update.request);
+      const auto place = static_cast<std::size_t>(update.request);
       const auto text = static_cast<std::size_t>(update.text);
       if (update.token && on_token) on_token(place * num_samples + text, *update.token);
       if (!update.finished) continue;

@@ -38,8 +38,8 @@ auto fields_of(T& of) {
     auto& [a, b, c, d, e, f] = of;
     return std::tie(a, b, c, d, e, f);
   } else if constexpr (kIsOneOf<T, TextRequest>) {
-    auto& [a, b, c, d, e, f, g] = of;
-    return std::tie(a, b, c, d, e, f, g);
+    auto& [a, b, c, d, e, f, g, h] = of;
+    return std::tie(a, b, c, d, e, f, g, h);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -14,20 +13,20 @@ std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
                                                    std::span<const ScoredText> texts,
                                                    const ScoreTextsOptions& options) {
   Engine engine(model, options.engine);
-  std::map<SequenceId, std::size_t> places;
-  for (const auto& [ids, num_targets, source] : texts)
-    places.emplace(
-        engine.add_request(
-            {.prompt = ids,
-             .params = {.max_new_tokens = 0, .logprobs = options.num_best, .prompt_logprobs = true},
-             .source = source,
-             .first_scored = std::ssize(ids) - num_targets}),
-        places.size());
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const auto& [ids, num_targets, source] = texts[i];
+    engine.add_request(
+        {.prompt = ids,
+         .params = {.max_new_tokens = 0, .logprobs = options.num_best, .prompt_logprobs = true},
+         .source = source,
+         .first_scored = std::ssize(ids) - num_targets,
+         .id = i});
+  }
   std::vector<std::vector<SampledToken>> scores(texts.size());
   std::size_t num_done = 0;
   while (!engine.is_idle()) {
     for (Update& update : engine.step()) {
-      scores[places.at(update.request)] = std::move(update.finished->prompt_tokens);
+      scores[static_cast<std::size_t>(update.request)] = std::move(update.finished->prompt_tokens);
       ++num_done;
     }
     if (options.on_progress) options.on_progress(num_done);

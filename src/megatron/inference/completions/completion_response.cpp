@@ -104,13 +104,11 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
   JsonText choices = JsonText::array();
   std::int64_t index = 0;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    std::vector<Generation>& texts = results[i].texts;
-    std::vector<SampledToken> prompt_tokens;
-    if (!texts.empty()) prompt_tokens = std::move(texts.front().prompt_tokens);
-    for (const Generation& text : best_texts(std::move(texts), request.params)) {
+    const auto texts = best_texts(std::move(results[i].texts), request.params);
+    for (const Generation& text : texts) {
       JsonText choice = {{"index", index++}};
-      choice.update(
-          choice_of(request, request.prompts[i], tokenizer, results[i], prompt_tokens, text));
+      choice.update(choice_of(request, request.prompts[i], tokenizer, results[i],
+                              texts.front().prompt_tokens, text));
       choices.push_back(std::move(choice));
     }
   }
