@@ -181,8 +181,9 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
       memory_{std::make_shared<CacheMemory>(
           CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
       drafter_(make_drafter(options.speculation, model)) {
-  MEGATRON_CHECK(!drafter_ || !model.model().keeps_states(),
-                 "states of layers do not forget rejected drafts");
+  MEGATRON_CHECK(
+      options.speculation.config.num_speculative_tokens == 0 || !model.model().keeps_states(),
+      "states of layers do not forget rejected drafts");
 }
 
 Engine::~Engine() = default;
@@ -192,7 +193,7 @@ void Engine::recompute_all() {
   snapshots_.clear();
   for (const auto& [id, own] : running_) {
     own->cache = SequenceCache(memory_.cache);
-    forget(id);
+    drafter_->forget(id);
   }
 }
 
@@ -279,7 +280,7 @@ std::vector<Update> Engine::step() {
     for (const SampledToken& token : results[i].drawn) ids[i].push_back(token.id);
     num_drawn.push_back(std::ssize(ids[i]));
   }
-  if (drafter_ && options_.speculation.stats != nullptr)
+  if (options_.speculation.stats != nullptr)
     options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
                                     steady_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
@@ -308,16 +309,10 @@ void Engine::keep_states() {
 }
 
 void Engine::allow_drafts(SequenceId sequence) {
-  if (drafter_)
-    scheduler_.set_max_drafts(sequence, options_.speculation.config.num_speculative_tokens);
-}
-
-void Engine::forget(SequenceId sequence) {
-  if (drafter_) drafter_->forget(sequence);
+  scheduler_.set_max_drafts(sequence, options_.speculation.config.num_speculative_tokens);
 }
 
 Engine::Drafts Engine::propose(StepPlan& plan) {
-  if (!drafter_) return Drafts(plan.runs.size());
   const bool measures = ++num_draft_steps_ % kStepsPerMeasurement == 0;
   std::vector<DraftingRun> runs;
   for (ScheduledRun& run : plan.runs) {
@@ -361,7 +356,7 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
     place(*caches.back(), run);
     counts.push_back(num_logits(run));
   }
-  const bool observes = drafter_ && drafter_->observes();
+  const bool observes = drafter_->observes();
   at::Tensor rows;
   const at::Tensor logits =
       next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
@@ -537,7 +532,7 @@ void Engine::finish(SequenceId sequence, FinishReason reason) {
 
 void Engine::drop(SequenceId sequence) {
   scheduler_.drop(sequence);
-  forget(sequence);
+  drafter_->forget(sequence);
   running_.erase(sequence);
 }
 

@@ -150,8 +150,6 @@ class Engine {
   Drafts propose(StepPlan& plan);
   /// Lets decode steps of a text have drafts.
   void allow_drafts(SequenceId sequence);
-  /// Forgets what a drafter knows of a sequence.
-  void forget(SequenceId sequence);
   /// Returns how many last tokens of a run need logits.
   std::int64_t num_logits(const ScheduledRun& run) const;
   /// Returns the logits [rows, vocab_size] of the last tokens of the runs, num_logits() of each.
@@ -177,8 +175,8 @@ class Engine {
   EngineOptions options_;
   Scheduler scheduler_;
   BlockMemory memory_;
-  std::map<BlockId, SequenceCache> snapshots_;              ///< states behind published blocks
-  std::unique_ptr<Drafter> drafter_;                        ///< null without speculation
+  std::map<BlockId, SequenceCache> snapshots_;  ///< states behind published blocks
+  std::unique_ptr<Drafter> drafter_;
   std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<Running>> running_;  ///< by sequence
   std::vector<Update> news_;                                ///< that the next step returns

@@ -81,7 +81,8 @@ EngineOptions InferenceRank::engine_options(const ModelOptions& options,
   if (speculative.method() == SpeculativeMethod::draft_model)
     speculation.draft_model =
         &draft_.emplace(load_draft(speculative.speculative_model, options)).runner;
-  if (make_drafter(speculation, model())) speculation.stats = &speculation_stats_.emplace();
+  make_drafter(speculation, model());  // which refuses what it cannot serve
+  if (speculative.num_speculative_tokens > 0) speculation.stats = &speculation_stats_.emplace();
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
   const std::vector<double> own{
       cache_block_bytes(model(), kv_cache_type(settings), speculation),

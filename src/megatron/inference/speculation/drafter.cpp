@@ -110,7 +110,7 @@ std::string SpeculationStats::summary() const {
 std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                                       const ModelRunner& target) {
   const SpeculativeConfig& config = options.config;
-  if (config.num_speculative_tokens == 0) return nullptr;
+  if (config.num_speculative_tokens == 0) return std::make_unique<Drafter>();
   const std::string flag =
       "--num-speculative-tokens " + std::to_string(config.num_speculative_tokens);
   if (shares_expert_capacity(target.config()))

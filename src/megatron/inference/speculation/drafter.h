@@ -24,6 +24,7 @@ struct DraftingRun {
   const SequenceSampler& sampler;
 };
 
+/// This one proposes nothing.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -31,7 +32,9 @@ class Drafter {
   /// drafter may have to see their tokens. `copies` are those of the plan. Every rank of the models
   /// calls it alike and gets the same.
   virtual std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
-                                                       std::span<const BlockCopy> copies) = 0;
+                                                       std::span<const BlockCopy> /*copies*/) {
+    return std::vector<std::vector<DraftToken>>(runs.size());
+  }
   /// Returns whether observe() is to be called.
   virtual bool observes() const { return false; }
   /// Sees the target's hidden rows [tokens, 1, h] of the runs of a step.
@@ -76,7 +79,7 @@ struct SpeculationOptions {
   SpeculationStats* stats = nullptr;         ///< that steps are added to, if not null
 };
 
-/// Returns what the options ask for, or null without speculation. The draft model must outlive it.
+/// Returns what the options ask for. The draft model must outlive it.
 /// UserError that names the flag when the method does not fit the target model.
 std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target);
 
