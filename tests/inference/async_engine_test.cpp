@@ -181,7 +181,7 @@ TEST(AsyncEngine, AFailedStepReachesEveryRequest) {
 TEST(AsyncEngine, RequestsThatCannotBeServedGetAnError) {
   SuccessorModel model(50);
   double now_s = 0;
-  AsyncEngine engine(model, {.clock = [&] { return now_s; }});
+  AsyncEngine engine(model, {}, {.clock = [&] { return now_s; }});
   UpdateStream foreign = engine.stream(greedy({50}, 1)),
                long_one = engine.stream(greedy({1}, 1 << 20)), good = engine.stream(greedy({1}, 2));
   EXPECT_THAT(message_of([&] { tokens_of(foreign); }), HasSubstr("50"));

@@ -233,8 +233,8 @@ TEST(CacheMemory, BlocksStayWhereTheyAre) {
     EXPECT_EQ(blocks.block(i).data_ptr(), blocks.addresses()[i]) << i;
     blocks.block(i).fill_(i);
   }
-  memory.copy_block(7, 2);
-  memory.copy_block(7, 40);
+  memory.copy_block(7, memory, 2);
+  memory.copy_block(7, memory, 40);
   EXPECT_TRUE(at::equal(blocks.block(2), blocks.block(7)));
   EXPECT_TRUE(at::equal(blocks.block(40), blocks.block(7)));
   EXPECT_THROW(memory.layer("layer", {.bytes = 64, .elements_per_token = 1}), InternalError);

@@ -9,11 +9,6 @@
 namespace megatron {
 namespace {
 
-ServingRanks with_clock(ServingRanks ranks, const EngineOptions& options) {
-  if (options.clock) ranks.clock = options.clock;
-  return ranks;
-}
-
 EngineOptions with_clock(EngineOptions options, std::function<double()> clock) {
   options.clock = std::move(clock);
   return options;
@@ -23,8 +18,7 @@ EngineOptions with_clock(EngineOptions options, std::function<double()> clock) {
 
 AsyncEngine::AsyncEngine(const ModelRunner& model, const EngineOptions& options,
                          const ServingRanks& ranks)
-    : RequestServer(with_clock(ranks, options)),
-      engine_(model, with_clock(options, [this] { return now_s(); })) {
+    : RequestServer(ranks), engine_(model, with_clock(options, [this] { return now_s(); })) {
   start();
 }
 

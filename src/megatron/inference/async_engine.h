@@ -13,7 +13,7 @@ namespace megatron {
 
 class AsyncEngine final : public RequestServer {
  public:
-  /// As for Engine. Collective over the ranks.
+  /// As for Engine, whose clock is ServingRanks::clock. Collective over the ranks.
   explicit AsyncEngine(const ModelRunner& model, const EngineOptions& options = {},
                        const ServingRanks& ranks = {});
   ~AsyncEngine() override { stop(); }

@@ -55,17 +55,8 @@ void check_score(Model& model, std::span<const float> logits, double logprob,
 }  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::stop:
-      return "stop";
-    case FinishReason::length:
-      return "length";
-    case FinishReason::max_positions:
-      return "max_positions";
-    case FinishReason::deadline:
-      return "deadline";
-  }
-  return "";
+  constexpr std::string_view kNames[] = {"stop", "length", "max_positions", "deadline"};
+  return kNames[static_cast<std::size_t>(reason)];
 }
 
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params) {

@@ -71,9 +71,7 @@ class CacheMemory {
   LayerBlocks& layer(std::string_view path, const BlockSize& size);
   /// Returns the layers that have been used.
   const std::map<std::string, LayerBlocks, std::less<>>& layers() const { return layers_; }
-  /// Copies a block in every layer.
-  void copy_block(std::int32_t from, std::int32_t to) { copy_block(from, *this, to); }
-  /// Copies a block to a memory of the same layers.
+  /// Copies a block in every layer, to this memory or another of the same layers.
   void copy_block(std::int32_t from, CacheMemory& to_memory, std::int32_t to) const;
 
  private:
