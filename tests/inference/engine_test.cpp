@@ -191,6 +191,18 @@ TEST(Engine, EachSampleIsTheTextOfItsNumberAlone) {
   }
 }
 
+TEST(Engine, RequestsMayBringTheirNames) {
+  SuccessorModel model(50);
+  Engine engine(model);
+  const SamplingParams one{.temperature = 0, .max_new_tokens = 1};
+  EXPECT_EQ(engine.add_request({.prompt = {3}, .params = one, .id = 70}), 70);
+  engine.add_request({.prompt = {3}, .params = one, .id = 8});
+  EXPECT_TRUE(engine.cancel(8));
+  const std::vector<Update> updates = engine.step();
+  ASSERT_EQ(updates.size(), 1u);
+  EXPECT_EQ(updates[0].request, 70);
+}
+
 TEST(Engine, ScoresOfAPromptAreThoseOfTheScorer) {
   SmallModel small;
   std::mt19937 random(6);
