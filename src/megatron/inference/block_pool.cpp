@@ -13,24 +13,27 @@ std::uint64_t prefix_hash(std::uint64_t parent, std::span<const std::int64_t> to
 }
 
 BlockPool::BlockPool(std::int64_t num_blocks, bool keeps_prefixes, PrefixHash hash)
-    : blocks_(static_cast<std::size_t>(num_blocks)), keeps_prefixes_(keeps_prefixes), hash_(hash) {
-  // Low numbers are used first, so that memory which grows on demand stays small.
-  for (std::int64_t block = num_blocks - 1; block >= 0; --block)
-    empty_.push_back(static_cast<BlockId>(block));
-}
+    : num_blocks_(num_blocks), keeps_prefixes_(keeps_prefixes), hash_(hash) {}
 
 BlockPool::Block& BlockPool::at(BlockId block) {
   return const_cast<Block&>(std::as_const(*this).at(block));
 }
 
 const BlockPool::Block& BlockPool::at(BlockId block) const {
-  MEGATRON_CHECK(block >= 0 && block < num_blocks(), "block ", block, " of ", num_blocks());
+  MEGATRON_CHECK(block >= 0 && block < std::ssize(blocks_), "block ", block, " of ",
+                 blocks_.size());
   return blocks_[static_cast<std::size_t>(block)];
 }
 
 BlockId BlockPool::allocate() {
   MEGATRON_CHECK(num_available() > 0, "all ", num_blocks(), " blocks are in use");
-  if (empty_.empty()) withdraw(unused_.begin()->second);
+  // Memory grows before a prefix is evicted.
+  if (empty_.empty() && std::ssize(blocks_) < num_blocks_) {
+    empty_.push_back(static_cast<BlockId>(blocks_.size()));
+    blocks_.emplace_back();
+  } else if (empty_.empty()) {
+    withdraw(unused_.begin()->second);
+  }
   const BlockId block = empty_.back();
   empty_.pop_back();
   at(block).num_references = 1;
@@ -112,7 +115,7 @@ void BlockPool::withdraw(BlockId block) {
 }
 
 void BlockPool::withdraw_all() {
-  for (std::int64_t block = num_blocks() - 1; block >= 0; --block)
+  for (std::int64_t block = std::ssize(blocks_) - 1; block >= 0; --block)
     withdraw(static_cast<BlockId>(block));
 }
 

@@ -32,12 +32,16 @@ class BlockPool {
   explicit BlockPool(std::int64_t num_blocks, bool keeps_prefixes = true,
                      PrefixHash hash = prefix_hash);
 
-  std::int64_t num_blocks() const { return std::ssize(blocks_); }
+  std::int64_t num_blocks() const { return num_blocks_; }
   /// Returns how many blocks allocate() can give, including those that it would evict.
-  std::int64_t num_available() const { return std::ssize(empty_) + std::ssize(unused_); }
+  std::int64_t num_available() const {
+    return num_blocks_ - std::ssize(blocks_) + std::ssize(empty_) + std::ssize(unused_);
+  }
   /// Returns how many blocks have an entry, referred to or not.
   std::int64_t num_published() const { return std::ssize(by_hash_); }
-  std::int64_t num_references(BlockId block) const { return at(block).num_references; }
+  std::int64_t num_references(BlockId block) const {
+    return block < std::ssize(blocks_) ? at(block).num_references : 0;
+  }
 
   /// Returns a block with one reference and no entry. InternalError if none is available.
   BlockId allocate();
@@ -82,8 +86,9 @@ class BlockPool {
   std::optional<BlockId> find_entry(std::uint64_t hash, std::uint64_t parent,
                                     std::span<const std::int64_t> tokens) const;
 
-  std::vector<Block> blocks_;
-  std::vector<BlockId> empty_;  ///< without references or entry; the last one is given first
+  std::int64_t num_blocks_;
+  std::vector<Block> blocks_;   ///< those that were ever used: the lowest numbers
+  std::vector<BlockId> empty_;  ///< of them without references or entry; the last is given first
   std::set<std::pair<std::uint64_t, BlockId>> unused_;  ///< (released, number): only with entries
   std::unordered_map<std::uint64_t, BlockId> by_hash_;  ///< one entry for each hash
   std::uint64_t clock_ = 0;                             ///< counts releases

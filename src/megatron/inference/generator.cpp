@@ -1,10 +1,8 @@
 #include "megatron/inference/generator.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
-#include "megatron/base/division.h"
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 
@@ -14,22 +12,6 @@ namespace {
 
 /// Longer texts than anybody has memory for.
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
-
-/// Returns the limits with no more blocks than the longest texts need that run together.
-SchedulerOptions narrowed(SchedulerOptions limits, std::span<const Prompt> prompts,
-                          const SamplingParams& params) {
-  const auto num_texts = static_cast<std::size_t>(std::max(params.num_samples(), params.num_beams));
-  std::vector<std::int64_t> blocks;
-  for (const Prompt& prompt : prompts)
-    // The scheduler starts a sequence only if a block is left for each that runs.
-    blocks.insert(blocks.end(), num_texts,
-                  1 + ceil_div(std::ssize(prompt.ids) + params.max_new_tokens, kBlockPositions));
-  std::ranges::sort(blocks, std::greater());
-  blocks.resize(std::min(blocks.size(), static_cast<std::size_t>(limits.max_running)));
-  limits.num_blocks = std::clamp<std::int64_t>(
-      std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0}), 1, limits.num_blocks);
-  return limits;
-}
 
 }  // namespace
 
@@ -54,7 +36,6 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
   SamplingParams params = params_;
   params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
   EngineOptions options = options_;
-  options.scheduler = narrowed(options.scheduler, prompts, params);
   if (params.num_beams > 1) options.speculation = {};
   Engine engine(model_, options);
   for (std::size_t i = 0; i < prompts.size(); ++i)

@@ -21,7 +21,7 @@ class Generator {
   using OnToken = std::function<void(std::size_t place, std::int64_t id)>;
 
   /// `model` must have its weights bound. It and what `options` refers to must outlive the
-  /// generator, whose engines have fewer blocks where those suffice. Beams have no drafts.
+  /// generator. Beams have no drafts.
   /// UserError when an option is out of range.
   Generator(const ModelRunner& model, SamplingParams params,
             const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});

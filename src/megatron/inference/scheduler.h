@@ -46,7 +46,7 @@ struct Request {
   std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
 };
 
-/// More blocks of a KV cache than anybody uses: counting them takes memory, too.
+/// More blocks of a KV cache than anybody uses.
 inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
 
 struct SchedulerOptions {
