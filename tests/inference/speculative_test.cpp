@@ -1,8 +1,7 @@
-#include "megatron/inference/sampling/sampling.h"
-
 #include <gtest/gtest.h>
 
 #include "inference/chi_square.h"
+#include "megatron/inference/sampling/sampling.h"
 
 namespace megatron {
 namespace {

@@ -156,8 +156,7 @@ TEST(CachedAttention, In8BitsDoesNotDependOnCutsAndOnOthers) {
 }
 
 TEST(CachedAttention, RefusesACacheIn8BitsWithoutAKernel) {
-  SequenceCache cache(
-      std::make_shared<CacheMemory>(CacheMemoryOptions{.type = KvCacheType::int8}));
+  SequenceCache cache(std::make_shared<CacheMemory>(CacheMemoryOptions{.type = KvCacheType::int8}));
   cache.blocks = {0};
   EXPECT_THROW(append(Text(3, 1, at::kDouble).rows(0, 3), cache), UserError);
 }

@@ -1,8 +1,8 @@
 // The inference engine: serves any number of requests together. Each step is one pass over tokens
 // of many sequences, as the scheduler chooses them: decode steps beside parts of prompts. With our
-// GEMM (ops/matmul.h) a text has the bits that it has alone, whatever shares its passes. The
-// exception are cached latents (--cache-mla-latents), which only the first part of a prompt does
-// not read. Where the tokens of a pass share the capacity of experts, each text has passes of its
+// GEMM (ops/matmul.h) a text has the bits that it has alone, whatever shares its passes,
+// except with cached latents (--cache-mla-latents), which only the first part of a prompt does not
+// read. Where the tokens of a pass share the capacity of experts, each text has passes of its
 // own.
 //
 //   Engine engine(model);
@@ -10,8 +10,8 @@
 //   while (!engine.is_idle())
 //     for (const Update& update : engine.step()) ...
 //
-// The texts of a request otherwise fork when its prompt is computed; beams are held until the
-// tokens of all are known, and fork then.
+// The texts of a request that share passes fork when its prompt is computed; beams are held until
+// the tokens of all are known, and fork then.
 //
 // Ranks of a model make the same calls in the same order, and get the same updates.
 #pragma once
