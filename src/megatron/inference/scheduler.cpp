@@ -42,12 +42,6 @@ const SchedulerOptions& checked(const SchedulerOptions& options) {
 
 }  // namespace
 
-std::int64_t StepPlan::num_tokens() const {
-  std::int64_t sum = 0;
-  for (const ScheduledRun& run : runs) sum += run.count;
-  return sum;
-}
-
 bool Scheduler::Sequence::has_ended() const {
   const std::int64_t num_tokens = std::ssize(tokens);
   return num_tokens == max_tokens && (num_tokens > num_prompt_tokens || num_left() == 0);

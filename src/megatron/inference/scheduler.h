@@ -112,7 +112,6 @@ struct StepPlan {
   std::vector<SequenceId>
       preempted;                    ///< lost their blocks before the runs, where they may be again
   std::vector<SequenceId> expired;  ///< ended at their deadline
-  std::int64_t num_tokens() const;  ///< of all runs
   bool operator==(const StepPlan&) const = default;
 };
 

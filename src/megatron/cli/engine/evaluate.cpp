@@ -38,12 +38,11 @@ EvaluationTask read_task(const EvaluateOptions& options, const std::string& name
 /// Returns the scores of all texts, on rank 0. Each replica computes a part of them.
 std::vector<TextScore> scores_of(InferenceRank& rank, const EngineOptions& engine,
                                  const EvaluationTask& task) {
-  const auto stride = static_cast<std::size_t>(rank.num_replicas());
+  const auto stride = static_cast<std::size_t>(rank.num_replicas()),
+             first = static_cast<std::size_t>(rank.replica());
   std::vector<ScoredText> own;
-  std::vector<std::size_t> places;
-  for (auto i = static_cast<std::size_t>(rank.replica()); i < task.texts.size(); i += stride) {
+  for (std::size_t i = first; i < task.texts.size(); i += stride) {
     own.push_back(task.texts[i]);
-    places.push_back(i);
     rank.note_length(std::ssize(own.back().ids) - 1, own.back().source);
   }
   ProgressBar progress({.title = task.name,
@@ -58,8 +57,9 @@ std::vector<TextScore> scores_of(InferenceRank& rank, const EngineOptions& engin
   for (std::size_t i = 0; i < results.size(); ++i) {
     double sum = 0;
     for (const SampledToken& token : results[i]) sum += token.logprob;
-    numbers[2 * places[i]] = sum;
-    numbers[2 * places[i] + 1] = std::ranges::all_of(
+    const std::size_t place = first + i * stride;
+    numbers[2 * place] = sum;
+    numbers[2 * place + 1] = std::ranges::all_of(
         results[i], [](const SampledToken& token) { return token.best.front().id == token.id; });
   }
   numbers = rank.sum(std::move(numbers));
