@@ -104,13 +104,16 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
   const EngineOptions engine = rank.engine_options(options);
   const TransformerConfig& model = rank.model().config();
   const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));
+  std::vector<EvaluationTask> tasks;
   std::size_t width = 4;
-  for (const std::string& task : options.task) width = std::max(width, task.size());
+  for (std::size_t i = 0; i < contents.size(); ++i) {
+    tasks.push_back(read_task(options, options.task[i], contents[i], model, reader));
+    width = std::max(width, options.task[i].size());
+  }
   if (!options.json && rank.is_main_rank())
     std::cout << format("%-*s  %8s  %-12s  %10s  %8s\n", static_cast<int>(width), "task",
                         "examples", "metric", "value", "stderr");
-  for (std::size_t i = 0; i < contents.size(); ++i) {
-    const EvaluationTask task = read_task(options, options.task[i], contents[i], model, reader);
+  for (const EvaluationTask& task : tasks) {
     const std::vector<TextScore> scores = scores_of(rank, engine, task);
     if (!rank.is_main_rank()) continue;
     if (task.num_cut > 0)
