@@ -171,11 +171,11 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
       scheduler_(scheduler_options(model, options)),
       memory_{std::make_shared<CacheMemory>(
           CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
-      drafter_(make_drafter(options.speculation, model)) {
+      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {
   MEGATRON_CHECK(
       options.speculation.config.num_speculative_tokens == 0 || !model.model().keeps_states(),
       "states of layers do not forget rejected drafts");
-}
+}num_blocks)) {}
 
 Engine::~Engine() = default;
 
@@ -357,7 +357,13 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
-  if (observes) drafter_->observe(plan.runs, rows);
+  std::int64_t row = 0;
+  for (const ScheduledRun& run : plan.runs) {
+    const Group& group = *running_.at(run.sequence)->group;
+    const std::int64_t first = std::exchange(row, row + run.count);
+    if (observes && !group.search && group.max_new_tokens > 1)
+      drafter_->observe(run, rows.narrow(0, first, run.count));
+  }
   return logits;
 }
 
