@@ -457,6 +457,11 @@ TEST(Drafter, RefusesWhatDoesNotFit) {
       testing::AllOf(HasSubstr("--speculative-model small"), HasSubstr("40"), HasSubstr("50")));
   EXPECT_THAT(message_of([&] { make_drafter({.config = {.num_speculative_tokens = 1}}, own); }),
               HasSubstr("0 heads of multi-token prediction"));
+  RunningSumModel states(50);
+  EXPECT_THAT(message_of([&] {
+                make_drafter({.config = {.num_speculative_tokens = 1}}, ModelRunner(states));
+              }),
+              testing::AllOf(HasSubstr("--num-speculative-tokens 1"), HasSubstr("states")));
   const auto message = [](const SpeculativeConfig& config) {
     return message_of([&] { check_speculative_options(config); });
   };

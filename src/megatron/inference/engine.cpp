@@ -171,11 +171,7 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
       scheduler_(scheduler_options(model, options)),
       memory_{std::make_shared<CacheMemory>(
           CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
-      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {
-  MEGATRON_CHECK(
-      options.speculation.config.num_speculative_tokens == 0 || !model.model().keeps_states(),
-      "states of layers do not forget rejected drafts");
-}num_blocks)) {}
+      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {}
 
 Engine::~Engine() = default;
 

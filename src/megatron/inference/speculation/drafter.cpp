@@ -154,6 +154,9 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const M
                      "the tokens of a pass share the capacity of the model's experts, so drafts "
                      "change what it says",
                      "leave it out"});
+  if (target.model().keeps_states())
+    throw UserError(
+        {flag, "the states of the model's layers do not forget rejected drafts", "leave it out"});
   switch (config.method()) {
     case SpeculativeMethod::ngram:
       return std::make_unique<NgramDrafter>(config);
