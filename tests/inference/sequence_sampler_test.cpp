@@ -130,10 +130,10 @@ TEST(SequenceSampler, RowsOfABatchAreIndependent) {
   std::vector<SamplingRun> runs;
   for (std::size_t i = 0; i < logits.size(); ++i)
     runs.push_back({&samplers[i], logits[i], static_cast<std::int64_t>(i)});
-  const auto tokens = sample_runs(runs, [](std::size_t, std::span<const float>, std::int64_t) {});
+  const auto sampled = sample_runs(runs, [](std::size_t, std::span<const float>, std::int64_t) {});
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    ASSERT_EQ(tokens[i].size(), 1u);
-    EXPECT_EQ(tokens[i].front().id, samplers[i].sample(logits[i], runs[i].position).id);
+    ASSERT_EQ(sampled[i].tokens.size(), 1u);
+    EXPECT_EQ(sampled[i].tokens.front().id, samplers[i].sample(logits[i], runs[i].position).id);
   }
 }
 
@@ -149,10 +149,11 @@ TEST(SequenceSampler, DraftsAreAcceptedWhereTheyAreTheTokensWithoutThem) {
     const SamplingRun run{&sampler, std::span(logits).first(3 * (drafts.size() + 1)), 5, drafts};
     checked.clear();
     Ids ids;
-    for (const SampledToken& token :
-         sample_runs({&run, 1}, [&](std::size_t, std::span<const float>, std::int64_t position) {
-           checked.push_back(position);
-         }).front()) {
+    const auto results =
+        sample_runs({&run, 1}, [&](std::size_t, std::span<const float>, std::int64_t position) {
+          checked.push_back(position);
+        });
+    for (const SampledToken& token : results.front().tokens) {
       ids.push_back(token.id);
       EXPECT_LT(token.logprob, 0);
     }
