@@ -62,7 +62,11 @@ std::string_view finish_reason_name(FinishReason reason) {
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params) {
   if (params.num_samples() <= params.n) return texts;
   std::vector<SampledToken> prompt_tokens = std::move(texts.front().prompt_tokens);
-  std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
+  const auto score = [](const Generation& text) {
+    const bool has_no_tokens = text.ids.empty() && text.finish_reason != FinishReason::stop;
+    return has_no_tokens ? -std::numeric_limits<double>::infinity() : text.score;
+  };
+  std::ranges::stable_sort(texts, std::ranges::greater(), score);
   texts.resize(static_cast<std::size_t>(params.n));
   texts.front().prompt_tokens = std::move(prompt_tokens);
   return texts;
