@@ -37,8 +37,6 @@ class BlockPool {
   std::int64_t num_available() const {
     return num_blocks_ - std::ssize(blocks_) + std::ssize(empty_) + std::ssize(unused_);
   }
-  /// Returns how many blocks have an entry, referred to or not.
-  std::int64_t num_published() const { return std::ssize(by_hash_); }
   std::int64_t num_references(BlockId block) const {
     return block < std::ssize(blocks_) ? at(block).num_references : 0;
   }
