@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/evaluation/detokenize.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "support/message_of.h"
 

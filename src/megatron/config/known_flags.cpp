@@ -5,6 +5,7 @@
 
 #include "megatron/base/words.h"
 #include "megatron/config/engine_settings.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/speculative_config.h"
 

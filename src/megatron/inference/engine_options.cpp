@@ -12,6 +12,7 @@
 #include "megatron/base/memory_limits.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/matmul.h"

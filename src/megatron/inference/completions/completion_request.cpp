@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/json.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/inference/input_ids.h"
 

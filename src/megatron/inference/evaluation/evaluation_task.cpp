@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
+#include "megatron/inference/evaluation/detokenize.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"

@@ -74,8 +74,4 @@ class TaskReader {
 /// Returns the mean, and its standard error with the variance of a sample.
 Metric mean_metric(std::string name, const std::vector<double>& values);
 
-/// Undoes the tokenization of a data set that is known by its path, as Megatron-LM does before it
-/// scores the text.
-std::string detokenized(const std::string& path, std::string text);
-
 }  // namespace megatron
