@@ -187,6 +187,25 @@ TEST(AsyncEngine, RequestsThatCannotBeServedGetAnError) {
   EXPECT_THAT(message_of([&] { tokens_of(foreign); }), HasSubstr("50"));
   EXPECT_THAT(message_of([&] { tokens_of(long_one); }), HasSubstr("the KV cache has room"));
   EXPECT_EQ(tokens_of(good), Ids({2, 3}));
+  TextRequest stops = greedy({1}, 1), scores = greedy({1, 2}, 1), endless = greedy({1}, 3);
+  stops.params.stop = {"x"};
+  scores.first_scored = 0;
+  endless.params.min_new_tokens = 2;
+  for (std::int64_t id = 0; id < 50; ++id) endless.params.stop_token_ids.push_back(id);
+  TextRequest samples = endless;
+  samples.params.temperature = 1;
+  samples.params.n = 3;
+  UpdateStream long_lived = engine.stream(greedy({1}, kForever));
+  EXPECT_EQ(long_lived.next()->token, 2);
+  for (const auto& [request, message] : std::vector<std::pair<TextRequest, std::string>>{
+           {stops, "the engine has no tokenizer"},
+           {scores, "nothing is before it"},
+           {endless, "every token that the model allows ends the text"},
+           {samples, "every token that the model allows ends the text"}}) {
+    UpdateStream stream = engine.stream(request);
+    EXPECT_THAT(message_of([&] { tokens_of(stream); }), HasSubstr(message));
+    EXPECT_EQ(long_lived.next()->request, 3) << "others go on";
+  }
   TextRequest late = greedy({1}, kForever);
   late.deadline_s = 0;
   UpdateStream stream = engine.stream(late);

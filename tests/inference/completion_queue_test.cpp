@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "inference/successor_model.h"
@@ -164,6 +165,23 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
   EXPECT_EQ(queue.num_prompts(), 0);
   queue.add(0, request(R"({"prompt": "3", "max_tokens": 0})"), "line");
   EXPECT_EQ(queue.step().size(), 1u);
+}
+
+TEST_F(Completions, OneThatCannotBeSampledEndsAlone) {
+  CompletionQueue queue(model_, tokenizer_, {});
+  CompletionRequest bad = request(R"({"prompt": ["3", "4"], "min_tokens": 2})");
+  for (std::int64_t id = 0; id < kVocabSize; ++id) bad.params.stop_token_ids.push_back(id);
+  queue.add(0, std::move(bad), "line");
+  queue.add(1, request(R"({"prompt": "3", "max_tokens": 2, "temperature": 0})"), "line");
+  std::vector<FinishedCompletion> finished;
+  while (!queue.is_idle()) std::ranges::move(queue.step(), std::back_inserter(finished));
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[0].number, 0u);
+  EXPECT_THAT(message_of([&] { std::rethrow_exception(finished[0].error); }),
+              HasSubstr("every token that the model allows ends the text"));
+  EXPECT_EQ(finished[1].error, nullptr);
+  EXPECT_EQ(Json::parse(finished[1].choices.dump())[0]["text"], " 4 5");
+  EXPECT_EQ(queue.num_prompts(), 0);
 }
 
 }  // namespace

@@ -291,6 +291,55 @@ TEST(Drafter, ADraftModelSeesWhatTheTargetSees) {
   }
 }
 
+/// Runs a request of a long prompt that gets no drafts, beside one that does, and then a request
+/// with the first `num_shared` tokens of it, which are found in blocks that no drafter has
+/// computed.
+void expect_no_drafts_behind_foreign_blocks(const ModelRunner& model,
+                                            SpeculationOptions speculation,
+                                            std::int64_t num_shared) {
+  if (!uses_own_gemm(c10::kBFloat16))
+    GTEST_SKIP() << "a row of the library's GEMM may depend on others";
+  std::mt19937 random(3);
+  const Ids drafting = random_ids(random, 20), foreign = random_ids(random, 1290);
+  const auto request = [](Ids prompt, std::int64_t max_new_tokens) {
+    return TextRequest{.prompt = std::move(prompt),
+                       .params = {.temperature = 0, .max_new_tokens = max_new_tokens}};
+  };
+  SpeculationStats stats;
+  speculation.stats = &stats;
+  Engine engine(model, {.speculation = speculation});
+  const auto expect_text_of_one_alone = [&](const TextRequest& request) {
+    Engine alone(model);
+    const SequenceId id = engine.add_request(request), own = alone.add_request(request);
+    expect_equal(run(engine).ended.at(id), run(alone).ended.at(own));
+  };
+  engine.add_request(request(drafting, 90));
+  while (stats.num_drafts == 0) engine.step();
+  engine.add_request(request(foreign, 1));
+  run(engine);
+  const std::int64_t before = stats.num_drafts;
+  expect_text_of_one_alone(request({foreign.begin(), foreign.begin() + num_shared}, 20));
+  EXPECT_EQ(stats.num_drafts, before);
+  expect_text_of_one_alone(request(drafting, 20));
+  EXPECT_GT(stats.num_drafts, before);
+}
+
+TEST(Drafter, HeadsReadNoBlocksThatTheyHaveNotComputed) {
+  const SmallModel target(7, /*mtp_depths=*/2);
+  expect_no_drafts_behind_foreign_blocks(*target.model, {.config = {.num_speculative_tokens = 2}},
+                                         1290);
+}
+
+TEST(Drafter, AModelReadsNoBlocksOfTextsThatWereTooLongForIt) {
+  const SmallModel target, draft(7, 0, SmallModel::kVocabSize, /*learned_positions=*/700);
+  const ModelRunner runner(*draft.model);
+  expect_no_drafts_behind_foreign_blocks(
+      *target.model,
+      {.config = {.num_speculative_tokens = 2, .speculative_model = "draft"},
+       .draft_model = &runner},
+      600);
+}
+
 TEST(Drafter, ATextComesInFewerSteps) {
   SuccessorModel target(10), draft(10);
   const ModelRunner runner(draft);
@@ -408,6 +457,11 @@ TEST(Drafter, RefusesWhatDoesNotFit) {
       testing::AllOf(HasSubstr("--speculative-model small"), HasSubstr("40"), HasSubstr("50")));
   EXPECT_THAT(message_of([&] { make_drafter({.config = {.num_speculative_tokens = 1}}, own); }),
               HasSubstr("0 heads of multi-token prediction"));
+  RunningSumModel states(50);
+  EXPECT_THAT(message_of([&] {
+                make_drafter({.config = {.num_speculative_tokens = 1}}, ModelRunner(states));
+              }),
+              testing::AllOf(HasSubstr("--num-speculative-tokens 1"), HasSubstr("states")));
   const auto message = [](const SpeculativeConfig& config) {
     return message_of([&] { check_speculative_options(config); });
   };

@@ -345,6 +345,9 @@ TEST(Scheduler, RefusesWhatCanNeverFit) {
   EXPECT_THAT(message(7, 1), HasSubstr("--enable-chunked-prefill"));
   EXPECT_THAT(message(0, 1), HasSubstr("it is empty"));
   EXPECT_THAT(message(1, -1), HasSubstr("-1"));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(message_of([&] { scheduler.add({.prompt = {1}, .deadline_s = nan}); }),
+              HasSubstr("a prompt: deadline: NaN"));
 }
 
 TEST(Scheduler, RefusesSequencesThatAreTooLongByName) {

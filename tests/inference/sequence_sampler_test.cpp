@@ -130,10 +130,10 @@ TEST(SequenceSampler, RowsOfABatchAreIndependent) {
   std::vector<SamplingRun> runs;
   for (std::size_t i = 0; i < logits.size(); ++i)
     runs.push_back({&samplers[i], logits[i], static_cast<std::int64_t>(i)});
-  const auto tokens = sample_runs(runs, [](std::size_t, std::span<const float>, std::int64_t) {});
+  const auto sampled = sample_runs(runs, [](std::size_t, std::span<const float>, std::int64_t) {});
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    ASSERT_EQ(tokens[i].size(), 1u);
-    EXPECT_EQ(tokens[i].front().id, samplers[i].sample(logits[i], runs[i].position).id);
+    ASSERT_EQ(sampled[i].tokens.size(), 1u);
+    EXPECT_EQ(sampled[i].tokens.front().id, samplers[i].sample(logits[i], runs[i].position).id);
   }
 }
 
@@ -153,7 +153,7 @@ TEST(SequenceSampler, DraftsAreAcceptedWhereTheyAreTheTokensWithoutThem) {
           checked.push_back(position);
         });
     Ids ids;
-    for (const SampledToken& token : all.front()) {
+    for (const SampledToken& token : all.front().tokens) {
       ids.push_back(token.id);
       EXPECT_LT(token.logprob, 0);
     }

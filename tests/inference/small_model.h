@@ -17,12 +17,13 @@ struct SmallModel {
   static constexpr std::int64_t kVocabSize = 61;
 
   explicit SmallModel(std::uint64_t seed = 7, std::int64_t mtp_depths = 0,
-                      std::int64_t vocab_size = kVocabSize)
-      : model(make_gpt_model(config(mtp_depths, vocab_size), Rank{})),
+                      std::int64_t vocab_size = kVocabSize, std::int64_t learned_positions = 0)
+      : model(make_gpt_model(config(mtp_depths, vocab_size, learned_positions), Rank{})),
         weights(declared_parameters(*model), {.dtype = c10::kBFloat16, .with_gradients = false}) {
     weights.initialize(seed);
   }
-  static TransformerConfig config(std::int64_t mtp_depths, std::int64_t vocab_size) {
+  static TransformerConfig config(std::int64_t mtp_depths, std::int64_t vocab_size,
+                                  std::int64_t learned_positions) {
     TransformerConfig config;
     config.num_layers = 2;
     config.hidden_size = 32;
@@ -30,7 +31,9 @@ struct SmallModel {
     config.vocab_size = vocab_size;
     config.mtp_num_layers = mtp_depths;
     config.init_method_std = 0.3;
-    config.position_embedding_type = PositionEmbedding::rope;
+    config.position_embedding_type =
+        learned_positions > 0 ? PositionEmbedding::learned_absolute : PositionEmbedding::rope;
+    if (learned_positions > 0) config.max_position_embeddings = learned_positions;
     config.group_query_attention = true;
     config.num_query_groups = 2;
     config.window_size = {150, 0};

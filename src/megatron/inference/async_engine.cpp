@@ -49,7 +49,10 @@ void AsyncEngine::apply(ServingCommand command) {
 
 bool AsyncEngine::step() {
   if (engine_.is_idle()) return false;
-  for (Update& update : engine_.step()) tell({.update = std::move(update)});
+  for (Update& update : engine_.step()) {
+    const std::exception_ptr error = std::exchange(update.error, nullptr);
+    tell({.update = std::move(update), .error = error});
+  }
   return !engine_.is_idle();
 }
 

@@ -171,11 +171,7 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
       scheduler_(scheduler_options(model, options)),
       memory_{std::make_shared<CacheMemory>(
           CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
-      drafter_(make_drafter(options.speculation, model)) {
-  MEGATRON_CHECK(
-      options.speculation.config.num_speculative_tokens == 0 || !model.model().keeps_states(),
-      "states of layers do not forget rejected drafts");
-}
+      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {}
 
 Engine::~Engine() = default;
 
@@ -190,14 +186,19 @@ void Engine::recompute_all() {
 
 SequenceId Engine::add_request(TextRequest request) {
   check_sampling_options(request.params, model_.config().vocab_size);
-  MEGATRON_CHECK(options_.tokenizer != nullptr || request.params.stop.empty(),
-                 "stop strings need a tokenizer");
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
+  if (options_.tokenizer == nullptr && !request.params.stop.empty())
+    throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
+                     "give stop tokens"});
+  if (request.first_scored < 1)
+    throw UserError({request.source,
+                     "tokens are to be scored from number " + std::to_string(request.first_scored) +
+                         " on, and nothing is before it",
+                     "give a number of at least 1"});
   const std::int64_t size = std::ssize(request.prompt);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
              only_scores = scores && request.params.max_new_tokens == 0;
   check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
-  MEGATRON_CHECK(request.first_scored > 0, "nothing is before token ", request.first_scored);
   // The last token of a text needs no position.
   const std::int64_t room = max_sequence_length(model_.config()) - size,
                      wanted = request.params.max_new_tokens,
@@ -268,7 +269,8 @@ std::vector<Update> Engine::step() {
   std::vector<std::vector<std::int64_t>> ids(results.size());
   std::vector<std::int64_t> num_drawn;
   for (std::size_t i = 0; i < results.size(); ++i) {
-    for (const SampledToken& token : results[i].drawn) ids[i].push_back(token.id);
+    if (!results[i].error)
+      for (const SampledToken& token : results[i].drawn) ids[i].push_back(token.id);
     num_drawn.push_back(std::ssize(ids[i]));
   }
   if (options_.speculation.stats != nullptr)
@@ -277,7 +279,8 @@ std::vector<Update> Engine::step() {
   scheduler_.advance(plan, ids);
   keep_states();
   for (std::size_t i = 0; i < results.size(); ++i)
-    take(plan.runs[i].sequence, std::move(results[i]));
+    if (running_.contains(plan.runs[i].sequence))  // no error of another of its texts has ended it
+      take(plan.runs[i].sequence, std::move(results[i]));
   return std::exchange(news_, {});
 }
 
@@ -357,7 +360,13 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
-  if (observes) drafter_->observe(plan.runs, rows);
+  std::int64_t row = 0;
+  for (const ScheduledRun& run : plan.runs) {
+    const Group& group = *running_.at(run.sequence)->group;
+    const std::int64_t first = std::exchange(row, row + run.count);
+    if (observes && !group.search && group.max_new_tokens > 1)
+      drafter_->observe(run, rows.narrow(0, first, run.count));
+  }
   return logits;
 }
 
@@ -367,6 +376,13 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
   std::vector<GivenRow> given;
   std::vector<SamplingRun> sampled;
   std::vector<const std::string*> sources;  // of what is sampled
+  const auto keep_error = [](RunResult& result, const auto& body) {
+    try {
+      body();
+    } catch (const UserError&) {
+      result.error = std::current_exception();
+    }
+  };
   const auto check = [this](const std::string& source, std::span<const float> row,
                             std::int64_t position) {
     check_logits(model_.model(), row, source + ", position " + std::to_string(position));
@@ -388,8 +404,10 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     const std::span<const float> row = row_of(logits, next_row);
     next_row += 1 + drafts[i].size();
     if (text.group->search) {
-      check(request.source, row, next);
-      results[i].logprobs = text.penalized_logprobs(row);
+      keep_error(results[i], [&] {
+        check(request.source, row, next);
+        results[i].logprobs = text.penalized_logprobs(row);
+      });
       continue;
     }
     const std::size_t num_logits = row.size() * (1 + drafts[i].size());
@@ -398,7 +416,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     sources.resize(sampled.size(), &request.source);
   }
   std::vector<SampledToken> scored = score_rows(given);
-  std::vector<std::vector<SampledToken>> drawn =
+  std::vector<SampledRun> drawn =
       sample_runs(sampled, [&](std::size_t index, std::span<const float> row,
                                std::int64_t position) { check(*sources[index], row, position); });
   std::size_t next_scored = 0, next_drawn = 0;
@@ -408,13 +426,20 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     std::int64_t number = group.next_scored();
     for (SampledToken& token : results[i].scored) {
       token = std::move(scored[next_scored]);
-      check_score(model_.model(), given[next_scored++].logits, token.logprob, group.request.source,
-                  number++);
+      const std::span<const float> row = given[next_scored++].logits;
+      keep_error(results[i], [&] {
+        check_score(model_.model(), row, token.logprob, group.request.source, number++);
+      });
     }
     if (!plan.runs[i].samples || group.search) continue;
-    results[i].drawn = std::move(drawn[next_drawn++]);
+    const auto draw = [&] {
+      SampledRun& own = drawn[next_drawn++];
+      if (own.error) results[i].error = own.error;
+      return std::move(own.tokens);
+    };
+    results[i].drawn = draw();
     for (std::size_t k = 0; k < text.siblings.size(); ++k)
-      results[i].firsts.push_back(std::move(drawn[next_drawn++].front()));
+      std::ranges::move(draw(), std::back_inserter(results[i].firsts));
   }
   return results;
 }
@@ -422,6 +447,12 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
 void Engine::take(SequenceId sequence, RunResult result) {
   Running& text = *running_.at(sequence);
   Group& group = *text.group;
+  if (result.error) {
+    const SequenceId request = group.id;
+    cancel(request);
+    news_.push_back({.request = request, .is_last = true, .error = result.error});
+    return;
+  }
   std::ranges::move(result.scored, std::back_inserter(group.prompt_tokens));
   if (group.max_new_tokens == 0) {
     if (!scheduler_.contains(sequence)) finish(sequence, FinishReason::length);

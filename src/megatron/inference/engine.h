@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <map>
@@ -95,7 +96,8 @@ struct Update {
   std::int64_t text = 0;  ///< number of the sample, or rank of the beam
   std::optional<std::int64_t> token = {};
   std::optional<Generation> finished = {};
-  bool is_last = false;  ///< the request has ended. Beams may be fewer than `n`, or none
+  bool is_last = false;           ///< the request has ended. Beams may be fewer than `n`, or none
+  std::exception_ptr error = {};  ///< the UserError that has ended the request
 };
 
 struct EngineOptions {
@@ -120,7 +122,8 @@ class Engine {
   /// before.
   bool cancel(SequenceId request);
   /// Computes one pass and returns the news, in the order of the sequences in the pass. If the pass
-  /// fails, all requests are as they were before. Collective over the ranks of the model.
+  /// fails, all requests are as they were before. A request whose tokens cannot be sampled or
+  /// scored ends with an error, and the others go on. Collective over the ranks of the model.
   std::vector<Update> step();
 
   /// Makes the requests compute their caches again, because the weights have changed.
@@ -140,6 +143,7 @@ class Engine {
     std::vector<SampledToken> drawn = {};   ///< the accepted drafts and one more token of the text
     std::vector<SampledToken> firsts = {};  ///< first tokens of Running::siblings
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
+    std::exception_ptr error = {};          ///< the UserError that ends the request
   };
 
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.

@@ -47,6 +47,7 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
   std::vector<std::vector<Generation>> results(prompts.size());
   while (!engine.is_idle()) {
     for (Update& update : engine.step()) {
+      if (update.error) std::rethrow_exception(update.error);
       const auto place = static_cast<std::size_t>(update.request);
       const auto text = static_cast<std::size_t>(update.text);
       if (update.token && on_token) on_token(place * num_samples + text, *update.token);

@@ -31,10 +31,7 @@ auto fields_of(T& of) {
   } else if constexpr (kIsOneOf<T, ServingCommand>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
-  } else if constexpr (kIsOneOf<T, Update>) {
-    auto& [a, b, c, d, e] = of;
-    return std::tie(a, b, c, d, e);
-  } else if constexpr (kIsOneOf<T, Generation>) {
+  } else if constexpr (kIsOneOf<T, Generation, Update>) {
     auto& [a, b, c, d, e, f] = of;
     return std::tie(a, b, c, d, e, f);
   } else if constexpr (kIsOneOf<T, TextRequest>) {

@@ -79,6 +79,8 @@ void Scheduler::check_fits(const Request& request) const {
     throw UserError({"the number of new tokens", std::to_string(request.max_new_tokens),
                      "give a number of at least 0"});
   }
+  if (std::isnan(request.deadline_s))
+    throw UserError({request.name + ": deadline", "NaN", "give a time in seconds"});
   const std::int64_t longest = options_.max_sequence_length;
   if (longest <= capacity &&
       (num_prompt_tokens > longest || request.max_new_tokens > longest - num_prompt_tokens)) {
@@ -100,7 +102,6 @@ void Scheduler::check_fits(const Request& request) const {
 
 SequenceId Scheduler::add(Request request) {
   check_fits(request);
-  MEGATRON_CHECK(!std::isnan(request.deadline_s), "a deadline is not a number");
   const SequenceId id = next_sequence_++;
   const std::int64_t num_prompt_tokens = std::ssize(request.prompt);
   const Order order{.priority = request.priority, .arrival = id, .sequence = id};

@@ -26,6 +26,7 @@ std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
   std::size_t num_done = 0;
   while (!engine.is_idle()) {
     for (Update& update : engine.step()) {
+      if (update.error) std::rethrow_exception(update.error);
       scores[static_cast<std::size_t>(update.request)] = std::move(update.finished->prompt_tokens);
       ++num_done;
     }

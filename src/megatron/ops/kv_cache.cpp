@@ -53,8 +53,12 @@ LayerBlocks& blocks_for(const SequenceCache& cache, std::int64_t count, std::str
   MEGATRON_CHECK(std::ssize(cache.blocks) * kBlockPositions >= end, cache.blocks.size(),
                  " blocks for ", end, " tokens");
   LayerBlocks& blocks = cache.memory().layer(layer, size);
-  for (std::int64_t i = cache.length / kBlockPositions; i * kBlockPositions < end; ++i)
-    blocks.reach(cache.blocks[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = 0; i * kBlockPositions < end; ++i) {
+    const std::int32_t number = cache.blocks[static_cast<std::size_t>(i)];
+    if ((i + 1) * kBlockPositions > cache.length) blocks.reach(number);
+    MEGATRON_CHECK(number < blocks.count(), "block ", number, " of ", cache.length,
+                   " cached tokens, and ", layer, " has ", blocks.count());
+  }
   return blocks;
 }
 

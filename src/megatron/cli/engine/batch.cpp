@@ -74,12 +74,21 @@ class ReplicaBatch {
       queue_.add(line.number, std::move(request), line.source);
       open_.emplace(line.number, Open{next_, model});
     } catch (const UserError& error) {
-      news << next_ << " 400 0 0 " << batch_answer(line, 400, error_body(error));
+      refuse(news, next_, error);
     }
+  }
+
+  void refuse(std::ostream& news, std::size_t index, const UserError& error) const {
+    news << index << " 400 0 0 " << batch_answer(lines_[index], 400, error_body(error));
   }
 
   void report(std::ostream& news, FinishedCompletion one) {
     const auto [index, model] = open_.extract(one.number).mapped();
+    try {
+      if (one.error) std::rethrow_exception(one.error);
+    } catch (const UserError& error) {
+      return refuse(news, index, error);
+    }
     const BatchLine& line = lines_[index];
     const auto& [prompt_tokens, completion_tokens] = one.usage;
     const JsonText body = {{"id", "cmpl-" + line.custom_id},

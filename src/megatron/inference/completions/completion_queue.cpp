@@ -52,11 +52,27 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
   requests_.emplace(number, std::move(open));
 }
 
+void CompletionQueue::fail(std::uint64_t number) {
+  std::erase_if(places_, [&](const auto& one) {
+    if (one.second.number != number) return false;
+    engine_.cancel(one.first);
+    return true;
+  });
+  requests_.erase(number);
+}
+
 std::vector<FinishedCompletion> CompletionQueue::step() {
   std::vector<FinishedCompletion> finished;
   for (Update& update : engine_.step()) {
     num_new_tokens_ += update.token ? 1 : 0;
-    const Place place = places_.at(update.request);
+    const auto found = places_.find(update.request);
+    if (found == places_.end()) continue;  // another prompt of its request has failed
+    const Place place = found->second;
+    if (update.error) {
+      fail(place.number);
+      finished.push_back({.number = place.number, .error = update.error});
+      continue;
+    }
     Open& open = requests_.at(place.number);
     std::vector<Generation>& texts = open.results[place.prompt].texts;
     if (update.finished) {

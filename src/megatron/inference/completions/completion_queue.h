@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,11 +16,12 @@ namespace megatron {
 
 struct LoadedTokenizer;
 
-/// A request whose texts are all there.
+/// A request whose texts are all there, or that failed.
 struct FinishedCompletion {
   std::uint64_t number = 0;  ///< that add() was given
   JsonText choices;
   CompletionUsage usage;
+  std::exception_ptr error = {};  ///< a UserError; then there are no choices
 };
 
 /// Ranks of a model make the same calls in the same order.
@@ -50,6 +52,9 @@ class CompletionQueue {
     std::uint64_t number = 0;
     std::size_t prompt = 0;
   };
+
+  /// Ends a request with all its prompts.
+  void fail(std::uint64_t number);
 
   const LoadedTokenizer& tokenizer_;
   Engine engine_;

@@ -126,10 +126,10 @@ std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
   return DraftToken{id, std::move(all)};
 }
 
-std::vector<std::vector<SampledToken>> sample_runs(
+std::vector<SampledRun> sample_runs(
     std::span<const SamplingRun> runs,
     const std::function<void(std::size_t, std::span<const float>, std::int64_t)>& check) {
-  std::vector<std::vector<SampledToken>> tokens(runs.size());
+  std::vector<SampledRun> results(runs.size());
   const auto sample = [&](std::size_t index) {
     const auto& [own, logits, position, drafts] = runs[index];
     const std::size_t vocab_size = logits.size() / (1 + drafts.size());
@@ -140,7 +140,8 @@ std::vector<std::vector<SampledToken>> sample_runs(
       check(index, row, place);
       const DraftToken* draft = i < drafts.size() ? &drafts[i] : nullptr;
       const SequenceSampler& sampler = ahead ? *ahead : *own;
-      const std::int64_t id = tokens[index].emplace_back(sampler.sample(row, place, draft)).id;
+      const std::int64_t id =
+          results[index].tokens.emplace_back(sampler.sample(row, place, draft)).id;
       if (draft == nullptr || id != draft->id || own->is_stop_token(id)) return;
       if (!ahead) ahead = *own;
       ahead->append(id);
@@ -150,9 +151,16 @@ std::vector<std::vector<SampledToken>> sample_runs(
   for (const SamplingRun& run : runs) num_logits += std::ssize(run.logits);
   const std::int64_t grain = std::max<std::int64_t>(1, kGrain * std::ssize(runs) / num_logits);
   at::parallel_for(0, std::ssize(runs), grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) sample(static_cast<std::size_t>(i));
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      try {
+        sample(index);
+      } catch (const UserError&) {
+        results[index].error = std::current_exception();
+      }
+    }
   });
-  return tokens;
+  return results;
 }
 
 }  // namespace megatron

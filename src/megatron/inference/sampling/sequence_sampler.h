@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -89,9 +90,15 @@ struct SamplingRun {
   std::span<const DraftToken> drafts = {};
 };
 
-/// Samples the tokens of each run, in parallel: the accepted drafts and one more, or none behind a
-/// stop token. `check` throws if the logits of a position are not sound.
-std::vector<std::vector<SampledToken>> sample_runs(
+/// The accepted drafts and one more token, or none behind a stop token.
+struct SampledRun {
+  std::vector<SampledToken> tokens = {};
+  std::exception_ptr error = {};  ///< the UserError that ends the text
+};
+
+/// Samples the tokens of each run, in parallel. `check` throws if the logits of a position are not
+/// sound.
+std::vector<SampledRun> sample_runs(
     std::span<const SamplingRun> runs,
     const std::function<void(std::size_t run, std::span<const float> logits,
                              std::int64_t position)>& check);

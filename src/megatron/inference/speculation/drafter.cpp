@@ -63,6 +63,42 @@ void BlockMemory::copy(std::span<const BlockCopy> copies) {
   }
 }
 
+void DraftMemory::begin_step(std::span<const DraftingRun> runs, std::span<const BlockCopy> copies) {
+  memory_.copy(copies);
+  for (const BlockCopy& copy : copies) {
+    auto& from = copy.kind == CopyKind::swap_in ? swapped_filled_ : filled_;
+    auto& to = copy.kind == CopyKind::swap_out ? swapped_filled_ : filled_;
+    to[copy.to] = from[copy.from];
+  }
+  for (const auto& [run, tokens, blocks, sampler] : runs) {
+    for (std::int64_t i = run.first / kBlockPositions; i * kBlockPositions < run.first + run.count;
+         ++i) {
+      std::int64_t& filled = filled_[blocks[static_cast<std::size_t>(i)]];
+      filled = std::min(filled, std::max<std::int64_t>(0, run.first - i * kBlockPositions));
+    }
+  }
+}
+
+std::int64_t DraftMemory::num_filled(std::span<const BlockId> blocks) const {
+  std::int64_t count = 0;
+  for (const BlockId block : blocks) {
+    const auto found = filled_.find(block);
+    const std::int64_t filled = found == filled_.end() ? 0 : found->second;
+    count += filled;
+    if (filled < kBlockPositions) break;
+  }
+  return count;
+}
+
+void DraftMemory::set_filled(std::span<const BlockId> blocks, std::int64_t count) {
+  for (const BlockId block : blocks) {
+    if (count <= 0) return;
+    std::int64_t& filled = filled_[block];
+    filled = std::max(filled, std::min(count, kBlockPositions));
+    count -= kBlockPositions;
+  }
+}
+
 void SpeculationStats::add(std::span<const ScheduledRun> runs,
                            std::span<const std::int64_t> num_drawn, double draft_s, double pass_s) {
   bool is_decode = true;
@@ -107,8 +143,8 @@ std::string SpeculationStats::summary() const {
   return text.str();
 }
 
-std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
-                                      const ModelRunner& target) {
+std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target,
+                                      std::int64_t num_blocks) {
   const SpeculativeConfig& config = options.config;
   if (config.num_speculative_tokens == 0) return std::make_unique<Drafter>();
   const std::string flag =
@@ -118,6 +154,9 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                      "the tokens of a pass share the capacity of the model's experts, so drafts "
                      "change what it says",
                      "leave it out"});
+  if (target.model().keeps_states())
+    throw UserError(
+        {flag, "the states of the model's layers do not forget rejected drafts", "leave it out"});
   switch (config.method()) {
     case SpeculativeMethod::ngram:
       return std::make_unique<NgramDrafter>(config);
@@ -130,7 +169,8 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                          "it has a vocabulary of " + std::to_string(own) +
                              " tokens, and the model one of " + std::to_string(wanted),
                          "give a model with the same tokenizer"});
-      return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling);
+      return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling,
+                                num_blocks);
     }
     case SpeculativeMethod::automatic:
     case SpeculativeMethod::mtp:
@@ -148,7 +188,7 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options,
                      "heads of multi-token prediction propose nothing over several pipeline stages "
                      "in this version: only the last one has the hidden rows that they read",
                      "set --pipeline-model-parallel-size 1, or give another --speculative-method"});
-  return make_mtp_drafter(target);
+  return make_mtp_drafter(target, config.num_speculative_tokens, num_blocks);
 }
 
 }  // namespace megatron

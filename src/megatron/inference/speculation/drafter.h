@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,8 +38,8 @@ class Drafter {
   }
   /// Returns whether observe() is to be called.
   virtual bool observes() const { return false; }
-  /// Sees the target's hidden rows [tokens, 1, h] of the runs of a step.
-  virtual void observe(std::span<const ScheduledRun> /*runs*/, const at::Tensor& /*rows*/) {}
+  /// Sees the target's hidden rows [tokens, 1, h] of the run of a sequence that may get drafts.
+  virtual void observe(const ScheduledRun& /*run*/, const at::Tensor& /*rows*/) {}
   /// Forgets a sequence that has ended, or whose blocks are void. One that was preempted comes back
   /// with another ScheduledRun::first.
   virtual void forget(SequenceId /*sequence*/) {}
@@ -51,6 +52,27 @@ struct BlockMemory {
 
   /// Copies blocks as a plan says.
   void copy(std::span<const BlockCopy> copies);
+};
+
+/// Memory of a draft model for the target's blocks. A block that a sequence finds may come from one
+/// that the draft model has not computed.
+class DraftMemory {
+ public:
+  explicit DraftMemory(std::int64_t num_blocks)
+      : memory_{std::make_shared<CacheMemory>(CacheMemoryOptions{.most = num_blocks})} {}
+
+  const std::shared_ptr<CacheMemory>& cache() const { return memory_.cache; }
+  /// Begins a step: copies blocks. What was at the positions that the runs write is void.
+  void begin_step(std::span<const DraftingRun> runs, std::span<const BlockCopy> copies);
+  /// Returns how many of the first positions of a sequence the draft model has computed.
+  std::int64_t num_filled(std::span<const BlockId> blocks) const;
+  /// Notes that it has computed the first `count` positions.
+  void set_filled(std::span<const BlockId> blocks, std::int64_t count);
+
+ private:
+  BlockMemory memory_;
+  /// By block: how many of its first positions are computed.
+  std::map<BlockId, std::int64_t> filled_, swapped_filled_;
 };
 
 /// What speculation has done, and whether it pays.
@@ -79,15 +101,18 @@ struct SpeculationOptions {
   SpeculationStats* stats = nullptr;         ///< that steps are added to, if not null
 };
 
-/// Returns what the options ask for. The draft model must outlive it.
-/// UserError that names the flag when the method does not fit the target model.
-std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target);
+/// Returns what the options ask for. The draft model must outlive it. `num_blocks`: of the
+/// scheduler. UserError that names the flag when the method does not fit the target model.
+std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target,
+                                      std::int64_t num_blocks = kMostBlocks);
 
 /// Returns a drafter that runs another model. `samples`: SequenceSampler::guess().
-std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples);
-/// Returns a drafter that runs the target's heads of multi-token prediction. The rank must hold the
-/// whole model.
-std::unique_ptr<Drafter> make_mtp_drafter(const ModelRunner& target);
+std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples,
+                                            std::int64_t num_blocks);
+/// Returns a drafter that runs the target's first `num_depths` heads of multi-token prediction. The
+/// rank must hold the whole model.
+std::unique_ptr<Drafter> make_mtp_drafter(const ModelRunner& target, std::int64_t num_depths,
+                                          std::int64_t num_blocks);
 
 /// Proposes what followed the last tokens where they were in the text before (Saxena, "Prompt
 /// lookup decoding", 2023): after the longest match of up to `longest` tokens, the latest of

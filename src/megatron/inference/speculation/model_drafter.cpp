@@ -26,7 +26,8 @@ struct Draft {
 /// more: where a block of the target holds tokens that will stay, so does the draft model's.
 class ModelDrafter : public Drafter {
  public:
-  ModelDrafter(const ModelRunner& model, bool samples) : model_(model), samples_(samples) {}
+  ModelDrafter(const ModelRunner& model, bool samples, std::int64_t num_blocks)
+      : model_(model), samples_(samples), memory_(num_blocks) {}
   std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                std::span<const BlockCopy> copies) override;
   void forget(SequenceId sequence) override { caches_.erase(sequence); }
@@ -37,7 +38,7 @@ class ModelDrafter : public Drafter {
 
   ModelRunner model_;
   bool samples_;  ///< SequenceSampler::guess()
-  BlockMemory memory_;
+  DraftMemory memory_;
   std::map<SequenceId, SequenceCache> caches_;
 };
 
@@ -46,12 +47,16 @@ std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const ScheduledRun& run = runs[i].run;
     if (run.first + run.count > max_sequence_length(model_.config())) continue;
-    const auto [found, is_new] = caches_.try_emplace(run.sequence, memory_.cache);
+    const auto [found, is_new] = caches_.try_emplace(run.sequence, memory_.cache());
     SequenceCache& cache = found->second;
-    // What a sequence finds in blocks was computed by this model, too. Drafts that were rejected
-    // are dropped. The last one, if it was accepted, has not been computed.
+    // Drafts that were rejected are dropped. The last one, if it was accepted, has not been
+    // computed.
     cache.length = is_new ? run.first : std::min(cache.length, run.first);
     cache.blocks = runs[i].blocks;
+    if (memory_.num_filled(cache.blocks) < cache.length) {  // found behind a text that was too long
+      caches_.erase(found);
+      continue;
+    }
     const std::int64_t end = run.first + run.count - run.num_drafts;
     const auto tokens = runs[i].tokens.subspan(static_cast<std::size_t>(cache.length),
                                                static_cast<std::size_t>(end - cache.length));
@@ -63,7 +68,7 @@ std::vector<Draft> ModelDrafter::begin(std::span<const DraftingRun> runs) {
 std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const DraftingRun> runs,
                                                            std::span<const BlockCopy> copies) {
   const c10::InferenceMode no_gradients;
-  memory_.copy(copies);
+  memory_.begin_step(runs, copies);
   std::vector<std::vector<DraftToken>> result(runs.size());
   std::vector<Draft> drafts = begin(runs);
   while (!drafts.empty()) {
@@ -78,6 +83,7 @@ std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const Draft
     }
     const at::Tensor logits = next_logits(
         model_, {.microbatch = microbatch_of(inputs), .caches = &caches, .num_logits = num_logits});
+    for (const SequenceCache* cache : caches) memory_.set_filled(cache->blocks, cache->length);
     std::size_t row = 0;
     for (std::size_t i = 0; i < drafts.size(); ++i) {
       Draft& draft = drafts[i];
@@ -106,8 +112,9 @@ std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const Draft
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples) {
-  return std::make_unique<ModelDrafter>(model, samples);
+std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples,
+                                            std::int64_t num_blocks) {
+  return std::make_unique<ModelDrafter>(model, samples, num_blocks);
 }
 
 }  // namespace megatron

@@ -17,8 +17,8 @@ namespace {
 /// The target's hidden rows of a sequence that depths are still to see. The last rows of depth k
 /// were computed with drafts, so the rows of the last depths − 1 positions are seen again.
 struct DepthRows {
-  std::int64_t first = 0;  ///< position of the first row
-  at::Tensor rows = {};    ///< [positions, 1, h]
+  std::int64_t first = 0, end = 0;     ///< positions of the rows
+  std::vector<at::Tensor> parts = {};  ///< their rows [positions, 1, h], in order
   std::vector<SequenceCache> caches = {};
 };
 
@@ -29,61 +29,80 @@ struct DepthDraft {
   at::Tensor rows = {};                   ///< that the next depth reads
   SequenceSampler ahead;                  ///< which has counted the drafts
   std::vector<std::int64_t> tokens = {};  ///< from position text->first + 1, with the drafts
+  bool is_done = false;                   ///< no token may follow
 };
 
 class MtpDrafter : public Drafter {
  public:
-  explicit MtpDrafter(const ModelRunner& target)
-      : model_(target), memories_(static_cast<std::size_t>(depths())) {}
+  MtpDrafter(const ModelRunner& target, std::int64_t num_depths, std::int64_t num_blocks)
+      : model_(target), num_depths_(num_depths) {
+    for (std::int64_t i = 0; i < num_depths; ++i) memories_.emplace_back(num_blocks);
+  }
 
   bool observes() const override { return true; }
-  void observe(std::span<const ScheduledRun> runs, const at::Tensor& rows) override {
-    std::int64_t row = 0;
-    for (const ScheduledRun& run : runs) {
-      const at::Tensor own = rows.narrow(0, std::exchange(row, row + run.count), run.count);
-      DepthRows& text = texts_[run.sequence];
-      if (text.caches.empty())
-        for (const BlockMemory& memory : memories_) text.caches.emplace_back(memory.cache);
-      const std::int64_t kept = run.first - text.first;
-      // A sequence that is computed again may begin elsewhere.
-      const bool goes_on = text.rows.defined() && kept >= 0 && kept <= text.rows.size(0);
-      if (!goes_on) text.first = run.first;
-      text.rows = goes_on ? at::cat({text.rows.narrow(0, 0, kept), own}) : own.clone();
+  void observe(const ScheduledRun& run, const at::Tensor& rows) override {
+    DepthRows& text = texts_[run.sequence];
+    if (text.caches.empty())
+      for (const DraftMemory& memory : memories_) text.caches.emplace_back(memory.cache());
+    if (run.first < text.first || run.first > text.end) {  // computed again
+      text.parts.clear();
+      text.first = text.end = run.first;
     }
+    while (text.end > run.first) {  // rejected drafts
+      at::Tensor& last = text.parts.back();
+      const std::int64_t dropped = std::min(text.end - run.first, last.size(0));
+      text.end -= dropped;
+      last = last.narrow(0, 0, last.size(0) - dropped);
+      if (last.size(0) == 0) text.parts.pop_back();
+    }
+    text.parts.push_back(rows.clone());
+    text.end += rows.size(0);
   }
   void forget(SequenceId sequence) override { texts_.erase(sequence); }
 
   std::vector<std::vector<DraftToken>> propose(std::span<const DraftingRun> runs,
                                                std::span<const BlockCopy> copies) override {
     const c10::InferenceMode no_gradients;
-    for (BlockMemory& memory : memories_) memory.copy(copies);
+    for (DraftMemory& memory : memories_) memory.begin_step(runs, copies);
     std::vector<std::vector<DraftToken>> result(runs.size());
     std::vector<DepthDraft> drafts = begin(runs);
-    for (std::int64_t depth = 1; depth <= depths() && !drafts.empty(); ++depth) {
+    std::vector<std::size_t> places;
+    for (const DepthDraft& draft : drafts) places.push_back(draft.place);
+    // Depths whose proposals are not wanted run, too, so that their caches have no gaps.
+    for (std::int64_t depth = 1; depth <= num_depths_; ++depth) {
+      std::erase_if(drafts, [&](const DepthDraft& draft) {
+        return draft.is_done ||
+               memory_of(depth).num_filled(runs[draft.place].blocks) < draft.text->first;
+      });
+      if (drafts.empty()) break;
       const at::Tensor logits = run_depth(depth, drafts, runs);
       for (std::size_t i = 0; i < drafts.size(); ++i) {
         DepthDraft& draft = drafts[i];
-        std::optional<DraftToken> next = draft.ahead.guess(
-            row_of(logits, i), runs[draft.place].run.first + depth, /*samples=*/false);
+        const DraftingRun& one = runs[draft.place];
+        const std::optional<DraftToken> next =
+            draft.ahead.guess(row_of(logits, i), one.run.first + depth, /*samples=*/false);
+        draft.is_done = !next;
         if (!next) continue;
         draft.tokens.push_back(next->id);
         draft.ahead.append(next->id);
-        result[draft.place].push_back(*std::move(next));
+        auto& own = result[draft.place];
+        // What follows the end of a text is of no use.
+        if (depth <= one.run.num_drafts && std::ssize(own) == depth - 1 &&
+            (own.empty() || !one.sampler.is_stop_token(own.back().id)))
+          own.push_back(*next);
       }
-      std::erase_if(drafts, [&](const DepthDraft& draft) {
-        const auto& own = result[draft.place];
-        return std::ssize(own) < depth || depth >= runs[draft.place].run.num_drafts ||
-               runs[draft.place].sampler.is_stop_token(own.back().id);
-      });
     }
-    for (const DraftingRun& one : runs)
-      if (!result.empty() && one.run.num_drafts > 0) keep_last_rows(one.run);
+    for (const std::size_t place : places) keep_last_rows(runs[place].run);
     return result;
   }
 
  private:
-  std::int64_t depths() const { return model_.config().mtp_num_layers; }
+  DraftMemory& memory_of(std::int64_t depth) {
+    return memories_[static_cast<std::size_t>(depth - 1)];
+  }
 
+  /// Returns the sequences that get drafts. One whose first blocks the depths have not computed
+  /// keeps its rows until another sequence has had them computed.
   std::vector<DepthDraft> begin(std::span<const DraftingRun> runs) {
     std::vector<DepthDraft> drafts;
     for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -91,10 +110,14 @@ class MtpDrafter : public Drafter {
       const auto found = texts_.find(run.sequence);
       if (run.num_drafts == 0 || found == texts_.end()) continue;
       DepthRows& text = found->second;
+      if (run.first <= text.first || run.first > text.end ||
+          memory_of(1).num_filled(runs[i].blocks) < text.first)
+        continue;
+      text.parts = {at::cat(text.parts)};
       const auto tokens = runs[i].tokens.subspan(static_cast<std::size_t>(text.first + 1));
       drafts.push_back({.place = i,
                         .text = &text,
-                        .rows = text.rows.narrow(0, 0, run.first - text.first),
+                        .rows = text.parts.front().narrow(0, 0, run.first - text.first),
                         .ahead = runs[i].sampler,
                         .tokens = {tokens.begin(), tokens.end()}});
     }
@@ -126,6 +149,8 @@ class MtpDrafter : public Drafter {
     std::int64_t row = 0;
     for (DepthDraft& draft : drafts) {
       const std::int64_t count = draft.rows.size(0);
+      const DraftingRun& one = runs[draft.place];
+      memory_of(depth).set_filled(one.blocks, one.run.first);
       draft.rows = rows.narrow(0, std::exchange(row, row + count), count);
     }
     return logits;
@@ -133,23 +158,24 @@ class MtpDrafter : public Drafter {
 
   /// Drops the rows that no depth has to see again.
   void keep_last_rows(const ScheduledRun& run) {
-    const auto found = texts_.find(run.sequence);
-    if (found == texts_.end()) return;
-    DepthRows& text = found->second;
-    const std::int64_t first = std::max(text.first, run.first - (depths() - 1));
-    text.rows = text.rows.narrow(0, first - text.first, run.first - first).clone();
+    DepthRows& text = texts_.at(run.sequence);
+    const std::int64_t first = std::max(text.first, run.first - (num_depths_ - 1));
+    text.parts = {text.parts.front().narrow(0, first - text.first, run.first - first).clone()};
     text.first = first;
+    text.end = run.first;
   }
 
   ModelRunner model_;
-  std::vector<BlockMemory> memories_;  ///< of each depth
+  std::int64_t num_depths_;
+  std::vector<DraftMemory> memories_;  ///< of each depth
   std::map<SequenceId, DepthRows> texts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_mtp_drafter(const ModelRunner& target) {
-  return std::make_unique<MtpDrafter>(target);
+std::unique_ptr<Drafter> make_mtp_drafter(const ModelRunner& target, std::int64_t num_depths,
+                                          std::int64_t num_blocks) {
+  return std::make_unique<MtpDrafter>(target, num_depths, num_blocks);
 }
 
 }  // namespace megatron
