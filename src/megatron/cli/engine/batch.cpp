@@ -153,7 +153,8 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
     read_here.push_back(read_file(options.requests));
     const std::vector<BatchLine> all = read_batch(read_here.front(), options.requests);
     if (!options.output.empty())
-      std::ranges::copy(read_answered(options.output, all), std::back_inserter(read_here));
+      std::ranges::copy(read_answered(options.output, options.requests, all),
+                        std::back_inserter(read_here));
     answers.emplace(options.output, options.as_finished);
   }
   InferenceRank rank(world, options, flags_of(batch_table().set(), &options), families);
