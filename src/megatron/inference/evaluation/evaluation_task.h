@@ -64,6 +64,9 @@ class TaskReader {
   /// Adds a text whose targets are the ids that `continuation` adds to those of `context`.
   void add_pair(EvaluationTask& task, std::string context, std::string continuation,
                 const std::string& source) const;
+  /// Adds a text, without the beginning that the model has no positions for. UserError when a
+  /// target would be left out.
+  void add_text(EvaluationTask& task, ScoredText text) const;
   std::vector<std::int64_t> fragment(std::string_view text) const;
 
   const Tokenizer& tokenizer_;
