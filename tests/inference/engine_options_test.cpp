@@ -34,7 +34,7 @@ TEST(EngineOptions, TheCacheFitsOnEveryRank) {
                                          {1 * kMebibyte, 3 * kGibibyte}};
   EXPECT_EQ(chosen({}, budgets).options.scheduler.num_blocks, 2048);
   EXPECT_EQ(chosen({.buffer_size_gb = 1}, budgets).options.scheduler.num_blocks, 256);
-  EXPECT_EQ(chosen({}, {{0, 0}}).options.scheduler.num_blocks, kMostBlocks) << "no layer has one";
+  EXPECT_EQ(chosen({}, {{0, 0}}).options.scheduler.num_blocks, kMaxBlocks) << "no layer has one";
 }
 
 TEST(EngineOptions, FollowTheSettings) {

@@ -35,15 +35,15 @@ double cache_bytes(const EngineSettings& settings, const CacheBudget& budget) {
 
 /// Returns how many blocks a cache may have.
 std::int64_t num_blocks(const EngineSettings& settings, const CacheBudget& budget) {
-  if (budget.block_bytes == 0) return kMostBlocks;
-  return static_cast<std::int64_t>(std::min<double>(
-      kMostBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
+  if (budget.block_bytes == 0) return kMaxBlocks;
+  return static_cast<std::int64_t>(
+      std::min<double>(kMaxBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
 }
 
 /// Returns how many blocks of paused texts fit on every rank.
 std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const CacheBudget> budgets) {
   const double bytes = settings.paused_buffer_size_gb.value_or(0) * kGibibyte;
-  double most = kMostBlocks;
+  double most = kMaxBlocks;
   for (const CacheBudget& budget : budgets)
     most = std::min(most, bytes / std::max(1.0, budget.block_bytes));
   return static_cast<std::int64_t>(most);

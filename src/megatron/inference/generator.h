@@ -24,7 +24,7 @@ class Generator {
   /// generator. Beams have no drafts.
   /// UserError when an option is out of range.
   Generator(const ModelRunner& model, SamplingParams params,
-            const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
+            const EngineOptions& options = {.scheduler = {.num_blocks = kMaxBlocks}});
 
   /// Generates a continuation of one prompt, the first of generate_all(). `on_token` is called with
   /// each new token. Collective over the ranks of the model.

@@ -47,7 +47,7 @@ struct Request {
 };
 
 /// More blocks of a KV cache than anybody uses.
-inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 20;
 
 struct SchedulerOptions {
   std::int64_t max_running = 256;       ///< sequences that hold blocks at the same time

@@ -25,7 +25,7 @@ namespace megatron {
 namespace {
 
 /// Prompts that wait in an engine or are continued: more than it can run together.
-constexpr std::int64_t kMostPrompts = 1024;
+constexpr std::int64_t kMaxPrompts = 1024;
 /// Passes between two exchanges of answers among several replicas.
 constexpr int kPassesPerRound = 16;
 
@@ -52,7 +52,7 @@ class ReplicaBatch {
     std::ostringstream news;
     if (queue_.is_idle() && next_ >= lines_.size()) return {};
     for (int i = 0; i < num_passes; ++i) {
-      for (; queue_.num_prompts() < kMostPrompts && next_ < lines_.size(); next_ += stride_)
+      for (; queue_.num_prompts() < kMaxPrompts && next_ < lines_.size(); next_ += stride_)
         add(news);
       if (queue_.is_idle()) break;
       for (FinishedCompletion& one : queue_.step()) report(news, std::move(one));
