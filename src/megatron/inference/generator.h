@@ -11,6 +11,7 @@
 
 namespace megatron {
 
+/// A prompt of Generator::generate_all().
 struct Prompt {
   std::span<const std::int64_t> ids;  ///< at least one
   std::uint64_t index = 0;            ///< selects the random numbers (SamplingSite::prompt)

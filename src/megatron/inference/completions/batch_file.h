@@ -49,6 +49,8 @@ class AnswerWriter {
   /// in ascending order of their index, from 0.
   AnswerWriter(const std::filesystem::path& path, bool as_finished);
 
+  /// Takes the answer of a request, a line with its line break, and writes it, or keeps it until
+  /// all answers of lower indices are there. UserError when the file cannot be written.
   void add(std::size_t index, std::string line);
 
  private:

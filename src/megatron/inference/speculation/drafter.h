@@ -24,7 +24,7 @@ struct DraftingRun {
   const SequenceSampler& sampler;
 };
 
-/// This one proposes nothing.
+/// Proposes tokens for the runs of each step. This base class proposes none.
 class Drafter {
  public:
   virtual ~Drafter() = default;
