@@ -14,7 +14,7 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostSamples = 128;  // OpenAI's limit of n
+constexpr std::int64_t kMaxChoices = 128;  // OpenAI's limit of n
 
 std::vector<std::int64_t> integers(const JsonCursor& list) {
   std::vector<std::int64_t> values;
@@ -123,10 +123,10 @@ CompletionRequest read_completion(const JsonCursor& body) {
   params.prompt_logprobs = request.echo && params.return_log_probs;
   check_sampling_options(params);
   if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
-      most > kMostSamples)
+      most > kMaxChoices)
     throw UserError({body.place() + ": fields 'n', 'best_of' and 'num_beams'",
                      std::to_string(most) + " texts of a prompt",
-                     "give at most " + std::to_string(kMostSamples)});
+                     "give at most " + std::to_string(kMaxChoices)});
   return request;
 }
 
