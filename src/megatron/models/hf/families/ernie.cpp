@@ -77,7 +77,7 @@ HfFamily ernie4_5_moe() {
   moe.aux_loss_coeff = {0.001};
   moe.router_enable_expert_bias = true;
   family.add_keys(
-      {{"moe_num_experts", &M::num_experts, {.max_blocks = kMostExperts, .alias = "num_experts"}},
+      {{"moe_num_experts", &M::num_experts, {.most = kMostExperts, .alias = "num_experts"}},
        {"moe_k", &M::router_topk, {.most_in = &M::num_experts, .alias = "num_experts_per_tok"}},
        {"moe_intermediate_size", &M::ffn_hidden_size},
        {"moe_num_shared_experts", read_shared_experts, write_shared_experts},

@@ -12,7 +12,7 @@ std::int64_t num_shared_experts(const M& moe) {
 }
 
 KeyRows common_keys() {
-  return {{"vocab_size", &T::vocab_size, {.max_blocks = kMaxSize}},
+  return {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
           {"tie_word_embeddings", &T::untie_embeddings_and_output_weights, kNegated},
           {"initializer_range", &T::init_method_std}};
 }
@@ -66,10 +66,10 @@ HfFamily decoder(const std::string& model_type, const std::string& architecture,
   family.defaults.num_query_groups = groups;
   family.defaults.position_embedding_type = PositionEmbedding::rope;
   family.defaults.hidden_dropout = family.defaults.attention_dropout = 0;
-  family.add_keys({{"num_hidden_layers", &T::num_layers, {.max_blocks = kMostLayers}},
+  family.add_keys({{"num_hidden_layers", &T::num_layers, {.most = kMostLayers}},
                    {"hidden_size", &T::hidden_size},
                    {"intermediate_size", &T::ffn_hidden_size},
-                   {"max_position_embeddings", &T::max_position_embeddings, {.max_blocks = kMaxSize}},
+                   {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
                    {"hidden_act", &T::activation}});
   family.add_keys(attention_keys(keys));
   family.add_layer_tensors(
@@ -104,7 +104,7 @@ void add_experts(HfFamily& family, const std::string& number, std::string_view a
   moe.num_experts = default_number;
   moe.router_topk = topk;
   moe.aux_loss_coeff = {0.001};
-  family.add_keys({{number, &M::num_experts, {.max_blocks = kMostExperts, .alias = alias}},
+  family.add_keys({{number, &M::num_experts, {.most = kMostExperts, .alias = alias}},
                    {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
                    {width, &M::ffn_hidden_size},
                    aux_loss()});
@@ -164,7 +164,7 @@ KeyRows routed_expert_keys(std::int64_t num_dense, std::int64_t num_shared) {
     json["routed_scaling_factor"] = model.moe.router_topk_scaling_factor.value_or(1);
   };
   return {
-      {"n_routed_experts", &M::num_experts, {.max_blocks = kMostExperts, .alias = "num_local_experts"}},
+      {"n_routed_experts", &M::num_experts, {.most = kMostExperts, .alias = "num_local_experts"}},
       {"num_experts_per_tok", &M::router_topk, {.most_in = &M::num_experts}},
       {"moe_intermediate_size", &M::ffn_hidden_size},
       {"first_k_dense_replace", read_dense, write_dense},

@@ -17,8 +17,8 @@ inline constexpr Blocks kQuery{0, 1}, kKey{1, 1}, kValue{2, 1}, kQueryKeyValue{0
 inline constexpr Blocks kGate{0, 1}, kUp{1, 1}, kGateUp{0, 2};
 inline constexpr KeyMeaning kPositive{.range = kAboveZero};
 inline constexpr KeyMeaning kNegated{.is_negated = true};
-inline constexpr KeyMeaning kLayers{.max_blocks = kMostLayers, .alias = "num_hidden_layers"};
-inline constexpr KeyMeaning kPositions{.max_blocks = kMaxSize, .alias = "max_position_embeddings"};
+inline constexpr KeyMeaning kLayers{.most = kMostLayers, .alias = "num_hidden_layers"};
+inline constexpr KeyMeaning kPositions{.most = kMaxSize, .alias = "max_position_embeddings"};
 
 /// The size of the vocabulary, whether the output layer is the embedding, and the deviation of new
 /// weights.

@@ -17,10 +17,10 @@ HfFamily gpt_neox() {
   model.rotary_percent = 0.25;
   model.parallel_residual = model.untie_embeddings_and_output_weights = true;
   model.hidden_dropout = model.attention_dropout = 0;
-  family.add_keys({{"num_hidden_layers", &T::num_layers, {.max_blocks = kMostLayers}},
+  family.add_keys({{"num_hidden_layers", &T::num_layers, {.most = kMostLayers}},
                    {"hidden_size", &T::hidden_size},
                    {"intermediate_size", &T::ffn_hidden_size},
-                   {"max_position_embeddings", &T::max_position_embeddings, {.max_blocks = kMaxSize}},
+                   {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
                    {"hidden_act", &T::activation},
                    {"layer_norm_eps", &T::norm_epsilon, kPositive},
                    {"use_parallel_residual", &T::parallel_residual},

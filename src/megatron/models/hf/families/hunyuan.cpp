@@ -76,7 +76,7 @@ HfFamily hunyuan_v1_moe() {
   HfFamily family = hunyuan_like("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM");
   family.defaults.moe.num_experts = family.defaults.moe.router_topk = 1;
   family.add_keys(
-      {{"num_experts", &M::num_experts, {.max_blocks = kMostExperts, .alias = "num_local_experts"}},
+      {{"num_experts", &M::num_experts, {.most = kMostExperts, .alias = "num_local_experts"}},
        {"moe_topk", read_topk, write_topk},
        {"intermediate_size", &M::ffn_hidden_size},
        {"", read_shared_width}});

@@ -103,7 +103,7 @@ HfFamily llama4_text() {
                    rope_layers(),
                    {"attention_chunk_size", read_chunks, write_chunks},
                    {"attn_scale", &T::attn_temperature_scale, {.range = kAtLeastZero}},
-                   {"floor_scale", &T::attn_temperature_floor, {.max_blocks = kMaxSize}},
+                   {"floor_scale", &T::attn_temperature_floor, {.most = kMaxSize}},
                    {"attn_temperature_tuning", read_temperature, write_tuning},
                    constant("attention_bias", false)});
   const std::string block = "feed_forward.", fc1 = "mlp.linear_fc1.";
