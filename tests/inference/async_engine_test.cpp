@@ -408,6 +408,7 @@ TEST(AsyncEngine, AFailedUpdateOfWeightsEndsTheEngine) {
   UpdateStream stream = engine.stream(greedy({3}, kForever));
   const auto fail = [] { throw std::runtime_error("no such weights"); };
   EXPECT_EQ(error_of([&] { engine.update_weights(fail); }), "no such weights");
+  EXPECT_EQ(error_of([&] { engine.update_weights([] {}); }), "no such weights");
   EXPECT_EQ(error_of([&] { tokens_of(stream); }), "no such weights");
 }
 

@@ -383,6 +383,17 @@ TEST(Engine, RefusesStatesThatAModelDoesNotDeclare) {
   EXPECT_THROW(engine.step(), InternalError);
 }
 
+TEST(Engine, ATextWithoutTokensIsNoneOfTheBest) {
+  const std::vector<Generation> texts = {
+      {.ids = {1}, .score = -2},
+      {.ids = {}, .finish_reason = FinishReason::deadline},
+      {.ids = {}, .finish_reason = FinishReason::stop, .score = -1}};
+  const std::vector<Generation> best = best_texts(texts, {.n = 2, .best_of = 3});
+  ASSERT_EQ(best.size(), 2u);
+  EXPECT_EQ(best[0].finish_reason, FinishReason::stop);
+  EXPECT_EQ(best[1].ids, texts[0].ids);
+}
+
 TEST(Engine, TellsTheNewsOfEachRequest) {
   SuccessorModel model(50);
   Engine engine(model);

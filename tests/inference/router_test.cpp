@@ -24,6 +24,7 @@ TEST(RequestRouter, ChoosesTheReplicaWithTheLeastLoad) {
   EXPECT_EQ(router.choose(prompt(500, 1), 1).replica, 2u);
   router.release(long_one);
   EXPECT_EQ(router.choose(prompt(600, 1), 1).replica, 0u);
+  EXPECT_EQ(router.choose(prompt(700, 3), 300, /*num_texts=*/4).load, 3 + 4 * 256);
 }
 
 TEST(RequestRouter, ChoosesTheReplicaThatHasThePrefix) {

@@ -370,7 +370,7 @@ TEST(Scheduler, RefusesOptionsOutOfRange) {
     return message_of([&] { Scheduler{options}; });
   };
   EXPECT_THAT(message({.max_running = 0}), HasSubstr("--inference-dynamic-batching-max-requests"));
-  EXPECT_THAT(message({.block_size = 0}), HasSubstr("--inference-dynamic-batching-block-size"));
+  EXPECT_THROW(Scheduler({.block_size = 0}), InternalError);
   EXPECT_THAT(message({.num_blocks = 0}),
               HasSubstr("--inference-dynamic-batching-buffer-size-gb: has no room for a block"));
   EXPECT_THAT(message({.max_running = 9, .max_step_tokens = 8}),

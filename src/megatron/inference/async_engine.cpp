@@ -29,7 +29,7 @@ void AsyncEngine::update_weights(std::function<void()> update) {
   if (is_leader()) commands_.push_back({.kind = ServingCommand::Kind::update_weights});
   changed_.notify_all();
   changed_.wait(lock, [&] { return !update_ || ended_; });
-  if (update_) std::rethrow_exception(ended_);
+  if (std::exchange(update_, nullptr)) std::rethrow_exception(ended_);
 }
 
 void AsyncEngine::apply(ServingCommand command) {

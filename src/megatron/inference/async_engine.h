@@ -3,6 +3,11 @@
 //   AsyncEngine engine(model, {}, {.axis = rank.model});
 //   if (!engine.is_leader()) return engine.wait();
 //   UpdateStream text = engine.stream({.prompt = ids});
+//
+// To change weights, each rank has a thread that calls update_weights(), beside the one that waits:
+//
+//   const auto update = [&] { reload_weights(loaded, root, step); };
+//   std::thread updater([&] { engine.update_weights(update); });
 #pragma once
 
 #include <functional>
@@ -23,8 +28,9 @@ class AsyncEngine final : public RequestServer {
 
   /// Calls `update`, which changes the weights (such as by reload_weights()), in the engine's
   /// thread between two steps, and waits for it. Requests stay, with their tokens so far; their
-  /// caches are computed again. If it throws, so does this function, and the engine has failed. One
-  /// thread of each rank calls it. Collective over the ranks.
+  /// caches are computed again. If it throws, so does this function, and the engine has failed.
+  /// Collective over the ranks: it blocks until one thread of every rank has called it, which is
+  /// not the one that is in wait().
   void update_weights(std::function<void()> update);
 
  private:

@@ -3,13 +3,13 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <string>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/sampling/beam_search.h"
@@ -22,10 +22,6 @@ namespace {
 constexpr std::int64_t kMaxPromptLogits = std::int64_t{1} << 26;
 /// One of so many steps drafts nothing, to tell whether drafts pay.
 constexpr std::int64_t kStepsPerMeasurement = 16;
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
@@ -62,7 +58,11 @@ std::string_view finish_reason_name(FinishReason reason) {
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params) {
   if (params.num_samples() <= params.n) return texts;
   std::vector<SampledToken> prompt_tokens = std::move(texts.front().prompt_tokens);
-  std::ranges::stable_sort(texts, std::ranges::greater(), &Generation::score);
+  const auto score = [](const Generation& text) {
+    const bool has_no_tokens = text.ids.empty() && text.finish_reason != FinishReason::stop;
+    return has_no_tokens ? -std::numeric_limits<double>::infinity() : text.score;
+  };
+  std::ranges::stable_sort(texts, std::ranges::greater(), score);
   texts.resize(static_cast<std::size_t>(params.n));
   texts.front().prompt_tokens = std::move(prompt_tokens);
   return texts;
@@ -256,11 +256,11 @@ std::vector<Update> Engine::step() {
     return std::exchange(news_, {});
   }
   std::vector<RunResult> results;
-  const double begin_s = steady_seconds();
+  const double begin_s = monotonic_seconds();
   double drafted_s = begin_s;
   try {
     const Drafts drafts = propose(plan);
-    drafted_s = steady_seconds();
+    drafted_s = monotonic_seconds();
     results = compute(plan, drafts);
   } catch (...) {
     recompute_all();
@@ -275,7 +275,7 @@ std::vector<Update> Engine::step() {
   }
   if (options_.speculation.stats != nullptr)
     options_.speculation.stats->add(plan.runs, num_drawn, drafted_s - begin_s,
-                                    steady_seconds() - drafted_s);
+                                    monotonic_seconds() - drafted_s);
   scheduler_.advance(plan, ids);
   keep_states();
   for (std::size_t i = 0; i < results.size(); ++i)

@@ -66,7 +66,7 @@ struct Generation {
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
-/// best by score, best first.
+/// best by score, best first; those without tokens are last.
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params);
 
 /// Runs a pass over tokens of sequences and returns the logits [rows, vocab_size] of the tokens

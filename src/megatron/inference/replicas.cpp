@@ -1,5 +1,6 @@
 #include "megatron/inference/replicas.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,9 +41,11 @@ ReplicaSet::~ReplicaSet() {
 
 void ReplicaSet::route(ServingCommand& command) {
   const bool adds = command.kind == ServingCommand::Kind::add;
-  if (adds)
-    routes_[command.request] =
-        router_.choose(command.text.prompt, command.text.params.max_new_tokens);
+  if (adds) {
+    const SamplingParams& params = command.text.params;
+    routes_[command.request] = router_.choose(command.text.prompt, params.max_new_tokens,
+                                              std::max(params.num_samples(), params.num_beams));
+  }
   const auto found = routes_.find(command.request);
   command.replica = found == routes_.end() ? -1 : static_cast<std::int64_t>(found->second.replica);
   if (adds || found == routes_.end()) return;

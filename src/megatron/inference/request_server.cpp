@@ -134,6 +134,7 @@ UpdateStream RequestServer::stream(TextRequest request) {
   const auto state = std::make_shared<UpdateStream::State>();
   const RequestId id = add_request(std::move(request), [state](const News& news) {
     const std::lock_guard lock(state->mutex);
+    if (state->has_ended) return;  // it was cancelled while this call was under way
     state->unread.push_back(news);
     state->has_ended = state->has_ended || news.is_last();
     state->changed.notify_all();

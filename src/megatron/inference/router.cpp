@@ -8,7 +8,7 @@
 namespace megatron {
 namespace {
 
-/// New tokens that a request is taken to have at most, since few texts reach a high limit.
+/// New tokens that a text is taken to have at most, since few texts reach a high limit.
 constexpr std::int64_t kExpectedNewTokens = 256;
 
 /// Returns a hash of each full block with those before it.
@@ -22,7 +22,7 @@ std::vector<std::uint64_t> prefixes_of(std::span<const std::int64_t> prompt, std
 }  // namespace
 
 RequestRouter::Route RequestRouter::choose(std::span<const std::int64_t> prompt,
-                                           std::int64_t max_new_tokens) {
+                                           std::int64_t max_new_tokens, std::int64_t num_texts) {
   std::vector<std::uint64_t> prefixes;
   if (options_.num_blocks > 0)
     prefixes = prefixes_of(prompt, static_cast<std::size_t>(options_.block_size));
@@ -34,7 +34,7 @@ RequestRouter::Route RequestRouter::choose(std::span<const std::int64_t> prompt,
         prefixes, [&](std::uint64_t prefix) { return replica.has(prefix); });
     const std::int64_t num_found = (unknown - prefixes.begin()) * options_.block_size,
                        load = std::ssize(prompt) - num_found +
-                              std::min(max_new_tokens, kExpectedNewTokens);
+                              num_texts * std::min(max_new_tokens, kExpectedNewTokens);
     if (least >= 0 && replica.load + load >= least) continue;
     least = replica.load + load;
     best = {.replica = i, .load = load};

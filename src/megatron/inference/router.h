@@ -26,8 +26,10 @@ class RequestRouter {
     std::size_t replica = 0;
     std::int64_t load = 0;  ///< what the request adds to the replica's
   };
-  /// Chooses a replica, the first of the best, and adds the request to its load.
-  Route choose(std::span<const std::int64_t> prompt, std::int64_t max_new_tokens);
+  /// Chooses a replica, the first of the best, and adds the request to its load. Each of its
+  /// `num_texts` has up to `max_new_tokens`.
+  Route choose(std::span<const std::int64_t> prompt, std::int64_t max_new_tokens,
+               std::int64_t num_texts = 1);
   /// Subtracts a request that has ended from the load of its replica.
   void release(const Route& route) { replicas_.at(route.replica).load -= route.load; }
 

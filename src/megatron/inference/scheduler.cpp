@@ -18,14 +18,12 @@ constexpr const char* kMaxRequests = "--inference-dynamic-batching-max-requests"
 constexpr const char* kMaxLength = "--inference-max-seq-length";
 constexpr const char* kBufferSize = "--inference-dynamic-batching-buffer-size-gb";
 
-void check_at_least_one(const std::string& flag, std::int64_t number) {
-  if (number < 1) throw UserError({flag, std::to_string(number), "give a number of at least 1"});
-}
-
 const SchedulerOptions& checked(const SchedulerOptions& options) {
-  check_at_least_one(kMaxRequests, options.max_running);
-  check_at_least_one("--inference-dynamic-batching-block-size", options.block_size);
+  MEGATRON_CHECK(options.block_size > 0, options.block_size, " tokens in a block");
   MEGATRON_CHECK(options.max_step_outputs > 0, options.max_step_outputs, " outputs in a step");
+  if (options.max_running < 1)
+    throw UserError(
+        {kMaxRequests, std::to_string(options.max_running), "give a number of at least 1"});
   if (options.num_blocks < 1) {
     throw UserError({kBufferSize,
                      "has no room for a block of " + std::to_string(options.block_size) + " tokens",
