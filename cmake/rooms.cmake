@@ -120,7 +120,7 @@ function(megatron_benches)
     target_link_libraries(${NAME}_bench PRIVATE megatron_training)  # for the allocator of a run
   endforeach()
   add_executable(inference_bench EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/inference/inference_bench.cpp)
-  target_link_libraries(inference_bench PRIVATE megatron_inference)
+  target_link_libraries(inference_bench PRIVATE megatron_inference megatron_training)
   foreach(NAME collectives pipelines gemm moe_block attention attention_block operators inference)
     target_include_directories(${NAME}_bench PRIVATE ${CMAKE_SOURCE_DIR}/bench)
     set_target_properties(${NAME}_bench PROPERTIES BUILD_RPATH "${TORCH_RPATH}")

@@ -27,6 +27,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/load_model.h"
+#include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
 
 namespace megatron {
@@ -176,6 +177,7 @@ void time_scheduling(int steps, const Workload& workload) {
 }
 
 void run(const std::vector<std::string>& words) {
+  keep_freed_memory();
   const bool schedules = words.size() == 5 && words[0] == "schedule";
   const std::string kind = words.size() == 6 ? words[1] : "";
   if (!schedules && kind != "first" && kind != "token" && kind != "whole" && kind != "hit")

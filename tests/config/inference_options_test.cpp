@@ -124,11 +124,18 @@ TEST(SamplingParams, EndTokensAreOfTheModelUnlessOneIsNamed) {
   EXPECT_TRUE(ignoring.stop_token_ids.empty());
 }
 
-TEST(InferenceOptions, ScoreNotesThatItCachesNothing) {
+TEST(InferenceOptions, ScoreAndEvaluateNoteThatTheyCacheNoLatents) {
   const std::vector<std::string> args{"--load", "model", "--cache-mla-latents"};
   const ScoreOptions score = read_score_options(args, 1);
   EXPECT_FALSE(score.cache_mla_latents);
-  EXPECT_THAT(notes_text(score.parsed.notes), HasSubstr("score computes whole sequences"));
+  EXPECT_THAT(notes_text(score.parsed.notes),
+              HasSubstr("score caches keys and values, not latents"));
+  std::vector<std::string> with_task = args;
+  with_task.insert(with_task.end(), {"--task", "a.jsonl"});
+  const EvaluateOptions evaluate = read_evaluate_options(with_task, 1);
+  EXPECT_FALSE(evaluate.cache_mla_latents);
+  EXPECT_THAT(notes_text(evaluate.parsed.notes),
+              HasSubstr("evaluate caches keys and values, not latents"));
   std::vector<std::string> prompted = args;
   prompted.insert(prompted.end(), {"--prompt", "a"});
   const GenerateOptions generate = read_generate_options(prompted, 1);

@@ -89,7 +89,10 @@ TEST(KnownFlags, OfInferenceAreNoted) {
           .parsed.notes);
   EXPECT_THAT(notes, HasSubstr("  --inference-max-requests, --batch-invariant-mode, "
                                "--no-inference-dynamic-batching-prefix-caching: it is for the "
-                               "inference engine, which `generate` and `batch` run"));
+                               "inference engine of `generate`, `batch` and `evaluate`"));
+  EXPECT_THAT(notes_text(read_small({"--num-speculative-tokens", "4"}).parsed.notes),
+              HasSubstr("--num-speculative-tokens: it is for the inference engine of `generate` "
+                        "and `batch`"));
   EXPECT_THAT(notes, HasSubstr("  --inference-dynamic-batching: requests are always batched"));
   EXPECT_THAT(notes, HasSubstr("a block of the KV cache has 128 positions"));
   EXPECT_THAT(notes, Not(HasSubstr("--enable-chunked-prefill")));

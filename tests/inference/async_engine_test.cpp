@@ -503,6 +503,7 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(message_of([&] { std::rethrow_exception(read_news.at(0).error); }),
             UserError({"a", "b", "c"}).what());
   EXPECT_THROW(from_bytes<std::vector<News>>("x"), InternalError);
+  EXPECT_THROW(from_bytes<std::vector<News>>(to_bytes(refused) + "x"), InternalError);
 }
 
 }  // namespace

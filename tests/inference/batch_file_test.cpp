@@ -67,16 +67,53 @@ TEST(BatchFile, AnOutputIsContinuedBehindItsLastWholeLine) {
   const TemporaryFolder folder;
   const auto path = folder / "answers.jsonl";
   const std::vector<BatchLine> lines = read_batch(line_of("a") + line_of("b"), "x.jsonl");
-  EXPECT_TRUE(read_answered(path, lines).empty());
+  EXPECT_TRUE(read_answered(path, "x.jsonl", lines).empty());
   const std::string whole = batch_answer(lines[0], 200, {});
-  folder.write("answers.jsonl", whole + whole.substr(0, 20));
-  EXPECT_THAT(read_answered(path, lines), ElementsAre("a"));
-  EXPECT_EQ(read_file(path), whole);
+  for (const std::size_t size : {1u, 20u, 60u}) {
+    folder.write("answers.jsonl", whole + whole.substr(0, size));
+    EXPECT_THAT(read_answered(path, "x.jsonl", lines), ElementsAre("a"));
+    EXPECT_EQ(read_file(path), whole);
+  }
   AnswerWriter(path, true).add(7, "next\n");
   EXPECT_EQ(read_file(path), whole + "next\n");
-  folder.write("answers.jsonl", "{\"custom_id\": \"c\"}\n");
-  EXPECT_THAT(message_of([&] { read_answered(path, lines); }),
-              HasSubstr("line 1: answers 'c', which is none of the requests"));
+  folder.write("answers.jsonl", whole.substr(0, 20));
+  EXPECT_TRUE(read_answered(path, "x.jsonl", lines).empty());
+  EXPECT_EQ(read_file(path), "");
+}
+
+TEST(BatchFile, AnOutputThatHoldsSomethingElseIsLeftAsItIs) {
+  const TemporaryFolder folder;
+  const std::string requests = line_of("a") + line_of("b");
+  const std::vector<BatchLine> lines = read_batch(requests, "x.jsonl");
+  const std::string answer = batch_answer(lines[0], 200, {});
+  const std::string rest = answer.substr(0, 20);
+  for (const auto& [content, text] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"num_layers": 2})", ": its last line is not an answer to a request"},
+           {"{\n  \"num_layers\": 2\n}", ", line 1: not valid JSON"},
+           {"[1]\n" + rest, ", line 1: is not an answer to a request"},
+           {answer + R"({"custom_id": "b"})", ": its last line is not an answer to a request"},
+           {requests + rest, ", line 1: is not an answer to a request"},
+           {R"({"custom_id": "c", "response": null})"
+            "\n" +
+                rest,
+            ", line 1: answers 'c', which is none of the requests"}}) {
+    const std::string path = folder.write("output", content);
+    EXPECT_THAT(message_of([&] { read_answered(path, "x.jsonl", lines); }),
+                HasSubstr("--output " + path + text));
+    EXPECT_EQ(read_file(path), content);
+  }
+}
+
+TEST(BatchFile, AnOutputIsNotTheFileOfTheRequests) {
+  const TemporaryFolder folder;
+  const std::string requests = line_of("a") + R"({"custom_id": "b"})";
+  const std::string path = folder.write("x.jsonl", requests);
+  const std::string link = (folder / "link").string();
+  std::filesystem::create_symlink(path, link);
+  for (const std::string& output : {path, link})
+    EXPECT_THAT(message_of([&] { read_answered(output, path, read_batch(requests, path)); }),
+                HasSubstr("--output " + output + ": is the file of the requests"));
+  EXPECT_EQ(read_file(path), requests);
 }
 
 TEST(AnswerWriter, WritesInOrderOrAtOnce) {

@@ -34,7 +34,7 @@ TEST(EngineOptions, TheCacheFitsOnEveryRank) {
                                          {1 * kMebibyte, 3 * kGibibyte}};
   EXPECT_EQ(chosen({}, budgets).options.scheduler.num_blocks, 2048);
   EXPECT_EQ(chosen({.buffer_size_gb = 1}, budgets).options.scheduler.num_blocks, 256);
-  EXPECT_EQ(chosen({}, {{0, 0}}).options.scheduler.num_blocks, kMostBlocks) << "no layer has one";
+  EXPECT_EQ(chosen({}, {{0, 0}}).options.scheduler.num_blocks, kMaxBlocks) << "no layer has one";
 }
 
 TEST(EngineOptions, FollowTheSettings) {
@@ -68,8 +68,7 @@ TEST(EngineOptions, SayWhenMemoryBindsTheCache) {
   const std::vector<CacheBudget> budget{{kMebibyte, 64 * kMebibyte}};
   EXPECT_EQ(chosen({}, budget, 64 * 128).note, "");
   EXPECT_EQ(chosen({}, budget, 64 * 128 + 1).note,
-            "the KV cache has 64.0 MiB, 90 % of the memory that is free, which is room for 8192 "
-            "tokens");
+            "the KV cache has 64.0 MiB, 90 % of free memory, which is room for 8192 tokens");
   EXPECT_EQ(chosen({.max_seq_length = 9000}, budget).note, chosen({}, budget, 64 * 128 + 1).note);
   EXPECT_EQ(chosen({.buffer_size_gb = 0.01}, budget).note, "") << "the user asked for it";
   EXPECT_THAT(chosen({.buffer_size_gb = 40}, budget).note,
@@ -80,14 +79,20 @@ TEST(EngineOptions, SayWhenMemoryBindsTheCache) {
 TEST(EngineOptions, AreRefusedWithNumbersWhenNoBlockFits) {
   const std::vector<CacheBudget> budgets{{kMebibyte, kGibibyte}, {3 * kMebibyte, kGibibyte}};
   EXPECT_THAT(message_of([&] { chosen({.buffer_size_gb = 0.001}, budgets); }),
-              HasSubstr("--inference-dynamic-batching-buffer-size-gb 0.001: has no room: a block "
-                        "of 128 tokens takes "));
+              AllOf(HasSubstr("--inference-dynamic-batching-buffer-size-gb 0.001: a block of 128 "
+                              "tokens needs "),
+                    HasSubstr("fix: raise it")));
+  EXPECT_THAT(
+      message_of([&] {
+        chosen({}, {{3 * kMebibyte, 2 * kMebibyte}});
+      }),
+      AllOf(HasSubstr("the KV cache: a block of 128 tokens needs 3.0 MiB, but only 2.0 MiB "
+                      "is available (90 % of free memory)"),
+            HasSubstr("fix: free some memory, run fewer ranks on this machine, or divide")));
   EXPECT_THAT(message_of([&] {
-                chosen({}, {{3 * kMebibyte, 2 * kMebibyte}});
+                chosen({.paused_buffer_size_gb = 1}, {{3 * kMebibyte, 2 * kMebibyte}});
               }),
-              AllOf(HasSubstr("the KV cache: a block of 128 tokens takes 3.0 MiB, and it may take "
-                              "2.0 MiB, 90 % of the memory that is free"),
-                    HasSubstr("fix: free some")));
+              HasSubstr("lower --inference-dynamic-batching-paused-buffer-size-gb (on a CPU), or"));
 }
 
 /// A small GPT with latents or with heads.

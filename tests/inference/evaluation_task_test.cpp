@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/evaluation/detokenize.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "support/message_of.h"
 
@@ -143,6 +144,20 @@ TEST_F(Tasks, LambadaPredictsTheLastTokenOrWord) {
               HasSubstr("l.jsonl, line 1"));
   EXPECT_THAT(message_of([&] { reader_.lambada("l.jsonl", "", true); }),
               HasSubstr("contains no example"));
+}
+
+TEST_F(Tasks, LongTextsOfLambadaLoseTheirBeginning) {
+  const TaskReader reader(*bytes_, 6);
+  const std::string content = "{\"text\": \"sat on mat\"}\n{\"text\": \"a mat\"}\n";
+  for (const bool strict : {false, true}) {
+    const EvaluationTask task = reader.lambada("l.jsonl", content, strict);
+    EXPECT_EQ(task.texts[0].ids, bytes(" on mat"));
+    EXPECT_EQ(task.texts[0].num_targets, strict ? 4 : 1);
+    EXPECT_EQ(task.texts[1].ids, bytes("a mat"));
+    EXPECT_EQ(task.num_cut, 1);
+  }
+  EXPECT_THAT(message_of([&] { reader.lambada("l.jsonl", "{\"text\": \"a longest\"}", true); }),
+              HasSubstr("l.jsonl, line 1: the continuation has 8 tokens"));
 }
 
 /// The targets that Megatron-LM's _LMDataset (tasks/zeroshot_gpt/datasets.py) scores: the begins of

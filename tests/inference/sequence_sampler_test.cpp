@@ -148,12 +148,12 @@ TEST(SequenceSampler, DraftsAreAcceptedWhereTheyAreTheTokensWithoutThem) {
   const auto sampled = [&](const std::vector<DraftToken>& drafts) {
     const SamplingRun run{&sampler, std::span(logits).first(3 * (drafts.size() + 1)), 5, drafts};
     checked.clear();
-    Ids ids;
-    const auto results =
+    const auto all =
         sample_runs({&run, 1}, [&](std::size_t, std::span<const float>, std::int64_t position) {
           checked.push_back(position);
         });
-    for (const SampledToken& token : results.front().tokens) {
+    Ids ids;
+    for (const SampledToken& token : all.front().tokens) {
       ids.push_back(token.id);
       EXPECT_LT(token.logprob, 0);
     }

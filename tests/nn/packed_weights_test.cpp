@@ -46,7 +46,7 @@ TransformerConfig small_config() {
 
 ParameterSpec tied_spec(const TransformerConfig& config) {
   ParameterSpec spec = output_weight_spec(config, /*vocab_pad_multiple=*/64);
-  spec.tags.packing = Packing::copy;
+  spec.tags.packing = WeightPacking::copy;
   return spec;
 }
 

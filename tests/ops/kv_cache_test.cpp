@@ -114,7 +114,7 @@ TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
 }
 
 TEST(CacheMemory, NeverHasMoreBlocksThanItMay) {
-  CacheMemory memory({.most = 5});
+  CacheMemory memory({.max_blocks = 5});
   LayerBlocks& blocks = memory.layer("layer", {.bytes = 64});
   for (std::int32_t number = 0; number < 5; ++number) blocks.reach(number);
   EXPECT_EQ(blocks.count(), 5);

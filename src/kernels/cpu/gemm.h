@@ -30,8 +30,8 @@ struct GemmArguments {
   const void* bias;  ///< has the type of the operands, or is null
   std::int64_t m, n, k;
   bool accumulate;
-  /// So many first columns of b are packed_in_place(): whole panels. The strides of b, which are 1
-  /// and k, hold for the others.
+  /// The number of first columns of b that pack_in_place() has packed: whole panels. The strides of
+  /// b hold for the other columns; with packed columns they are 1 and k.
   std::int64_t b_packed_columns = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "megatron/config/engine_settings.h"
 
+#include "megatron/config/field_table.h"
+
 namespace megatron {
 
 const FieldTable<EngineSettings>& engine_table() {

@@ -5,9 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "megatron/config/field_table.h"
-
 namespace megatron {
+
+template <class Options>
+class FieldTable;
 
 /// What engine_table() says. An engine's options follow from it and from the memory that is free
 /// (inference/engine_options.h).

@@ -57,9 +57,9 @@ void declare_model(FieldTable<Options>& table) {
               "memory, and less to read for each token")
           .alias("cache-kv-in-compressed-form");
   if (std::is_same_v<Options, ScoreOptions>)
-    cache.note("without effect: score computes whole sequences and caches nothing");
+    cache.note("without effect: score caches keys and values, not latents");
   if (std::is_same_v<Options, EvaluateOptions>)
-    cache.note("without effect: evaluate computes texts as training does");
+    cache.note("without effect: evaluate caches keys and values, not latents");
 }
 
 template <class Options>

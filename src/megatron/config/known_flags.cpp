@@ -5,6 +5,7 @@
 
 #include "megatron/base/words.h"
 #include "megatron/config/engine_settings.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/speculative_config.h"
 
@@ -85,11 +86,12 @@ Field make_field(const KnownFlags& flags, const std::string& word) {
   return field;
 }
 
-/// Adds the flags of a table that only the inference engine obeys.
+/// Adds the flags of a table that only `commands` obey, which run the inference engine.
 template <class Options>
-void add_engine_flags(const FieldTable<Options>& table, std::vector<Field>& fields) {
+void add_engine_flags(const FieldTable<Options>& table, const std::string& commands,
+                      std::vector<Field>& fields) {
   for (Field field : table.set().fields) {
-    hide(field, "without effect: it is for the inference engine, which `generate` and `batch` run");
+    hide(field, "without effect: it is for the inference engine of " + commands);
     field.note = field.help;
     field.member = {};
     field.set = [set = field.set](void*, std::span<const std::string> values) {
@@ -111,8 +113,8 @@ std::vector<Field> known_flag_fields(const KnownFlags& flags) {
 
 std::vector<Field> engine_flag_fields() {
   std::vector<Field> fields;
-  add_engine_flags(engine_table(), fields);
-  add_engine_flags(speculative_table(), fields);
+  add_engine_flags(engine_table(), "`generate`, `batch` and `evaluate`", fields);
+  add_engine_flags(speculative_table(), "`generate` and `batch`", fields);
   return fields;
 }
 

@@ -24,8 +24,9 @@ std::span<const KnownFlags> known_flags();
 /// Returns the flags of one entry as hidden fields.
 std::vector<Field> known_flag_fields(const KnownFlags& flags);
 
-/// Returns the flags of the inference engine (engine_settings.h) as hidden fields that set nothing,
-/// for commands without an engine.
+/// Returns the flags of the inference engine (engine_settings.h, speculative_config.h) as hidden
+/// fields that set nothing, for commands that do not have them. Those with the same note are
+/// adjacent.
 std::vector<Field> engine_flag_fields();
 
 /// Returns the whole table and engine_flag_fields() as hidden fields that set nothing, for

@@ -56,7 +56,13 @@ std::string flag_list(const std::vector<Field>& fields) {
 
 std::string known_flags_markdown() {
   const std::vector<Field> of_engine = engine_flag_fields();
-  std::string text = "- Accepted: " + cell(of_engine.front().note) + "." + flag_list(of_engine);
+  std::string text;
+  for (auto first = of_engine.begin(); first != of_engine.end();) {
+    const auto last = std::find_if(first, of_engine.end(),
+                                   [&](const Field& field) { return field.note != first->note; });
+    text += "- Accepted: " + cell(first->note) + "." + flag_list({first, last});
+    first = last;
+  }
   for (const KnownFlags& flags : known_flags()) {
     const bool accepted = flags.treatment == KnownFlags::Treatment::accepted;
     text += accepted ? "- Accepted: " : "- Refused, except at a neutral value: ";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/problems.h"
 

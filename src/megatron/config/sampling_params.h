@@ -7,9 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "megatron/config/field_table.h"
-
 namespace megatron {
+
+template <class Options>
+class FieldTable;
 
 /// A number that is added to the logit of a token.
 struct LogitBias {

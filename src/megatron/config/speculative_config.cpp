@@ -1,17 +1,21 @@
 #include "megatron/config/speculative_config.h"
 
+#include <array>
+
+#include "megatron/config/field_table.h"
+#include "megatron/config/field_values.h"
 #include "megatron/config/problems.h"
-#include "megatron/config/settings_enums.h"
 
 namespace megatron {
 
 template <>
 struct EnumNames<SpeculativeMethod> {
   using Method = SpeculativeMethod;
-  static constexpr EnumTable<Method, 4> value{{{"auto", Method::automatic},
-                                               {"ngram", Method::ngram},
-                                               {"draft_model", Method::draft_model},
-                                               {"mtp", Method::mtp}}};
+  static constexpr std::array<std::pair<std::string_view, Method>, 4> value{
+      {{"auto", Method::automatic},
+       {"ngram", Method::ngram},
+       {"draft_model", Method::draft_model},
+       {"mtp", Method::mtp}}};
 };
 
 SpeculativeMethod SpeculativeConfig::method() const {

@@ -4,9 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "megatron/config/field_table.h"
-
 namespace megatron {
+
+template <class Options>
+class FieldTable;
 
 /// Named as in vLLM's speculative_config.
 enum class SpeculativeMethod {

@@ -16,9 +16,12 @@
 
 namespace megatron {
 
+/// A server that runs requests with a model (request_server.h says which functions are
+/// thread-safe).
 class AsyncEngine final : public RequestServer {
  public:
-  /// As for Engine, whose clock is ServingRanks::clock. Collective over the ranks.
+  /// Like the constructor of Engine, but EngineOptions::clock is overwritten: deadlines are on
+  /// ServingRanks::clock. Collective over the ranks.
   explicit AsyncEngine(const ModelRunner& model, const EngineOptions& options = {},
                        const ServingRanks& ranks = {});
   ~AsyncEngine() override { stop(); }

@@ -169,8 +169,8 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(scheduler_options(model, options)),
-      memory_{std::make_shared<CacheMemory>(
-          CacheMemoryOptions{.most = options.scheduler.num_blocks, .type = options.kv_cache_type})},
+      memory_{std::make_shared<CacheMemory>(CacheMemoryOptions{
+          .max_blocks = options.scheduler.num_blocks, .type = options.kv_cache_type})},
       drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {}
 
 Engine::~Engine() = default;

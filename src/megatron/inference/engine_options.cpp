@@ -12,6 +12,7 @@
 #include "megatron/base/memory_limits.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/byte_count.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/matmul.h"
@@ -22,13 +23,11 @@ namespace {
 constexpr double kGibibyte = 1 << 30;
 /// The rest of the free memory is for activations, and for what other programs do meanwhile.
 constexpr double kShareOfFreeMemory = 0.9;
-constexpr const char* kShareText = "90 % of the memory that is free";
+constexpr const char* kShareText = "90 % of free memory";
 
-const std::string& buffer_size_flag() {
-  static const std::string flag =
-      engine_table().set().find_name("inference_dynamic_batching_buffer_size_gb")->flag();
-  return flag;
-}
+std::string flag_of(const char* name) { return engine_table().set().find_name(name)->flag(); }
+
+std::string buffer_size_flag() { return flag_of("inference_dynamic_batching_buffer_size_gb"); }
 
 /// Returns the bytes that a cache may have: what the user gave, but not more than is free.
 double cache_bytes(const EngineSettings& settings, const CacheBudget& budget) {
@@ -37,31 +36,34 @@ double cache_bytes(const EngineSettings& settings, const CacheBudget& budget) {
 
 /// Returns how many blocks a cache may have.
 std::int64_t num_blocks(const EngineSettings& settings, const CacheBudget& budget) {
-  if (budget.block_bytes == 0) return kMostBlocks;
-  return static_cast<std::int64_t>(std::min<double>(
-      kMostBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
+  if (budget.block_bytes == 0) return kMaxBlocks;
+  return static_cast<std::int64_t>(
+      std::min<double>(kMaxBlocks, std::floor(cache_bytes(settings, budget) / budget.block_bytes)));
 }
 
 /// Returns how many blocks of paused texts fit on every rank.
 std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const CacheBudget> budgets) {
   const double bytes = settings.paused_buffer_size_gb.value_or(0) * kGibibyte;
-  double most = kMostBlocks;
+  double most = kMaxBlocks;
   for (const CacheBudget& budget : budgets)
     most = std::min(most, bytes / std::max(1.0, budget.block_bytes));
   return static_cast<std::int64_t>(most);
 }
 
 [[noreturn]] void throw_no_room(const EngineSettings& settings, const CacheBudget& budget) {
-  const std::string block = "a block of " + std::to_string(kBlockPositions) + " tokens takes " +
+  const std::string block = "a block of " + std::to_string(kBlockPositions) + " tokens needs " +
                             byte_size_text(budget.block_bytes);
   if (budget.free_bytes >= budget.block_bytes)
-    throw UserError({buffer_size_flag() + " " + number_text(*settings.buffer_size_gb),
-                     "has no room: " + block, "give the KV cache more memory"});
-  throw UserError(
-      {"the KV cache",
-       block + ", and it may take " + byte_size_text(budget.free_bytes) + ", " + kShareText,
-       "free some, run fewer ranks on this machine, or divide the model among more "
-       "(--tensor-model-parallel-size, --pipeline-model-parallel-size)"});
+    throw UserError({buffer_size_flag() + " " + number_text(*settings.buffer_size_gb), block,
+                     std::string("raise it, or leave it out for ") + kShareText});
+  std::string fix = "free some memory, run fewer ranks on this machine, ";
+  if (settings.paused_buffer_size_gb)  // free_cache_bytes() takes it from the memory of a CPU
+    fix += "lower " + flag_of("inference_dynamic_batching_paused_buffer_size_gb") + " (on a CPU), ";
+  throw UserError({"the KV cache",
+                   block + ", but only " + byte_size_text(budget.free_bytes) + " is available (" +
+                       kShareText + ")",
+                   fix + "or divide the model among more ranks (--tensor-model-parallel-size, "
+                         "--pipeline-model-parallel-size)"});
 }
 
 /// Returns what the user should know of a cache that is smaller than asked for, or than the longest
@@ -149,7 +151,7 @@ ChosenOptions engine_options(const EngineSettings& settings, const TransformerCo
 void check_batch_invariance(const EngineSettings& settings, const TransformerConfig& model,
                             c10::Device device, c10::ScalarType type) {
   if (!settings.batch_invariant_mode) return;
-  const std::string flag = engine_table().set().find_name("batch_invariant_mode")->flag();
+  const std::string flag = flag_of("batch_invariant_mode");
   if (!device.is_cpu() || !uses_own_gemm(type))
     throw UserError({flag,
                      "the library that multiplies " + dtype_name(type) +

@@ -11,7 +11,7 @@ namespace megatron {
 namespace {
 
 /// Longer texts than anybody has memory for.
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 26;
+constexpr std::int64_t kMaxNewTokens = std::int64_t{1} << 26;
 
 }  // namespace
 
@@ -34,7 +34,7 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
 std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Prompt> prompts,
                                                              const OnToken& on_token) const {
   SamplingParams params = params_;
-  params.max_new_tokens = std::min(params.max_new_tokens, kMostTokens);
+  params.max_new_tokens = std::min(params.max_new_tokens, kMaxNewTokens);
   EngineOptions options = options_;
   if (params.num_beams > 1) options.speculation = {};
   Engine engine(model_, options);

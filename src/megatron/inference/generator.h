@@ -11,6 +11,7 @@
 
 namespace megatron {
 
+/// A prompt of Generator::generate_all().
 struct Prompt {
   std::span<const std::int64_t> ids;  ///< at least one
   std::uint64_t index = 0;            ///< selects the random numbers (SamplingSite::prompt)
@@ -24,7 +25,7 @@ class Generator {
   /// generator. Beams have no drafts.
   /// UserError when an option is out of range.
   Generator(const ModelRunner& model, SamplingParams params,
-            const EngineOptions& options = {.scheduler = {.num_blocks = kMostBlocks}});
+            const EngineOptions& options = {.scheduler = {.num_blocks = kMaxBlocks}});
 
   /// Generates a continuation of one prompt, the first of generate_all(). `on_token` is called with
   /// each new token. Collective over the ranks of the model.

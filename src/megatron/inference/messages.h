@@ -79,6 +79,7 @@ class Archive {
     }
   }
   std::string take() { return std::move(written_); }
+  bool is_at_end() const { return left_.empty(); }
 
  private:
   void copy(void* value, std::size_t size) {
@@ -86,7 +87,7 @@ class Archive {
       written_.append(static_cast<const char*>(value), size);
       return;
     }
-    MEGATRON_CHECK(size <= left_.size(), "a message ends too early");
+    MEGATRON_CHECK(size <= left_.size(), "a message lacks ", size - left_.size(), " bytes");
     std::memcpy(value, left_.data(), size);
     left_.remove_prefix(size);
   }
@@ -96,6 +97,8 @@ class Archive {
   bool reads_ = false;
 };
 
+/// Returns a value as bytes for from_bytes() in another rank of the same program: their layout is
+/// that of this build. Throws the errors in the value that are no UserError.
 template <class T>
 std::string to_bytes(T value) {
   Archive archive;
@@ -103,11 +106,14 @@ std::string to_bytes(T value) {
   return archive.take();
 }
 
+/// Returns the value that to_bytes() was given. InternalError when there are fewer bytes than the
+/// value needs, or more.
 template <class T>
 T from_bytes(std::string_view bytes) {
   T value;
   Archive archive(bytes);
   archive(value);
+  MEGATRON_CHECK(archive.is_at_end(), "a message is longer than what it holds");
   return value;
 }
 

@@ -11,7 +11,8 @@
 namespace megatron {
 namespace {
 
-/// How long a replica with requests waits for news. Those of the others wait for it.
+/// How long a round waits for news of this rank's replica, if it has requests. The news of the
+/// other replicas are delayed as long, because a round gathers the news of all.
 constexpr std::chrono::milliseconds kNewsWait{5};
 
 }  // namespace
@@ -79,7 +80,8 @@ bool ReplicaSet::step() {
   }
   for (const News& news : own)
     if (news.is_last()) own_numbers_.erase(news.update.request);
-  // A failure of this replica is thrown here, so that the rank that fails is this one.
+  // If this replica has failed, its error is among the news, and to_bytes() throws it. So this rank
+  // fails, and the errors of the other ranks name it.
   const std::string bytes = to_bytes(std::move(own));
   for (const std::string& some : gather_strings({ranks_.axis, ranks_.device}, bytes)) {
     for (const News& news : from_bytes<std::vector<News>>(some)) {

@@ -158,7 +158,8 @@ std::optional<Update> UpdateStream::next() {
 
 void UpdateStream::cancel() {
   if (!state_) return;
-  // A server ends its streams before it goes, for which it waits here.
+  // The server exists while has_ended is false: before it is destroyed, its thread sets has_ended
+  // of every stream that is left, for which it must lock this mutex.
   const std::lock_guard lock(state_->mutex);
   if (!state_->has_ended) state_->server->cancel(state_->request);
   state_->has_ended = true;

@@ -1,7 +1,6 @@
-// Serves requests for text of any thread in a thread of its own (async_engine.h, replicas.h), on
-// one rank or on several. The first of them leads: it takes the requests and hears their news. In
-// each round it tells the others which were added and cancelled since the last one, so that all do
-// the same.
+// Runs requests in a background thread; any thread may add them. On several ranks the first one
+// leads: it takes the requests and gets their updates. In each round it tells the other ranks which
+// requests were added and cancelled since the last round, so that all ranks do the same.
 //
 //   UpdateStream text = server.stream({.prompt = ids});
 //   while (const std::optional<Update> update = text.next()) ...
@@ -39,12 +38,13 @@ struct News {
 /// Takes the news of a request. The serving thread calls it: it must not throw, nor wait for news.
 using OnNews = std::function<void(const News& news)>;
 
+/// What all ranks do at the beginning of a round.
 struct ServingCommand {
   enum class Kind : std::uint8_t { add, cancel, update_weights };
   Kind kind = Kind::add;
   RequestId request = 0;
-  std::int64_t replica = 0;  ///< that is to serve it
-  TextRequest text = {};     ///< to add
+  std::int64_t replica = 0;  ///< the replica that serves the request; for ReplicaSet
+  TextRequest text = {};     ///< the request to add, with Kind::add
 };
 
 /// What the leader begins a round with.
@@ -54,21 +54,26 @@ struct ServingRound {
   bool stops = false;
 };
 
+/// The ranks that run a server together. One is the leader: the first of the axis.
 struct ServingRanks {
   /// All ranks that compute a pass together. Where experts are divided over dp (etp·ep > tp), these
   /// are Rank::model with the ranks of dp that hold parts of the same experts.
   Axis axis = {};
-  c10::Device device{c10::kCPU};
+  c10::Device device{c10::kCPU};  ///< of the communicators
   /// The leader begins a round at least this often, so that the others wait for less than the
   /// timeout of their communicators, and a lost rank is noticed.
   std::chrono::milliseconds heartbeat{1000};
-  std::function<double()> clock = monotonic_seconds;  ///< of deadlines; the leader's counts
+  /// Returns seconds. Deadlines are on the leader's clock.
+  std::function<double()> clock = monotonic_seconds;
 };
 
 class UpdateStream;
 
-/// When a round fails, so do all requests and the server: the error of a lost rank names it. While
-/// it serves, the communicators of its ranks belong to its thread.
+/// Base class of servers: AsyncEngine (async_engine.h) runs a model, ReplicaSet (replicas.h)
+/// several replicas of it. The public functions are thread-safe.
+///
+/// If a round fails, the server and all its requests fail with the same error; that of a lost rank
+/// names it. While the server runs, the communicators of its ranks belong to its thread.
 class RequestServer {
  public:
   virtual ~RequestServer() = default;
@@ -127,7 +132,7 @@ class RequestServer {
   std::thread thread_;
 };
 
-/// Reads the news of a request. Its destructor cancels the request.
+/// Reads the updates of a request. Its destructor cancels the request.
 class UpdateStream {
  public:
   UpdateStream(UpdateStream&&) noexcept = default;
@@ -137,6 +142,8 @@ class UpdateStream {
   /// Waits for the next update. Returns nothing after the last one, or once it is cancelled. Throws
   /// the error that has ended the request.
   std::optional<Update> next();
+  /// Ends the request if it has not ended, and drops the updates that were not read. Another thread
+  /// that waits in next() returns. Does nothing after the stream was moved from.
   void cancel();
 
  private:

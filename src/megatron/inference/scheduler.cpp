@@ -79,16 +79,16 @@ void Scheduler::check_fits(const Request& request) const {
   }
   if (std::isnan(request.deadline_s))
     throw UserError({request.name + ": deadline", "NaN", "give a time in seconds"});
+  const std::int64_t longest = options_.max_sequence_length;
+  if (longest <= capacity &&
+      (num_prompt_tokens > longest || request.max_new_tokens > longest - num_prompt_tokens)) {
+    throw UserError({whole, std::string(kMaxLength) + " is " + std::to_string(longest),
+                     "raise it, or ask for fewer tokens"});
+  }
   // The last new token is not computed.
   if (num_prompt_tokens > capacity || request.max_new_tokens - 1 > capacity - num_prompt_tokens) {
     throw UserError({whole, "the KV cache has room for " + std::to_string(capacity) + " tokens",
                      std::string("raise ") + kBufferSize + ", or ask for fewer tokens"});
-  }
-  if (num_prompt_tokens > options_.max_sequence_length ||
-      request.max_new_tokens > options_.max_sequence_length - num_prompt_tokens) {
-    throw UserError(
-        {whole, std::string(kMaxLength) + " is " + std::to_string(options_.max_sequence_length),
-         "raise it, or ask for fewer tokens"});
   }
   if (!options_.chunked_prefill && num_prompt_tokens > options_.max_step_tokens) {
     throw UserError({prompt,

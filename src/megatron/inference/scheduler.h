@@ -47,7 +47,7 @@ struct Request {
 };
 
 /// More blocks of a KV cache than anybody uses.
-inline constexpr std::int64_t kMostBlocks = std::int64_t{1} << 20;
+inline constexpr std::int64_t kMaxBlocks = std::int64_t{1} << 20;
 
 struct SchedulerOptions {
   std::int64_t max_running = 256;       ///< sequences that hold blocks at the same time
@@ -109,14 +109,15 @@ struct StateSnapshot {
 struct StepPlan {
   std::vector<ScheduledRun> runs;  ///< at most one for each sequence
   std::vector<BlockCopy> copies;   ///< to do before the pass, in this order, in every layer
-  std::vector<SequenceId>
-      preempted;                    ///< lost their blocks before the runs, where they may be again
-  std::vector<SequenceId> expired;  ///< ended at their deadline
+  /// Sequences that lost their blocks before the runs. A run may start such a sequence again.
+  std::vector<SequenceId> preempted;
+  std::vector<SequenceId> expired;  ///< sequences that have ended at their deadline
   bool operator==(const StepPlan&) const = default;
 };
 
 /// Sequences wait, run, or are held. A running sequence has a place among max_running and the
-/// blocks of its tokens.
+/// blocks of its tokens. A held one is not computed again: the caller forks and drops it when
+/// all beams of a request are held.
 ///
 /// Order: lower priority number first, then arrival; a fork arrives with the sequence that it comes
 /// from. Every running sequence with one token left to compute, which is a decode step, gets it;

@@ -44,9 +44,9 @@ Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
                                            .max_step_tokens = num_inputs,
                                            .num_blocks = ceil_div(num_inputs, kBlockPositions),
                                            .prefix_cache = false}};
+  const auto scores = score_texts(model, {&text, 1}, {.engine = engine});
   Score score;
-  for (const SampledToken& token : score_texts(model, {&text, 1}, {.engine = engine}).front())
-    score.logprobs.push_back(token.logprob);
+  for (const SampledToken& token : scores.front()) score.logprobs.push_back(token.logprob);
   const double sum = std::accumulate(score.logprobs.begin(), score.logprobs.end(), 0.0);
   score.loss = score.logprobs.empty() ? std::numeric_limits<double>::quiet_NaN()
                                       : -sum / static_cast<double>(score.logprobs.size());

@@ -20,7 +20,7 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
   ParameterSpec spec =
       word_embedding_spec(arguments.config, arguments.vocab_pad_multiple,
                           is_tied(arguments) ? arguments.ends : arguments.embeddings);
-  if (is_tied(arguments)) spec.tags.packing = Packing::copy;  // tokens read it by row
+  if (is_tied(arguments)) spec.tags.packing = WeightPacking::copy;  // tokens read it by row
   return spec;
 }
 

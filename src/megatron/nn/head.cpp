@@ -25,7 +25,7 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
   return {
       .sharding = Sharding::vocabulary({config.vocab_size, config.hidden_size}, vocab_pad_multiple),
       .init = input_init(config, {config.vocab_size, config.hidden_size}),
-      .tags = {.embedding = true, .packing = Packing::in_place}};
+      .tags = {.embedding = true, .packing = WeightPacking::in_place}};
 }
 
 OutputHead::OutputHead(const TransformerConfig& config, const Rank& rank,

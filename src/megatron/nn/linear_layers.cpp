@@ -47,7 +47,7 @@ RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
       weight_(declare("weight",
                       {.sharding = Sharding::split({out, in}, 1),
                        .init = residual_init(config, {out, in}),
-                       .tags = {.packing = Packing::in_place}},
+                       .tags = {.packing = WeightPacking::in_place}},
                       rank.tp)),
       exchange_{.options = rank.tp_options, .what = name},
       node_(node) {

@@ -10,10 +10,10 @@
 namespace megatron {
 
 void LayerBlocks::reach(std::int32_t number) {
-  MEGATRON_CHECK(number < most_, "block ", number, " of at most ", most_);
+  MEGATRON_CHECK(number < max_blocks_, "block ", number, " of at most ", max_blocks_);
   const c10::InferenceMode off(false);  // passes in either mode may write to the memory
   while (number >= count()) {
-    const std::int64_t more = std::min(std::max<std::int64_t>(1, count()), most_ - count());
+    const std::int64_t more = std::min(std::max<std::int64_t>(1, count()), max_blocks_ - count());
     const at::Tensor& chunk = chunks_.emplace_back(
         at::empty({more, size_.bytes}, at::TensorOptions(at::kByte).device(size_.device)));
     auto* const first = static_cast<char*>(chunk.mutable_data_ptr());
@@ -34,7 +34,7 @@ LayerBlocks& CacheMemory::find_or_add(std::string_view path, const BlockSize& si
   if (found != layers_.end()) return found->second;
   BlockSize own = size;
   own.device = options_.device.value_or(size.device);
-  return layers_.emplace(std::string(path), LayerBlocks(own, options_.most)).first->second;
+  return layers_.emplace(std::string(path), LayerBlocks(own, options_.max_blocks)).first->second;
 }
 
 LayerBlocks& CacheMemory::layer(std::string_view path, const BlockSize& size) {

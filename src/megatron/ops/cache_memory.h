@@ -35,11 +35,12 @@ struct BlockSize {
 /// any contents at first.
 class LayerBlocks {
  public:
-  /// The memory doubles when it must grow, to at most `most` blocks.
-  LayerBlocks(const BlockSize& size, std::int64_t most) : size_(size), most_(most) {}
+  /// The memory doubles when it must grow, to at most `max_blocks` blocks.
+  LayerBlocks(const BlockSize& size, std::int64_t max_blocks)
+      : size_(size), max_blocks_(max_blocks) {}
 
   const BlockSize& size() const { return size_; }
-  /// Allocates blocks up to `number`, which is less than `most`.
+  /// Allocates blocks up to `number`, which is less than `max_blocks`.
   void reach(std::int32_t number);
   /// Returns the addresses of the blocks by number. reach() may move this table.
   char* const* addresses() const { return addresses_.data(); }
@@ -49,13 +50,13 @@ class LayerBlocks {
 
  private:
   BlockSize size_;
-  std::int64_t most_;
+  std::int64_t max_blocks_;
   std::vector<at::Tensor> chunks_;  ///< uint8 [blocks, size_.bytes]
   std::vector<char*> addresses_;
 };
 
 struct CacheMemoryOptions {
-  std::int64_t most = std::numeric_limits<std::int32_t>::max();  ///< blocks
+  std::int64_t max_blocks = std::numeric_limits<std::int32_t>::max();  ///< of each layer
   std::optional<at::Device> device = {};  ///< of the blocks; nullopt: where the layers compute
   KvCacheType type = KvCacheType::same;   ///< 8 bits need our CPU kernels
 };

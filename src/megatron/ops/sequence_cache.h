@@ -42,7 +42,8 @@ class SequenceCache {
   /// Returns a cache that has seen the same tokens. Both have the same blocks.
   SequenceCache fork() const;
   CacheMemory& memory() const { return *memory_; }
-  /// Makes copies of what another cache's layers keep beside blocks those of this one's.
+  /// Replaces what the layers of this cache keep beside blocks by copies of what those of `from`
+  /// keep.
   void copy_states(const SequenceCache& from);
   bool has_states() const { return !layers_.empty(); }
 

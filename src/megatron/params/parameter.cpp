@@ -14,8 +14,8 @@ void Parameter::throw_without_value() const {
 }
 
 void Parameter::pack() {
-  if (is_packed() || spec_.tags.packing == Packing::none || !can_pack(value())) return;
-  packed_ = pack_gemm_weight(spec_.tags.packing == Packing::copy ? value().clone() : value());
+  if (is_packed() || spec_.tags.packing == WeightPacking::none || !can_pack(value())) return;
+  packed_ = pack_gemm_weight(spec_.tags.packing == WeightPacking::copy ? value().clone() : value());
   if (!is_packed()) packed_ = {};
 }
 

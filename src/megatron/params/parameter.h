@@ -35,7 +35,7 @@ struct Init {
 };
 
 /// How Parameter::pack() packs a weight.
-enum class Packing : std::uint8_t {
+enum class WeightPacking : std::uint8_t {
   none,
   in_place,  ///< all readers use gemm_weight()
   copy       ///< some readers use value()
@@ -48,7 +48,7 @@ struct ParameterTags {
   bool expert = false;
   bool qk_norm = false;  ///< weight decay follows --apply-wd-to-qk-layernorm
   bool precise = false;  ///< read through precise_value(); every rank needs all of it in float32
-  Packing packing = Packing::none;
+  WeightPacking packing = WeightPacking::none;
   double learning_rate_factor = 1;  ///< multiplies the learning rate of its group
 };
 
@@ -154,7 +154,7 @@ class Parameter {
   /// Ends pack(). A weight that was packed in place must be written again before it is read.
   void release_packed() { packed_ = {}; }
   /// Makes pack() leave value() readable, before a store binds it.
-  void never_pack() { spec_.tags.packing = Packing::none; }
+  void never_pack() { spec_.tags.packing = WeightPacking::none; }
   /// Returns the dtype of value(), which need not have storage.
   at::ScalarType dtype() const { return dtype_; }
   /// Returns the main gradient. Valid between ParamStore::finalize_gradients and the next
@@ -190,7 +190,9 @@ class Parameter {
  private:
   friend class ParamStore;
   bool is_packed() const { return packed_.packed_rows > 0; }
-  bool is_packed_in_place() const { return is_packed() && spec_.tags.packing == Packing::in_place; }
+  bool is_packed_in_place() const {
+    return is_packed() && spec_.tags.packing == WeightPacking::in_place;
+  }
   [[noreturn]] void throw_without_value() const;
 
   std::string name_;

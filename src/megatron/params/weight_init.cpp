@@ -33,7 +33,7 @@ ParameterSpec input_weight_spec(const TransformerConfig& config, Sharding shardi
 
 ParameterSpec gemm_weight_spec(const TransformerConfig& config, Sharding sharding) {
   ParameterSpec spec = input_weight_spec(config, std::move(sharding));
-  spec.tags.packing = Packing::in_place;
+  spec.tags.packing = WeightPacking::in_place;
   return spec;
 }
 

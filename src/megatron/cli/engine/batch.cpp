@@ -25,7 +25,7 @@ namespace megatron {
 namespace {
 
 /// Prompts that wait in an engine or are continued: more than it can run together.
-constexpr std::int64_t kMostPrompts = 1024;
+constexpr std::int64_t kMaxPrompts = 1024;
 /// Passes between two exchanges of answers among several replicas.
 constexpr int kPassesPerRound = 16;
 
@@ -52,7 +52,7 @@ class ReplicaBatch {
     std::ostringstream news;
     if (queue_.is_idle() && next_ >= lines_.size()) return {};
     for (int i = 0; i < num_passes; ++i) {
-      for (; queue_.num_prompts() < kMostPrompts && next_ < lines_.size(); next_ += stride_)
+      for (; queue_.num_prompts() < kMaxPrompts && next_ < lines_.size(); next_ += stride_)
         add(news);
       if (queue_.is_idle()) break;
       for (FinishedCompletion& one : queue_.step()) report(news, std::move(one));
@@ -162,7 +162,8 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
     read_here.push_back(read_file(options.requests));
     const std::vector<BatchLine> all = read_batch(read_here.front(), options.requests);
     if (!options.output.empty())
-      std::ranges::copy(read_answered(options.output, all), std::back_inserter(read_here));
+      std::ranges::copy(read_answered(options.output, options.requests, all),
+                        std::back_inserter(read_here));
     answers.emplace(options.output, options.as_finished);
   }
   InferenceRank rank(world, options, flags_of(batch_table().set(), &options), families);

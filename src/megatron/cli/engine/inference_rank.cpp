@@ -17,6 +17,7 @@
 #include "megatron/inference/input_ids.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/training/observability/tensor_memory.h"
 
 namespace megatron {
 
@@ -25,6 +26,7 @@ InferenceRank::InferenceRank(World& world, const ModelOptions& options, const Se
     : context_(world, options.parallel, {.flags = flags}),
       rank_(context_.place(options.parallel)),
       families_(families) {
+  keep_freed_memory();
   at::set_num_threads(bind_to_cpus(context_.in_world().cpus, /*pins=*/rank_.device.is_cpu()));
   loaded_.emplace(load_model(options.load, options.ckpt_step,
                              {.rank = rank_,

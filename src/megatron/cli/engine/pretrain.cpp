@@ -51,18 +51,6 @@ int run_starts(const std::function<int()>& start) {
   }
 }
 
-/// Keeps freed memory in the process, because each step allocates what the previous one freed, and
-/// returning pages to the system would cause new page faults. Tensors use the caching CPU
-/// allocator. Call it before the first tensor is created.
-void keep_freed_memory() {
-  use_caching_cpu_allocator();
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
-  mallopt(M_TOP_PAD, 1 << 20);  // of each thread's arena; ulimit -d counts it
-  // Each thread would have an arena of its own, which reserves 64 MiB of addresses.
-  if (memory_limits(c10::kCPU).address_space > 0) mallopt(M_ARENA_MAX, 1);
-}
-
 /// Returns the memory that set_up() needed to the system before the first step.
 void release_unused_memory() {
   malloc_trim(0);

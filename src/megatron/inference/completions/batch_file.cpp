@@ -12,6 +12,12 @@
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
+namespace {
+
+/// What batch_answer() begins with.
+constexpr std::string_view kAnswerBegin = R"({"id":"batch_req_)";
+
+}  // namespace
 
 std::vector<BatchLine> read_batch(std::string_view content, const std::string& file) {
   std::vector<BatchLine> lines;
@@ -28,25 +34,35 @@ std::vector<BatchLine> read_batch(std::string_view content, const std::string& f
   return lines;
 }
 
-std::set<std::string> read_answered(const std::filesystem::path& path,
+std::set<std::string> read_answered(const std::filesystem::path& output,
+                                    const std::filesystem::path& requests,
                                     const std::vector<BatchLine>& lines) {
   std::set<std::string> wanted, answered;
   for (const BatchLine& line : lines) wanted.insert(line.custom_id);
-  if (!std::filesystem::exists(path)) return answered;
-  const std::string content = read_file(path);
-  const std::size_t whole = content.rfind('\n') + 1;  // 0 without a line
-  if (std::error_code code; whole < content.size()) {
-    std::filesystem::resize_file(path, whole, code);
-    if (code) throw_file_error("write", path, code.value());
-  }
-  for (const auto& [source, text] :
-       lines_of(std::string_view(content).substr(0, whole), path.string())) {
-    const std::string id = JsonCursor(parse_json(text, source), source)["custom_id"].text();
+  if (!std::filesystem::exists(output)) return answered;
+  const std::string name = "--output " + output.string();
+  const char* fix = "give another --output";
+  if (std::error_code code; std::filesystem::equivalent(output, requests, code))
+    throw UserError({name, "is the file of the requests", fix});
+  const std::string content = read_file(output);
+  const std::size_t num_whole = content.rfind('\n') + 1;  // bytes; 0 without a line
+  const std::string_view whole = std::string_view(content).substr(0, num_whole);
+  for (const auto& [source, text] : lines_of(whole, name)) {
+    const JsonCursor answer(parse_json(text, source), source);
+    if (!answer.find("custom_id") || !answer.find("response"))
+      throw UserError({source, "is not an answer to a request", fix});
+    const std::string id = answer["custom_id"].text();
     if (!wanted.contains(id))
-      throw UserError(
-          {source, "answers '" + id + "', which is none of the requests", "give another --output"});
+      throw UserError({source, "answers '" + id + "', which is none of the requests", fix});
     answered.insert(id);
   }
+  if (num_whole == content.size()) return answered;
+  const std::string_view rest = std::string_view(content).substr(num_whole);
+  if (!kAnswerBegin.starts_with(rest.substr(0, kAnswerBegin.size())))
+    throw UserError({name, "its last line is not an answer to a request", fix});
+  std::error_code code;
+  std::filesystem::resize_file(output, num_whole, code);
+  if (code) throw_file_error("write", output, code.value());
   return answered;
 }
 

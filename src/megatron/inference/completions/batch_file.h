@@ -28,9 +28,11 @@ struct BatchLine {
 /// object, or whose custom_id is missing or that of another line.
 std::vector<BatchLine> read_batch(std::string_view content, const std::string& file);
 
-/// Returns the custom_ids that a file has answers to, none if it does not exist, and cuts off an
-/// incomplete last line. UserError when it has an answer to none of the lines.
-std::set<std::string> read_answered(const std::filesystem::path& path,
+/// Returns the custom_ids that the file of --output has answers to; none if it does not exist. Cuts
+/// off an incomplete last answer. UserError, and the file is left as it is, when it is the file of
+/// the requests, holds something other than answers, or an answer to none of `lines`.
+std::set<std::string> read_answered(const std::filesystem::path& output,
+                                    const std::filesystem::path& requests,
                                     const std::vector<BatchLine>& lines);
 
 /// Returns the request of a line. UserError that names the line when it is for another API, or when
@@ -47,6 +49,8 @@ class AnswerWriter {
   /// in ascending order of their index, from 0.
   AnswerWriter(const std::filesystem::path& path, bool as_finished);
 
+  /// Takes the answer of a request, a line with its line break, and writes it, or keeps it until
+  /// all answers of lower indices are there. UserError when the file cannot be written.
   void add(std::size_t index, std::string line);
 
  private:

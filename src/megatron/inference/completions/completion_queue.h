@@ -24,7 +24,8 @@ struct FinishedCompletion {
   std::exception_ptr error = {};  ///< a UserError; then there are no choices
 };
 
-/// Ranks of a model make the same calls in the same order.
+/// Runs requests for completions with an engine, and returns each when all its texts have ended.
+/// Ranks of a model make the same calls in the same order. Not thread-safe.
 class CompletionQueue {
  public:
   /// The model and the tokenizer must outlive the queue. EngineOptions::tokenizer is set here.

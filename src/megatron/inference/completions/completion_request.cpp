@@ -7,13 +7,14 @@
 #include <utility>
 
 #include "megatron/base/json.h"
+#include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/inference/input_ids.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostSamples = 128;  // OpenAI's limit of n
+constexpr std::int64_t kMaxChoices = 128;  // OpenAI's limit of n
 
 std::vector<std::int64_t> integers(const JsonCursor& list) {
   std::vector<std::int64_t> values;
@@ -122,10 +123,10 @@ CompletionRequest read_completion(const JsonCursor& body) {
   params.prompt_logprobs = request.echo && params.return_log_probs;
   check_sampling_options(params);
   if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
-      most > kMostSamples)
+      most > kMaxChoices)
     throw UserError({body.place() + ": fields 'n', 'best_of' and 'num_beams'",
                      std::to_string(most) + " texts of a prompt",
-                     "give at most " + std::to_string(kMostSamples)});
+                     "give at most " + std::to_string(kMaxChoices)});
   return request;
 }
 

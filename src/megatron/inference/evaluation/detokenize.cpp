@@ -1,10 +1,11 @@
 // Megatron-LM's tasks/zeroshot_gpt/detokenizer.py, without its rule for text like /' 5/, which
 // replaces the digit by a pattern.
+#include "megatron/inference/evaluation/detokenize.h"
+
 #include <algorithm>
 #include <string_view>
 
 #include "megatron/base/words.h"
-#include "megatron/inference/evaluation/evaluation_task.h"
 
 namespace megatron {
 namespace {

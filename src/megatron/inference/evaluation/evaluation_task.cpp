@@ -10,6 +10,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
+#include "megatron/inference/evaluation/detokenize.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
@@ -103,10 +104,14 @@ void TaskReader::add_pair(EvaluationTask& task, std::string context, std::string
     throw UserError({source, "the continuation adds no token", "give one that does"});
   if (text.ids.empty()) text.ids = prompt_ids(tokenizer_, "", source + ": the context");
   text.ids.insert(text.ids.end(), whole.begin() + static_cast<std::ptrdiff_t>(known), whole.end());
+  add_text(task, std::move(text));
+}
+
+void TaskReader::add_text(EvaluationTask& task, ScoredText text) const {
   // The last token needs no position.
   if (const std::int64_t excess = std::ssize(text.ids) - 1 - max_length_; excess > 0) {
     if (text.num_targets > max_length_)
-      throw UserError({source,
+      throw UserError({text.source,
                        "the continuation has " + std::to_string(text.num_targets) + " tokens",
                        "the model has positions for " + std::to_string(max_length_)});
     text.ids.erase(text.ids.begin(), text.ids.begin() + excess);
@@ -164,7 +169,7 @@ EvaluationTask TaskReader::lambada(const std::string& file, std::string_view con
                       .metrics = [](auto scores) { return std::vector{accuracy(scores)}; }};
   for (const auto& [source, line] : lines_of(content, file)) {
     const std::string text = JsonCursor(parse_json(line, source), source)["text"].text();
-    ScoredText& own = task.texts.emplace_back(ScoredText{fragment(text), 1, source});
+    ScoredText own{fragment(text), 1, source};
     const std::vector<std::string> words = split_words(text);
     if (strict && !words.empty()) {
       own.ids = fragment(trim(std::string_view(text).substr(0, text.rfind(words.back()))));
@@ -174,6 +179,7 @@ EvaluationTask TaskReader::lambada(const std::string& file, std::string_view con
     }
     if (own.num_targets >= std::ssize(own.ids))
       throw UserError({source, "there is no token before the last word", "give a longer text"});
+    add_text(task, std::move(own));
   }
   task.num_examples = std::ssize(task.texts);
   if (task.texts.empty())

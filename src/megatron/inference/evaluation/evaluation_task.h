@@ -43,20 +43,20 @@ class TaskReader {
   /// The tokenizer must outlive the reader. `max_length`: positions of the model.
   TaskReader(const Tokenizer& tokenizer, std::int64_t max_length);
 
-  /// Reads JSON lines, all of one form:
-  /// - {"query": …, "choices": […], "gold": the index or the text of one}: acc is how often the
-  /// gold
-  ///   choice is the most likely behind "query" and a space, or "target_delimiter"; acc_norm
+  /// Reads JSON lines, all with the same members:
+  /// - "query", "choices" and "gold", the index or the text of a choice. acc is how often the gold
+  ///   choice is the most likely one behind the query and a space (or "target_delimiter"); acc_norm
   ///   divides log-probabilities by the number of characters of the choice.
-  /// - {"context": …, "continuation": …}: perplexity is exp(−mean log-probability of a
-  ///   continuation), acc how often it is what greedy decoding gives.
-  /// - {"text": …}: the same; the continuation is the last word.
+  /// - "context" and "continuation". perplexity is exp(−mean log-probability of a continuation),
+  ///   acc how often greedy decoding gives the continuation.
+  /// - "text". The same, where the continuation is the last word.
   EvaluationTask lines(const std::string& file, std::string_view content) const;
   /// Reads Megatron's LAMBADA, lines {"text": …}: acc is how often greedy decoding gives the last
   /// token, or if `strict` the tokens of the last word.
   EvaluationTask lambada(const std::string& file, std::string_view content, bool strict) const;
-  /// Reads a text and divides it into windows of `length` tokens, each `stride` after the one
-  /// before, and scores what a window adds. The adjusted perplexity is that of a word of the file.
+  /// Reads a text and divides it into windows of `length` tokens that begin `stride` tokens apart;
+  /// requires 1 <= stride <= length. A token is scored in the first window that has it. The
+  /// adjusted perplexity is that of a word of the file.
   EvaluationTask wikitext(const std::string& file, const std::string& content, std::int64_t length,
                           std::int64_t stride) const;
 
@@ -64,6 +64,9 @@ class TaskReader {
   /// Adds a text whose targets are the ids that `continuation` adds to those of `context`.
   void add_pair(EvaluationTask& task, std::string context, std::string continuation,
                 const std::string& source) const;
+  /// Adds a text, without the beginning that the model has no positions for. UserError when a
+  /// target would be left out.
+  void add_text(EvaluationTask& task, ScoredText text) const;
   std::vector<std::int64_t> fragment(std::string_view text) const;
 
   const Tokenizer& tokenizer_;
@@ -73,9 +76,5 @@ class TaskReader {
 
 /// Returns the mean, and its standard error with the variance of a sample.
 Metric mean_metric(std::string name, const std::vector<double>& values);
-
-/// Undoes the tokenization of a data set that is known by its path, as Megatron-LM does before it
-/// scores the text.
-std::string detokenized(const std::string& path, std::string text);
 
 }  // namespace megatron

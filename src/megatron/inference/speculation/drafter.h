@@ -25,7 +25,7 @@ struct DraftingRun {
   const SequenceSampler& sampler;
 };
 
-/// This one proposes nothing.
+/// Proposes tokens for the runs of each step. This base class proposes none.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -59,7 +59,7 @@ struct BlockMemory {
 class DraftMemory {
  public:
   explicit DraftMemory(std::int64_t num_blocks)
-      : memory_{std::make_shared<CacheMemory>(CacheMemoryOptions{.most = num_blocks})} {}
+      : memory_{std::make_shared<CacheMemory>(CacheMemoryOptions{.max_blocks = num_blocks})} {}
 
   const std::shared_ptr<CacheMemory>& cache() const { return memory_.cache; }
   /// Begins a step: copies blocks. What was at the positions that the runs write is void.

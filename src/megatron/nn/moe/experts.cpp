@@ -21,7 +21,7 @@ ParameterSpec stacked(Shape shape, int dim, std::vector<ShardBlock> blocks, Init
           .init = init,
           .tags = {.no_decay = is_bias,
                    .expert = true,
-                   .packing = is_bias ? Packing::none : Packing::in_place}};
+                   .packing = is_bias ? WeightPacking::none : WeightPacking::in_place}};
 }
 
 /// Every rank of etp adds the whole bias of fc2 to its part of the sum, so one of them adds it, and

@@ -140,6 +140,15 @@ void use_caching_cpu_allocator() {
   c10::SetAllocator(c10::kCPU, &TensorAllocator::instance(), /*priority=*/100);
 }
 
+void keep_freed_memory() {
+  use_caching_cpu_allocator();
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
+  mallopt(M_TOP_PAD, 1 << 20);  // of each thread's arena; ulimit -d counts it
+  // Each thread would have an arena of its own, which reserves 64 MiB of addresses.
+  if (memory_limits(c10::kCPU).address_space > 0) mallopt(M_ARENA_MAX, 1);
+}
+
 TensorMemory tensor_memory(c10::Device device) {
   if (device.is_cpu()) return TensorAllocator::instance().read();
   const auto stats = caching_allocator(device).getDeviceStats(device.index());
