@@ -104,7 +104,7 @@ struct SpeculationOptions {
 /// Returns what the options ask for. The draft model must outlive it. `num_blocks`: of the
 /// scheduler. UserError that names the flag when the method does not fit the target model.
 std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const ModelRunner& target,
-                                      std::int64_t num_blocks = kMostBlocks);
+                                      std::int64_t num_blocks = kMaxBlocks);
 
 /// Returns a drafter that runs another model. `samples`: SequenceSampler::guess().
 std::unique_ptr<Drafter> make_model_drafter(const ModelRunner& model, bool samples,
