@@ -178,7 +178,7 @@ TEST_F(Completions, OneThatCannotBeSampledEndsAlone) {
   ASSERT_EQ(finished.size(), 2u);
   EXPECT_EQ(finished[0].number, 0u);
   EXPECT_THAT(message_of([&] { std::rethrow_exception(finished[0].error); }),
-              HasSubstr("every token that the model allows ends the text"));
+              HasSubstr("line: --min-new-tokens: every token that the model allows ends the text"));
   EXPECT_EQ(finished[1].error, nullptr);
   EXPECT_EQ(Json::parse(finished[1].choices.dump())[0]["text"], " 4 5");
   EXPECT_EQ(queue.num_prompts(), 0);

@@ -14,6 +14,12 @@ EngineOptions with_tokenizer(EngineOptions options, const Tokenizer* tokenizer) 
   return options;
 }
 
+/// Returns an error that names the request.
+UserError error_of(const std::string& source, const UserError& error) {
+  const auto& [what, got, fix] = error.parts();
+  return UserError({what.starts_with(source) ? what : source + ": " + what, got, fix});
+}
+
 }  // namespace
 
 CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer& tokenizer,
@@ -25,7 +31,7 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
   SamplingParams& params = request.params;
   params.add_end_tokens(tokenizer_.stop_token_ids);
-  Open open;
+  Open open{.source = source};
   std::map<SequenceId, Place> places;
   try {
     for (std::size_t i = 0; i < request.prompts.size(); ++i) {
@@ -43,8 +49,7 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
     }
   } catch (const UserError& error) {
     for (const auto& [id, place] : places) engine_.cancel(id);
-    const auto& [what, got, fix] = error.parts();
-    throw UserError({what.starts_with(source) ? what : source + ": " + what, got, fix});
+    throw error_of(source, error);
   }
   open.num_left = std::ssize(places);
   open.request = std::move(request);
@@ -68,12 +73,15 @@ std::vector<FinishedCompletion> CompletionQueue::step() {
     const auto found = places_.find(update.request);
     if (found == places_.end()) continue;  // another prompt of its request has failed
     const Place place = found->second;
-    if (update.error) {
+    Open& open = requests_.at(place.number);
+    try {
+      if (update.error) std::rethrow_exception(update.error);
+    } catch (const UserError& error) {
+      const std::exception_ptr named = std::make_exception_ptr(error_of(open.source, error));
+      finished.push_back({.number = place.number, .error = named});
       fail(place.number);
-      finished.push_back({.number = place.number, .error = update.error});
       continue;
     }
-    Open& open = requests_.at(place.number);
     std::vector<Generation>& texts = open.results[place.prompt].texts;
     if (update.finished) {
       texts.resize(std::max(texts.size(), static_cast<std::size_t>(update.text) + 1));

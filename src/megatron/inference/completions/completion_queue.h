@@ -45,8 +45,9 @@ class CompletionQueue {
 
  private:
   struct Open {
-    CompletionRequest request;
-    std::vector<PromptResult> results;
+    std::string source;  ///< names it in errors
+    CompletionRequest request = {};
+    std::vector<PromptResult> results = {};
     std::int64_t num_left = 0;  ///< prompts
   };
   struct Place {
