@@ -378,7 +378,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
   std::vector<const std::string*> sources;  // of what is sampled
   const auto keep_error = [](RunResult& result, const auto& body) {
     try {
-      body();
+      if (!result.error) body();
     } catch (const UserError&) {
       result.error = std::current_exception();
     }
@@ -434,7 +434,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     if (!plan.runs[i].samples || group.search) continue;
     const auto draw = [&] {
       SampledRun& own = drawn[next_drawn++];
-      if (own.error) results[i].error = own.error;
+      if (!results[i].error) results[i].error = own.error;
       return std::move(own.tokens);
     };
     results[i].drawn = draw();
