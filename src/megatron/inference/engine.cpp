@@ -190,15 +190,15 @@ SequenceId Engine::add_request(TextRequest request) {
   if (options_.tokenizer == nullptr && !request.params.stop.empty())
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});
+  const std::int64_t size = std::ssize(request.prompt);
+  const bool scores = request.params.prompt_logprobs && request.first_scored < size,
+             only_scores = scores && request.params.max_new_tokens == 0;
+  check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
   if (request.first_scored < 1)
     throw UserError({request.source,
                      "tokens are to be scored from number " + std::to_string(request.first_scored) +
                          " on, and nothing is before it",
                      "give a number of at least 1"});
-  const std::int64_t size = std::ssize(request.prompt);
-  const bool scores = request.params.prompt_logprobs && request.first_scored < size,
-             only_scores = scores && request.params.max_new_tokens == 0;
-  check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
   // The last token of a text needs no position.
   const std::int64_t room = max_sequence_length(model_.config()) - size,
                      wanted = request.params.max_new_tokens,
