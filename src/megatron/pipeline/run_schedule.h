@@ -66,7 +66,7 @@ struct PipelinePass {
   /// follow the plan.
   std::optional<std::int64_t> num_partially_recomputed = {};
   Wants wants = Wants::loss;
-  std::vector<Caches> caches = {};  ///< of each microbatch's sequences; empty: none
+  std::vector<Caches> caches = {};            ///< of each microbatch's sequences; empty: none
   std::vector<std::int64_t> num_logits = {};  ///< of each microbatch's sequences (models/pass.h)
   /// Called on the last stage after each forward that wants another result than the loss.
   std::function<void(std::size_t microbatch, const at::Tensor& result)> on_result = {};
