@@ -18,7 +18,7 @@ constexpr const char* kMaxRequests = "--inference-dynamic-batching-max-requests"
 constexpr const char* kMaxLength = "--inference-max-seq-length";
 constexpr const char* kBufferSize = "--inference-dynamic-batching-buffer-size-gb";
 
-const SchedulerOptions& checked(const SchedulerOptions& options) {
+SchedulerOptions checked(const SchedulerOptions& options) {
   MEGATRON_CHECK(options.block_size > 0, options.block_size, " tokens in a block");
   MEGATRON_CHECK(options.max_step_outputs > 0, options.max_step_outputs, " outputs in a step");
   if (options.max_running < 1)
