@@ -3,7 +3,7 @@
 // cache, and memory bandwidth. Prints one JSON line for each.
 //   gemm_bench [--dtype f32|bf16] [--turns N] TOKENS,IN,OUT …     (no shape: those of GPT-2 124M,
 //   batch 4 × 256)
-// A shape of at most 32 TOKENS is one of decoding: its forward GEMM reads weights that are packed
+// A shape TOKENS,IN,OUT,packed is one of decoding: its forward GEMM reads weights that are packed
 // in place, and ones that are not, beside the speed at which a loop reads them from memory. A shape
 // TOKENS,IN,OUT,GROUPS compares a grouped GEMM, whose groups have equal numbers of tokens, with one
 // dense GEMM of the same operations.
@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/micro_kernel.h"
@@ -33,6 +34,7 @@ namespace {
 struct LinearShape {
   std::int64_t tokens, in, out;
   std::int64_t groups = 0;  ///< of a grouped GEMM
+  bool packed = false;      ///< whether to read packed weights, as in decoding
 };
 
 template <class Work>
@@ -217,36 +219,36 @@ void time_memory() {
 }
 
 LinearShape parse(const std::string& text) {
-  LinearShape shape{};
+  constexpr std::string_view kPacked = ",packed";
+  LinearShape shape{.packed = text.ends_with(kPacked)};
   const int given = std::sscanf(text.c_str(), "%ld,%ld,%ld,%ld", &shape.tokens, &shape.in,
                                 &shape.out, &shape.groups);
   if (given >= 3 && shape.tokens > 0 && shape.in > 0 && shape.out > 0 &&
       (given == 3 || (shape.groups > 0 && shape.tokens % shape.groups == 0)))
     return shape;
   throw std::invalid_argument("\"" + text +
-                              "\" is no shape: give TOKENS,IN,OUT, or TOKENS,IN,OUT,GROUPS with a "
-                              "multiple of GROUPS as TOKENS");
+                              "\" is no shape: give TOKENS,IN,OUT, TOKENS,IN,OUT,packed, or "
+                              "TOKENS,IN,OUT,GROUPS with a multiple of GROUPS as TOKENS");
 }
 
 void run(const std::vector<std::string>& words) {
   use_caching_cpu_allocator();
   const at::NoGradGuard no_grad;
-  const bench::Options options = bench::parse_options(
-      words,
-      "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is TOKENS,IN,OUT[,GROUPS]");
+  const bench::Options options =
+      bench::parse_options(words,
+                           "gemm_bench [--dtype f32|bf16] [--turns N] [SHAPE …], a SHAPE is "
+                           "TOKENS,IN,OUT[,GROUPS|,packed]");
   std::vector<LinearShape> shapes;
   for (const std::string& shape : options.shapes) shapes.push_back(parse(shape));
   if (shapes.empty())
-    shapes = {{1024, 768, 2304},  {1024, 768, 768}, {1024, 768, 3072}, {1024, 3072, 768},
-              {1024, 768, 50257}, {1, 4096, 4096},  {4, 4096, 4096},   {32, 4096, 4096},
-              {1, 896, 4864},     {1, 4864, 896}};
+    for (const char* shape : {"1024,768,2304", "1024,768,768", "1024,768,3072", "1024,3072,768",
+                              "1024,768,50257", "1,4096,4096,packed", "4,4096,4096,packed",
+                              "32,4096,4096,packed", "1,896,4864,packed", "1,4864,896,packed"})
+      shapes.push_back(parse(shape));
   time_peak(options.type());
   time_memory();
-  constexpr std::int64_t kMaxDecodedTokens = 32;
   for (const LinearShape& shape : shapes) {
-    const auto time = shape.groups > 0                    ? time_grouped
-                      : shape.tokens <= kMaxDecodedTokens ? time_packed
-                                                          : time_linear;
+    const auto time = shape.groups > 0 ? time_grouped : shape.packed ? time_packed : time_linear;
     time(shape, options.type(), options.turns);
   }
   time_memory();

@@ -14,7 +14,7 @@ def gemm_limits(sizes, tokens):
     shapes = [f"{tokens},{rows},{columns}" for rows, columns in model.layer_gemms(sizes)]
     widest = max(model.layer_gemms(sizes), key=lambda shape: shape[0] * shape[1])
     program = [commands.our_program("gemm_bench"), "--dtype", "bf16", "--turns", "5"]
-    lines = run_lines([*program, *shapes, f"1,{widest[0]},{widest[1]}"])
+    lines = run_lines([*program, *shapes, f"1,{widest[0]},{widest[1]},packed"])
     forward = sum(
         min(line["own_seconds"], line["library_seconds"])
         for line in lines

@@ -42,6 +42,7 @@ std::set<std::string> read_answered(const std::filesystem::path& output,
   if (!std::filesystem::exists(output)) return answered;
   const std::string name = "--output " + output.string();
   const char* fix = "give another --output";
+  if (!std::filesystem::is_regular_file(output)) return answered;  // such as a device or a pipe
   if (std::error_code code; std::filesystem::equivalent(output, requests, code))
     throw UserError({name, "is the file of the requests", fix});
   const std::string content = read_file(output);

@@ -135,7 +135,8 @@ EvaluationTask TaskReader::lines(const std::string& file, std::string_view conte
     if (form == "continuation") {
       add_pair(task, example["context"].text(), value.text(), source);
     } else if (form == "text") {
-      const std::string text = value.text();
+      const std::string text(trim(value.text()));
+      if (text.empty()) throw UserError({source, "the text has no word", "give one with words"});
       const std::size_t space = std::min(text.rfind(' '), text.size());  // the size without one
       add_pair(task, space < text.size() ? text.substr(0, space) : "",
                " " + text.substr(space < text.size() ? space + 1 : 0), source);
