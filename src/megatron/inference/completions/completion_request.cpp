@@ -121,7 +121,12 @@ CompletionRequest read_completion(const JsonCursor& body) {
   }
   SamplingParams& params = request.params;
   params.prompt_logprobs = request.echo && params.return_log_probs;
-  check_sampling_options(params);
+  try {
+    check_sampling_options(params);
+  } catch (const UserError& error) {  // which names flags
+    const auto& [what, got, fix] = error.parts();
+    throw UserError({body.place() + ": " + what, got, fix});
+  }
   if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
       most > kMaxChoices)
     throw UserError({body.place() + ": fields 'n', 'best_of' and 'num_beams'",
