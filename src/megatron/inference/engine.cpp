@@ -68,6 +68,13 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, const Sampling
   return texts;
 }
 
+void take_finished(Update& update, std::vector<Generation>& texts) {
+  if (!update.finished) return;
+  const auto number = static_cast<std::size_t>(update.text);
+  texts.resize(std::max(texts.size(), number + 1));
+  texts[number] = *std::move(update.finished);
+}
+
 at::Tensor next_logits(const ModelRunner& model, Pass pass) {
   pass.wants = Wants::last_logits;
   return model.infer(pass).to(c10::kCPU, c10::kFloat).contiguous();

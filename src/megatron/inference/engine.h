@@ -100,6 +100,9 @@ struct Update {
   std::exception_ptr error = {};  ///< the UserError that has ended the request
 };
 
+/// Puts the text that an update has finished, if it has, in its place among those of its request.
+void take_finished(Update& update, std::vector<Generation>& texts);
+
 struct EngineOptions {
   SchedulerOptions scheduler = {};
   /// Returns seconds; the same on all ranks. Null: it is always 0.

@@ -49,11 +49,9 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
     for (Update& update : engine.step()) {
       if (update.error) std::rethrow_exception(update.error);
       const auto place = static_cast<std::size_t>(update.request);
-      const auto text = static_cast<std::size_t>(update.text);
-      if (update.token && on_token) on_token(place * num_samples + text, *update.token);
-      if (!update.finished) continue;
-      results[place].resize(std::max(results[place].size(), text + 1));
-      results[place][text] = std::move(*update.finished);
+      if (update.token && on_token)
+        on_token(place * num_samples + static_cast<std::size_t>(update.text), *update.token);
+      take_finished(update, results[place]);
     }
   }
   for (std::vector<Generation>& texts : results) texts = best_texts(std::move(texts), params);

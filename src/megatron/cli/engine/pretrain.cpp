@@ -24,7 +24,6 @@
 #include "megatron/params/param_store.h"
 #include "megatron/training/loop/kept_model.h"
 #include "megatron/training/loop/trainer.h"
-#include "megatron/training/observability/out_of_memory.h"
 #include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/resilience/non_finite.h"
 

@@ -1,6 +1,5 @@
 #include "megatron/inference/completions/completion_queue.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -82,11 +81,7 @@ std::vector<FinishedCompletion> CompletionQueue::step() {
       fail(place.number);
       continue;
     }
-    std::vector<Generation>& texts = open.results[place.prompt].texts;
-    if (update.finished) {
-      texts.resize(std::max(texts.size(), static_cast<std::size_t>(update.text) + 1));
-      texts[static_cast<std::size_t>(update.text)] = std::move(*update.finished);
-    }
+    take_finished(update, open.results[place.prompt].texts);
     if (!update.is_last) continue;
     places_.erase(update.request);
     if (--open.num_left > 0) continue;

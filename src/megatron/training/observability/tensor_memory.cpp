@@ -10,7 +10,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <fstream>
 
 #include "megatron/base/cpu_caching_allocator.h"
 #include "megatron/base/format.h"
@@ -146,7 +145,7 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 1 << 20);  // of each thread's arena; ulimit -d counts it
   // Each thread would have an arena of its own, which reserves 64 MiB of addresses.
-  if (memory_limits(c10::kCPU).address_space > 0) mallopt(M_ARENA_MAX, 1);
+  if (host_memory_limits().address_space > 0) mallopt(M_ARENA_MAX, 1);
 }
 
 TensorMemory tensor_memory(c10::Device device) {

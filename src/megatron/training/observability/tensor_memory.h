@@ -24,8 +24,8 @@ struct TensorMemory {
 void use_caching_cpu_allocator();
 
 /// Keeps freed memory in the process, because each step allocates what the previous one freed, and
-/// returning pages to the system would cause new page faults. Tensors use the caching CPU
-/// allocator. Call it before the first tensor is created.
+/// returning pages to the system would cause new page faults. Tensors that are created from now on
+/// use the caching CPU allocator.
 void keep_freed_memory();
 
 /// Returns the memory of tensors on `device`; zeros on a CPU without the caching allocator.
