@@ -295,8 +295,10 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
   const std::string training = words_of(
       joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
   const auto run = [&](int stopped, int alive) {
-    return shell("PATH=$PATH:/usr/sbin; " + on(stopped, "--nproc-per-node 2", training) + " >" +
-                 log.string() + ".other 2>&1 & " +
+    // The earlier run's iterations must not be taken for this one's.
+    return shell("PATH=$PATH:/usr/sbin; rm -f " + log.string() + " " + log.string() + ".other; " +
+                 on(stopped, "--nproc-per-node 2", training) + " >" + log.string() +
+                 ".other 2>&1 & " +
                  on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() +
                  " 2>&1 & watched=$!; " + "for i in $(seq 600); do grep -q ' iteration ' " +
                  log.string() + " " + log.string() + ".other && break; sleep 0.1; done; " +
