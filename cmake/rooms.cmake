@@ -5,7 +5,7 @@
 function(megatron_define_http)
   get_target_property(OPTIONS PkgConfig::CPPHTTPLIB INTERFACE_COMPILE_OPTIONS)
   foreach(SOURCE ${ARGN})
-    file(STRINGS ${SOURCE} USES REGEX "#include (<httplib|\".*http_server)\\.h")
+    file(STRINGS ${SOURCE} USES REGEX "#include <httplib\\.h")
     if(USES AND OPTIONS)
       set_property(SOURCE ${SOURCE} APPEND PROPERTY COMPILE_OPTIONS ${OPTIONS})
     endif()

@@ -5,7 +5,7 @@
 # `make test` runs even where torch_free ones are left to `make asan`: with LibTorch, and kernels,
 # whose optimized code is another.
 
-set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
+set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline server)
 # What tests of a room use beside what the room itself does.
 set(MEGATRON_TESTS_OF_ops_USE params nn)  # their tests put weights into modules
 set(MEGATRON_TESTS_OF_params_USE nn)
