@@ -324,7 +324,7 @@ class HttpServer::Daemon {
   }
 
   MHD_Result proceed(MHD_Connection* connection, const Request& request) {
-    if (is_closed(request.connection)) request.exchange->disconnect();
+    if (is_stopping_ || is_closed(request.connection)) request.exchange->disconnect();
     HttpExchange::Head head;
     switch (request.exchange->next(head)) {
       case HttpExchange::Step::answer:
