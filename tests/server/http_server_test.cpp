@@ -207,6 +207,9 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
   EXPECT_EQ(status("POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
             400);
   EXPECT_EQ(status("GET /echo HTTP/1.1\r\n\r\n"), 400) << "without a host";
+  const std::string chunked = "Transfer-Encoding: chunked\r\n";
+  EXPECT_EQ(status(post("/echo", "0\r\n\r\n", chunked)), 400) << "two lengths";
+  EXPECT_EQ(status(post("/echo", "", "Transfer-Encoding: gzip\r\n")), 400);
   // The end of the connection may pass the answer.
   const auto is_refused = testing::AnyOf(0, testing::Ge(400));
   EXPECT_THAT(status(get("/echo", "X-Large: " + std::string(100'000, 'x') + "\r\n")), is_refused);

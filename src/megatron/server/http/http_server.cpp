@@ -265,6 +265,10 @@ class HttpServer::Daemon {
   /// Begins a request whose headers are there.
   MHD_Result begin(MHD_Connection* connection, Request& request) {
     const std::string* length = request.exchange->request.header("content-length");
+    const std::string* encoding = request.exchange->request.header("transfer-encoding");
+    if (encoding && (length || lower_case(*encoding) != "chunked"))  // its end would be a guess
+      return queue(connection, request.exchange,
+                   {.status = 400, .body = "the length of the body is not clear\n"});
     const auto size = length ? exact_number<std::uint64_t>(*length) : std::nullopt;
     if (!size || *size <= options_.max_body_bytes) return MHD_YES;
     if (!request.exchange->request.header("expect")) return refuse_body(connection, request);
