@@ -88,11 +88,6 @@ void HttpExchange::disconnect() {
   if (call && is_early) call();
 }
 
-void HttpExchange::add_header(std::string name, std::string value) {
-  const std::lock_guard lock(mutex_);
-  headers_.emplace_back(std::move(name), std::move(value));
-}
-
 void HttpExchange::send(Head head) {
   const std::lock_guard lock(mutex_);
   if (is_gone_ || std::exchange(has_head_, true)) return;
@@ -101,24 +96,6 @@ void HttpExchange::send(Head head) {
   has_ended_ = !head.is_stream;
   std::ranges::move(std::exchange(headers_, {}), std::back_inserter(head.headers));
   head_ = std::move(head);
-  resume();
-}
-
-void HttpExchange::write(std::string_view bytes) {
-  bool is_too_slow = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!is_stream_ || has_ended_ || is_gone_) return;
-    unread_.append(bytes);
-    is_too_slow = unread_.size() > max_unread_bytes_;
-    resume();
-  }
-  if (is_too_slow) disconnect();
-}
-
-void HttpExchange::end() {
-  const std::lock_guard lock(mutex_);
-  has_ended_ = has_ended_ || is_stream_;
   resume();
 }
 
@@ -136,30 +113,69 @@ void HttpExchange::abandon() {
                 R"("param":null,"code":null}})"});
 }
 
-void HttpExchange::on_disconnect(std::function<void()> call) {
-  bool is_late = false;
+HttpReply::HttpReply(std::shared_ptr<HttpExchange> exchange)
+    : exchange_(exchange.get(), [exchange](HttpExchange*) { exchange->abandon(); }) {}
+
+void HttpReply::add_header(std::string name, std::string value) {
+  const std::lock_guard lock(exchange_->mutex_);
+  exchange_->headers_.emplace_back(std::move(name), std::move(value));
+}
+
+void HttpReply::send(int status, std::string body, std::string_view content_type,
+                     const HttpHeaders& headers) {
+  HttpExchange::Head head{.status = status, .headers = headers, .body = std::move(body)};
+  if (!content_type.empty()) head.headers.emplace_back("Content-Type", content_type);
+  exchange_->send(std::move(head));
+}
+
+void HttpReply::begin_stream(std::string_view content_type) {
+  exchange_->send({.headers = {{"Content-Type", std::string(content_type)},
+                               {"Cache-Control", "no-cache"},
+                               {"X-Accel-Buffering", "no"}},
+                   .is_stream = true});
+}
+
+void HttpReply::write(std::string_view bytes) {
+  HttpExchange& exchange = *exchange_;
   {
-    const std::lock_guard lock(mutex_);
-    is_late = is_gone_ && !has_ended_;
-    if (!is_gone_ && !has_ended_) std::swap(on_disconnect_, call);
+    const std::lock_guard lock(exchange.mutex_);
+    if (!exchange.is_stream_ || exchange.has_ended_ || exchange.is_gone_) return;
+    exchange.unread_.append(bytes);
+    exchange.resume();
+    if (exchange.unread_.size() <= exchange.max_unread_bytes_) return;
   }
-  if (is_late) call();
+  exchange.disconnect();
 }
 
-void HttpExchange::on_done(std::function<void(const ReplyRecord&)> call) {
-  const std::lock_guard lock(mutex_);
-  on_done_ = std::move(call);
+void HttpReply::end() {
+  const std::lock_guard lock(exchange_->mutex_);
+  exchange_->has_ended_ |= exchange_->is_stream_;
+  exchange_->resume();
 }
 
-void HttpExchange::set_usage(const ReplyUsage& usage) {
-  const std::lock_guard lock(mutex_);
-  record_.usage = usage;
-  record_.has_usage = true;
+void HttpReply::on_disconnect(std::function<void()> call) {
+  {
+    const std::lock_guard lock(exchange_->mutex_);
+    if (exchange_->has_ended_) return;
+    if (!exchange_->is_gone_) return std::swap(exchange_->on_disconnect_, call);
+  }
+  call();
 }
 
-bool HttpExchange::is_connected() const {
-  const std::lock_guard lock(mutex_);
-  return !is_gone_;
+void HttpReply::on_done(std::function<void(const ReplyRecord&)> call) {
+  const std::lock_guard lock(exchange_->mutex_);
+  exchange_->on_done_ = std::move(call);
+}
+
+void HttpReply::set_usage(const ReplyUsage& usage) {
+  const std::lock_guard lock(exchange_->mutex_);
+  exchange_->record_.usage = usage;
+  exchange_->record_.has_usage = true;
+}
+
+bool HttpReply::is_connected() const {
+  const std::lock_guard lock(exchange_->mutex_);
+  return !exchange_->is_gone_;
 }
 
 }  // namespace megatron

@@ -6,14 +6,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "megatron/server/http/http_server.h"
 
 namespace megatron {
 
-/// The library's thread calls next(), read() and complete(), one at a time, and waits for wake()
-/// when these say that there is nothing to do. All functions are thread-safe.
+/// The library's thread calls next(), read() and complete(), one at a time, and waits for `resume`
+/// when these say that there is nothing to do. HttpReply changes the answer. Thread-safe.
 class HttpExchange {
  public:
   /// What begins an answer.
@@ -48,25 +48,17 @@ class HttpExchange {
   void complete(bool is_sent);
   /// The client is gone, or is to go.
   void disconnect();
-
-  // As HttpReply.
-  void add_header(std::string name, std::string value);
-  void send(Head head);
-  void write(std::string_view bytes);
-  void end();
-  /// No handle is left.
+  /// No HttpReply is left.
   void abandon();
-  void on_disconnect(std::function<void()> call);
-  void on_done(std::function<void(const ReplyRecord&)> call);
-  void set_usage(const ReplyUsage& usage);
-  bool is_connected() const;
 
  private:
+  friend class HttpReply;
   void suspend();
   void resume();
+  void send(Head head);
 
   const std::size_t max_unread_bytes_;
-  mutable std::mutex mutex_;                   ///< guards what follows
+  std::mutex mutex_;                           ///< guards what follows
   std::function<void()> suspend_, resume_;     ///< null once the library's work has ended
   HttpHeaders headers_;                        ///< of the answer, by add_header()
   std::optional<Head> head_;                   ///< of an answer that was not taken

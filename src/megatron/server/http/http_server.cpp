@@ -413,41 +413,4 @@ const std::string* HttpRequest::header(std::string_view lower_case_name) const {
   return found == headers.end() ? nullptr : &found->second;
 }
 
-struct HttpReply::Handle {
-  explicit Handle(std::shared_ptr<HttpExchange> of) : exchange(std::move(of)) {}
-  Handle(const Handle&) = delete;
-  Handle& operator=(const Handle&) = delete;
-  ~Handle() { exchange->abandon(); }
-  const std::shared_ptr<HttpExchange> exchange;
-};
-
-HttpReply::HttpReply(std::shared_ptr<HttpExchange> exchange)
-    : handle_(std::make_shared<Handle>(std::move(exchange))) {}
-
-void HttpReply::add_header(std::string name, std::string value) {
-  handle_->exchange->add_header(std::move(name), std::move(value));
-}
-void HttpReply::send(int status, std::string body, std::string_view content_type,
-                     const HttpHeaders& headers) {
-  HttpExchange::Head head{.status = status, .headers = headers, .body = std::move(body)};
-  if (!content_type.empty()) head.headers.emplace_back("Content-Type", content_type);
-  handle_->exchange->send(std::move(head));
-}
-void HttpReply::begin_stream(std::string_view content_type) {
-  handle_->exchange->send({.headers = {{"Content-Type", std::string(content_type)},
-                                       {"Cache-Control", "no-cache"},
-                                       {"X-Accel-Buffering", "no"}},
-                           .is_stream = true});
-}
-void HttpReply::write(std::string_view bytes) { handle_->exchange->write(bytes); }
-void HttpReply::end() { handle_->exchange->end(); }
-void HttpReply::on_disconnect(std::function<void()> call) {
-  handle_->exchange->on_disconnect(std::move(call));
-}
-void HttpReply::on_done(std::function<void(const ReplyRecord&)> call) {
-  handle_->exchange->on_done(std::move(call));
-}
-void HttpReply::set_usage(const ReplyUsage& usage) { handle_->exchange->set_usage(usage); }
-bool HttpReply::is_connected() const { return handle_->exchange->is_connected(); }
-
 }  // namespace megatron

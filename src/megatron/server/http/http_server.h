@@ -45,10 +45,10 @@ struct ReplyUsage {
 
 /// What became of a request.
 struct ReplyRecord {
-  int status = 0;           ///< 499: the client was gone before the answer
-  bool is_cut = false;      ///< the client went, or was disconnected, before the end
-  double seconds = 0;       ///< from the last byte of the request to that of the answer
-  ReplyUsage usage = {};    ///< zeros if the handler told nothing
+  int status = 0;         ///< 499: the client was gone before the answer
+  bool is_cut = false;    ///< the client went, or was disconnected, before the end
+  double seconds = 0;     ///< from the last byte of the request to that of the answer
+  ReplyUsage usage = {};  ///< zeros if the handler told nothing
   bool has_usage = false;
 };
 
@@ -81,8 +81,7 @@ class HttpReply {
   bool is_connected() const;
 
  private:
-  struct Handle;
-  std::shared_ptr<Handle> handle_;
+  std::shared_ptr<HttpExchange> exchange_;  ///< whose deleter ends the answer
 };
 
 /// Answers a request, or keeps the reply to answer it later. A thread of the server calls it, so it
