@@ -6,7 +6,7 @@ namespace megatron {
 namespace {
 
 /// Upper ends of ranges of seconds, two for each factor of ten.
-std::vector<double> ranges(double first, double last) {
+std::vector<double> bounds_of(double first, double last) {
   std::vector<double> bounds;
   for (double bound = first; bound < 1.01 * last; bound *= 10) {
     bounds.push_back(bound);
@@ -18,10 +18,10 @@ std::vector<double> ranges(double first, double last) {
 }  // namespace
 
 ServerMetrics::ServerMetrics()
-    : first_token_s_(ranges(1e-3, 100)),
-      token_gap_s_(ranges(1e-4, 10)),
-      request_s_(ranges(1e-3, 1000)),
-      queue_s_(ranges(1e-4, 100)) {}
+    : first_token_s_(bounds_of(1e-3, 100)),
+      token_gap_s_(bounds_of(1e-4, 10)),
+      request_s_(bounds_of(1e-3, 1000)),
+      queue_s_(bounds_of(1e-4, 100)) {}
 
 void ServerMetrics::add(const std::string& route, const ReplyRecord& record) {
   const std::lock_guard lock(mutex_);

@@ -58,7 +58,7 @@ std::string lower_case(std::string text) {
 }
 
 /// What the library keeps of a request: a reference that it releases in on_completed().
-struct Request {
+struct OpenRequest {
   std::shared_ptr<HttpExchange> exchange;
   std::uint64_t connection;   ///< its number
   bool is_handled = false;    ///< the handler was called
@@ -201,7 +201,8 @@ class HttpServer::Daemon {
   static void on_completed(void* self, MHD_Connection* /*connection*/, void** slot,
                            MHD_RequestTerminationCode code) {
     auto& daemon = *static_cast<Daemon*>(self);
-    const std::unique_ptr<Request> request(static_cast<Request*>(std::exchange(*slot, nullptr)));
+    const std::unique_ptr<OpenRequest> request(
+        static_cast<OpenRequest*>(std::exchange(*slot, nullptr)));
     if (!request) return;
     request->exchange->complete(code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     const std::lock_guard lock(daemon.mutex_);
@@ -217,9 +218,9 @@ class HttpServer::Daemon {
                                std::size_t* size, void** slot) {
     auto& daemon = *static_cast<Daemon*>(self);
     if (daemon.is_stopping_) return MHD_NO;
-    auto*& request = reinterpret_cast<Request*&>(*slot);
+    auto* request = static_cast<OpenRequest*>(*slot);
     if (!request) {
-      request = daemon.make_request(connection, path, method).release();
+      *slot = request = daemon.make_request(connection, path, method).release();
       return daemon.begin(connection, *request);
     }
     if (*size > 0)
@@ -234,8 +235,8 @@ class HttpServer::Daemon {
            static_cast<double>(options_.idle_timeout_s + options_.receive_timeout_s);
   }
 
-  std::unique_ptr<Request> make_request(MHD_Connection* connection, const char* path,
-                                        const char* method) {
+  std::unique_ptr<OpenRequest> make_request(MHD_Connection* connection, const char* path,
+                                            const char* method) {
     auto exchange = std::make_shared<HttpExchange>(
         options_.max_unread_bytes, [connection] { MHD_suspend_connection(connection); },
         [connection] { MHD_resume_connection(connection); });
@@ -258,12 +259,12 @@ class HttpServer::Daemon {
     const auto number = reinterpret_cast<std::uintptr_t>(context->socket_context);
     const std::lock_guard lock(mutex_);
     connections_[number].exchange = exchange;
-    return std::make_unique<Request>(
-        Request{.exchange = std::move(exchange), .connection = number});
+    return std::make_unique<OpenRequest>(
+        OpenRequest{.exchange = std::move(exchange), .connection = number});
   }
 
   /// Begins a request whose headers are there.
-  MHD_Result begin(MHD_Connection* connection, Request& request) {
+  MHD_Result begin(MHD_Connection* connection, OpenRequest& request) {
     const std::string* length = request.exchange->request.header("content-length");
     const std::string* encoding = request.exchange->request.header("transfer-encoding");
     if (encoding && (length || lower_case(*encoding) != "chunked"))  // its end would be a guess
@@ -277,7 +278,7 @@ class HttpServer::Daemon {
     return proceed(connection, request);
   }
 
-  MHD_Result take_body(MHD_Connection* connection, Request& request, std::string_view data) {
+  MHD_Result take_body(MHD_Connection* connection, OpenRequest& request, std::string_view data) {
     std::string& body = request.exchange->request.body;
     if (request.discarded > 0) {
       request.discarded += data.size();
@@ -291,7 +292,7 @@ class HttpServer::Daemon {
 
   /// Answers a request while its body arrives, which the library cannot do. What arrives then is
   /// discarded, because closing the connection would discard the answer.
-  MHD_Result refuse_body(MHD_Connection* connection, Request& request) {
+  MHD_Result refuse_body(MHD_Connection* connection, OpenRequest& request) {
     request.exchange->request.body = {};
     request.exchange->request.is_too_large = true;
     request.discarded = 1;
@@ -309,7 +310,7 @@ class HttpServer::Daemon {
   }
 
   /// Calls the handler, once.
-  void handle(Request& request) {
+  void handle(OpenRequest& request) {
     if (std::exchange(request.is_handled, true)) return;
     {
       const std::lock_guard lock(mutex_);
@@ -327,7 +328,7 @@ class HttpServer::Daemon {
     request.exchange->request.body = {};
   }
 
-  MHD_Result proceed(MHD_Connection* connection, const Request& request) {
+  MHD_Result proceed(MHD_Connection* connection, const OpenRequest& request) {
     if (is_stopping_ || is_closed(request.connection)) request.exchange->disconnect();
     HttpExchange::Head head;
     switch (request.exchange->next(head)) {
