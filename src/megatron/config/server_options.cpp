@@ -24,7 +24,9 @@ const FieldTable<ServerOptions>& server_table() {
     t.field("allowed_origins", &Options::allowed_origins,
             "origins of web pages that may call the server, or *; none: only its own page")
         .value_name("ORIGIN");
-    t.field("max_body_mb", &Options::max_body_mb, "largest body of a request, in MiB").above(0);
+    t.field("max_body_mb", &Options::max_body_mb, "largest body of a request, in MiB")
+        .above(0)
+        .at_most(1 << 20);
     t.field("request_timeout", &Options::request_timeout,
             "seconds after which a text ends as it is; 0: never")
         .at_least(0);
