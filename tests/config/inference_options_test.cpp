@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/base/words.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -125,31 +126,12 @@ TEST(SamplingParams, EndTokensAreOfTheModelUnlessOneIsNamed) {
 }
 
 TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
-  const ServeOptions options =
-      read_serve_options(std::vector<std::string>{"--load",
-                                                  "model",
-                                                  "--port",
-                                                  "0",
-                                                  "--api-key",
-                                                  "a",
-                                                  "--api-key",
-                                                  "b",
-                                                  "--served-model-name",
-                                                  "m",
-                                                  "n",
-                                                  "--max-model-len",
-                                                  "4096",
-                                                  "--max-num-seqs",
-                                                  "8",
-                                                  "--max-num-batched-tokens",
-                                                  "64",
-                                                  "--disable-log-requests",
-                                                  "--chat-template",
-                                                  "t.jinja",
-                                                  "--uvicorn-log-level",
-                                                  "info",
-                                                  "--enable-auto-tool-choice"},
-                         1);
+  const ServeOptions options = read_serve_options(
+      split_words("--load model --port 0 --api-key a --api-key b --served-model-name m n "
+                  "--max-model-len 4096 --max-num-seqs 8 --max-num-batched-tokens 64 "
+                  "--disable-log-requests --chat-template t.jinja --uvicorn-log-level info "
+                  "--enable-auto-tool-choice"),
+      1);
   EXPECT_EQ(options.server.port, 0);
   EXPECT_THAT(options.server.api_key, ElementsAre("a", "b"));
   EXPECT_THAT(options.server.served_model_name, ElementsAre("m", "n"));
