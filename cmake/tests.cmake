@@ -5,7 +5,7 @@
 # `make test` runs even where torch_free ones are left to `make asan`: with LibTorch, and kernels,
 # whose optimized code is another.
 
-set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline)
+set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline server)
 # What tests of a room use beside what the room itself does.
 set(MEGATRON_TESTS_OF_ops_USE params nn)  # their tests put weights into modules
 set(MEGATRON_TESTS_OF_params_USE nn)
@@ -162,13 +162,14 @@ endfunction()
 function(megatron_cli_tests)
   megatron_test_program(cli megatron_chaos)
   add_dependencies(cli_tests megatron_all)
-  set(OWN "KilledRuns.*:BrokenRuns.*:Launch.*:TwoHosts.*:Elastic.*:*KeptProcess*:LocalCheckpoints.*:Hangs.*:Straggler*")
+  set(OWN "KilledRuns.*:BrokenRuns.*:Launch.*:TwoHosts.*:Elastic.*:*KeptProcess*:LocalCheckpoints.*:Hangs.*:Serve.*:Straggler*")
   megatron_test(cli cli FILTER "-${OWN}" SHARDS 4 COST 60)
   megatron_test(launch cli FILTER "Launch.*" WAITS TIMEOUT 600 COST 100)
   megatron_test(elastic cli FILTER "Elastic.*" WAITS TIMEOUT 600 COST 100)
   megatron_test(kept_processes cli FILTER "*KeptProcess*" WAITS TIMEOUT 600 COST 100)
   megatron_test(two_hosts cli FILTER "TwoHosts.*" WAITS TIMEOUT 600 COST 100 SKIP "!! NOT RUN")
   megatron_test(hangs cli FILTER "Hangs.*" WAITS TIMEOUT 600 COST 100)
+  megatron_test(serve cli FILTER "Serve.*" WAITS TIMEOUT 600 COST 30)
   megatron_test(stragglers cli FILTER "Straggler*" SERIAL TIMEOUT 600)  # compares times of ranks
   megatron_test(local_checkpoints cli FILTER "LocalCheckpoints.*" WAITS TIMEOUT 600 COST 100)
   megatron_test(killed_runs_10 cli FILTER "KilledRuns.*" WAITS TIMEOUT 1800 COST 100 ENVIRONMENT MEGATRON_TEST_KILLS=10)

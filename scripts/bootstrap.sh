@@ -12,8 +12,8 @@ cross=
 [ "$ARCH" = "$(uname -m)" ] || cross=$ARCH
 
 libraries=(nlohmann-json3-dev libsimdjson-dev libyaml-cpp-dev libtomlplusplus-dev libpcre2-dev
-  libutf8proc-dev libcpp-httplib-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libgloo-dev
-  libgtest-dev libgmock-dev libbenchmark-dev)
+  libutf8proc-dev libcpp-httplib-dev libmicrohttpd-dev libssl-dev libzstd-dev zlib1g-dev
+  libxxhash-dev libgloo-dev libgtest-dev libgmock-dev libbenchmark-dev)
 packages=(g++ cmake ninja-build ccache lld pkg-config python3-pip unzip bible-kjv
   "${libraries[@]}")
 [ -n "$cross" ] && packages+=("g++-${cross//_/-}-linux-gnu" qemu-user)

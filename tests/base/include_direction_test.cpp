@@ -60,7 +60,8 @@ bool is_third_party(const std::string& header) {
   if (std::regex_search(header, system)) return false;
   return header.find('/') != std::string::npos || header.find("zlib") == 0 ||
          header.find("zstd") == 0 || header.find("pcre2") == 0 || header.find("simdjson") == 0 ||
-         header.find("utf8proc") == 0 || header.find("xxhash") == 0;
+         header.find("utf8proc") == 0 || header.find("xxhash") == 0 ||
+         header.find("microhttpd") == 0;
 }
 
 struct Include {

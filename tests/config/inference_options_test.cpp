@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/base/words.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -122,6 +123,25 @@ TEST(SamplingParams, EndTokensAreOfTheModelUnlessOneIsNamed) {
   SamplingParams ignoring{.ignore_eos = true};
   ignoring.add_end_tokens(of_model);
   EXPECT_TRUE(ignoring.stop_token_ids.empty());
+}
+
+TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
+  const ServeOptions options = read_serve_options(
+      split_words("--load model --port 0 --api-key a --api-key b --served-model-name m n "
+                  "--max-model-len 4096 --max-num-seqs 8 --max-num-batched-tokens 64 "
+                  "--disable-log-requests --chat-template t.jinja --uvicorn-log-level info "
+                  "--enable-auto-tool-choice"),
+      1);
+  EXPECT_EQ(options.server.port, 0);
+  EXPECT_THAT(options.server.api_key, ElementsAre("a", "b"));
+  EXPECT_THAT(options.server.served_model_name, ElementsAre("m", "n"));
+  EXPECT_EQ(options.engine.max_seq_length, 4096);
+  EXPECT_EQ(options.engine.max_requests, 8);
+  EXPECT_EQ(options.engine.max_tokens, 64);
+  EXPECT_TRUE(options.server.disable_access_log);
+  EXPECT_EQ(options.tokenizer.chat_template, "t.jinja");
+  EXPECT_THAT(notes_text(options.parsed.notes),
+              HasSubstr("--uvicorn-log-level, --enable-auto-tool-choice: there is one way here"));
 }
 
 TEST(InferenceOptions, ScoreAndEvaluateNoteThatTheyCacheNoLatents) {

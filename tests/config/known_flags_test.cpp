@@ -89,7 +89,7 @@ TEST(KnownFlags, OfInferenceAreNoted) {
           .parsed.notes);
   EXPECT_THAT(notes, HasSubstr("  --inference-max-requests, --batch-invariant-mode, "
                                "--no-inference-dynamic-batching-prefix-caching: it is for the "
-                               "inference engine of `generate`, `batch` and `evaluate`"));
+                               "inference engine of `generate`, `batch`, `serve` and `evaluate`"));
   EXPECT_THAT(notes_text(read_small({"--num-speculative-tokens", "4"}).parsed.notes),
               HasSubstr("--num-speculative-tokens: it is for the inference engine of `generate` "
                         "and `batch`"));

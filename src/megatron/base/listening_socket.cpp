@@ -71,6 +71,25 @@ int open_port(const ListenOptions& wanted) {
 
 }  // namespace
 
+Descriptor listen_at(const std::string& host, std::int64_t port) {
+  std::string reason = "is not an address of this host";
+  const AddressList list = addresses_of({host, port}, &reason);
+  int code = EADDRNOTAVAIL;
+  for (const addrinfo* one = list.get(); one; one = one->ai_next) {
+    Descriptor descriptor(bind_to(*one));
+    if (descriptor.is_open()) return descriptor;
+    if (code != EADDRINUSE && code != EACCES) code = errno;
+  }
+  if (code == EADDRINUSE || code == EACCES)
+    throw UserError({"--port " + std::to_string(port),
+                     code == EACCES ? "may not be opened by this user (EACCES)"
+                                    : "is in use by another process",
+                     code == EACCES ? "choose a port above 1023"
+                                    : "choose another port, or 0 for any free one"});
+  throw UserError({"--host " + host, reason,
+                   "give 127.0.0.1, 0.0.0.0 or :: (every address), or an address of this host"});
+}
+
 bool is_address_of_this_host(const std::string& host) {
   const AddressList list = addresses_of({host, 0});
   for (const addrinfo* one = list.get(); one; one = one->ai_next) {

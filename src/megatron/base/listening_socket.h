@@ -42,6 +42,10 @@ class ListeningSocket {
   std::int64_t port_ = 0;
 };
 
+/// Opens a listening socket at an address of `host`; 0.0.0.0 is every IPv4 address, and :: every
+/// address. Port 0 is any free port. UserError that names --host or --port.
+Descriptor listen_at(const std::string& host, std::int64_t port);
+
 /// Returns whether the name or numeric address is one of this host.
 bool is_address_of_this_host(const std::string& host);
 

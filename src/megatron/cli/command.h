@@ -34,17 +34,13 @@ std::span<const Command> commands();
 /// Returns the command called `name`, or null.
 const Command* find_command(std::string_view name);
 
-/// Returns why a planned command is not in this version. Returns "" for any other word.
-std::string_view absent_command_reason(std::string_view name);
-
 /// Runs the command that the arguments name and returns its exit code. Does not throw.
 int dispatch(const std::vector<std::string>& args);
 
 /// Returns the command that a misspelt or foreign name means, "pretrain gpt" for "train"; "": none.
 std::string nearest_command(const std::string& name);
 
-/// Throws a UserError for a word that is not a command. It names the nearest command, or says why
-/// the command is not in this version.
+/// Throws a UserError for a word that is not a command. It names the nearest command.
 [[noreturn]] void refuse_command(const std::string& name);
 
 /// Runs `megatron help [command]`, `help --markdown` or `help --man`.

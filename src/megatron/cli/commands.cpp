@@ -74,6 +74,7 @@ int run_pretrain(Args args) { return run_on_rank("pretrain", args, read_pretrain
 int run_generate(Args args) { return run_on_rank("generate", args, read_generate_options); }
 int run_score(Args args) { return run_on_rank("score", args, read_score_options); }
 int run_batch(Args args) { return run_on_rank("batch", args, read_batch_options); }
+int run_serve(Args args) { return run_on_rank("serve", args, read_serve_options); }
 int run_evaluate(Args args) { return run_on_rank("evaluate", args, read_evaluate_options); }
 int run_replay(Args args) {
   read_replay_options(args);
@@ -124,6 +125,8 @@ constexpr std::array kCommands{
             fields_of<generate_table>, check_with<read_generate_options>},
     Command{"batch", "answer a file of requests in OpenAI's form", "Use", run_batch,
             fields_of<batch_table>, check_with<read_batch_options>},
+    Command{"serve", "serve a model over HTTP, as OpenAI's API", "Use", run_serve,
+            fields_of<serve_table>, check_with<read_serve_options>},
     Command{"evaluate", "measure a model on tasks by log-likelihood", "Use", run_evaluate,
             fields_of<evaluate_table>, check_with<read_evaluate_options>},
     Command{"score", "print log-probabilities of token ids", "Use", run_score,
@@ -135,10 +138,6 @@ constexpr std::array kCommands{
     Command{"help", "show the help of a command", "About", run_help, help_fields},
     Command{"completion", "print the completion script of bash, zsh or fish", "About",
             run_completion, completion_fields},
-};
-
-constexpr std::array kAbsent{
-    std::pair<std::string_view, std::string_view>{"serve", "use `megatron generate`"},
 };
 
 /// The names that other programs use for the commands.
@@ -168,12 +167,6 @@ const Command* find_command(std::string_view name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
-std::string_view absent_command_reason(std::string_view name) {
-  const auto found = std::find_if(kAbsent.begin(), kAbsent.end(),
-                                  [&](const auto& entry) { return entry.first == name; });
-  return found == kAbsent.end() ? std::string_view{} : found->second;
-}
-
 std::string nearest_command(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.emplace_back(command.name);
@@ -185,10 +178,6 @@ std::string nearest_command(const std::string& name) {
 }
 
 void refuse_command(const std::string& name) {
-  if (const auto reason = absent_command_reason(name); !reason.empty()) {
-    throw UserError(
-        {"'" + name + "'", "this command is not available in this version", std::string(reason)});
-  }
   const std::string meant = nearest_command(name);
   throw UserError(
       {"'" + name + "'", "unknown command",

@@ -75,7 +75,7 @@ int search(const std::string& word) {
       text +=
           (text.empty() ? "" : "\n") + ("megatron " + std::string(command.name)) + ":\n" + found;
   }
-  const bool means_command = !nearest_command(word).empty() || !absent_command_reason(word).empty();
+  const bool means_command = !nearest_command(word).empty();
   if (text.empty() && means_command) refuse_command(word);
   if (text.empty()) text = "nothing mentions " + word + "; see megatron --help\n";
   std::cout << text;

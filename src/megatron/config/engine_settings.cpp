@@ -11,14 +11,17 @@ const FieldTable<EngineSettings>& engine_table() {
     t.field("inference_dynamic_batching_max_requests", &Settings::max_requests,
             "largest number of texts that are computed together; none: 256")
         .at_least(1)
-        .alias("inference-max-requests");
+        .alias("inference-max-requests")
+        .alias("max-num-seqs");
     t.field("inference_dynamic_batching_max_tokens", &Settings::max_tokens,
             "largest number of tokens in a pass, at least one for each text; none: 2048")
-        .at_least(1);
+        .at_least(1)
+        .alias("max-num-batched-tokens");
     t.field("inference_max_seq_length", &Settings::max_seq_length,
             "refuse a prompt that has more tokens than this with its new ones; none: what the "
             "model and the KV cache have room for")
-        .at_least(1);
+        .at_least(1)
+        .alias("max-model-len");
     t.field("inference_dynamic_batching_buffer_size_gb", &Settings::buffer_size_gb,
             "most memory for the KV cache of a rank, in GiB; none: 90 % of what is free")
         .above(0);

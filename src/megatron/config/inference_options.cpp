@@ -96,6 +96,12 @@ constexpr KnownFlags kGenerationFlags[] = {
      "inference-repeat-n=1 throughput-check-only"},
 };
 
+/// Flags of other servers that change nothing here.
+constexpr KnownFlags kServerFlags{
+    KnownFlags::Treatment::accepted, "without effect: there is one way here", "",
+    "uvicorn-log-level=* disable-log-stats enable-auto-tool-choice enforce-eager "
+    "disable-frontend-multiprocessing enable-log-requests"};
+
 /// Accepts the flags of the run that trained the model, and of Megatron-LM's inference scripts.
 template <class Options>
 void declare_run_flags(FieldTable<Options>& table, const std::string& command) {
@@ -223,6 +229,25 @@ const FieldTable<BatchOptions>& batch_table() {
   });
 }
 
+const FieldTable<ServeOptions>& serve_table() {
+  using Options = ServeOptions;
+  return field_table<Options>([](auto& t) {
+    t.about(
+        "Serves a model over HTTP, in the form of OpenAI's API. Without tokenizer flags, it uses "
+        "the tokenizer of the checkpoint. Under `megatron launch` rank 0 listens, the model is "
+        "sharded over the ranks, and the requests are distributed over its replicas. On SIGTERM "
+        "or SIGINT it refuses new requests, ends those that there are, and exits.");
+    declare_model(t);
+    t.include(&Options::server, server_table());
+    t.include(&Options::tokenizer, chat_template_table());
+    t.include(&Options::speculative, speculative_table());
+    t.include(&Options::tokenizer, tokenizer_table());
+    declare_engine(t);
+    for (Field& field : known_flag_fields(kServerFlags)) t.add_field(std::move(field));
+    declare_run_flags(t, "serve");
+  });
+}
+
 const FieldTable<EvaluateOptions>& evaluate_table() {
   using Options = EvaluateOptions;
   return field_table<Options>([](auto& t) {
@@ -302,6 +327,13 @@ BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t 
   check_model_options(options, world_size);
   if (options.json && options.output.empty())
     throw UserError({"--json", "standard output has the answers", "give --output FILE"});
+  return options;
+}
+
+ServeOptions read_serve_options(std::span<const std::string> args, std::int64_t world_size) {
+  ServeOptions options = read_options(serve_table(), args, "serve");
+  check_speculative_options(options.speculative);
+  check_model_options(options, world_size);
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "megatron/config/field_table.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/sampling_params.h"
+#include "megatron/config/server_options.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/speculative_config.h"
 #include "megatron/config/tokenizer_config.h"
@@ -60,6 +61,12 @@ struct BatchOptions : ModelOptions {
   bool json = false;
 };
 
+struct ServeOptions : ModelOptions {
+  TokenizerConfig tokenizer;
+  SpeculativeConfig speculative;
+  ServerOptions server;
+};
+
 struct EvaluateOptions : ModelOptions {
   TokenizerConfig tokenizer;
   std::vector<std::string> task;  ///< files, LAMBADA or WIKITEXT103
@@ -78,6 +85,7 @@ struct EvaluateOptions : ModelOptions {
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
 const FieldTable<BatchOptions>& batch_table();
+const FieldTable<ServeOptions>& serve_table();
 const FieldTable<EvaluateOptions>& evaluate_table();
 
 /// Parses the flags of `generate`. Also throws a UserError if there is no prompt, if more than one
@@ -86,6 +94,7 @@ GenerateOptions read_generate_options(std::span<const std::string> args,
                                       std::int64_t world_size = 1);
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size = 1);
 BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t world_size = 1);
+ServeOptions read_serve_options(std::span<const std::string> args, std::int64_t world_size = 1);
 EvaluateOptions read_evaluate_options(std::span<const std::string> args,
                                       std::int64_t world_size = 1);
 

@@ -113,8 +113,8 @@ std::vector<Field> known_flag_fields(const KnownFlags& flags) {
 
 std::vector<Field> engine_flag_fields() {
   std::vector<Field> fields;
-  add_engine_flags(engine_table(), "`generate`, `batch` and `evaluate`", fields);
-  add_engine_flags(speculative_table(), "`generate` and `batch`", fields);
+  add_engine_flags(engine_table(), "`generate`, `batch`, `serve` and `evaluate`", fields);
+  add_engine_flags(speculative_table(), "`generate`, `batch` and `serve`", fields);
   return fields;
 }
 

@@ -48,12 +48,29 @@ void AsyncEngine::apply(ServingCommand command) {
 }
 
 bool AsyncEngine::step() {
-  if (engine_.is_idle()) return false;
-  for (Update& update : engine_.step()) {
-    const std::exception_ptr error = std::exchange(update.error, nullptr);
-    tell({.update = std::move(update), .error = error});
+  if (!engine_.is_idle()) {
+    for (Update& update : engine_.step()) {
+      const std::exception_ptr error = std::exchange(update.error, nullptr);
+      tell({.update = std::move(update), .error = error});
+    }
   }
+  note_load();
   return !engine_.is_idle();
+}
+
+void AsyncEngine::note_load() {
+  const Scheduler& scheduler = engine_.scheduler();
+  const BlockPool& pool = scheduler.pool();
+  const auto used = static_cast<double>(pool.num_blocks() - pool.num_available());
+  const std::lock_guard lock(load_mutex_);
+  load_ = {.num_running = scheduler.num_running(),
+           .num_waiting = scheduler.num_waiting(),
+           .cache_usage = used / static_cast<double>(pool.num_blocks())};
+}
+
+EngineLoad AsyncEngine::load() const {
+  const std::lock_guard lock(load_mutex_);
+  return load_;
 }
 
 void AsyncEngine::apply_update() {

@@ -33,11 +33,16 @@ class AsyncEngine final : public RequestServer {
   /// not the one that is in wait().
   void update_weights(std::function<void()> update);
 
+  EngineLoad load() const override;
+
  private:
   void apply(ServingCommand command) override;
   bool step() override;
   void apply_update();
+  void note_load();
 
+  mutable std::mutex load_mutex_;
+  EngineLoad load_;  ///< guarded by load_mutex_
   Engine engine_;
   std::function<void()> update_;  ///< that waits to be called; guarded by mutex_
 };

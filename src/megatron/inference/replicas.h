@@ -25,6 +25,8 @@ class ReplicaSet final : public RequestServer {
              const SchedulerOptions& scheduler = {});
   ~ReplicaSet() override;
 
+  EngineLoad load() const override { return own_.load(); }
+
  private:
   struct Outbox;
   void route(ServingCommand& command) override;

@@ -51,6 +51,11 @@ void RequestServer::wait() {
   if (has_failed_) std::rethrow_exception(ended_);
 }
 
+bool RequestServer::wait_for(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return ended_ != nullptr; });
+}
+
 void RequestServer::start() {
   thread_ = std::thread([this] { run(); });
 }

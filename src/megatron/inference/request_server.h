@@ -38,6 +38,12 @@ struct News {
 /// Takes the news of a request. The serving thread calls it: it must not throw, nor wait for news.
 using OnNews = std::function<void(const News& news)>;
 
+/// How busy a server is.
+struct EngineLoad {
+  std::int64_t num_running = 0, num_waiting = 0;  ///< texts
+  double cache_usage = 0;                         ///< blocks of the KV cache in use, of all
+};
+
 /// What all ranks do at the beginning of a round.
 struct ServingCommand {
   enum class Kind : std::uint8_t { add, cancel, update_weights };
@@ -91,6 +97,10 @@ class RequestServer {
   bool is_leader() const { return ranks_.axis.rank == 0; }
   /// Waits until the server has stopped, as the leader decides. Throws what made it fail.
   void wait();
+  /// Waits likewise, at most for `limit`. Returns whether the server has stopped.
+  bool wait_for(std::chrono::milliseconds limit);
+  /// Returns the load after the last step: of a set of replicas, that of this rank's.
+  virtual EngineLoad load() const { return {}; }
 
  protected:
   explicit RequestServer(ServingRanks ranks) : ranks_(std::move(ranks)) {}

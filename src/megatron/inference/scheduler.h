@@ -166,6 +166,7 @@ class Scheduler {
 
   bool is_empty() const { return sequences_.empty(); }
   std::int64_t num_running() const { return std::ssize(running_); }
+  std::int64_t num_waiting() const { return std::ssize(waiting_); }
   bool contains(SequenceId sequence) const { return sequences_.contains(sequence); }
   /// Returns the prompt and the tokens so far.
   const std::vector<std::int64_t>& tokens(SequenceId sequence) const { return at(sequence).tokens; }

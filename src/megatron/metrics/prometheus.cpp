@@ -1,74 +1,28 @@
 #include "megatron/metrics/prometheus.h"
 
-#include <cmath>
 #include <fstream>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
-#include "megatron/base/words.h"
 #include "megatron/config/settings.h"
+#include "megatron/metrics/exposition_writer.h"
 
 namespace megatron {
 namespace {
 
-std::string number_text(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  return format("%.17g", value);
-}
-
-/// Escapes backslash, quote and line feed in label values.
-std::string escaped(const std::string& value) {
-  return escaped_text(value, {{'\\', "\\\\"}, {'"', "\\\""}, {'\n', "\\n"}});
-}
-
-class ExpositionWriter {
- public:
-  void family(const std::string& name, const char* type, const char* help) {
-    name_ = name;
-    text_ += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
-  }
-  void sample(double value, const std::string& labels = "") {
-    text_ += name_ + labels + " " + number_text(value) + "\n";
-  }
-  void gauge(const std::string& name, const char* help, double value) {
-    family(name, "gauge", help);
-    sample(value);
-  }
-  void gauge(const std::string& name, const char* help, const auto& optional) requires requires {
-    optional.has_value();
-  }
-  {
-    if (optional) gauge(name, help, static_cast<double>(*optional));
-  }
-  void counter(const std::string& name, const char* help, double value) {
-    family(name, "counter", help);
-    sample(value);
-  }
-  std::string text() && { return std::move(text_); }
-
- private:
-  std::string name_, text_;
-};
-
-std::string label(const char* name, const std::string& value) {
-  return std::string("{") + name + "=\"" + escaped(value) + "\"}";
-}
-
 void write_losses(ExpositionWriter& out, const NamedLosses& losses) {
   if (losses.empty()) return;
   out.family("megatron_training_loss", "gauge", "Loss of the last step.");
-  for (const auto& [name, value] : losses) out.sample(value, label("loss", name));
+  for (const auto& [name, value] : losses) out.sample(value, labels({{"loss", name}}));
 }
 
 void write_mfu(ExpositionWriter& out, const ThroughputMetrics& rates) {
   if (!rates.mfu && !rates.mfu_causal) return;
   out.family("megatron_training_mfu_ratio", "gauge",
              "Model FLOP/s over the device's peak, with full or causal attention counted.");
-  if (rates.mfu) out.sample(*rates.mfu, label("attention", "full"));
-  if (rates.mfu_causal) out.sample(*rates.mfu_causal, label("attention", "causal"));
+  if (rates.mfu) out.sample(*rates.mfu, labels({{"attention", "full"}}));
+  if (rates.mfu_causal) out.sample(*rates.mfu_causal, labels({{"attention", "causal"}}));
 }
 
 void write_traffic(ExpositionWriter& out, const std::vector<AxisCommStats>& traffic) {
@@ -76,22 +30,22 @@ void write_traffic(ExpositionWriter& out, const std::vector<AxisCommStats>& traf
   out.family("megatron_training_communication_bytes", "gauge",
              "Bytes of the last step's collectives on rank 0.");
   for (const AxisCommStats& axis : traffic)
-    out.sample(static_cast<double>(axis.bytes), label("axis", axis.axis));
+    out.sample(static_cast<double>(axis.bytes), labels({{"axis", axis.axis}}));
   out.family("megatron_training_communication_exposed_seconds", "gauge",
              "Time of the last step in which rank 0 waited for others.");
   for (const AxisCommStats& axis : traffic)
-    out.sample(axis.exposed_ms / 1000, label("axis", axis.axis));
+    out.sample(axis.exposed_ms / 1000, labels({{"axis", axis.axis}}));
 }
 
 void write_stragglers(ExpositionWriter& out, const StragglerMetrics& metrics) {
   out.family("megatron_training_slowest_rank_seconds", "gauge",
              "Own time per step of the slowest rank, without waits for other ranks.");
   for (const PartTimes& part : metrics.parts)
-    out.sample(part.slowest.back().seconds, label("part", part.part));
+    out.sample(part.slowest.back().seconds, labels({{"part", part.part}}));
   out.family("megatron_training_fastest_rank_seconds", "gauge",
              "Own time per step of the fastest rank, without waits for other ranks.");
   for (const PartTimes& part : metrics.parts)
-    out.sample(part.fastest.front().seconds, label("part", part.part));
+    out.sample(part.fastest.front().seconds, labels({{"part", part.part}}));
   out.gauge("megatron_training_stragglers", "Ranks that are slower than their peers now.",
             static_cast<double>(metrics.stragglers.size()));
   if (metrics.stragglers.empty()) return;
@@ -99,8 +53,9 @@ void write_stragglers(ExpositionWriter& out, const StragglerMetrics& metrics) {
              "Own time of a slow rank over that of its peers.");
   for (const Straggler& straggler : metrics.stragglers) {
     for (const SlowPart& part : straggler.parts)
-      out.sample(part.ratio, "{rank=\"" + std::to_string(straggler.rank) + "\",host=\"" +
-                                 escaped(straggler.host) + "\",part=\"" + part.part + "\"}");
+      out.sample(part.ratio, labels({{"rank", std::to_string(straggler.rank)},
+                                     {"host", straggler.host},
+                                     {"part", part.part}}));
   }
 }
 
@@ -172,7 +127,7 @@ std::string PrometheusCollector::text() const {
     out.family("megatron_evaluation_loss", "gauge", "Loss of the last evaluation of each split.");
   for (const auto& [split, losses] : evaluations_) {
     for (const auto& [name, value] : losses)
-      out.sample(value, "{loss=\"" + escaped(name) + "\",split=\"" + escaped(split) + "\"}");
+      out.sample(value, labels({{"loss", name}, {"split", split}}));
   }
   return std::move(out).text();
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "megatron/base/cpu_affinity.h"
+#include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/config/legacy_flags.h"
@@ -97,6 +98,18 @@ EngineOptions InferenceRank::engine_options(const ModelOptions& options,
   if (is_main_rank() && !chosen.note.empty()) std::cerr << "note: " << chosen.note << "\n";
   chosen.options.speculation = std::move(speculation);
   return std::move(chosen.options);
+}
+
+ServingRanks InferenceRank::serving_ranks() const {
+  const std::int64_t count = dp_ranks_per_replica();
+  MEGATRON_CHECK(count == 1 || rank_.etp_ep.size == count * rank_.tp.size,
+                 "experts are divided over ", rank_.etp_ep.size, " ranks, no multiple of tp ",
+                 rank_.tp.size);
+  return {.axis = count == 1 ? rank_.model : rank_.expert_model, .device = rank_.device};
+}
+
+ServingRanks InferenceRank::replica_leaders() const {
+  return {.axis = dp_ranks_per_replica() == 1 ? rank_.dp : rank_.edp, .device = rank_.device};
 }
 
 void InferenceRank::note_speculation() const {

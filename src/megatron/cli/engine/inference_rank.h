@@ -12,6 +12,7 @@
 #include "megatron/inference/engine.h"
 #include "megatron/inference/load_model.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/request_server.h"
 
 namespace megatron {
 
@@ -43,6 +44,9 @@ class InferenceRank {
   }
   std::int64_t replica() const { return rank_.dp.rank / dp_ranks_per_replica(); }
   std::int64_t num_replicas() const { return rank_.dp.size / dp_ranks_per_replica(); }
+  /// Return the ranks of an AsyncEngine, and of a ReplicaSet of their leaders.
+  ServingRanks serving_ranks() const;
+  ServingRanks replica_leaders() const;
 
   /// Prints a note, once, that a text is longer than the context that the model was trained for.
   void note_length(std::int64_t length, const std::string& text);

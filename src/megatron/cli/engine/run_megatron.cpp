@@ -15,12 +15,13 @@ namespace {
 
 using EngineCommand = int (*)(std::span<const std::string> args, const ModelFamilies& families);
 
-constexpr std::array<std::pair<std::string_view, EngineCommand>, 12> kCommands{{
+constexpr std::array<std::pair<std::string_view, EngineCommand>, 13> kCommands{{
     {"pretrain", run_pretrain},
     {"generate", run_generate},
     {"replay", run_replay},
     {"score", run_score},
     {"batch", run_batch},
+    {"serve", run_serve},
     {"evaluate", run_evaluate},
     {"convert", run_convert},
     {"checkpoint", run_checkpoint},
