@@ -19,6 +19,7 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/inference/completions/batch_file.h"
 #include "megatron/inference/completions/completion_queue.h"
+#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
@@ -159,7 +160,7 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
   std::vector<std::string> read_here;  // the file, and what is answered already; only on rank 0
   std::optional<AnswerWriter> answers;
   if (environment.rank == 0) {
-    read_here.push_back(read_file(options.requests));
+    read_here.push_back(read_file(options.requests, kMaxInputBytes));
     const std::vector<BatchLine> all = read_batch(read_here.front(), options.requests);
     if (!options.output.empty())
       std::ranges::copy(read_answered(options.output, options.requests, all),

@@ -96,8 +96,8 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
   std::vector<std::string> read_here;
   if (environment.rank == 0) {
     for (const std::string& task : options.task)
-      read_here.push_back(
-          read_file(EvaluateOptions::is_zero_shot(task) ? options.valid_data : task));
+      read_here.push_back(read_file(EvaluateOptions::is_zero_shot(task) ? options.valid_data : task,
+                                    kMaxInputBytes));
   }
   InferenceRank rank(world, options, flags_of(evaluate_table().set(), &options), families);
   const std::vector<std::string> contents = rank.broadcast(read_here);
