@@ -40,7 +40,8 @@ class ReplicaBatch {
  public:
   ReplicaBatch(InferenceRank& rank, const LoadedTokenizer& tokenizer, const BatchOptions& options,
                const std::vector<BatchLine>& lines)
-      : model_name_(options.load),
+      : rank_(rank),
+        model_name_(options.load),
         lines_(lines),
         stride_(static_cast<std::size_t>(rank.num_replicas())),
         next_(static_cast<std::size_t>(rank.replica())),
@@ -91,7 +92,8 @@ class ReplicaBatch {
       return refuse(news, index, error);
     }
     const BatchLine& line = lines_[index];
-    const auto& [prompt_tokens, completion_tokens] = one.usage;
+    const auto& [prompt_tokens, completion_tokens, longest] = one.usage;
+    rank_.note_length(longest, line.source + ": a prompt with its continuation");
     const JsonText body = {{"id", "cmpl-" + line.custom_id},
                            {"object", "text_completion"},
                            {"created", static_cast<std::int64_t>(unix_seconds())},
@@ -105,6 +107,7 @@ class ReplicaBatch {
          << batch_answer(line, 200, body);
   }
 
+  InferenceRank& rank_;
   const std::string model_name_;
   const std::vector<BatchLine>& lines_;
   const std::size_t stride_;
