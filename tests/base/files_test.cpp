@@ -10,6 +10,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include "megatron/base/error.h"
@@ -61,6 +62,19 @@ TEST_F(Files, NamesThePathOfWhatIsMissing) {
               HasSubstr(path.string()));
   EXPECT_THAT(message_of([&] { read_file(folder_); }), HasSubstr(folder_.string()));
   EXPECT_THAT(message_of([&] { MappedFile map(folder_); }), HasSubstr(folder_.string()));
+}
+
+TEST_F(Files, ReadsAPipeToItsEndButNoDevice) {
+  const auto path = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(path) << "one\ntwo\n"; });
+  EXPECT_EQ(read_file(path), "one\ntwo\n");
+  writer.join();
+  EXPECT_THAT(message_of([] { read_file("/dev/zero"); }),
+              HasSubstr("cannot read /dev/zero: it is a device"));
+  std::thread endless([&] { std::ofstream(path) << std::string(9, 'x'); });
+  EXPECT_THAT(message_of([&] { read_file(path, 8); }), HasSubstr("it has more than 8 bytes"));
+  endless.join();
 }
 
 TEST_F(Files, DoesNotWaitForTheWriterOfAPipe) {

@@ -140,6 +140,36 @@ TEST_F(HfMultiToken, MayNotHaveAHeadOfItsOwn) {
                     {"model.layers.2.shared_head.head.weight", "differs from lm_head.weight"});
 }
 
+/// A tied model has no output layer, so its depths have no head: neither is written, and both may
+/// be there as copies of the embedding.
+TEST_F(HfMultiToken, OfATiedModelNeedsNoHead) {
+  Json config = deepseek();
+  config["tie_word_embeddings"] = true;
+  const TransformerConfig model = parse_hf_config(config, "c").model;
+  DeclaredWeights weights(model);
+  const std::filesystem::path folder = root_ / "tied", file = folder / "model.safetensors";
+  write_hf_directory(weights, {.model = model, .model_type = "deepseek_v3"}, folder);
+  Tensors tensors = read_tensors(file);
+  const std::string head = "model.layers.2.shared_head.head.weight",
+                    embedding = "model.embed_tokens.weight";
+  EXPECT_FALSE(tensors.contains("lm_head.weight"));
+  EXPECT_FALSE(tensors.contains(head));
+  EXPECT_EQ(HfReader(folder).config().model.mtp_num_layers, 1);
+  for (const std::string& name : {head, std::string("lm_head.weight")})
+    tensors[name] = tensors.at(embedding).clone();
+  replace_tensors(file, tensors);
+  EXPECT_NO_THROW(HfReader reader(folder));
+  tensors.at(head).add_(1);
+  replace_tensors(file, tensors);
+  expect_user_error([&] { HfReader reader(folder); },
+                    {head, "differs from the embedding although config.json ties them"});
+  // The tied weight may stand under the name of the output layer.
+  tensors.at(head).sub_(1);
+  tensors.erase(embedding);
+  replace_tensors(file, tensors);
+  EXPECT_NO_THROW(HfReader reader(folder));
+}
+
 /// transformers drops the layers and keeps the key.
 TEST_F(HfMultiToken, IsLeftOutWithANoteWhenTheFolderHasNone) {
   Tensors tensors = read_tensors(file_);

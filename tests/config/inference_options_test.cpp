@@ -144,6 +144,21 @@ TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
               HasSubstr("--uvicorn-log-level, --enable-auto-tool-choice: there is one way here"));
 }
 
+TEST(SamplingParams, TokensAreOfTheVocabulary) {
+  const auto message = [](const SamplingParams& params) {
+    return message_of([&] { check_sampling_options(params, 50); });
+  };
+  const std::string fix = "the model's vocabulary has 50 tokens, with the ids 0 to 49";
+  for (const auto& [params, text] : std::vector<std::pair<SamplingParams, std::string>>{
+           {{.logit_bias = {{50, 1}}}, "--logit-bias: token id 50"},
+           {{.stop_token_ids = {49, 50}}, "stop_token_ids: token id 50"},
+           {{.termination_id = 50}, "--termination-id: token id 50"}})
+    EXPECT_THAT(message(params), AllOf(HasSubstr(text), HasSubstr(fix)));
+  EXPECT_THAT(message({.stop_token_ids = {-1}}), HasSubstr("stop_token_ids: token id -1"));
+  EXPECT_NO_THROW(check_sampling_options(
+      {.logit_bias = {{49, 1}}, .stop_token_ids = {0, 49}, .termination_id = 49}, 50));
+}
+
 TEST(InferenceOptions, ScoreAndEvaluateNoteThatTheyCacheNoLatents) {
   const std::vector<std::string> args{"--load", "model", "--cache-mla-latents"};
   const ScoreOptions score = read_score_options(args, 1);

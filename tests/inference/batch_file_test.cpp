@@ -19,7 +19,7 @@ std::string line_of(const std::string& id) {
 }
 
 TEST(BatchFile, HasARequestOnEachLine) {
-  const std::vector<BatchLine> lines = read_batch(line_of("a") + "\n" + line_of("b"), "x.jsonl");
+  const std::vector<BatchLine> lines = read_batch(line_of("a") + " \t\n" + line_of("b"), "x.jsonl");
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].custom_id, "a");
   EXPECT_EQ(lines[1].source, "x.jsonl, line 3");

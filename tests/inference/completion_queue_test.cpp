@@ -67,6 +67,7 @@ TEST_F(Completions, ContinueEachPrompt) {
   }
   EXPECT_EQ(usage_.prompt_tokens, 3);
   EXPECT_EQ(usage_.completion_tokens, 4);
+  EXPECT_EQ(usage_.longest, 2 + 2);
 }
 
 TEST_F(Completions, EndAtStopTokensAndStrings) {
@@ -158,7 +159,8 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
            {R"({"prompt": [[3], []]})", "line: prompt: ids: an empty list"},
            {R"({"prompt": [3, 20]})", "line: prompt: ids[1]: 20"},
            {R"({"prompt": "x"})", "x"},
-           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: --logit-bias: token id 20"}})
+           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: --logit-bias: token id 20"},
+           {R"({"prompt": "3", "stop_token_ids": [20]})", "line: stop_token_ids: token id 20"}})
     EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
                 HasSubstr(text));
   EXPECT_TRUE(queue.is_idle());

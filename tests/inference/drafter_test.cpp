@@ -457,6 +457,16 @@ TEST(Drafter, RefusesWhatDoesNotFit) {
       testing::AllOf(HasSubstr("--speculative-model small"), HasSubstr("40"), HasSubstr("50")));
   EXPECT_THAT(message_of([&] { make_drafter({.config = {.num_speculative_tokens = 1}}, own); }),
               HasSubstr("0 heads of multi-token prediction"));
+  SmallModel deep(/*seed=*/7, /*mtp_depths=*/1);
+  const PipelineLayout layout{
+      .num_ranks = 2,
+      .stages = {{.num_layers = 2, .has_embedding = true},
+                 {.first_layer = 2, .num_layers = 1, .num_mtp = 1, .has_output = true}}};
+  const ModelRunner divided(*deep.model, deep.weights, layout, {.name = "pp", .size = 2});
+  EXPECT_THAT(
+      message_of([&] { make_drafter({.config = {.num_speculative_tokens = 1}}, divided); }),
+      testing::AllOf(HasSubstr("--num-speculative-tokens 1: heads of multi-token prediction"),
+                     HasSubstr("set --pipeline-model-parallel-size 1, or give another")));
   RunningSumModel states(50);
   EXPECT_THAT(message_of([&] {
                 make_drafter({.config = {.num_speculative_tokens = 1}}, ModelRunner(states));

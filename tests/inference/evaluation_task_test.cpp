@@ -117,7 +117,7 @@ TEST_F(Tasks, LongContextsLoseTheirBeginning) {
 
 TEST_F(Tasks, MistakesNameTheLine) {
   for (const auto& [content, text] : std::vector<std::pair<std::string, std::string>>{
-           {"\n", "--task a.jsonl: contains no example"},
+           {"\n \t\n", "--task a.jsonl: contains no example"},
            {"{\"text\"", "a.jsonl, line 1: not valid JSON"},
            {"{\"query\": \"a\"}", "a.jsonl, line 1: field 'text' is missing"},
            {"{\"text\": \"a b\"}\n{\"context\": \"a\", \"continuation\": \"b\"}",

@@ -71,6 +71,20 @@ TEST(Generator, NothingToGenerateRunsNothing) {
   EXPECT_TRUE(model.calls.empty());
 }
 
+TEST(Generator, ChecksPromptsWithoutAPass) {
+  SuccessorModel model(50);
+  const Generator generator(model, {.max_new_tokens = 3},
+                            {.scheduler = {.num_blocks = 1, .max_sequence_length = 5}});
+  const Ids fits{1, 2}, is_long{1, 2, 3};
+  EXPECT_NO_THROW(generator.check(std::vector<Prompt>{{fits, 0}, {fits, 1}}));
+  EXPECT_THAT(
+      message_of([&] {
+        generator.check(std::vector<Prompt>{{fits, 0}, {is_long, 1}});
+      }),
+      testing::HasSubstr("prompt 2 of 3 tokens and up to 3 new ones: --inference-max-seq-length"));
+  EXPECT_TRUE(model.calls.empty());
+}
+
 TEST(Generator, AnotherPromptChangesNothing) {
   SuccessorModel model(50, /*sharpness=*/0);
   Generator generator(model, {.seed = 5, .max_new_tokens = 30});

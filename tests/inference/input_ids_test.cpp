@@ -29,7 +29,7 @@ class PromptFile : public testing::Test {
 
 TEST_F(PromptFile, HasAPromptOnEachLine) {
   EXPECT_THAT(prompts("a.txt", "9\n\n3 1 4\r\nlast"), ElementsAre("9", "3 1 4", "last"));
-  EXPECT_THAT(prompts("a.jsonl", "{\"text\": \"9\"}\n\n{\"text\": \"3 1 4\"}\n"),
+  EXPECT_THAT(prompts("a.jsonl", "{\"text\": \"9\"}\n \t\r\n{\"text\": \"3 1 4\"}\n"),
               ElementsAre("9", "3 1 4"));
   EXPECT_EQ(notes_.str(), "");
   EXPECT_THAT(prompts("b.txt", "a\xff\n"), ElementsAre("a\uFFFD"));

@@ -81,6 +81,12 @@ TEST_F(LoadModel, WeightsOfAnotherCheckpointReplaceItsOwn) {
 TEST_F(LoadModel, MissingCheckpointsAreUserErrors) {
   EXPECT_THAT(message_of([&] { load_model(root_ / "none", std::nullopt); }), HasSubstr("--load"));
   EXPECT_THAT(message_of([&] { load_model(root_, std::nullopt); }), HasSubstr("no checkpoint"));
+  write_file(root_ / "other", "");
+  for (const fs::path& folder : {root_, root_ / "none", root_ / "other"})
+    EXPECT_THAT(
+        message_of([&] { load_model(folder, std::nullopt, {.flag = "--speculative-model"}); }),
+        HasSubstr("--speculative-model " + folder.string()));
+  fs::remove(root_ / "other");
   save();
   EXPECT_THROW(load_model(root_, 4), UserError);
 }
@@ -92,6 +98,14 @@ TEST_F(LoadModel, TheTokenizerOfTheRunServes) {
   const LoadedTokenizer stored = load_tokenizer({}, load_model(root_, std::nullopt).source);
   EXPECT_EQ(stored.tokenizer->name(), "NullTokenizer");
   EXPECT_THAT(stored.stop_token_ids, ElementsAre(199));
+}
+
+/// The end token of a tokenizer that has more ids than the model is never said.
+TEST_F(LoadModel, EndTokensAreOfTheModel) {
+  settings_.tokenizer->tokenizer_type = "NullTokenizer";
+  settings_.tokenizer->vocab_size = 400;
+  save();
+  EXPECT_TRUE(load_tokenizer({}, load_model(root_, std::nullopt).source).stop_token_ids.empty());
 }
 
 TEST_F(LoadModel, FlagsNameAnotherTokenizer) {

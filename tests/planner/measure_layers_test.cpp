@@ -59,6 +59,22 @@ TEST(StageCosts, CountEachLayerAsItsKind) {
   EXPECT_DOUBLE_EQ(costs.stages[1].activation, 200 / 300.0);
 }
 
+/// Depths of multi-token prediction embed tokens where they stand, and each has a head with the
+/// output.
+TEST(StageCosts, CountTheEmbeddingOfEachDepthWhereItStands) {
+  TransformerConfig model = half_moe();
+  model.mtp_num_layers = 2;
+  const PipelineLayout layout{.num_ranks = 3,
+                              .stages = {{.num_layers = 4, .has_embedding = true},
+                                         {.first_layer = 4, .num_layers = 2, .num_mtp = 2},
+                                         {.first_layer = 6, .has_output = true}}};
+  const CostModel costs = stage_costs(two_kinds(), layout, model);
+  EXPECT_EQ(costs.stages[0].forward_s, 1 + 1 + 3 + 3 + 0.5);
+  EXPECT_EQ(costs.stages[1].forward_s, 2 * (3 + 0.5));
+  EXPECT_EQ(costs.stages[2].forward_s, 3 * 2);
+  EXPECT_EQ(layer_costs(two_kinds(), model).output_s, 3 * 8 + 2 * (2 + 12));
+}
+
 TEST(Describe, NamesTheKindsThatTheModelHas) {
   EXPECT_THAT(describe(two_kinds()), HasSubstr("layer 1e+03 / 2e+03 / 1e+03, MoE layer 3e+03"));
   LayerTimes dense = two_kinds();

@@ -37,6 +37,8 @@ std::string fix_for(int code) {
       return "free some of your quota on that disk, or choose another folder";
     case EFBIG:
       return "raise the file size limit (ulimit -f), or choose another file system";
+    case EBADF:
+      return "open it for writing";
     case EIO:
     case ESTALE:
       return "check the disk (dmesg), or choose another folder";
@@ -127,9 +129,16 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-std::string read_file(const fs::path& path) {
+void refuse_device(const fs::path& path) {
+  std::error_code code;
+  if (fs::is_character_file(path, code) || fs::is_block_file(path, code))
+    throw UserError({"cannot read " + path.string(), "it is a device", "give a file or a pipe"});
+}
+
+std::string read_file(const fs::path& path, std::uint64_t max_bytes) {
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor.is_open()) fail("open", path);
+  refuse_device(path);
   std::string content;
   char buffer[1 << 16];
   for (;;) {
@@ -138,6 +147,9 @@ std::string read_file(const fs::path& path) {
     if (count < 0) fail("read", path);
     if (count == 0) return content;
     content.append(buffer, static_cast<std::size_t>(count));
+    if (content.size() > max_bytes)
+      throw UserError({"cannot read " + path.string(),
+                       "it has more than " + std::to_string(max_bytes) + " bytes", "divide it"});
   }
 }
 

@@ -47,8 +47,11 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-/// Reads a whole file.
-std::string read_file(const fs::path& path);
+/// Throws a UserError if `path` is a device, which may have no end.
+void refuse_device(const fs::path& path);
+
+/// Reads a whole file or pipe, but no device. UserError if it has more than `max_bytes`.
+std::string read_file(const fs::path& path, std::uint64_t max_bytes = UINT64_MAX);
 
 /// Writes a temporary file in the same folder, fsyncs it and renames it to `path`. Readers see
 /// either the old file or the new one.

@@ -50,9 +50,10 @@ struct CheckpointSource {
 
 /// Finds what `root` holds: a native checkpoint (at `step` or the latest), one of its iter_
 /// folders, or a Hugging Face directory. Returns nullopt when it is missing, empty or holds only
-/// uncommitted files; throws a UserError for any other folder.
+/// uncommitted files; throws a UserError for any other folder, which names the flag that gave it.
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
-                                                std::optional<std::int64_t> step = std::nullopt);
+                                                std::optional<std::int64_t> step = std::nullopt,
+                                                const std::string& flag = "--load ");
 
 /// The same, but throws a UserError when there is none.
 CheckpointSource require_checkpoint(const std::filesystem::path& root);

@@ -149,10 +149,11 @@ CheckpointSource open_checkpoint(const std::filesystem::path& folder, Checkpoint
 }
 
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
-                                                std::optional<std::int64_t> step) {
+                                                std::optional<std::int64_t> step,
+                                                const std::string& flag) {
   if (!fs::exists(root)) return std::nullopt;
   if (!fs::is_directory(root))
-    throw UserError({"--load " + root.string() + " is a file, not a folder", "",
+    throw UserError({flag + root.string() + " is a file, not a folder", "",
                      "give the folder of a checkpoint or of a Hugging Face model"});
   if (has_no_checkpoint(root)) return std::nullopt;
   refuse_foreign_folder(root);
@@ -160,15 +161,14 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
   if (looks_like_hf_directory(root))
     return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
-  throw UserError(
-      {"--load " + root.string() + ": neither a checkpoint nor a Hugging Face directory",
-       std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
-           ", no config.json",
-       "give the folder that --save wrote, or one with config.json and safetensors"});
+  throw UserError({flag + root.string() + ": neither a checkpoint nor a Hugging Face directory",
+                   std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
+                       ", no config.json",
+                   "give the folder that --save wrote, or one with config.json and safetensors"});
 }
 
 CheckpointSource require_checkpoint(const std::filesystem::path& root) {
-  if (auto source = find_checkpoint(root)) return *std::move(source);
+  if (auto source = find_checkpoint(root, std::nullopt, "")) return *std::move(source);
   throw UserError({root.string() + ": there is no checkpoint", "", "check the path"});
 }
 

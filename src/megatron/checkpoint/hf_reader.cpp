@@ -171,11 +171,23 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
 }
 
 std::vector<std::string> HfReader::unused() const {
+  const HfFamily& family = directory_.family();
+  const std::string embedding = hf_embedding_name(family), output_layer(kHfOutputLayer);
+  const std::string& tied = directory_.tensors().contains(embedding) ? embedding : output_layer;
+  std::set<std::string> outputs;  // repeat the embedding: the head, and those of depths
+  if (!model_.untie_embeddings_and_output_weights) {
+    outputs.insert(output_layer);
+    const std::string ours[] = {"output_layer.weight"};
+    if (has_hf_tensor(family, ours[0]))
+      for (const HfTensor& copy :
+           map_weights(family, ours, 0, {model_.num_layers, model_.mtp_num_layers}).front().copies)
+        outputs.insert(copy.name);
+  }
   std::vector<std::string> names;
   for (const auto& [name, entry] : directory_.tensors()) {
-    if (used_.contains(name) || is_hf_buffer(directory_.family(), name)) continue;
-    if (name == kHfOutputLayer && !model_.untie_embeddings_and_output_weights) {
-      if (repeats(entry, hf_embedding_name(directory_.family()))) continue;
+    if (used_.contains(name) || is_hf_buffer(family, name)) continue;
+    if (outputs.contains(name)) {
+      if (repeats(entry, tied)) continue;
       throw UserError(
           {place_of(entry) + " differs from the embedding although config.json ties them", "",
            "set tie_word_embeddings to false in config.json"});

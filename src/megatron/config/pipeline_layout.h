@@ -19,6 +19,9 @@ struct StageLayers {
   std::int64_t first_layer = 0, num_layers = 0;
   std::int64_t num_mtp = 0;  ///< of num_layers: the last ones, which are multi-token prediction
   bool has_embedding = false, has_output = false;  ///< output: final norm, output layer and loss
+
+  /// Returns how often the stage embeds tokens: each depth of multi-token prediction does, too.
+  std::int64_t num_embeddings() const { return (has_embedding ? 1 : 0) + num_mtp; }
   bool operator==(const StageLayers&) const = default;
 };
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include <system_error>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/thread_limit.h"
 #include "megatron/config/command_line.h"
 
@@ -22,17 +24,20 @@ bool reader_is_gone() {
   return ::poll(&state, 1, 0) == 1 && (state.revents & POLLERR) != 0;
 }
 
-/// Throws a UserError if the output of a successful command could not be written. A command that
-/// failed has already reported why.
-void flush_stdout(int code) {
-  std::cout.flush();
-  const bool ok = std::cout.good() && std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (!ok && code == 0 && !reader_is_gone())
-    throw UserError(
-        {"standard output", "could not be written", "free space on its disk, or write elsewhere"});
-}
-
 }  // namespace
+
+void flush_stdout() {
+  const bool is_flushed = std::fflush(stdout) == 0;  // std::cout has no buffer of its own
+  int reason = is_flushed ? 0 : errno;
+  std::cout.flush();
+  const bool ok = is_flushed && std::cout.good() && std::ferror(stdout) == 0;
+  if (ok || reader_is_gone()) return;
+  // Where an earlier write has failed, another one says why.
+  if (is_flushed && ::write(STDOUT_FILENO, "\n", 1) < 0) reason = errno;
+  if (reason != 0) throw_file_error("write", "standard output", reason);
+  throw UserError(
+      {"standard output", "could not be written", "free space on its disk, or write elsewhere"});
+}
 
 CommandFailure command_failure(const std::exception_ptr& exception) {
   try {
@@ -71,12 +76,14 @@ void report_failure(std::string_view command, const std::string& text) {
 
 int run_command(std::string_view command, const std::function<int()>& body) {
   try {
-    const int code = body();
-    flush_stdout(code);
+    int code = 0;
+    try {
+      code = body();
+    } catch (const HelpRequested& help) {
+      std::cout << help.text;
+    }
+    if (code == 0) flush_stdout();  // a command that failed has reported why
     return code;
-  } catch (const HelpRequested& help) {
-    std::cout << help.text << std::flush;
-    return 0;
   } catch (...) {
     const CommandFailure failure = command_failure(std::current_exception());
     report_failure(command, failure.text);

@@ -15,6 +15,10 @@ namespace megatron {
 /// has closed it.
 int run_command(std::string_view command, const std::function<int()>& body);
 
+/// Flushes stdout. UserError with the reason if something could not be written, unless the reader
+/// has closed it. Commands that print results one by one call it behind each.
+void flush_stdout();
+
 /// The exit code and the message of an exception.
 struct CommandFailure {
   int code = 1;

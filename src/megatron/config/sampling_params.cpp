@@ -138,13 +138,18 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
     if (!holds) problems.add({flag, got, std::move(fix)});
   };
   const std::string n = std::to_string(params.n);
-  for (const LogitBias& one : params.logit_bias)
-    need(vocab_size == 0 || one.id < vocab_size, "--logit-bias",
-         "token id " + std::to_string(one.id),
-         "the model's ids are 0 to " + std::to_string(vocab_size - 1));
-  need(vocab_size == 0 || !params.termination_id || *params.termination_id < vocab_size,
-       "--termination-id", std::to_string(params.termination_id.value_or(0)),
-       "the model's ids are 0 to " + std::to_string(vocab_size - 1));
+  const auto need_token = [&](std::int64_t id, const char* flag) {
+    need(vocab_size == 0 || id < vocab_size, flag, "token id " + std::to_string(id),
+         "the model's vocabulary has " + std::to_string(vocab_size) +
+             " tokens, with the ids 0 to " + std::to_string(vocab_size - 1));
+  };
+  for (const LogitBias& one : params.logit_bias) need_token(one.id, "--logit-bias");
+  if (params.termination_id) need_token(*params.termination_id, "--termination-id");
+  for (const std::int64_t id : params.stop_token_ids) {
+    if (id == params.termination_id) continue;
+    need(id >= 0, "stop_token_ids", "token id " + std::to_string(id), "give ids of at least 0");
+    need_token(id, "stop_token_ids");
+  }
   need(params.min_new_tokens <= params.max_new_tokens, "--min-new-tokens",
        std::to_string(params.min_new_tokens),
        "give at most --max-new-tokens, " + std::to_string(params.max_new_tokens));

@@ -53,8 +53,8 @@ struct SamplingParams {
 
 const FieldTable<SamplingParams>& sampling_table();
 
-/// Throws a UserError that names the flag of every option out of range. With a `vocab_size`, ids of
-/// logit_bias must be below it.
+/// Throws a UserError that names the flag of every option out of range. With a `vocab_size`, token
+/// ids must be below it.
 void check_sampling_options(const SamplingParams& params, std::int64_t vocab_size = 0);
 
 }  // namespace megatron

@@ -18,6 +18,8 @@ constexpr std::int64_t kMaxNewTokens = std::int64_t{1} << 26;
 Generator::Generator(const ModelRunner& model, SamplingParams params, const EngineOptions& options)
     : model_(model), params_(std::move(params)), options_(options) {
   check_sampling_options(params_, model_.config().vocab_size);
+  params_.max_new_tokens = std::min(params_.max_new_tokens, kMaxNewTokens);
+  if (params_.num_beams > 1) options_.speculation = {};
   MEGATRON_CHECK(options.tokenizer != nullptr || params_.stop.empty(),
                  "stop strings need a tokenizer");
 }
@@ -33,17 +35,9 @@ Generation Generator::generate(std::span<const std::int64_t> prompt, std::uint64
 
 std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Prompt> prompts,
                                                              const OnToken& on_token) const {
-  SamplingParams params = params_;
-  params.max_new_tokens = std::min(params.max_new_tokens, kMaxNewTokens);
-  EngineOptions options = options_;
-  if (params.num_beams > 1) options.speculation = {};
-  Engine engine(model_, options);
-  for (std::size_t i = 0; i < prompts.size(); ++i)
-    engine.add_request({.prompt = {prompts[i].ids.begin(), prompts[i].ids.end()},
-                        .params = params,
-                        .site = {.prompt = prompts[i].index},
-                        .id = i});
-  const auto num_samples = static_cast<std::size_t>(params.num_samples());
+  Engine engine(model_, options_);
+  add_requests(engine, prompts);
+  const auto num_samples = static_cast<std::size_t>(params_.num_samples());
   std::vector<std::vector<Generation>> results(prompts.size());
   while (!engine.is_idle()) {
     for (Update& update : engine.step()) {
@@ -54,8 +48,24 @@ std::vector<std::vector<Generation>> Generator::generate_all(std::span<const Pro
       take_finished(update, results[place]);
     }
   }
-  for (std::vector<Generation>& texts : results) texts = best_texts(std::move(texts), params);
+  for (std::vector<Generation>& texts : results) texts = best_texts(std::move(texts), params_);
   return results;
+}
+
+void Generator::check(std::span<const Prompt> prompts) const {
+  Engine engine(model_, options_);
+  for (const Prompt& prompt : prompts) {
+    add_requests(engine, {&prompt, 1});
+    engine.cancel(0);
+  }
+}
+
+void Generator::add_requests(Engine& engine, std::span<const Prompt> prompts) const {
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    engine.add_request({.prompt = {prompts[i].ids.begin(), prompts[i].ids.end()},
+                        .params = params_,
+                        .site = {.prompt = prompts[i].index},
+                        .id = i});
 }
 
 }  // namespace megatron

@@ -38,7 +38,13 @@ class Generator {
   std::vector<std::vector<Generation>> generate_all(std::span<const Prompt> prompts,
                                                     const OnToken& on_token = nullptr) const;
 
+  /// Throws a UserError for the first prompt that generate_all() can never continue.
+  void check(std::span<const Prompt> prompts) const;
+
  private:
+  /// Adds a request for each prompt, named by its place.
+  void add_requests(Engine& engine, std::span<const Prompt> prompts) const;
+
   ModelRunner model_;
   SamplingParams params_;
   EngineOptions options_;

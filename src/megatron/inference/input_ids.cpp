@@ -23,14 +23,14 @@ std::vector<SourceLine> lines_of(std::string_view content, const std::string& fi
     std::string_view line = content.substr(begin, end - begin);
     begin = end + 1;
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty())
+    if (line.find_first_not_of(" \t\r\n\f\v") != std::string_view::npos)
       lines.push_back({file + ", line " + std::to_string(number), std::string(line)});
   }
   return lines;
 }
 
 std::vector<std::string> read_prompts(const std::filesystem::path& path, std::ostream& notes) {
-  const std::string bytes = read_file(path);
+  const std::string bytes = read_file(path, kMaxInputBytes);
   const auto replaced = replace_invalid_utf8(bytes);
   if (replaced)
     notes << "note: " << path.string() << " contains invalid UTF-8, which is read as U+FFFD\n";

@@ -15,6 +15,9 @@ namespace megatron {
 class Tokenizer;
 struct TransformerConfig;
 
+/// Most bytes of a file of prompts, requests or examples, all of which are kept in memory.
+inline constexpr std::uint64_t kMaxInputBytes = std::uint64_t{1} << 31;
+
 /// Returns the prompts of a file: its lines, or in a .jsonl file the field "text" of each line.
 /// Blank lines are left out. Writes a note to `notes` if the file is not UTF-8. Throws UserError
 /// naming the file and the line, also if there is no prompt.
@@ -25,7 +28,7 @@ struct SourceLine {
   std::string source;
   std::string text;
 };
-/// Returns the lines of a file but blank ones.
+/// Returns the lines of a file but those with nothing but white space.
 std::vector<SourceLine> lines_of(std::string_view content, const std::string& file);
 
 /// Returns the ids of a prompt. An empty prompt is the token that begins a document; UserError that

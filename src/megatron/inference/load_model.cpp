@@ -31,11 +31,11 @@ PipelineLayout layout_of(const TransformerConfig& model, const ParallelConfig& p
   return pipeline_layout(parallel, model);
 }
 
-CheckpointSource checkpoint_at(const std::filesystem::path& root,
-                               std::optional<std::int64_t> step) {
-  auto source = find_checkpoint(root, step);
+CheckpointSource checkpoint_at(const std::filesystem::path& root, std::optional<std::int64_t> step,
+                               const std::string& flag) {
+  auto source = find_checkpoint(root, step, flag + " ");
   if (!source) {
-    throw UserError({"--load " + root.string(), "no checkpoint there",
+    throw UserError({flag + " " + root.string(), "no checkpoint there",
                      "give the --save folder of a training run, or a Hugging Face folder "
                      "(config.json and safetensors files)"});
   }
@@ -60,7 +60,7 @@ std::optional<c10::ScalarType> requested_dtype(const ComputeOptions& options) {
 
 LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int64_t> step,
                        const LoadModelOptions& options) {
-  CheckpointSource source = checkpoint_at(root, step);
+  CheckpointSource source = checkpoint_at(root, step, options.flag);
   if (options.cache_mla_latents && !source.model.multi_latent_attention)
     throw UserError(
         {"--cache-mla-latents: the model has no multi-latent attention", "", "leave it out"});
@@ -85,7 +85,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
 
 void reload_weights(LoadedModel& model, const std::filesystem::path& root,
                     std::optional<std::int64_t> step) {
-  load_into(*model.weights, checkpoint_at(root, step), model.packs_weights);
+  load_into(*model.weights, checkpoint_at(root, step, "--load"), model.packs_weights);
 }
 
 }  // namespace megatron

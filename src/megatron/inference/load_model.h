@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
@@ -39,6 +40,7 @@ struct LoadModelOptions {
   bool packs_weights = false;
   bool cache_mla_latents = false;  ///< TransformerConfig::cache_mla_latents
   const ModelFamilies* families = &library_families();
+  std::string flag = "--load";  ///< names the folder in errors
 };
 
 /// Returns the dtype that the flags name; nullopt means the checkpoint's own.

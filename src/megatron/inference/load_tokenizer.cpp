@@ -129,6 +129,9 @@ LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSour
                      "give --tokenizer-type or --tokenizer-model"});
   }
   if (result.tokenizer->eod() >= 0) result.stop_token_ids.push_back(result.tokenizer->eod());
+  std::erase_if(result.stop_token_ids, [&](std::int64_t id) {  // the model never says them
+    return id < 0 || id >= source.model.vocab_size;
+  });
   return result;
 }
 

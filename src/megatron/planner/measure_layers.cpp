@@ -233,7 +233,8 @@ LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) 
                depths = static_cast<double>(model.mtp_num_layers);
   return {.embedding_s = times.embedding.total_s(),
           .layer_s = layers_s / static_cast<double>(model.num_layers),
-          .output_s = (1 + depths) * times.output.total_s() + depths * last_s};
+          .output_s = (1 + depths) * times.output.total_s() +
+                      depths * (times.embedding.total_s() + last_s)};
 }
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
@@ -245,7 +246,7 @@ CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
     StageCost cost = kNoCost;
     for (std::int64_t i = 0; i < stage.num_layers; ++i)
       cost += times.layers.of(model.kind(stage.first_layer + i));
-    if (stage.has_embedding) cost += times.embedding;
+    for (std::int64_t i = 0; i < stage.num_embeddings(); ++i) cost += times.embedding;
     for (std::int64_t head = 0; head <= model.mtp_num_layers && stage.has_output; ++head)
       cost += times.output;
     cost.activation = cost.weight_gradient =

@@ -19,6 +19,7 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/inference/completions/batch_file.h"
 #include "megatron/inference/completions/completion_queue.h"
+#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
@@ -39,7 +40,8 @@ class ReplicaBatch {
  public:
   ReplicaBatch(InferenceRank& rank, const LoadedTokenizer& tokenizer, const BatchOptions& options,
                const std::vector<BatchLine>& lines)
-      : model_name_(options.load),
+      : rank_(rank),
+        model_name_(options.load),
         lines_(lines),
         stride_(static_cast<std::size_t>(rank.num_replicas())),
         next_(static_cast<std::size_t>(rank.replica())),
@@ -90,7 +92,8 @@ class ReplicaBatch {
       return refuse(news, index, error);
     }
     const BatchLine& line = lines_[index];
-    const auto& [prompt_tokens, completion_tokens] = one.usage;
+    const auto& [prompt_tokens, completion_tokens, longest] = one.usage;
+    rank_.note_length(longest, line.source + ": a prompt with its continuation");
     const JsonText body = {{"id", "cmpl-" + line.custom_id},
                            {"object", "text_completion"},
                            {"created", static_cast<std::int64_t>(unix_seconds())},
@@ -104,6 +107,7 @@ class ReplicaBatch {
          << batch_answer(line, 200, body);
   }
 
+  InferenceRank& rank_;
   const std::string model_name_;
   const std::vector<BatchLine>& lines_;
   const std::size_t stride_;
@@ -159,7 +163,7 @@ int batch_as(World& world, std::span<const std::string> args, const ModelFamilie
   std::vector<std::string> read_here;  // the file, and what is answered already; only on rank 0
   std::optional<AnswerWriter> answers;
   if (environment.rank == 0) {
-    read_here.push_back(read_file(options.requests));
+    read_here.push_back(read_file(options.requests, kMaxInputBytes));
     const std::vector<BatchLine> all = read_batch(read_here.front(), options.requests);
     if (!options.output.empty())
       std::ranges::copy(read_answered(options.output, options.requests, all),

@@ -12,6 +12,7 @@
 #include "megatron/base/progress_bar.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
+#include "megatron/config/run_command.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/evaluation/evaluation_task.h"
 #include "megatron/inference/input_ids.h"
@@ -75,7 +76,7 @@ void print_json(const EvaluationTask& task, const std::vector<Metric>& metrics) 
     object[name] = value;
     if (standard_error) object[name + "_stderr"] = *standard_error;
   }
-  std::cout << object.dump() << std::endl;
+  std::cout << object.dump() << '\n';
 }
 
 void print_rows(const EvaluationTask& task, const std::vector<Metric>& metrics, int width) {
@@ -84,7 +85,7 @@ void print_rows(const EvaluationTask& task, const std::vector<Metric>& metrics, 
     std::cout << format("%-*s  %8s  %-12s  %10.4f", width, name.c_str(), count.c_str(),
                         metric.name.c_str(), metric.value);
     if (metric.standard_error) std::cout << format("  %8.4f", *metric.standard_error);
-    std::cout << std::endl;
+    std::cout << '\n';
     name = count = "";
   }
 }
@@ -95,8 +96,8 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
   std::vector<std::string> read_here;
   if (environment.rank == 0) {
     for (const std::string& task : options.task)
-      read_here.push_back(
-          read_file(EvaluateOptions::is_zero_shot(task) ? options.valid_data : task));
+      read_here.push_back(read_file(EvaluateOptions::is_zero_shot(task) ? options.valid_data : task,
+                                    kMaxInputBytes));
   }
   InferenceRank rank(world, options, flags_of(evaluate_table().set(), &options), families);
   const std::vector<std::string> contents = rank.broadcast(read_here);
@@ -123,6 +124,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
       print_json(task, task.metrics(scores));
     else
       print_rows(task, task.metrics(scores), static_cast<int>(width));
+    flush_stdout();
   }
   return 0;
 }

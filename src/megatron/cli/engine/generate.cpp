@@ -14,6 +14,7 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/config/run_command.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/generator.h"
@@ -51,21 +52,31 @@ class TextWriter {
     generator_.emplace(rank.model(), params_, engine);
   }
 
-  /// Continues prompts, of which the first has this number, all in the same passes. Collective over
-  /// the ranks of a replica.
-  void write(std::span<const std::string> prompts, std::uint64_t first, std::ostream& out) {
-    std::vector<std::vector<std::int64_t>> ids;
+  /// Takes all prompts, which must outlive the writer. UserError if one can never be continued.
+  void take(std::span<const std::string> prompts) {
+    texts_ = prompts;
     for (const std::string& prompt : prompts)
-      ids.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
-    std::vector<Prompt> batch;
-    for (std::size_t i = 0; i < ids.size(); ++i) batch.push_back({ids[i], first + i});
+      ids_.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
+    generator_->check(prompts_of(0, ids_.size()));
+  }
+
+  /// Continues `count` of the prompts from number `first` on, all in the same passes. Collective
+  /// over the ranks of a replica.
+  void write(std::size_t first, std::size_t count, std::ostream& out) {
+    const std::vector<Prompt> batch = prompts_of(first, count);
     if (is_json_)
-      write_json(prompts, batch, out);
+      write_json(texts_.subspan(first, count), batch, out);
     else
-      write_text(prompts, batch, out);
+      write_text(texts_.subspan(first, count), batch, out);
   }
 
  private:
+  std::vector<Prompt> prompts_of(std::size_t first, std::size_t count) const {
+    std::vector<Prompt> prompts;
+    for (std::size_t i = first; i < first + count; ++i) prompts.push_back({ids_[i], i});
+    return prompts;
+  }
+
   void write_json(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
     const std::vector<std::vector<Generation>> generations = generator_->generate_all(batch);
@@ -169,6 +180,8 @@ class TextWriter {
   const LoadedTokenizer stored_;
   SamplingParams params_;
   std::optional<Generator> generator_;
+  std::span<const std::string> texts_;
+  std::vector<std::vector<std::int64_t>> ids_;  ///< of texts_
 };
 
 /// Returns how many prompts a replica continues in the same passes.
@@ -185,6 +198,7 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   InferenceRank rank(world, options, flags_of(generate_table().set(), &options), families);
   const std::vector<std::string> prompts = rank.broadcast(read_here);
   TextWriter writer(options, rank);
+  writer.take(prompts);
   std::ostream silence(nullptr);
   std::ostream& out = rank.is_main_rank() ? std::cout : silence;
   const auto replicas = static_cast<std::size_t>(rank.num_replicas()),
@@ -192,15 +206,15 @@ int generate_as(World& world, std::span<const std::string> args, const ModelFami
   for (std::size_t first = 0; first < prompts.size(); first += replicas * size) {
     const std::size_t mine =
         std::min(prompts.size(), first + static_cast<std::size_t>(rank.replica()) * size);
-    const std::span batch =
-        std::span(prompts).subspan(mine).first(std::min(size, prompts.size() - mine));
+    const std::size_t count = std::min(size, prompts.size() - mine);
     if (replicas == 1) {
-      writer.write(batch, mine, out);
-      continue;
+      writer.write(mine, count, out);
+    } else {
+      std::ostringstream text;
+      if (count > 0) writer.write(mine, count, text);
+      for (const std::string& one : rank.gather(text.str())) out << one;
     }
-    std::ostringstream text;
-    if (!batch.empty()) writer.write(batch, mine, text);
-    for (const std::string& one : rank.gather(text.str())) out << one << std::flush;
+    if (rank.is_main_rank()) flush_stdout();
   }
   if (options.sampling.num_beams == 1) rank.note_speculation();
   return 0;

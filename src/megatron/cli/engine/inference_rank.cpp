@@ -60,12 +60,19 @@ LoadedModel InferenceRank::load_draft(const std::string& folder,
   parallel.decoder_first_pipeline_num_layers = defaults.decoder_first_pipeline_num_layers;
   parallel.decoder_last_pipeline_num_layers = defaults.decoder_last_pipeline_num_layers;
   parallel.pipeline_model_parallel_layout = defaults.pipeline_model_parallel_layout;
-  return load_model(folder, std::nullopt,
-                    {.rank = rank_,
-                     .parallel = parallel,
-                     .type = requested_dtype(options),
-                     .packs_weights = true,
-                     .families = &families_});
+  const std::string flag = "--speculative-model";
+  try {
+    return load_model(folder, std::nullopt,
+                      {.rank = rank_,
+                       .parallel = parallel,
+                       .type = requested_dtype(options),
+                       .packs_weights = true,
+                       .families = &families_,
+                       .flag = flag});
+  } catch (const UserError& error) {  // which may name a file, or a flag that does not suit it
+    const auto& [what, got, fix] = error.parts();
+    throw UserError({what.starts_with(flag) ? what : flag + " " + folder + ": " + what, got, fix});
+  }
 }
 
 LoadedTokenizer InferenceRank::load_tokenizer(const TokenizerConfig& flags,

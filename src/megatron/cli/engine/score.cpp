@@ -14,6 +14,7 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/inference_options.h"
+#include "megatron/config/run_command.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/scorer.h"
@@ -21,6 +22,9 @@
 
 namespace megatron {
 namespace {
+
+/// More than the ids of any text need.
+constexpr std::size_t kMaxLineBytes = std::size_t{1} << 28;
 
 /// Reads the lines to score. Only one rank uses it.
 class LineSource {
@@ -32,6 +36,7 @@ class LineSource {
         requires_input_(path.empty() && was_launched) {
     if (path.empty()) return;
     if (std::filesystem::is_directory(path)) throw_file_error("read", path, EISDIR);
+    refuse_device(path);
     file_.open(path);
     if (!file_) throw_file_error("open", path, errno);
   }
@@ -40,24 +45,39 @@ class LineSource {
   std::vector<std::string> next(std::int64_t count) {
     std::vector<std::string> found;
     std::istream& in = file_.is_open() ? file_ : std::cin;
-    for (std::string line; std::ssize(found) < 2 * count && std::getline(in, line);) {
-      ++number_;
-      if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    for (std::string line; std::ssize(found) < 2 * count && read_line(in, line);) {
+      if (line.find_first_not_of(" \t\r\f\v") == std::string::npos) continue;
       found.push_back(name_ + ", line " + std::to_string(number_));
       found.push_back(line);
     }
-    if (in.bad()) throw_file_error("read", name_, EIO);
+    if (in.bad()) throw_file_error("read", name_, errno);
     if (number_ == 0 && requires_input_) {
       throw UserError({name_, "is empty under a launcher", "give the lines with --input FILE"});
     }
+    if (found.empty() && !has_found_) std::cerr << "note: " << name_ << " has no line to score\n";
+    has_found_ |= !found.empty();
     return found;
   }
 
  private:
+  /// Reads the next line. UserError for one that may have no end.
+  bool read_line(std::istream& in, std::string& line) {
+    line.clear();
+    ++number_;
+    for (char c = 0; in.get(c) && c != '\n'; line += c)
+      if (line.size() == kMaxLineBytes)
+        throw UserError({name_ + ", line " + std::to_string(number_), "it has more than 256 MiB",
+                         "give the ids of one text in a line"});
+    if (in || (!line.empty() && !in.bad())) return true;
+    --number_;
+    return false;
+  }
+
   const std::string name_;
   const bool requires_input_;
   std::ifstream file_;
-  std::int64_t number_ = 0;
+  std::int64_t number_ = 0;  ///< of lines so far
+  bool has_found_ = false;
 };
 
 /// Returns the result of a line as JSON. Collective over the ranks of a replica.
@@ -83,7 +103,9 @@ int score_as(World& world, std::span<const std::string> args, const ModelFamilie
     const std::string result =
         mine < round.size() ? answer(rank, round[mine], round[mine + 1]) : "";
     for (const std::string& line : rank.gather(result)) {
-      if (rank.is_main_rank() && !line.empty()) std::cout << line << std::endl;
+      if (!rank.is_main_rank() || line.empty()) continue;
+      std::cout << line << '\n';
+      flush_stdout();
     }
   }
 }

@@ -113,7 +113,7 @@ void AnswerWriter::add(std::size_t index, std::string line) {
 void AnswerWriter::write(const std::string& line) {
   std::ostream& out = path_.empty() ? std::cout : file_;
   out << line << std::flush;
-  if (!out) throw_file_error("write", path_.empty() ? "standard output" : path_, EIO);
+  if (!out) throw_file_error("write", path_.empty() ? "standard output" : path_, errno);
 }
 
 }  // namespace megatron

@@ -119,7 +119,10 @@ CompletionUsage usage_of(const std::vector<PromptResult>& results) {
   CompletionUsage usage;
   for (const PromptResult& result : results) {
     usage.prompt_tokens += std::ssize(result.ids);
-    for (const Generation& text : result.texts) usage.completion_tokens += std::ssize(text.ids);
+    for (const Generation& text : result.texts) {
+      usage.completion_tokens += std::ssize(text.ids);
+      usage.longest = std::max(usage.longest, std::ssize(result.ids) + std::ssize(text.ids));
+    }
   }
   return usage;
 }

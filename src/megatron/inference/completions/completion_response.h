@@ -25,10 +25,11 @@ struct PromptResult {
 JsonText completion_choices(const CompletionRequest& request, const Tokenizer& tokenizer,
                             std::vector<PromptResult> results);
 
-/// The numbers of tokens that OpenAI's "usage" reports.
+/// The numbers of tokens of a request, as OpenAI's "usage" reports them.
 struct CompletionUsage {
   std::int64_t prompt_tokens = 0;      ///< of all prompts, each counted once
   std::int64_t completion_tokens = 0;  ///< of all sampled texts
+  std::int64_t longest = 0;            ///< a prompt with one of its texts; not reported
 };
 /// Returns the usage of a request from the results of all its prompts.
 CompletionUsage usage_of(const std::vector<PromptResult>& results);

@@ -66,7 +66,7 @@ std::optional<CheckpointSource> find_non_persistent(const CheckpointConfig& conf
   if (local) {
     recent = open_local(local->folder);
   } else if (!may_use_local(config)) {
-    recent = find_checkpoint(folder);
+    recent = find_checkpoint(folder, std::nullopt, "");
   }
   if (!recent) {
     const bool seeks_newer = may_use_local(config) && lasting;

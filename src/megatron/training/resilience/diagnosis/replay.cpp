@@ -33,7 +33,7 @@ std::optional<CheckpointSource> find_weights(const ReplayOptions& options,
   const bool is_given = !options.load.empty();
   const std::string& root = is_given ? options.load : batch.checkpoint_root;
   const auto step = is_given ? options.ckpt_step : std::optional(batch.checkpoint_iteration);
-  auto source = find_checkpoint(root, step);
+  auto source = find_checkpoint(root, step, is_given ? "--load " : "");
   if (source) return source;
   throw UserError({is_given ? "--load " + root : options.file + ": its weights in " + root,
                    "no checkpoint there", "give --load DIR, a checkpoint of the run"});
