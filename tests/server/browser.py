@@ -2,6 +2,7 @@
 
 Chromium reads commands from its descriptor 3 and writes answers and events to 4, each ended by a
 zero byte (--remote-debugging-pipe)."""
+
 import base64
 import json
 import os
@@ -96,7 +97,9 @@ class Browser:
 
     def open(self, url):
         self.send("Page.navigate", url=url)
-        self.wait(f"location.href.startsWith({json.dumps(url)}) && document.readyState == 'complete'")
+        self.wait(
+            f"location.href.startsWith({json.dumps(url)}) && document.readyState == 'complete'"
+        )
 
     def size(self, width, height, mobile=False):
         self.send(
@@ -123,7 +126,9 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def hover(self, selector):
-        box = self.run(f"JSON.stringify(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
+        box = self.run(
+            f"JSON.stringify(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
         box = json.loads(box)
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)

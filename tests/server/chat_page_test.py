@@ -1,6 +1,7 @@
 """The chat page in a headless Chromium, against a stub that streams scripted answers.
 
 Exit code 77 without Chromium. --screenshots DIR keeps pictures of the page to look at."""
+
 import argparse
 import base64
 import hashlib
@@ -144,25 +145,40 @@ class Stub(http.server.BaseHTTPRequestHandler):
     def answer(self, asked):
         stop = {"delta": {}, "finish_reason": "stop"}
         if "slowly" in asked:
-            return self.stream([{"delta": {"content": f"word{i} "}} for i in range(2000)], pause=0.02)
+            return self.stream(
+                [{"delta": {"content": f"word{i} "}} for i in range(2000)], pause=0.02
+            )
         if "busy" in asked:
             return self.fail(429, "The queue is full.", "queue_full", Retry_After=3)
         if "cut" in asked:
             return self.stream([{"delta": {"content": "half an"}}], is_whole=False)
         if "weather" in asked:
-            call = {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": '{"city"'}}
+            call = {
+                "index": 0,
+                "id": "c1",
+                "function": {"name": "get_weather", "arguments": '{"city"'},
+            }
             rest = {"index": 0, "function": {"arguments": ': "Bergen"}'}}
             choices = [{"delta": {"tool_calls": [call]}}, {"delta": {"tool_calls": [rest]}}]
             return self.stream([*choices, {"delta": {}, "finish_reason": "tool_calls"}])
         thoughts = [{"delta": {"reasoning_content": t}} for t in ("They want ", "a short text.")]
-        pieces = re.findall(r"\s*\S+|\s+$", MARKDOWN if "attention" in asked else f"You said: {asked}")
+        pieces = re.findall(
+            r"\s*\S+|\s+$", MARKDOWN if "attention" in asked else f"You said: {asked}"
+        )
         words = []
         for i, piece in enumerate(pieces):
             p = 0.15 + 0.8 * ((i * 7) % 10) / 10
-            top = [{"token": piece, "logprob": math.log(p)}, {"token": " maybe", "logprob": math.log(0.9 * (1 - p))}]
+            top = [
+                {"token": piece, "logprob": math.log(p)},
+                {"token": " maybe", "logprob": math.log(0.9 * (1 - p))},
+            ]
             token = {"token": piece, "logprob": math.log(p), "top_logprobs": top}
             words.append({"delta": {"content": piece}, "logprobs": {"content": [token]}})
-        usage = {"prompt_tokens": 21, "completion_tokens": len(words), "prompt_tokens_details": {"cached_tokens": 16}}
+        usage = {
+            "prompt_tokens": 21,
+            "completion_tokens": len(words),
+            "prompt_tokens_details": {"cached_tokens": 16},
+        }
         self.stream([*thoughts, *words, stop], usage)
 
 
@@ -206,18 +222,53 @@ class Checks:
         self.result("an answer ends", self.is_done())
         body = Stub.requests[-1]["body"]
         wanted = {"model": "demo-7b", "stream": True, "logprobs": True, "top_logprobs": 5}
-        self.result("request", wanted.items() <= body.items() and "temperature" not in body, str(body))
-        found = {s: self.browser.run(f"document.querySelectorAll('.body {s}').length")
-                 for s in ("h2", "strong", "em", "ol > li", "ol ul > li", "pre", "table td", "blockquote", "a", "img")}
-        expected = {"h2": 1, "strong": 1, "em": 1, "ol > li": 2, "ol ul > li": 2, "pre": 1,
-                    "table td": 2, "blockquote": 1, "a": 1, "img": 0}
+        self.result(
+            "request", wanted.items() <= body.items() and "temperature" not in body, str(body)
+        )
+        found = {
+            s: self.browser.run(f"document.querySelectorAll('.body {s}').length")
+            for s in (
+                "h2",
+                "strong",
+                "em",
+                "ol > li",
+                "ol ul > li",
+                "pre",
+                "table td",
+                "blockquote",
+                "a",
+                "img",
+            )
+        }
+        expected = {
+            "h2": 1,
+            "strong": 1,
+            "em": 1,
+            "ol > li": 2,
+            "ol ul > li": 2,
+            "pre": 1,
+            "table td": 2,
+            "blockquote": 1,
+            "a": 1,
+            "img": 0,
+        }
         self.result("markdown", found == expected, str(found))
         self.result("text of the model is never code", not self.browser.run("window.broken"))
-        self.result("reasoning is folded", "They want a short text." in self.text(".fold div")
-                    and not self.browser.run("document.querySelector('.fold').open")
-                    and self.text(".fold summary").startswith("Thought for"), self.text(".fold"))
+        self.result(
+            "reasoning is folded",
+            "They want a short text." in self.text(".fold div")
+            and not self.browser.run("document.querySelector('.fold').open")
+            and self.text(".fold summary").startswith("Thought for"),
+            self.text(".fold"),
+        )
         stats = self.text(".stats")
-        self.result("counts and speed", bool(re.search(r"21 in \(16 cached\) · \d+ out · [\d.]+ tokens/s · first after", stats)), stats)
+        self.result(
+            "counts and speed",
+            bool(
+                re.search(r"21 in \(16 cached\) · \d+ out · [\d.]+ tokens/s · first after", stats)
+            ),
+            stats,
+        )
         self.picture("light")
 
     def tokens(self):
@@ -227,39 +278,68 @@ class Checks:
         self.browser.hover(".token:nth-child(5)")
         self.result("alternatives on hover", self.browser.wait("!tip.hidden"))
         rows = self.text("#tip td")
-        self.result("probabilities", rows.startswith("␣asks|79.0 %|-0.236") and "␣maybe|18.9 %" in rows, rows)
-        shades = self.browser.run("new Set([...document.querySelectorAll('.token')].map(n => getComputedStyle(n).backgroundColor)).size")
+        self.result(
+            "probabilities",
+            rows.startswith("␣asks|79.0 %|-0.236") and "␣maybe|18.9 %" in rows,
+            rows,
+        )
+        shades = self.browser.run(
+            "new Set([...document.querySelectorAll('.token')].map(n => getComputedStyle(n).backgroundColor)).size"
+        )
         self.result("tokens are coloured by probability", shades >= 8, f"{shades} shades")
         self.picture("tokens")
         self.browser.run("document.querySelector('.tokens').focus()")
         self.browser.key("ArrowRight")
-        self.result("arrow keys move through the tokens", self.browser.run("document.querySelectorAll('.token.at').length") == 1)
+        self.result(
+            "arrow keys move through the tokens",
+            self.browser.run("document.querySelectorAll('.token.at').length") == 1,
+        )
         self.click(".actions button", "Tokens")
 
     def edit_and_regenerate(self):
         self.say("first words")
         self.is_done()
         self.browser.key("ArrowUp")
-        self.result("↑ edits the last message", self.browser.wait("document.querySelector('.editor textarea')"))
+        self.result(
+            "↑ edits the last message",
+            self.browser.wait("document.querySelector('.editor textarea')"),
+        )
         self.browser.run("document.querySelector('.editor textarea').select()")
         self.browser.type("other words")
         self.browser.key("Enter")
         self.is_done()
         sent = [m["content"] for m in Stub.requests[-1]["body"]["messages"]]
-        self.result("an edited message is sent in place of the old one", sent[-1] == "other words" and "first words" not in sent and len(sent) == 3, str(sent))
+        self.result(
+            "an edited message is sent in place of the old one",
+            sent[-1] == "other words" and "first words" not in sent and len(sent) == 3,
+            str(sent),
+        )
         before = len(Stub.requests)
         self.click(".actions button", "Regenerate")
         self.browser.wait("running")
         self.is_done()
-        self.result("regenerate repeats the request", len(Stub.requests) == before + 1 and Stub.requests[-1]["body"] == Stub.requests[-2]["body"])
-        self.result("answer to the edited message", self.text(".message.assistant .body").endswith("You said: other words"), self.text(".message.assistant .body")[-40:])
+        self.result(
+            "regenerate repeats the request",
+            len(Stub.requests) == before + 1
+            and Stub.requests[-1]["body"] == Stub.requests[-2]["body"],
+        )
+        self.result(
+            "answer to the edited message",
+            self.text(".message.assistant .body").endswith("You said: other words"),
+            self.text(".message.assistant .body")[-40:],
+        )
 
     def stop(self):
         self.say("Count slowly")
         self.browser.wait("document.querySelectorAll('.message')[5]?.textContent.includes('word3')")
-        self.result("the button stops while an answer streams", self.browser.run("send.getAttribute('aria-label')") == "Stop")
+        self.result(
+            "the button stops while an answer streams",
+            self.browser.run("send.getAttribute('aria-label')") == "Stop",
+        )
         self.browser.key("Escape")
-        self.result("Esc stops", self.is_done() and "stopped" in self.text(".message:last-child .stats"))
+        self.result(
+            "Esc stops", self.is_done() and "stopped" in self.text(".message:last-child .stats")
+        )
         time.sleep(0.3)
         self.result("the server sees the disconnect", Stub.requests[-1].get("was_left", False))
         self.result("what was written stays", "word2" in self.text(".message:last-child .body"))
@@ -268,27 +348,52 @@ class Checks:
         self.say("be busy")
         self.is_done()
         shown = self.text(".failure")
-        self.result("429 is shown", "429" in shown and "The queue is full." in shown and "try again in 3 s" in shown, shown)
+        self.result(
+            "429 is shown",
+            "429" in shown and "The queue is full." in shown and "try again in 3 s" in shown,
+            shown,
+        )
         self.picture("error")
         self.say("be cut")
         self.is_done()
-        self.result("a cut stream is an error", "ended early" in self.text(".failure") and "half an" in self.text(".message:last-child .body"))
+        self.result(
+            "a cut stream is an error",
+            "ended early" in self.text(".failure")
+            and "half an" in self.text(".message:last-child .body"),
+        )
 
     def tools(self):
         self.click("#new")
         self.say("What is the weather?")
         self.is_done()
-        self.result("a tool call is shown", "get_weather" in self.text(".call") and '"city": "Bergen"' in self.text(".call"), self.text(".call"))
-        self.result("its result is asked for", "get_weather" in self.browser.run("input.placeholder"))
+        self.result(
+            "a tool call is shown",
+            "get_weather" in self.text(".call") and '"city": "Bergen"' in self.text(".call"),
+            self.text(".call"),
+        )
+        self.result(
+            "its result is asked for", "get_weather" in self.browser.run("input.placeholder")
+        )
         self.say("7 °C and rain")
         self.is_done()
         last = Stub.requests[-1]["body"]["messages"]
-        self.result("the result goes to the model", last[-1] == {"role": "tool", "tool_call_id": "c1", "content": "7 °C and rain"}
-                    and last[-2]["tool_calls"][0]["function"] == {"name": "get_weather", "arguments": '{"city": "Bergen"}'}, str(last))
+        self.result(
+            "the result goes to the model",
+            last[-1] == {"role": "tool", "tool_call_id": "c1", "content": "7 °C and rain"}
+            and last[-2]["tool_calls"][0]["function"]
+            == {"name": "get_weather", "arguments": '{"city": "Bergen"}'},
+            str(last),
+        )
 
     def settings(self):
         self.click("#tune")
-        for name, value in (("system", "Be brief."), ("temperature", "0.5"), ("top_k", "20"), ("max_tokens", "64"), ("seed", "7")):
+        for name, value in (
+            ("system", "Be brief."),
+            ("temperature", "0.5"),
+            ("top_k", "20"),
+            ("max_tokens", "64"),
+            ("seed", "7"),
+        ):
             self.browser.run(f"document.getElementById('{name}').focus()")
             self.browser.type(value)
         self.picture("settings")
@@ -296,8 +401,12 @@ class Checks:
         self.say("hello")
         self.is_done()
         body = Stub.requests[-1]["body"]
-        self.result("settings are sent", {"temperature": 0.5, "top_k": 20, "max_tokens": 64, "seed": 7}.items() <= body.items()
-                    and body["messages"][0] == {"role": "system", "content": "Be brief."}, str(body))
+        self.result(
+            "settings are sent",
+            {"temperature": 0.5, "top_k": 20, "max_tokens": 64, "seed": 7}.items() <= body.items()
+            and body["messages"][0] == {"role": "system", "content": "Be brief."},
+            str(body),
+        )
         self.click("#close")
 
     def theme(self):
@@ -305,13 +414,21 @@ class Checks:
         light = self.browser.run(page)
         self.click("#theme")
         dark = self.browser.run(page)
-        self.result("the toggle makes it dark", light != dark and self.browser.run("theme.getAttribute('aria-pressed')") == "true", f"{light} {dark}")
+        self.result(
+            "the toggle makes it dark",
+            light != dark and self.browser.run("theme.getAttribute('aria-pressed')") == "true",
+            f"{light} {dark}",
+        )
         self.click("#list li:last-child button:first-child")
         self.browser.run("document.getElementById('log').scrollTop = 0")
         self.picture("dark")
         self.browser.open(self.url)
         self.browser.wait("model.value")
-        self.result("the theme and conversations outlive a reload", self.browser.run(page) == dark and "Explain attention" in self.text("#list"), self.text("#list"))
+        self.result(
+            "the theme and conversations outlive a reload",
+            self.browser.run(page) == dark and "Explain attention" in self.text("#list"),
+            self.text("#list"),
+        )
         self.click("#theme")
         self.browser.run("state.theme = undefined, applyTheme()")
         self.browser.dark(True)
@@ -344,8 +461,14 @@ class Checks:
         self.say("Once upon a time")
         self.is_done()
         last = Stub.requests[-1]
-        self.result("without a chat template the text is continued", last["path"] == "/v1/completions" and last["body"]["prompt"].endswith("Once upon a time")
-                    and last["body"]["logprobs"] == 5 and " and it was so." in self.text(".message.assistant .body"), str(last))
+        self.result(
+            "without a chat template the text is continued",
+            last["path"] == "/v1/completions"
+            and last["body"]["prompt"].endswith("Once upon a time")
+            and last["body"]["logprobs"] == 5
+            and " and it was so." in self.text(".message.assistant .body"),
+            str(last),
+        )
         self.result("the page says so", "no chat template" in self.text("#hint"))
         Stub.has_template, Stub.key = True, "secret"
         self.browser.open(self.url)
@@ -362,7 +485,12 @@ class Checks:
             " && !n.labels?.length).map(n => n.outerHTML).join()"
         )
         self.result("every control has a name", unnamed == "", unnamed)
-        self.result("answers are announced", "Answer:" in self.text("#live") or "Error:" in self.text("#live") or self.browser.run("live.getAttribute('aria-live')") == "polite")
+        self.result(
+            "answers are announced",
+            "Answer:" in self.text("#live")
+            or "Error:" in self.text("#live")
+            or self.browser.run("live.getAttribute('aria-live')") == "polite",
+        )
 
     def clear(self):
         self.click("#clear")
@@ -370,7 +498,11 @@ class Checks:
         self.click("#clear")
         kept = self.browser.run("JSON.parse(localStorage.getItem('megatron.chat')).chats.length")
         self.result("all conversations are deleted", kept == 0 and self.text("#list") == "")
-        strange = [line for line in self.browser.console if "the server responded with a status" not in line]
+        strange = [
+            line
+            for line in self.browser.console
+            if "the server responded with a status" not in line
+        ]
         self.result("the console is silent", not strange, "; ".join(strange))
 
 
@@ -379,7 +511,9 @@ def main():
     parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page")
     options = parser.parse_args()
     if not CHROMIUM:
-        print("skipped: chromium is not installed (apt-get install chromium, or name one in CHROMIUM)")
+        print(
+            "skipped: chromium is not installed (apt-get install chromium, or name one in CHROMIUM)"
+        )
         return 77
     if options.screenshots:
         options.screenshots.mkdir(parents=True, exist_ok=True)
@@ -391,9 +525,21 @@ def main():
         browser.size(1280, 860)
         browser.dark(False)
         checks = Checks(browser, f"http://127.0.0.1:{server.server_port}/", options.screenshots)
-        for check in (checks.first_page, checks.markdown, checks.tokens, checks.edit_and_regenerate,
-                      checks.stop, checks.errors, checks.tools, checks.settings, checks.theme,
-                      checks.phone, checks.other_servers, checks.accessible, checks.clear):
+        for check in (
+            checks.first_page,
+            checks.markdown,
+            checks.tokens,
+            checks.edit_and_regenerate,
+            checks.stop,
+            checks.errors,
+            checks.tools,
+            checks.settings,
+            checks.theme,
+            checks.phone,
+            checks.other_servers,
+            checks.accessible,
+            checks.clear,
+        ):
             check()
         return 1 if checks.failures else 0
     finally:
