@@ -28,11 +28,9 @@ int run_bench_serve(std::span<const std::string> args) {
   BenchServeOptions options = read_bench_serve_options(args);
   const char* key = std::getenv("OPENAI_API_KEY");
   if (options.api_key.empty() && key != nullptr) options.api_key = key;
-  LoadClient client(options);
-  if (options.model.empty()) options.model = client.first_model();
+  if (options.model.empty()) options.model = first_model(options);
   std::vector<std::int64_t> ids;
-  if (options.endpoint == "completions")
-    ids = client.tokenize(joined_text(Trace::words(), " "), options.model);
+  if (options.endpoint == "completions") ids = tokenize(options, joined_text(Trace::words(), " "));
   const Trace trace(options, ids);
   if (!options.json)
     std::cout << options.model << " at " << options.url << ", " << options.endpoint

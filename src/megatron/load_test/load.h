@@ -6,10 +6,18 @@
 #include <span>
 
 #include "megatron/base/json_text.h"
-#include "megatron/load_test/client.h"
 #include "megatron/load_test/trace.h"
 
 namespace megatron {
+
+/// What a client saw of one request. Times are seconds after the load began.
+struct RequestRecord {
+  double start_s = 0, first_s = 0, end_s = 0;  ///< it was sent, its first token came, its last one
+  double late_s = 0;                           ///< between the time when it was due and its start
+  std::vector<double> gaps_s;                  ///< between its tokens
+  std::int64_t prompt_tokens = 0, output_tokens = 0;
+  std::string error;  ///< why it failed, such as "HTTP 429: the queue is full"; "": it did not
+};
 
 struct Load {
   std::string name;  ///< such as "poisson 4/s"
@@ -36,8 +44,14 @@ Measurements measure_records(const Load& load, std::span<const RequestRecord> re
 /// does; 0 if there are none.
 double quantile(const std::vector<double>& sorted, double share);
 
-/// Runs `load` on threads, one for each request in flight, and waits for all answers. Shows a
-/// progress bar on a terminal.
+/// Returns the first model that the server lists. Throws a UserError if it does not answer.
+std::string first_model(const BenchServeOptions& options);
+/// Returns the ids of a text; empty if the server has no /tokenize.
+std::vector<std::int64_t> tokenize(const BenchServeOptions& options, const std::string& text);
+
+/// Runs `load` on threads, each with a connection for one request in flight, and waits for all
+/// answers. Without usage in an answer, its chunks count as tokens. Shows a progress bar on a
+/// terminal.
 std::vector<RequestRecord> run_load(const Load& load, const BenchServeOptions& options,
                                     const Trace& trace);
 

@@ -1,5 +1,6 @@
 // The drawing of report.h: three panels, one for each latency.
 #include <algorithm>
+#include <cmath>
 
 #include "megatron/base/format.h"
 #include "megatron/base/words.h"
@@ -20,8 +21,7 @@ constexpr const char* kStyle =
     ".head{font-size:13px;font-weight:600;fill:var(--text)}.end{text-anchor:end}"
     ".middle{text-anchor:middle}.grid{stroke:var(--grid)}"
     ".line{fill:none;stroke-width:1.8;stroke-linejoin:round}.c0{stroke:var(--c0)}"
-    ".c1{stroke:var(--c1)}.c2{stroke:var(--c2)}circle{stroke-width:6;stroke-linecap:round}"
-    "</style>\n";
+    ".c1{stroke:var(--c1)}.c2{stroke:var(--c2)}</style>\n";
 
 struct Line {
   const char* name;
@@ -30,14 +30,18 @@ struct Line {
 
 /// One scale of a panel, from 0 to a tick that is not below the largest value.
 struct Scale {
-  double first, last, tick, most = 0;  ///< first, last: pixels
-
+  double first, last, tick, most;  ///< first, last: pixels
   Scale(double from, double to, double largest)
-      : first(from), last(to), tick(tick_distance(std::max(largest, 1e-9) / 5)) {
-    while (most < largest || most == 0) most += tick;
-  }
+      : first(from),
+        last(to),
+        tick(tick_distance(std::max(largest, 1e-9) / 5)),
+        most(tick * std::max(1.0, std::ceil(largest / tick))) {}
   double at(double value) const { return first + (last - first) * value / most; }
 };
+
+std::string text_at(const char* style, double x, double y, const std::string& text) {
+  return format("<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", style, x, y, text.c_str());
+}
 
 std::string draw_panel(const std::vector<Line>& lines, double left, const char* x_title,
                        const char* y_title) {
@@ -47,29 +51,24 @@ std::string draw_panel(const std::vector<Line>& lines, double left, const char* 
       most_x = std::max(most_x, x), most_y = std::max(most_y, y);
   }
   const Scale xs(left, left + kWidth, most_x), ys(kBottom, kTop, most_y);
-  const auto text = [](const char* style, double x, double y, const std::string& words) {
-    return format("<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", style, x, y,
-                  words.c_str());
-  };
-  std::string svg = text("middle", left + kWidth / 2, kBottom + 34, x_title) +
-                    text("end", left - 6, kTop - 14, y_title);
+  std::string svg = text_at("middle", left + kWidth / 2, kBottom + 34, x_title) +
+                    text_at("end", left - 6, kTop - 14, y_title);
   for (double y = 0; y <= ys.most * 1.001; y += ys.tick)
     svg += format("<path class=\"grid\" d=\"M%.1f %.1fh%g\"/>", left, ys.at(y), kWidth) +
-           text("end", left - 6, ys.at(y) + 4, format("%.6g", y));
+           text_at("end", left - 6, ys.at(y) + 4, format("%.6g", y));
   for (double x = 0; x <= xs.most * 1.001; x += xs.tick)
-    svg += text("middle", xs.at(x), kBottom + 16, format("%.6g", x));
+    svg += text_at("middle", xs.at(x), kBottom + 16, format("%.6g", x));
   for (std::size_t i = lines.size(); i-- > 0;) {
-    std::string path;
-    for (const auto& [x, y] : lines[i].points)
-      path += format("%c%.1f %.1f", path.empty() ? 'M' : 'L', xs.at(x), ys.at(y));
-    svg += format("<path class=\"line c%zu\" d=\"%s\"/>", i, path.c_str());
-    if (lines.size() == 1) continue;
-    for (const auto& [x, y] : lines[i].points)
-      svg += format("<circle class=\"c%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\".1\"/>", i, xs.at(x),
-                    ys.at(y));
-    const double x = left + kWidth - 130 + 56 * static_cast<double>(i);
-    svg += format("<circle class=\"c%zu\" cx=\"%g\" cy=\"%g\" r=\".1\"/>", i, x, kTop - 18);
-    svg += text("", x + 7, kTop - 14, lines[i].name);
+    const double key_x = left + kWidth - 150 + 60 * static_cast<double>(i);
+    std::string path = format("M%g %gh14", key_x, kTop - 18);
+    if (lines.size() > 1) svg += text_at("", key_x + 19, kTop - 14, lines[i].name);
+    if (lines.size() == 1) path.clear();
+    char command = 'M';
+    for (const auto& [x, y] : lines[i].points) {
+      path += format("%c%.1f %.1f", command, xs.at(x), ys.at(y));
+      command = 'L';
+    }
+    svg += format("<path class=\"line c%zu\" d=\"%s\"/>\n", i, path.c_str());
   }
   return svg;
 }
@@ -109,7 +108,7 @@ std::string latency_svg(std::span<const Measurements> loads, const std::string& 
                                     {"Inter-token latency", &Measurements::inter_token},
                                     {"End to end", &Measurements::end_to_end}}) {
     const bool is_one = loads.size() == 1;
-    svg += format("<text class=\"head\" x=\"%g\" y=\"%g\">%s</text>\n", left, kTop - 34, name);
+    svg += text_at("head", left, kTop - 38, name);
     svg += draw_panel(lines_of(loads, times), left, is_one ? "milliseconds" : "requests per second",
                       is_one ? "%" : "ms");
     left += kPanel;

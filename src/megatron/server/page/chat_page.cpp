@@ -7,33 +7,18 @@
 namespace megatron {
 namespace {
 
-std::string base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
-                                   reinterpret_cast<const unsigned char*>(bytes.data()),
-                                   static_cast<int>(bytes.size()));
-  text.resize(static_cast<std::size_t>(size));
-  return text;
-}
-
-std::string sha256(std::string_view text) {
-  std::string digest(EVP_MAX_MD_SIZE, '\0');
-  unsigned size = 0;
-  MEGATRON_CHECK(
-      EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(digest.data()), &size,
-                 EVP_sha256(), nullptr) == 1,
-      "SHA-256 failed");
-  digest.resize(size);
-  return digest;
-}
-
 /// Returns the source expression that allows the page's one element of this name.
 std::string hash_source(std::string_view html, const std::string& tag) {
   const std::size_t begin = html.find("<" + tag + ">"), end = html.find("</" + tag + ">");
   MEGATRON_CHECK(begin != std::string_view::npos && end != std::string_view::npos,
                  "the page has no <", tag, "> without attributes");
-  const std::size_t first = begin + tag.size() + 2;
-  return "'sha256-" + base64(sha256(html.substr(first, end - first))) + "'";
+  const std::string_view text = html.substr(0, end).substr(begin + tag.size() + 2);
+  unsigned char digest[EVP_MAX_MD_SIZE], base64[2 * EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  MEGATRON_CHECK(EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) == 1,
+                 "SHA-256 failed");
+  EVP_EncodeBlock(base64, digest, static_cast<int>(size));
+  return "'sha256-" + std::string(reinterpret_cast<const char*>(base64)) + "'";
 }
 
 }  // namespace
