@@ -35,11 +35,12 @@ const Json& part(const Json& json, std::initializer_list<const char*> names) {
 
 Json parse(std::string_view text) { return Json::parse(text, nullptr, /*allow_exceptions=*/false); }
 
-/// Returns what an error in OpenAI's form says, or the beginning of the body.
+/// Returns what an error in OpenAI's form says, or the first line of the body.
 std::string message_of(const std::string& body) {
   const Json json = parse(body);
   const Json& message = part(json, {"error", "message"});
-  return (message.is_string() ? message.get<std::string>() : body).substr(0, 200);
+  const std::string text = message.is_string() ? message.get<std::string>() : body;
+  return text.substr(0, std::min<std::size_t>(text.find('\n'), 200));
 }
 
 /// Reads server-sent events and notes when tokens come.
