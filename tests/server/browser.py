@@ -126,10 +126,8 @@ class Browser:
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
 
     def hover(self, selector):
-        box = self.run(
-            f"JSON.stringify(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
-        )
-        box = json.loads(box)
+        node = f"document.querySelector({json.dumps(selector)})"
+        box = json.loads(self.run(f"JSON.stringify({node}.getBoundingClientRect())"))
         x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 

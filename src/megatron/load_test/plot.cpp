@@ -59,7 +59,7 @@ std::string draw_panel(const std::vector<Line>& lines, double left, const char* 
   for (double x = 0; x <= xs.most * 1.001; x += xs.tick)
     svg += text_at("middle", xs.at(x), kBottom + 16, format("%.6g", x));
   for (std::size_t i = lines.size(); i-- > 0;) {
-    const double key_x = left + kWidth - 150 + 60 * static_cast<double>(i);
+    const double key_x = left + kWidth - 196 + 72 * static_cast<double>(i);
     std::string path = format("M%g %gh14", key_x, kTop - 18);
     if (lines.size() > 1) svg += text_at("", key_x + 19, kTop - 14, lines[i].name);
     if (lines.size() == 1) path.clear();
