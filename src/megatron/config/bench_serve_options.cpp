@@ -13,10 +13,9 @@ const FieldTable<BenchServeOptions>& bench_serve_table() {
     t.about(
         "Sends requests to a server that speaks OpenAI's API and measures how fast it answers: "
         "megatron bench-serve --url http://127.0.0.1:8000 --request-rate 4 --num-prompts 100  "
-        "Prompts are random and the answers streamed. The time to the first token says how long a "
-        "user waits, the inter-token latency how fast he then reads, and requests and tokens per "
-        "second what the machine is worth. One load says little: --profile sweep shows at which "
-        "rate the latency rises. The same seed sends the same requests at the same times.");
+        "Prompts are random and answers streamed. The time to the first token is how long a user "
+        "waits, the inter-token latency how fast the text then appears. --profile sweep shows at "
+        "which rate they rise. The same seed sends the same requests at the same times.");
     t.group("Server");
     t.field("url", &Options::url, "address of the server, with or without /v1")
         .value_name("URL")
@@ -62,11 +61,10 @@ const FieldTable<BenchServeOptions>& bench_serve_table() {
         .alias("random-seed");
     t.group("Requests");
     t.field("data", &Options::data,
-            "lengths of prompts and answers in tokens, as in GuideLLM: prompt_tokens and "
-            "output_tokens are "
-            "means, with _stdev they are normal, with _min and _max bounded, and uniform without "
-            "_stdev; or a file of JSON lines with \"prompt\" (a text or ids) or \"messages\", and "
-            "\"output_tokens\"")
+            "lengths of prompts and answers, as in GuideLLM: prompt_tokens and output_tokens are "
+            "means; with _stdev they are normal, with _min and _max bounded, without _stdev then "
+            "uniform; or a file of JSON lines with \"prompt\" (a text or ids) or with "
+            "\"messages\" for chats, and with \"output_tokens\"")
         .value_name("LENGTHS|FILE");
     t.field("prefix_tokens", &Options::prefix_tokens,
             "tokens more that a prompt shares with others, as a system prompt is shared")
