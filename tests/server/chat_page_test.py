@@ -60,6 +60,7 @@ class Stub(http.server.BaseHTTPRequestHandler):
     requests: ClassVar[list] = []
     key = None
     has_template = True
+    loading = 0  # so many times more
 
     def log_message(self, *_):
         pass
@@ -88,6 +89,9 @@ class Stub(http.server.BaseHTTPRequestHandler):
             headers = {"Content_Type": "text/html; charset=utf-8"}
             headers["Content_Security_Policy"] = policy()
             return self.reply(200, PAGE.read_bytes(), **headers)
+        if self.path == "/v1/models" and Stub.loading:
+            Stub.loading -= 1
+            return self.fail(503, "The model is loading.")
         if self.path == "/v1/models" and self.allowed():
             return self.reply(200, {"object": "list", "data": [{"id": "demo-7b"}]})
         if self.path != "/v1/models":
@@ -484,6 +488,12 @@ class Checks:
         self.result("the key is sent", self.browser.wait("model.value == 'demo-7b'"))
         Stub.key = None
 
+    def loading_server(self):
+        Stub.loading = 1
+        self.browser.open(self.url)
+        shown = self.browser.wait("document.getElementById('hint').textContent.includes('loading')")
+        self.result("a server that loads is waited for", shown and self.browser.wait("model.value"))
+
     def accessible(self):
         unnamed = self.browser.run(
             "[...document.querySelectorAll('button, input, textarea, select')]"
@@ -537,6 +547,7 @@ def main():
             checks.theme,
             checks.phone,
             checks.other_servers,
+            checks.loading_server,
             checks.accessible,
             checks.clear,
         ):

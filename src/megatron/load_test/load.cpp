@@ -28,7 +28,7 @@ Measurements measure_records(const Load& load, std::span<const RequestRecord> re
     begin = std::min(begin, record.start_s);
     end = std::max(end, record.end_s);
     if (!record.error.empty()) {
-      ++m.errors[record.error];
+      ++m.errors[record.error], ++m.num_failed;
       continue;
     }
     ++m.num_completed;

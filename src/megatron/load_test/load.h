@@ -28,7 +28,7 @@ struct Load {
 /// The measurements of a load. Latencies are sorted, in seconds, and of completed requests only.
 struct Measurements {
   Load load;
-  std::size_t num_completed = 0;
+  std::size_t num_completed = 0, num_failed = 0;
   std::map<std::string, std::size_t> errors;  ///< how many requests failed, by error
   double duration_s = 0;                      ///< from the first start to the last end
   std::int64_t input_tokens = 0, output_tokens = 0;
