@@ -55,6 +55,14 @@ function(megatron_report_page)
   target_sources(megatron_metrics PRIVATE ${SOURCE})
 endfunction()
 
+# The chat page, embedded in the room that serves it.
+function(megatron_chat_page)
+  set(SOURCE ${CMAKE_BINARY_DIR}/generated/chat_page.cpp)
+  megatron_embed(OUTPUT ${SOURCE} HEADER megatron/server/page/chat_page.h FUNCTION chat_page STRUCT ChatPage
+                 FILES ${CMAKE_SOURCE_DIR}/src/megatron/server/page/chat.html)
+  target_sources(megatron_server PRIVATE ${SOURCE})
+endfunction()
+
 # bin/megatron links no torch; commands that need the engine load lib/libmegatron_engine.so.
 function(megatron_programs)
   file(GLOB FRONT CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/megatron/cli/*.cpp)

@@ -5,7 +5,7 @@
 # `make test` runs even where torch_free ones are left to `make asan`: with LibTorch, and kernels,
 # whose optimized code is another.
 
-set(MEGATRON_THREADED_ROOMS base metrics datasets tokenizers parallel ops params nn optimizer pipeline server)
+set(MEGATRON_THREADED_ROOMS base load_test metrics datasets tokenizers parallel ops params nn optimizer pipeline server)
 # What tests of a room use beside what the room itself does.
 set(MEGATRON_TESTS_OF_ops_USE params nn)  # their tests put weights into modules
 set(MEGATRON_TESTS_OF_params_USE nn)
@@ -205,6 +205,8 @@ function(megatron_tests)
   find_package(Python3 COMPONENTS Interpreter)
   if(Python3_FOUND)
     add_test(NAME mutants_check COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/mutants/run.py --check)
+    add_test(NAME chat_page COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/server/chat_page_test.py)
+    set_tests_properties(chat_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
     add_test(NAME mutants_finder COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/mutants/cpp_tokens_test.py)
   endif()
 endfunction()

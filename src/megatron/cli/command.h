@@ -87,6 +87,9 @@ const FieldSet& dataset_fields();
 int run_report(std::span<const std::string> args);
 const FieldSet& report_fields();
 
+/// Runs `megatron bench-serve`, which measures a server under load.
+int run_bench_serve(std::span<const std::string> args);
+
 /// Loads libmegatron_engine.so. Processes that are forked afterwards inherit it. Throws a UserError
 /// if it cannot be loaded.
 void preload_engine();

@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/cli/command.h"
+#include "megatron/config/bench_serve_options.h"
 #include "megatron/config/check_options.h"
 #include "megatron/config/checkpoint_options.h"
 #include "megatron/config/command_line.h"
@@ -127,6 +128,8 @@ constexpr std::array kCommands{
             fields_of<batch_table>, check_with<read_batch_options>},
     Command{"serve", "serve a model over HTTP, as OpenAI's API", "Use", run_serve,
             fields_of<serve_table>, check_with<read_serve_options>},
+    Command{"bench-serve", "measure a server under load", "Use", run_bench_serve,
+            fields_of<bench_serve_table>},
     Command{"evaluate", "measure a model on tasks by log-likelihood", "Use", run_evaluate,
             fields_of<evaluate_table>, check_with<read_evaluate_options>},
     Command{"score", "print log-probabilities of token ids", "Use", run_score,
