@@ -18,6 +18,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/inference/messages.h"
 #include "megatron/inference/replicas.h"
+#include "megatron/inference/update_stream.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
