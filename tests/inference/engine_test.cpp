@@ -234,7 +234,7 @@ class CountingModel : public SuccessorModel {
   Counts counts;
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
                             const Activations& activations) override {
-    counts.emplace_back(pass.microbatch.at("tokens").numel(), num_last_rows(pass));
+    counts.emplace_back(pass.microbatch.at("tokens").numel(), num_last_rows(pass, pass.num_logits));
     return SuccessorModel::forward_chunk(chunk, pass, activations);
   }
 };
