@@ -52,6 +52,8 @@ void Engine::recompute_all() {
 }
 
 SequenceId Engine::add_request(TextRequest request) {
+  const bool embeds = request.pooling != Pooling::none;
+  if (embeds) request.params.max_new_tokens = request.params.min_new_tokens = 0;
   check_sampling_options(request.params, model_.config().vocab_size);
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
   if (options_.tokenizer == nullptr && !request.params.stop.empty())
@@ -59,7 +61,7 @@ SequenceId Engine::add_request(TextRequest request) {
                      "give stop tokens"});
   const std::int64_t size = std::ssize(request.prompt);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
-             only_scores = scores && request.params.max_new_tokens == 0;
+             only_scores = scores && request.params.max_new_tokens == 0 && !embeds;
   check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
   if (request.first_scored < 1)
     throw UserError({request.source,
@@ -79,7 +81,8 @@ SequenceId Engine::add_request(TextRequest request) {
                     .prompt = std::move(tokens),
                     .max_new_tokens = max_new_tokens,
                     .priority = own.priority,
-                    .deadline_s = own.deadline_s};
+                    .deadline_s = own.deadline_s,
+                    .finds_prefix = own.pooling != Pooling::mean};
   if (scores) scheduled.first_output = own.first_scored - 1;
   const SequenceId sequence = scheduler_.add(scheduled);
   group->id = own.id.value_or(sequence);
@@ -100,7 +103,7 @@ SequenceId Engine::add_request(TextRequest request) {
   }
   if (!group->search && first->siblings.empty()) allow_drafts(sequence);
   running_.emplace(sequence, std::move(first));
-  if (max_new_tokens == 0 && !scores) finish(sequence, FinishReason::length);
+  if (max_new_tokens == 0 && !scores && !embeds) finish(sequence, FinishReason::length);
   return group->id;
 }
 

@@ -80,12 +80,17 @@ class Engine {
  private:
   using Drafts = std::vector<std::vector<DraftToken>>;
 
+  struct PassOutput {
+    at::Tensor logits;       ///< [rows, vocab_size], num_logits() of each run
+    at::Tensor hidden = {};  ///< [rows, h], what Pooler::num_rows() says of each run
+  };
   /// What a pass tells of a run.
   struct RunResult {
     std::vector<SampledToken> scored = {};  ///< next tokens of the prompt
     std::vector<SampledToken> drawn = {};   ///< the accepted drafts and one more token of the text
     std::vector<SampledToken> firsts = {};  ///< first tokens of RunningText::siblings
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
+    at::Tensor hidden = {};                 ///< rows for SequenceGroup::pooler
     std::exception_ptr error = {};          ///< the UserError that ends the request
   };
 
@@ -99,8 +104,9 @@ class Engine {
   void allow_drafts(SequenceId sequence);
   /// Returns how many last tokens of a run need logits.
   std::int64_t num_logits(const ScheduledRun& run) const;
-  /// Returns the logits [rows, vocab_size] of the last tokens of the runs, num_logits() of each.
-  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
+  PassOutput run_pass(const StepPlan& plan, const Drafts& drafts);
+  /// Gives each result what its run computed besides logits.
+  void divide(const PassOutput& output, const StepPlan& plan, std::vector<RunResult>& results);
   /// Computes a pass. Returns the result of each run.
   std::vector<RunResult> compute(const StepPlan& plan, const Drafts& drafts);
   /// Takes the result of a run.

@@ -18,6 +18,16 @@ namespace {
 /// One of so many steps drafts nothing, to tell whether drafts pay.
 constexpr std::int64_t kStepsPerMeasurement = 16;
 
+/// Calls body() and keeps the UserError that it throws. Does nothing if there is an error already.
+template <class Body>
+void keep_error(std::exception_ptr& error, const Body& body) {
+  try {
+    if (!error) body();
+  } catch (const UserError&) {
+    error = std::current_exception();
+  }
+}
+
 /// Throws UserError if the log-probability of a token of a prompt is not finite.
 void check_score(Model& model, std::span<const float> logits, double logprob,
                  const std::string& source, std::int64_t number) {
@@ -85,12 +95,13 @@ std::int64_t Engine::num_logits(const ScheduledRun& run) const {
   return run.samples ? 1 + run.num_drafts : 0;
 }
 
-at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
+Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) {
   const c10::InferenceMode no_gradients;
   memory_.copy(plan.copies);
   std::vector<std::vector<std::int64_t>> tokens;
   Caches caches;
   std::vector<std::int64_t> counts;
+  LastHidden hidden;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
     const auto known = std::span(scheduler_.tokens(run.sequence))
@@ -101,14 +112,19 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
     caches.push_back(&running_.at(run.sequence)->cache);
     prepare_cache(*caches.back(), run);
     counts.push_back(num_logits(run));
+    hidden.counts.push_back(
+        running_.at(run.sequence)->group->pooler.num_rows(run.first, run.first + run.count));
   }
-  const bool observes = drafter_->observes();
+  const bool observes = drafter_->observes(),
+             pools = std::ranges::any_of(hidden.counts, [](auto count) { return count > 0; });
   at::Tensor rows;
-  const at::Tensor logits =
+  PassOutput output{
       next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
                            .caches = &caches,
                            .num_logits = std::move(counts),
-                           .rows = observes ? &rows : nullptr});
+                           .rows = observes ? &rows : nullptr,
+                           .last_hidden = pools ? &hidden : nullptr})};
+  if (pools) output.hidden = hidden.rows.to(c10::kCPU).contiguous();
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
@@ -119,22 +135,34 @@ at::Tensor Engine::logits_of(const StepPlan& plan, const Drafts& drafts) {
     if (observes && !group.search && group.max_new_tokens > 1)
       drafter_->observe(run, rows.narrow(0, first, run.count));
   }
-  return logits;
+  return output;
+}
+
+void Engine::divide(const PassOutput& output, const StepPlan& plan,
+                    std::vector<RunResult>& results) {
+  std::int64_t next_hidden = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const ScheduledRun& run = plan.runs[i];
+    const SequenceGroup& group = *running_.at(run.sequence)->group;
+    if (const auto count = group.pooler.num_rows(run.first, run.first + run.count); count > 0) {
+      results[i].hidden =
+          output.hidden.narrow(0, std::exchange(next_hidden, next_hidden + count), count);
+      keep_error(results[i].error, [&] {
+        if (!std::isfinite(results[i].hidden.sum().item<double>()))
+          throw_non_finite_logits(model_.model(), group.request.source + ": the embedding", "not finite");
+      });
+    }
+  }
 }
 
 std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Drafts& drafts) {
-  const at::Tensor logits = logits_of(plan, drafts);
+  const PassOutput output = run_pass(plan, drafts);
+  const at::Tensor& logits = output.logits;
   std::vector<RunResult> results(plan.runs.size());
+  divide(output, plan, results);
   std::vector<GivenRow> given;
   std::vector<SamplingRun> sampled;
   std::vector<const std::string*> sources;  // of what is sampled
-  const auto keep_error = [](RunResult& result, const auto& body) {
-    try {
-      if (!result.error) body();
-    } catch (const UserError&) {
-      result.error = std::current_exception();
-    }
-  };
   const auto check = [this](const std::string& source, std::span<const float> row,
                             std::int64_t position) {
     check_logits(model_.model(), row, source + ", position " + std::to_string(position));
@@ -156,7 +184,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     const std::span<const float> row = row_of(logits, next_row);
     next_row += 1 + drafts[i].size();
     if (text.group->search) {
-      keep_error(results[i], [&] {
+      keep_error(results[i].error, [&] {
         check(request.source, row, next);
         results[i].logprobs = text.penalized_logprobs(row);
       });
@@ -179,7 +207,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     for (SampledToken& token : results[i].scored) {
       token = std::move(scored[next_scored]);
       const std::span<const float> row = given[next_scored++].logits;
-      keep_error(results[i], [&] {
+      keep_error(results[i].error, [&] {
         check_score(model_.model(), row, token.logprob, group.request.source, number++);
       });
     }

@@ -19,8 +19,13 @@ void Engine::take(SequenceId sequence, RunResult result) {
     return;
   }
   std::ranges::move(result.scored, std::back_inserter(group.prompt_tokens));
+  if (result.hidden.defined()) group.pooler.add(result.hidden);
   if (group.max_new_tokens == 0) {
-    if (!scheduler_.contains(sequence)) finish(sequence, FinishReason::length);
+    if (scheduler_.contains(sequence)) return;
+    const TextRequest& request = group.request;
+    if (request.pooling != Pooling::none)
+      text.result.embedding = group.pooler.embedding(request.normalizes);
+    finish(sequence, FinishReason::length);
     return;
   }
   if (!result.logprobs.empty()) {

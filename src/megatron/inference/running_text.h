@@ -21,6 +21,7 @@ struct SequenceGroup {
   SequenceId id = 0;
   std::int64_t num_open = 1;  ///< samples that have not ended
   std::vector<SampledToken> prompt_tokens = {};
+  Pooler pooler = {request.pooling, std::ssize(request.prompt)};
   std::unique_ptr<BeamSearch> search = nullptr;  ///< null without beams
   std::vector<SequenceId> beams = {};            ///< of search->running()
 

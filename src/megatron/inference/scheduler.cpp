@@ -108,7 +108,8 @@ SequenceId Scheduler::add(Request request) {
                                   .num_prompt_tokens = num_prompt_tokens,
                                   .max_tokens = num_prompt_tokens + request.max_new_tokens,
                                   .deadline_s = request.deadline_s,
-                                  .first_output = request.first_output});
+                                  .first_output = request.first_output,
+                                  .finds_prefix = request.finds_prefix});
   return id;
 }
 

@@ -68,7 +68,8 @@ void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
 void Scheduler::attach_prefix(Sequence& sequence) {
   const std::span<const std::int64_t> tokens(sequence.tokens);
   const auto size = static_cast<std::size_t>(options_.block_size),
-             end = std::min(tokens.size(), static_cast<std::size_t>(sequence.first_output));
+             most = static_cast<std::size_t>(sequence.finds_prefix ? sequence.first_output : 0),
+             end = std::min(tokens.size(), most);
   for (std::size_t start = 0; start + size <= end; start += size) {
     const auto parent =
         sequence.blocks.empty() ? std::nullopt : std::optional(sequence.blocks.back());

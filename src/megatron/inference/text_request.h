@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/inference/pooler.h"
 #include "megatron/inference/sampling/sequence_sampler.h"
 #include "megatron/inference/scheduler.h"
 
@@ -37,6 +38,7 @@ struct Generation {
   /// The tokens of the prompt from TextRequest::first_scored on, with log-probabilities given those
   /// before. Only the first text of a request has them, if SamplingParams::prompt_logprobs.
   std::vector<SampledToken> prompt_tokens = {};
+  std::vector<float> embedding = {};  ///< [h] of a request with TextRequest::pooling
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
@@ -53,6 +55,9 @@ struct TextRequest {
   double deadline_s = std::numeric_limits<double>::infinity();  ///< on the engine's clock
   std::string source = {};        ///< names the prompt in errors; empty: by its number in `site`
   std::int64_t first_scored = 1;  ///< the first token of the prompt that `prompt_logprobs` scores
+  /// Other than none: the request is for an embedding of the prompt, and has no text.
+  Pooling pooling = Pooling::none;
+  bool normalizes = false;  ///< divides the embedding by its L2 norm
   /// Names it in updates; no other request has the same. None: the engine chooses, for all or none.
   std::optional<std::int64_t> id = {};
 };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/pipeline/run_schedule.h"
