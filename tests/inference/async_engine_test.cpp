@@ -18,6 +18,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/inference/messages.h"
 #include "megatron/inference/replicas.h"
+#include "megatron/inference/update_stream.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
@@ -482,7 +483,9 @@ TEST(Messages, AreReadAsTheyWereWritten) {
                                  .termination_id = 9,
                                  .stop = {"", "end"}},
                       .site = {.prompt = 8, .sample = 2},
-                      .priority = -3};
+                      .priority = -3,
+                      .pooling = Pooling::mean,
+                      .normalizes = true};
   const auto read = from_bytes<std::vector<ServingCommand>>(to_bytes(commands));
   ASSERT_EQ(read.size(), 2u);
   EXPECT_EQ(read[0].kind, ServingCommand::Kind::cancel);
@@ -495,6 +498,8 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.params.stop, std::vector<std::string>({"", "end"}));
   EXPECT_EQ(read[1].text.site.sample, 2u);
   EXPECT_EQ(read[1].text.priority, -3);
+  EXPECT_EQ(read[1].text.pooling, Pooling::mean);
+  EXPECT_TRUE(read[1].text.normalizes);
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
   std::vector<News> refused(1);

@@ -37,7 +37,7 @@ class TableModel : public SuccessorModel {
           table_[positions[i].item<std::int64_t>() % kPeriod][tokens[i].item<std::int64_t>()]);
     at::Tensor logits = at::stack(rows).unsqueeze(1);
     num_rows += tokens.numel();
-    if (pass.wants == Wants::last_logits) logits = last_rows(logits, pass);
+    if (pass.wants == Wants::last_logits) logits = last_rows(logits, pass, pass.num_logits);
     return {.result = logits.reshape({-1, kVocabulary})};
   }
   std::int64_t num_rows = 0;  ///< tokens of all passes

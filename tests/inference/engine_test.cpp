@@ -1,8 +1,12 @@
 #include "megatron/inference/engine.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <random>
@@ -14,6 +18,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/ops/matmul.h"
+#include "support/message_of.h"
 
 namespace megatron {
 namespace {
@@ -226,6 +231,82 @@ TEST(Engine, ScoresOfAPromptAreThoseOfTheScorer) {
   }
 }
 
+/// Returns the output rows of the final norm of a text that is computed alone [tokens, h].
+at::Tensor hidden_rows(Model& model, const Ids& ids) {
+  const Microbatch microbatch = microbatch_of({std::span(ids)});
+  return model.infer({.microbatch = microbatch, .wants = Wants::hidden}).squeeze(0);
+}
+
+// Embeddings share passes and blocks with texts. Their prompts come in chunks, begin alike, and are
+// preempted.
+TEST(Engine, EmbeddingsPoolTheHiddenRowsOfTheirPrompts) {
+  SmallModel small;
+  std::mt19937 random(5);
+  Ids prompt = random_ids(random, 300);
+  std::vector<TextRequest> requests;
+  for (const Pooling pooling : {Pooling::mean, Pooling::last, Pooling::mean, Pooling::last}) {
+    prompt.push_back(pooling == Pooling::mean ? 3 : 4);
+    requests.push_back({.prompt = prompt, .pooling = pooling, .normalizes = requests.size() > 1});
+    requests.push_back({.prompt = random_ids(random, 50), .params = {.max_new_tokens = 100}});
+  }
+  for (const std::int64_t num_blocks : {5, 20}) {
+    Engine engine(
+        *small.model,
+        {.scheduler = {.max_running = 3, .max_step_tokens = 70, .num_blocks = num_blocks}});
+    std::map<SequenceId, std::size_t> numbers;
+    for (const TextRequest& request : requests)
+      numbers.emplace(engine.add_request(request), numbers.size());
+    for (const auto& [id, texts] : run_all(engine)) {
+      const TextRequest& request = requests[numbers.at(id)];
+      const std::vector<float>& embedding = texts.at(0).embedding;
+      EXPECT_EQ(texts[0].ids.empty(), request.pooling != Pooling::none);
+      if (request.pooling == Pooling::none) {
+        EXPECT_TRUE(embedding.empty());
+        continue;
+      }
+      const at::Tensor rows = hidden_rows(*small.model, request.prompt).to(c10::kDouble);
+      at::Tensor expected = request.pooling == Pooling::mean ? rows.mean(0) : rows[-1];
+      if (request.normalizes) expected = expected / expected.norm();
+      ASSERT_EQ(std::ssize(embedding), expected.numel());
+      for (std::size_t i = 0; i < embedding.size(); ++i)
+        EXPECT_NEAR(embedding[i], expected[static_cast<std::int64_t>(i)].item<double>(), 0.05);
+      if (!uses_own_gemm(c10::kBFloat16)) continue;
+      Engine alone(*small.model);
+      alone.add_request(request);
+      EXPECT_EQ(embedding, run(alone).begin()->second.embedding)
+          << "request " << id << ", " << num_blocks << " blocks";
+    }
+  }
+}
+
+TEST(Pooler, CountsEachRowOnce) {
+  Pooler mean(Pooling::mean, 5);
+  EXPECT_EQ(mean.num_rows(0, 2), 2);
+  mean.add(at::ones({2, 1}));
+  EXPECT_EQ(mean.num_rows(0, 1), 0) << "after preemption";
+  EXPECT_EQ(mean.num_rows(1, 4), 2);
+  mean.add(at::ones({2, 1}) * 4);
+  EXPECT_EQ(mean.num_rows(4, 5), 1);
+  mean.add(at::ones({1, 1}) * 5);
+  EXPECT_EQ(mean.embedding(false), std::vector<float>{3});
+  EXPECT_EQ(mean.embedding(true), std::vector<float>{1});
+  EXPECT_EQ(Pooler(Pooling::last, 5).num_rows(0, 4), 0);
+  EXPECT_EQ(Pooler(Pooling::last, 5).num_rows(2, 5), 1);
+  EXPECT_EQ(Pooler(Pooling::none, 5).num_rows(0, 5), 0);
+}
+
+TEST(Engine, ADamagedEmbeddingIsAnError) {
+  SmallModel small;
+  small.weights.parameters().front()->value().fill_(std::nanf(""));
+  Engine engine(*small.model);
+  engine.add_request({.prompt = {1, 2}, .source = "text 7", .pooling = Pooling::mean});
+  const std::vector<Update> updates = engine.step();
+  ASSERT_EQ(updates.size(), 1u);
+  ASSERT_TRUE(updates[0].error);
+  EXPECT_THAT(message_of([&] { std::rethrow_exception(updates[0].error); }),
+              testing::HasSubstr("text 7: the embedding"));
+}
+
 /// Counts the tokens and the rows of logits of each pass.
 class CountingModel : public SuccessorModel {
  public:
@@ -234,7 +315,7 @@ class CountingModel : public SuccessorModel {
   Counts counts;
   StageOutput forward_chunk(std::int64_t chunk, const Pass& pass,
                             const Activations& activations) override {
-    counts.emplace_back(pass.microbatch.at("tokens").numel(), num_last_rows(pass));
+    counts.emplace_back(pass.microbatch.at("tokens").numel(), num_last_rows(pass, pass.num_logits));
     return SuccessorModel::forward_chunk(chunk, pass, activations);
   }
 };

@@ -36,7 +36,7 @@ class SuccessorModel : public Model {
       calls.push_back({at(i), end - i});
     }
     at::Tensor rows = predictions(pass).t();
-    if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass);
+    if (pass.wants == Wants::last_logits) rows = last_rows(rows, pass, pass.num_logits);
     const at::Tensor logits = at::one_hot(rows.t(), config_.vocab_size).to(c10::kFloat);
     return {.result = logits.mul(sharpness_).reshape(result_shape(pass))};
   }

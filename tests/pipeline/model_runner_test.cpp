@@ -90,9 +90,16 @@ std::vector<at::Tensor> results(const ModelRunner& model) {
     EXPECT_EQ(results.back().sizes(), model.model().result_shape(pass));
   }
   using Counts = std::vector<std::int64_t>;
-  for (const Counts& counts : {Counts{2, 0, 3}, Counts{0, 0, 0}})
-    results.push_back(
-        model.infer({.microbatch = microbatch, .wants = Wants::last_logits, .num_logits = counts}));
+  const at::Tensor hidden = results[1].squeeze(0);
+  for (const Counts& counts : {Counts{2, 0, 3}, Counts{0, 0, 0}}) {
+    LastHidden last{.counts = counts};
+    results.push_back(model.infer({.microbatch = microbatch,
+                                   .wants = Wants::last_logits,
+                                   .num_logits = counts,
+                                   .last_hidden = &last}));
+    EXPECT_TRUE(at::equal(last.rows, at::cat({hidden.narrow(0, 3 - counts[0], counts[0]),
+                                              hidden.narrow(0, 14 - counts[2], counts[2])})));
+  }
   return results;
 }
 

@@ -20,54 +20,23 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "megatron/inference/sampling/sequence_sampler.h"
 #include "megatron/inference/scheduler.h"
 #include "megatron/inference/speculation/drafter.h"
+#include "megatron/inference/text_request.h"
 #include "megatron/ops/sequence_cache.h"
 #include "megatron/pipeline/model_runner.h"
 
 namespace megatron {
 
-class GeneratedText;
 class Tokenizer;
-
-enum class FinishReason {
-  stop,           ///< a stop token was sampled, or the text has a stop string
-  length,         ///< max_new_tokens tokens were sampled
-  max_positions,  ///< the model's maximum sequence length is reached
-  deadline        ///< its time was over
-};
-/// Returns "stop", "length", "max_positions" or "deadline".
-std::string_view finish_reason_name(FinishReason reason);
-
-struct Generation {
-  std::vector<std::int64_t> ids;  ///< the new tokens, without a stop token
-  FinishReason finish_reason = FinishReason::length;
-  /// Bytes at the end of the text of `ids` that are no part of the result: a stop string and what
-  /// its last token has behind it.
-  std::size_t num_cut_bytes = 0;
-  /// The tokens of `ids` with log-probabilities, if SamplingParams::needs_logprobs().
-  std::vector<SampledToken> tokens = {};
-  /// With log-probabilities their mean, the stop token included; of a beam its score.
-  double score = 0;
-  /// The tokens of the prompt from TextRequest::first_scored on, with log-probabilities given those
-  /// before. Only the first text of a request has them, if SamplingParams::prompt_logprobs.
-  std::vector<SampledToken> prompt_tokens = {};
-};
-
-/// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
-/// best by score, best first; those without tokens are last.
-std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params);
+struct RunningText;
+struct SequenceGroup;
 
 /// Runs a pass over tokens of sequences and returns the logits [rows, vocab_size] of the tokens
 /// that come next (Wants::last_logits), in float32 on the CPU. The caller turns gradients off.
@@ -75,33 +44,6 @@ std::vector<Generation> best_texts(std::vector<Generation> texts, const Sampling
 at::Tensor next_logits(const ModelRunner& model, Pass pass);
 /// Returns a row of them.
 std::span<const float> row_of(const at::Tensor& logits, std::size_t row);
-
-struct TextRequest {
-  std::vector<std::int64_t> prompt;  ///< at least one token
-  /// With `n`, `best_of` or beams the request has several texts, which share the prompt. With
-  /// `prompt_logprobs` and no new tokens it is only scored, and its last token needs no position.
-  SamplingParams params = {};
-  SamplingSite site = {};     ///< selects the random numbers; samples have successive numbers
-  std::int64_t priority = 0;  ///< lower numbers are served first
-  double deadline_s = std::numeric_limits<double>::infinity();  ///< on the engine's clock
-  std::string source = {};        ///< names the prompt in errors; empty: by its number in `site`
-  std::int64_t first_scored = 1;  ///< the first token of the prompt that `prompt_logprobs` scores
-  /// Names it in updates; no other request has the same. None: the engine chooses, for all or none.
-  std::optional<std::int64_t> id = {};
-};
-
-/// News of a request: a token of a text, its end, or both.
-struct Update {
-  SequenceId request = 0;
-  std::int64_t text = 0;  ///< number of the sample, or rank of the beam
-  std::optional<std::int64_t> token = {};
-  std::optional<Generation> finished = {};
-  bool is_last = false;           ///< the request has ended. Beams may be fewer than `n`, or none
-  std::exception_ptr error = {};  ///< the UserError that has ended the request
-};
-
-/// Puts the text that an update has finished, if it has, in its place among those of its request.
-void take_finished(Update& update, std::vector<Generation>& texts);
 
 struct EngineOptions {
   SchedulerOptions scheduler = {};
@@ -137,20 +79,23 @@ class Engine {
 
  private:
   using Drafts = std::vector<std::vector<DraftToken>>;
-  struct Group;
-  struct Running;
 
+  struct PassOutput {
+    at::Tensor logits;       ///< [rows, vocab_size], num_logits() of each run
+    at::Tensor hidden = {};  ///< [rows, h], what Pooler::num_rows() says of each run
+  };
   /// What a pass tells of a run.
   struct RunResult {
     std::vector<SampledToken> scored = {};  ///< next tokens of the prompt
     std::vector<SampledToken> drawn = {};   ///< the accepted drafts and one more token of the text
-    std::vector<SampledToken> firsts = {};  ///< first tokens of Running::siblings
+    std::vector<SampledToken> firsts = {};  ///< first tokens of RunningText::siblings
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
+    at::Tensor hidden = {};                 ///< rows for SequenceGroup::pooler
     std::exception_ptr error = {};          ///< the UserError that ends the request
   };
 
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
-  void place(SequenceCache& cache, const ScheduledRun& run);
+  void prepare_cache(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.
   void keep_states();
   /// Returns the drafts of each run, and shortens the runs that get fewer than were planned.
@@ -159,21 +104,23 @@ class Engine {
   void allow_drafts(SequenceId sequence);
   /// Returns how many last tokens of a run need logits.
   std::int64_t num_logits(const ScheduledRun& run) const;
-  /// Returns the logits [rows, vocab_size] of the last tokens of the runs, num_logits() of each.
-  at::Tensor logits_of(const StepPlan& plan, const Drafts& drafts);
+  PassOutput run_pass(const StepPlan& plan, const Drafts& drafts);
+  /// Gives each result what its run computed besides logits.
+  void divide(const PassOutput& output, const StepPlan& plan, std::vector<RunResult>& results);
   /// Computes a pass. Returns the result of each run.
   std::vector<RunResult> compute(const StepPlan& plan, const Drafts& drafts);
   /// Takes the result of a run.
   void take(SequenceId sequence, RunResult result);
   /// Continues the beams of a group, whose log-probabilities are all there.
-  void continue_beams(Group& group);
+  void continue_beams(SequenceGroup& group);
   /// Tells a token of a text, its end, or both.
-  void tell(Running& text, std::optional<std::int64_t> token, std::optional<FinishReason> reason);
+  void tell(RunningText& text, std::optional<std::int64_t> token,
+            std::optional<FinishReason> reason);
   /// Adds a token to a text and tells it. Returns whether the text has ended.
-  bool append(Running& text, const SampledToken& token);
+  bool append(RunningText& text, const SampledToken& token);
   /// Tells the best texts of a group of beams and ends it. Those that did not stop have ended for
   /// `reason`.
-  void finish_beams(Group& group, FinishReason reason);
+  void finish_beams(SequenceGroup& group, FinishReason reason);
   /// Ends a text with its siblings, or all beams, not because of a token.
   void finish(SequenceId sequence, FinishReason reason);
   void drop(SequenceId sequence);
@@ -184,9 +131,9 @@ class Engine {
   BlockMemory memory_;
   std::map<BlockId, SequenceCache> snapshots_;  ///< states behind published blocks
   std::unique_ptr<Drafter> drafter_;
-  std::int64_t num_draft_steps_ = 0;                        ///< steps that might have had drafts
-  std::map<SequenceId, std::unique_ptr<Running>> running_;  ///< by sequence
-  std::vector<Update> news_;                                ///< that the next step returns
+  std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
+  std::map<SequenceId, std::unique_ptr<RunningText>> running_;  ///< by sequence
+  std::vector<Update> news_;                                    ///< that the next step returns
 };
 
 }  // namespace megatron

@@ -31,12 +31,15 @@ auto fields_of(T& of) {
   } else if constexpr (kIsOneOf<T, ServingCommand>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
-  } else if constexpr (kIsOneOf<T, Generation, Update>) {
+  } else if constexpr (kIsOneOf<T, Update>) {
     auto& [a, b, c, d, e, f] = of;
     return std::tie(a, b, c, d, e, f);
+  } else if constexpr (kIsOneOf<T, Generation>) {
+    auto& [a, b, c, d, e, f, g] = of;
+    return std::tie(a, b, c, d, e, f, g);
   } else if constexpr (kIsOneOf<T, TextRequest>) {
-    auto& [a, b, c, d, e, f, g, h] = of;
-    return std::tie(a, b, c, d, e, f, g, h);
+    auto& [a, b, c, d, e, f, g, h, i, j] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;

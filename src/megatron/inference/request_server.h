@@ -14,9 +14,7 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -87,7 +85,7 @@ class RequestServer {
   /// Adds a request, which gets its updates, or a UserError when it cannot be served, or what made
   /// the server fail. Throws that if it has failed before. Only the leader has requests.
   RequestId add_request(TextRequest request, OnNews on_news);
-  /// Adds a request whose news are read from a stream.
+  /// Adds a request whose updates are read from a stream (update_stream.h).
   UpdateStream stream(TextRequest request);
   /// Ends a request if it has not ended. Its OnNews is not called again after a call under way.
   void cancel(RequestId request);
@@ -140,27 +138,6 @@ class RequestServer {
   double now_s_ = 0;  ///< the thread's own
   const int num_exceptions_ = std::uncaught_exceptions();
   std::thread thread_;
-};
-
-/// Reads the updates of a request. Its destructor cancels the request.
-class UpdateStream {
- public:
-  UpdateStream(UpdateStream&&) noexcept = default;
-  UpdateStream& operator=(UpdateStream&&) = delete;
-  ~UpdateStream() { cancel(); }
-
-  /// Waits for the next update. Returns nothing after the last one, or once it is cancelled. Throws
-  /// the error that has ended the request.
-  std::optional<Update> next();
-  /// Ends the request if it has not ended, and drops the updates that were not read. Another thread
-  /// that waits in next() returns. Does nothing after the stream was moved from.
-  void cancel();
-
- private:
-  friend class RequestServer;
-  struct State;
-  explicit UpdateStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  std::shared_ptr<State> state_;  ///< null after a move
 };
 
 }  // namespace megatron

@@ -44,6 +44,8 @@ struct Request {
   /// end: only the last one's is. Those from it on are computed, not found in blocks of earlier
   /// requests, SchedulerOptions::max_step_outputs at a time.
   std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
+  /// Whether blocks of earlier requests may have its beginning, which is then not computed.
+  bool finds_prefix = true;
 };
 
 /// More blocks of a KV cache than anybody uses.
@@ -193,6 +195,7 @@ class Scheduler {
     std::int64_t max_drafts = 0;
     double deadline_s = 0;
     std::int64_t first_output = 0;
+    bool finds_prefix = true;
     std::vector<BlockId> blocks = {};
     std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
     std::int64_t num_swapped = 0;       ///< tokens in them

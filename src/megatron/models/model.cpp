@@ -35,7 +35,8 @@ at::Tensor Model::infer(const Pass& pass) {
 std::vector<std::int64_t> Model::result_shape(const Pass& pass) const {
   const at::Tensor& tokens = pass.microbatch.at("tokens");
   if (pass.wants == Wants::token_losses) return tokens.sizes().vec();
-  if (pass.wants == Wants::last_logits) return {num_last_rows(pass), config().vocab_size};
+  if (pass.wants == Wants::last_logits)
+    return {num_last_rows(pass, pass.num_logits), config().vocab_size};
   std::vector<std::int64_t> shape = tokens.sizes().vec();
   if (pass.wants == Wants::hidden && num_streams() > 1) shape.push_back(num_streams());
   shape.push_back(pass.wants == Wants::hidden ? config().hidden_size : config().vocab_size);

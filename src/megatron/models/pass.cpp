@@ -58,17 +58,16 @@ std::vector<std::int64_t> lengths_of(const Microbatch& microbatch) {
   return lengths;
 }
 
-/// Returns Pass::num_logits, with its default filled in.
-std::vector<std::int64_t> num_logits(const Pass& pass) {
+/// Returns how many last tokens of each sequence count, with the default filled in.
+std::vector<std::int64_t> last_counts(const Pass& pass, const std::vector<std::int64_t>& counts) {
   const std::vector<std::int64_t> lengths = lengths_of(pass.microbatch);
-  if (pass.num_logits.empty()) return std::vector<std::int64_t>(lengths.size(), 1);
-  MEGATRON_CHECK(
-      pass.num_logits.size() == lengths.size() && pass.microbatch.at("tokens").size(0) == 1,
-      pass.num_logits.size(), " numbers of logits for ", lengths.size(), " sequences");
+  if (counts.empty()) return std::vector<std::int64_t>(lengths.size(), 1);
+  MEGATRON_CHECK(counts.size() == lengths.size() && pass.microbatch.at("tokens").size(0) == 1,
+                 counts.size(), " numbers of rows for ", lengths.size(), " sequences");
   for (std::size_t i = 0; i < lengths.size(); ++i)
-    MEGATRON_CHECK(pass.num_logits[i] >= 0 && pass.num_logits[i] <= lengths[i], pass.num_logits[i],
-                   " logits of ", lengths[i], " tokens");
-  return pass.num_logits;
+    MEGATRON_CHECK(counts[i] >= 0 && counts[i] <= lengths[i], counts[i], " rows of ", lengths[i],
+                   " tokens");
+  return counts;
 }
 
 }  // namespace
@@ -127,20 +126,20 @@ at::Tensor position_ids(const Pass& pass) {
   return positions_of(runs).unsqueeze(0);
 }
 
-std::int64_t num_last_rows(const Pass& pass) {
-  const std::vector<std::int64_t> counts = num_logits(pass);
-  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) *
+std::int64_t num_last_rows(const Pass& pass, const std::vector<std::int64_t>& counts) {
+  const std::vector<std::int64_t> own = last_counts(pass, counts);
+  return std::accumulate(own.begin(), own.end(), std::int64_t{0}) *
          pass.microbatch.at("tokens").size(0);
 }
 
-at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass) {
-  const std::vector<std::int64_t> counts = num_logits(pass);
-  if (!pass.microbatch.packed)
-    return rows_sb.narrow(0, rows_sb.size(0) - counts.front(), counts.front());
+at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
+                     const std::vector<std::int64_t>& counts) {
+  const std::vector<std::int64_t> own = last_counts(pass, counts);
+  if (!pass.microbatch.packed) return rows_sb.narrow(0, rows_sb.size(0) - own.front(), own.front());
   std::vector<std::int64_t> rows;
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  for (std::size_t i = 0; i < own.size(); ++i) {
     const std::int64_t end = pass.microbatch.packed->cu_seqlens[i + 1];
-    for (std::int64_t row = end - counts[i]; row < end; ++row) rows.push_back(row);
+    for (std::int64_t row = end - own[i]; row < end; ++row) rows.push_back(row);
   }
   return at::index_select(rows_sb, 0, at::tensor(rows, at::kLong).to(rows_sb.device()));
 }

@@ -25,6 +25,12 @@ enum class Wants : std::uint8_t {
   hidden         ///< [b, s, h], or [b, s, n, h] of n residual streams: the output of the final norm
 };
 
+/// Rows of the output of the final norm that a pass returns beside what it wants.
+struct LastHidden {
+  std::vector<std::int64_t> counts = {};  ///< of last tokens of the sequences, as Pass::num_logits
+  at::Tensor rows = {};                   ///< receives their rows [rows, h] in float32
+};
+
 /// A microbatch and what is wanted of it. Sequences of different lengths are a packed microbatch;
 /// without "position_ids" their positions follow those in their caches.
 struct Pass {
@@ -42,7 +48,8 @@ struct Pass {
   /// the rank holds the whole model. "tokens" are those k positions later, and "previous_rows" what
   /// depth k − 1 returned [s, b, h].
   std::int64_t depth = 0;
-  at::Tensor* rows = nullptr;  ///< receives the rows [s, b, h] that the head reads
+  at::Tensor* rows = nullptr;         ///< receives the rows [s, b, h] that the head reads
+  LastHidden* last_hidden = nullptr;  ///< null: none is wanted
 };
 
 /// Returns a microbatch of sequences of token ids, packed if there are several.
@@ -58,12 +65,13 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
 /// Returns the positions of the tokens: int64 [b, s], or [1, s] when all samples share them.
 at::Tensor position_ids(const Pass& pass);
 
-/// Returns the number of rows of last_logits.
-std::int64_t num_last_rows(const Pass& pass);
+/// Returns the number of rows of so many last tokens of the sequences (Pass::num_logits).
+std::int64_t num_last_rows(const Pass& pass, const std::vector<std::int64_t>& counts);
 
-/// Returns the rows [rows, 1, …], or [1, b, …] of unpacked samples, of the last tokens of the
-/// sequences in [s, b, …] that Pass::num_logits counts.
-at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass);
+/// Returns the rows [rows, 1, …], or [1, b, …] of unpacked samples, of so many last tokens of the
+/// sequences in [s, b, …].
+at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
+                     const std::vector<std::int64_t>& counts);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -165,6 +165,8 @@ class TransformerModel : public Model {
       hidden_sbh = context.published(spec_.stacks[main_].published_name());
     }
     if (pass.rows != nullptr) *pass.rows = hidden_sbh;
+    if (LastHidden* const last = pass.last_hidden; last != nullptr)
+      last->rows = last_rows(hidden_sbh, pass, last->counts).flatten(0, 1).to(at::kFloat);
     return output(hidden_sbh, pass, context);
   }
 
@@ -298,7 +300,9 @@ class TransformerModel : public Model {
         const std::vector<std::int64_t> shape = result_shape(pass);
         if (shape.front() == 0)
           return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
-        return {.result = heads_.front()->logits(last_rows(hidden_sbh, pass)).reshape(shape)};
+        return {.result = heads_.front()
+                              ->logits(last_rows(hidden_sbh, pass, pass.num_logits))
+                              .reshape(shape)};
       }
       case Wants::logits:
         return {.result = heads_.front()->logits(hidden_sbh)};

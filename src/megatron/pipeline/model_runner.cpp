@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "megatron/config/transformer_config.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/pipeline/pipeline_plan.h"
 #include "megatron/pipeline/run_schedule.h"
@@ -23,15 +24,21 @@ ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayou
 at::Tensor ModelRunner::infer(const Pass& pass) const {
   if (pp_.size == 1) return model_.infer(pass);
   const at::NoGradGuard no_gradients;
-  at::Tensor result =
-      at::empty(model_.result_shape(pass), at::TensorOptions(weights_->device()).dtype(at::kFloat));
+  const at::TensorOptions on_device = at::TensorOptions(weights_->device()).dtype(at::kFloat);
+  at::Tensor result = at::empty(model_.result_shape(pass), on_device);
   const std::vector<Microbatch> batch{pass.microbatch};
   PipelinePass forward{.batch = batch, .training = false, .wants = pass.wants};
   forward.num_logits = pass.num_logits;
+  forward.last_hidden = pass.last_hidden;
+  if (pass.last_hidden != nullptr)  // the last stage sets its own
+    pass.last_hidden->rows =
+        at::empty({num_last_rows(pass, pass.last_hidden->counts), config().hidden_size}, on_device);
   if (pass.caches != nullptr) forward.caches.push_back(*pass.caches);
   forward.on_result = [&](std::size_t, const at::Tensor& own) { result = own.contiguous(); };
   run_schedule(schedule_, {model_, *weights_, pp_}, forward);
   if (result.numel() > 0) broadcast_(pp_, result, last_rank_, "logits");
+  if (pass.last_hidden != nullptr && pass.last_hidden->rows.numel() > 0)
+    broadcast_(pp_, pass.last_hidden->rows, last_rank_, "hidden rows");
   advance_caches(pass);
   return result;
 }

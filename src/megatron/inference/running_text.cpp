@@ -1,0 +1,64 @@
+#include "megatron/inference/running_text.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace megatron {
+namespace {
+
+SequenceSampler sampler_of(const TextRequest& request, std::int64_t sample) {
+  SamplingSite site = request.site;
+  site.sample += static_cast<std::uint64_t>(sample);
+  return {request.params, request.prompt, site};
+}
+
+}  // namespace
+
+RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
+                         const Tokenizer* tokenizer, const std::shared_ptr<CacheMemory>& memory)
+    : group(std::move(of)),
+      number(sample),
+      sampler(sampler_of(group->request, sample)),
+      cache(memory) {
+  const TextRequest& request = group->request;
+  if (!request.params.stop.empty())
+    text = std::make_unique<GeneratedText>(*tokenizer, request.prompt, request.params.stop);
+}
+
+std::optional<FinishReason> RunningText::append(const SampledToken& token) {
+  const SamplingParams& params = group->request.params;
+  result.score += token.logprob;
+  if (sampler.is_stop_token(token.id)) return FinishReason::stop;
+  if (text) text->add(token.id, sampler.may_stop());
+  sampler.append(token.id);
+  result.ids.push_back(token.id);
+  if (params.needs_logprobs()) result.tokens.push_back(token);
+  if (sampler.num_new_tokens() == group->max_new_tokens) return group->limit();
+  return text && text->has_stopped() ? std::optional(FinishReason::stop) : std::nullopt;
+}
+
+std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits) const {
+  const LogSoftmax log_softmax(logits);
+  std::vector<float> all;
+  for (const float logit : logits) all.push_back(static_cast<float>(log_softmax(logit)));
+  sampler.apply_penalties(all);
+  return all;
+}
+
+Generation RunningText::take_result(FinishReason reason) {
+  result.finish_reason = reason;
+  const bool has_stop_token = reason == FinishReason::stop && !(text && text->has_stopped());
+  result.score /= static_cast<double>(
+      std::max<std::int64_t>(1, std::ssize(result.ids) + (has_stop_token ? 1 : 0)));
+  if (text) {
+    text->finish();
+    if (text->has_stopped()) {
+      result.finish_reason = FinishReason::stop;
+      result.num_cut_bytes = text->num_cut_bytes();
+    }
+  }
+  if (number == 0) result.prompt_tokens = group->prompt_tokens;
+  return std::move(result);
+}
+
+}  // namespace megatron

@@ -1,0 +1,104 @@
+// The blocks of sequences: shared with others, extended, swapped and published.
+#include <algorithm>
+#include <ranges>
+
+#include "megatron/base/division.h"
+#include "megatron/inference/scheduler.h"
+
+namespace megatron {
+
+void Scheduler::release(Sequence& sequence) {
+  for (const BlockId block : sequence.blocks | std::views::reverse) pool_.release(block);
+  sequence.blocks.clear();
+  sequence.num_computed = 0;
+}
+
+void Scheduler::swap_out(Sequence& sequence, StepPlan& plan) {
+  const std::int64_t count = ceil_div(sequence.num_computed, options_.block_size);
+  if (sequence.order.is_held || count > swap_pool_.num_available()) return;
+  for (std::int64_t i = 0; i < count; ++i) {
+    sequence.swapped.push_back(swap_pool_.allocate());
+    plan.copies.push_back({.from = sequence.blocks[static_cast<std::size_t>(i)],
+                           .to = sequence.swapped.back(),
+                           .kind = CopyKind::swap_out});
+  }
+  sequence.num_swapped = sequence.num_computed;
+}
+
+void Scheduler::swap_in(Sequence& sequence, std::size_t num_found, StepPlan& plan) {
+  for (std::size_t i = num_found; i < sequence.swapped.size(); ++i)
+    plan.copies.push_back(
+        {.from = sequence.swapped[i], .to = sequence.blocks[i], .kind = CopyKind::swap_in});
+  // What was published before may have been evicted since.
+  sequence.num_computed = static_cast<std::int64_t>(num_found) * options_.block_size;
+  count_computed(sequence, sequence.num_swapped);
+}
+
+void Scheduler::release_swapped(Sequence& sequence) {
+  for (const BlockId block : sequence.swapped) swap_pool_.release(block);
+  sequence.swapped.clear();
+  sequence.num_swapped = 0;
+}
+
+std::int64_t Scheduler::num_lacking(const Sequence& sequence, std::int64_t end) const {
+  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
+  const bool copies =
+      first < sequence.blocks.size() && pool_.num_references(sequence.blocks[first]) > 1;
+  const std::int64_t more = ceil_div(end, options_.block_size) - std::ssize(sequence.blocks);
+  return std::max<std::int64_t>(0, more) + (copies ? 1 : 0);
+}
+
+void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
+  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
+  if (first < sequence.blocks.size()) {
+    BlockId& block = sequence.blocks[first];
+    if (pool_.num_references(block) > 1) {
+      const BlockId own = pool_.allocate();
+      plan.copies.push_back({.from = block, .to = own});
+      pool_.release(block);
+      block = own;
+    } else {
+      pool_.withdraw(block);
+    }
+  }
+  while (std::ssize(sequence.blocks) * options_.block_size < end)
+    sequence.blocks.push_back(pool_.allocate());
+}
+
+void Scheduler::attach_prefix(Sequence& sequence) {
+  const std::span<const std::int64_t> tokens(sequence.tokens);
+  const auto size = static_cast<std::size_t>(options_.block_size),
+             most = static_cast<std::size_t>(sequence.finds_prefix ? sequence.first_output : 0),
+             end = std::min(tokens.size(), most);
+  for (std::size_t start = 0; start + size <= end; start += size) {
+    const auto parent =
+        sequence.blocks.empty() ? std::nullopt : std::optional(sequence.blocks.back());
+    const auto found = pool_.find(parent, tokens.subspan(start, size));
+    if (!found) break;
+    pool_.retain(*found);
+    sequence.blocks.push_back(*found);
+  }
+  std::vector<BlockId>& blocks = sequence.blocks;
+  while (options_.keeps_states && !blocks.empty() &&
+         (blocks.size() * size >= tokens.size() || !pool_.has_snapshot(blocks.back()))) {
+    pool_.release(blocks.back());
+    blocks.pop_back();
+  }
+  // The last token is computed in any case: what follows is sampled from its output.
+  sequence.num_computed =
+      std::min(std::ssize(sequence.blocks) * options_.block_size, std::ssize(sequence.tokens) - 1);
+}
+
+void Scheduler::count_computed(Sequence& sequence, std::int64_t num_computed) {
+  const auto size = static_cast<std::size_t>(options_.block_size);
+  const auto end = static_cast<std::size_t>(num_computed) / size;
+  const std::span<const std::int64_t> tokens(sequence.tokens);
+  for (auto i = static_cast<std::size_t>(sequence.num_computed) / size; i < end; ++i) {
+    const auto parent = i == 0 ? std::nullopt : std::optional(sequence.blocks[i - 1]);
+    BlockId& block = sequence.blocks[i];
+    block = pool_.publish(block, parent, tokens.subspan(i * size, size));
+  }
+  sequence.num_computed = num_computed;
+}
+
+}  // namespace megatron
