@@ -29,7 +29,7 @@ std::string labels(std::initializer_list<std::pair<std::string_view, std::string
          "}";
 }
 
-void Histogram::add(double value, std::int64_t times) {
+void BucketCounts::add(double value, std::int64_t times) {
   const auto range = std::ranges::lower_bound(bounds_, value) - bounds_.begin();
   counts_[static_cast<std::size_t>(range)] += times;
   sum_ += value * static_cast<double>(times);
@@ -45,7 +45,7 @@ void ExpositionWriter::sample(double value, const std::string& labels) {
 }
 
 void ExpositionWriter::histogram(const std::string& name, const char* help,
-                                 const Histogram& values) {
+                                 const BucketCounts& values) {
   family(name, "histogram", help);
   name_ = name + "_bucket";
   std::int64_t count = 0;

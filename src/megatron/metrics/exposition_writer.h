@@ -17,10 +17,10 @@ inline constexpr std::string_view kExpositionType = "text/plain; version=0.0.4; 
 std::string labels(std::initializer_list<std::pair<std::string_view, std::string>> pairs);
 
 /// Counts values by ranges. Not thread-safe.
-class Histogram {
+class BucketCounts {
  public:
   /// `bounds` are the upper ends of the ranges, ascending; another range has what is above.
-  explicit Histogram(std::vector<double> bounds)
+  explicit BucketCounts(std::vector<double> bounds)
       : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
   void add(double value, std::int64_t times = 1);
 
@@ -51,7 +51,7 @@ class ExpositionWriter {
     family(name, "counter", help);
     sample(value);
   }
-  void histogram(const std::string& name, const char* help, const Histogram& values);
+  void histogram(const std::string& name, const char* help, const BucketCounts& values);
   std::string text() && { return std::move(text_); }
 
  private:

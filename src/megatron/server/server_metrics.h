@@ -26,7 +26,7 @@ class ServerMetrics {
   mutable std::mutex mutex_;                                      ///< guards what follows
   std::map<std::pair<std::string, int>, std::int64_t> requests_;  ///< by route and status
   std::int64_t prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0;
-  Histogram first_token_s_, token_gap_s_, request_s_, queue_s_;
+  BucketCounts first_token_s_, token_gap_s_, request_s_, queue_s_;
 };
 
 }  // namespace megatron
