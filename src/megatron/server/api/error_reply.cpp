@@ -1,0 +1,58 @@
+#include "megatron/server/api/error_reply.h"
+
+#include <algorithm>
+#include <random>
+
+#include "megatron/base/error.h"
+#include "megatron/base/format.h"
+#include "megatron/base/wall_clock.h"
+#include "megatron/server/api/served_model.h"
+
+namespace megatron {
+namespace {
+
+/// The client asks for a model that is not served.
+class UnknownModel : public UserError {
+ public:
+  using UserError::UserError;
+};
+
+}  // namespace
+
+JsonText openai_error(int status, const std::string& message) {
+  return {{"error",
+           {{"message", message},
+            {"type", status >= 500 ? "server_error" : "invalid_request_error"},
+            {"param", nullptr},
+            {"code", status == 404 ? JsonText("model_not_found") : JsonText(nullptr)}}}};
+}
+
+std::pair<int, std::string> error_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const UserError& mistake) {
+    const UserError::Parts& parts = mistake.parts();
+    return {dynamic_cast<const UnknownModel*>(&mistake) ? 404 : 400,
+            parts.problem() + (parts.fix.empty() ? "" : "; " + parts.fix)};
+  } catch (const std::exception& failure) {
+    return {500, failure.what()};
+  } catch (...) {
+    return {500, "the engine has failed"};
+  }
+}
+
+void check_model_name(const ServedModel& model, const std::string& name) {
+  if (name.empty() || name == model.name || std::ranges::count(model.aliases, name) > 0) return;
+  throw UnknownModel({"there is no model '" + name + "'", "", "this server has " + model.name});
+}
+
+std::string random_id(const std::string& prefix) {
+  thread_local std::random_device device;
+  std::string id = prefix;
+  for (int i = 0; i < 3; ++i) id += format("%08x", device());
+  return id;
+}
+
+std::int64_t unix_time() { return static_cast<std::int64_t>(unix_seconds()); }
+
+}  // namespace megatron

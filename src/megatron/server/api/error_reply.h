@@ -1,0 +1,27 @@
+// What the APIs share: errors in OpenAI's form, the check of the model's name, and ids.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "megatron/base/json_text.h"
+
+namespace megatron {
+
+struct ServedModel;
+
+/// Returns the body of an error; status 404 means that there is no such model.
+JsonText openai_error(int status, const std::string& message);
+/// Returns the status and the message of an error: 400 for a UserError, 404 for that of
+/// check_model_name(), 500 for a failed engine.
+std::pair<int, std::string> error_of(const std::exception_ptr& error);
+/// Throws a UserError unless `name` is empty or one of the model's.
+void check_model_name(const ServedModel& model, const std::string& name);
+/// Returns `prefix` and 24 random hexadecimal digits.
+std::string random_id(const std::string& prefix);
+/// Returns whole seconds since 1970.
+std::int64_t unix_time();
+
+}  // namespace megatron

@@ -1,0 +1,29 @@
+// What every API needs of the model that is served.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "megatron/config/sampling_params.h"
+#include "megatron/inference/load_tokenizer.h"
+
+namespace megatron {
+
+class RequestServer;
+struct ServedChat;
+
+/// Built once, by the command; it outlives the handlers of requests.
+struct ServedModel {
+  std::string name;  ///< as answers call it
+  const LoadedTokenizer& tokenizer;
+  const ServedChat* chat = nullptr;  ///< null: it has no chat template
+  RequestServer& engine;
+  std::int64_t max_model_len = 0;         ///< most tokens of a prompt with its text
+  std::int64_t vocab_size = 0;            ///< of the model
+  SamplingParams defaults = {};           ///< of generation_config.json; a request's values win
+  double request_timeout_s = 0;           ///< after which a text ends as it is; 0: none
+  std::vector<std::string> aliases = {};  ///< more names by which clients may call it
+};
+
+}  // namespace megatron
