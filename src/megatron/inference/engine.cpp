@@ -125,6 +125,12 @@ std::vector<Update> Engine::step() {
     scheduler_.advance(plan, {});
     return std::exchange(news_, {});
   }
+  for (const ScheduledRun& run : plan.runs) {
+    SequenceGroup& group = *running_.at(run.sequence)->group;
+    if (group.num_cached >= 0) continue;
+    group.num_cached = run.first;
+    group.start_s = options_.clock ? options_.clock() : 0;
+  }
   std::vector<RunResult> results;
   const double begin_s = monotonic_seconds();
   double drafted_s = begin_s;

@@ -90,6 +90,7 @@ bool Engine::append(RunningText& text, const SampledToken& token) {
   const std::optional<FinishReason> reason = text.append(token);
   const bool is_kept = text.result.ids.size() > before;  // not a stop token
   tell(text, is_kept ? std::optional(token.id) : std::nullopt, reason);
+  if (is_kept && text.group->request.params.needs_logprobs()) news_.back().scored = token;
   return reason.has_value();
 }
 

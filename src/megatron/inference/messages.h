@@ -32,11 +32,11 @@ auto fields_of(T& of) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
   } else if constexpr (kIsOneOf<T, Update>) {
-    auto& [a, b, c, d, e, f] = of;
-    return std::tie(a, b, c, d, e, f);
-  } else if constexpr (kIsOneOf<T, Generation>) {
     auto& [a, b, c, d, e, f, g] = of;
     return std::tie(a, b, c, d, e, f, g);
+  } else if constexpr (kIsOneOf<T, Generation>) {
+    auto& [a, b, c, d, e, f, g, h, i] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i);
   } else if constexpr (kIsOneOf<T, TextRequest>) {
     auto& [a, b, c, d, e, f, g, h, i, j] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j);

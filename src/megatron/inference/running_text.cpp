@@ -57,6 +57,8 @@ Generation RunningText::take_result(FinishReason reason) {
       result.num_cut_bytes = text->num_cut_bytes();
     }
   }
+  result.num_cached = std::max<std::int64_t>(0, group->num_cached);
+  result.start_s = group->start_s;
   if (number == 0) result.prompt_tokens = group->prompt_tokens;
   return std::move(result);
 }

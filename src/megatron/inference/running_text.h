@@ -21,6 +21,8 @@ struct SequenceGroup {
   SequenceId id = 0;
   std::int64_t num_open = 1;  ///< samples that have not ended
   std::vector<SampledToken> prompt_tokens = {};
+  std::int64_t num_cached = -1;  ///< Generation::num_cached; -1: no pass has begun
+  double start_s = 0;            ///< Generation::start_s
   Pooler pooler = {request.pooling, std::ssize(request.prompt)};
   std::unique_ptr<BeamSearch> search = nullptr;  ///< null without beams
   std::vector<SequenceId> beams = {};            ///< of search->running()

@@ -39,6 +39,8 @@ struct Generation {
   /// before. Only the first text of a request has them, if SamplingParams::prompt_logprobs.
   std::vector<SampledToken> prompt_tokens = {};
   std::vector<float> embedding = {};  ///< [h] of a request with TextRequest::pooling
+  std::int64_t num_cached = 0;  ///< tokens of the prompt that the prefix cache had
+  double start_s = 0;           ///< the first pass over the prompt began, on the engine's clock
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
@@ -70,6 +72,8 @@ struct Update {
   std::optional<Generation> finished = {};
   bool is_last = false;           ///< the request has ended. Beams may be fewer than `n`, or none
   std::exception_ptr error = {};  ///< the UserError that has ended the request
+  /// The token with log-probabilities, if there is one and SamplingParams::needs_logprobs().
+  SampledToken scored = {};
 };
 
 /// Puts the text that an update has finished, if it has, in its place among those of its request.

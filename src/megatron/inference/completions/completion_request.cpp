@@ -100,6 +100,17 @@ const std::map<std::string_view, Read> kMembers{
          pairs.push_back(id + ":" + number_text(value[id].number()));
        set_sampling(to, "logit_bias", value, pairs);
      }},
+    {"stream_options",
+     [](auto& to, auto& value) {
+       value.object();
+       if (const auto usage = value.find("include_usage")) to.include_usage = usage->boolean();
+     }},
+    {"return_token_ids", [](auto& to, auto& value) { to.return_token_ids = value.boolean(); }},
+    {"return_tokens_as_token_ids",
+     [](auto& to, auto& value) { to.tokens_as_ids = value.boolean(); }},
+    {"skip_special_tokens",
+     [](auto& to, auto& value) { to.skip_special_tokens = value.boolean(); }},
+    {"add_special_tokens", [](auto& to, auto& value) { to.add_special_tokens = value.boolean(); }},
     {"user", ignore},
     {"metadata", ignore},
     {"suffix", refuse},
@@ -114,6 +125,7 @@ CompletionRequest read_completion(const JsonCursor& body) {
   for (const auto& [key, json] : body.object().items()) {
     if (json.is_null()) continue;
     const JsonCursor value = body[key];
+    request.given.push_back(key);
     if (const auto member = kMembers.find(key); member != kMembers.end())
       member->second(request, value);
     else

@@ -40,8 +40,8 @@ std::string StopStrings::add(std::string_view piece, bool may_stop) {
 std::string StopStrings::finish() { return std::exchange(held_, {}); }
 
 GeneratedText::GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-                             std::vector<std::string> stops)
-    : decoder_(tokenizer, std::vector<std::int32_t>(prompt.begin(), prompt.end())),
+                             std::vector<std::string> stops, SpecialTokens special)
+    : decoder_(tokenizer, std::vector<std::int32_t>(prompt.begin(), prompt.end()), special),
       stops_(std::move(stops)) {}
 
 std::string GeneratedText::add(std::int64_t id, bool may_stop) {

@@ -42,7 +42,7 @@ class GeneratedText {
  public:
   /// The tokenizer must outlive the stream. `prompt` is the context of the first ids.
   GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-                std::vector<std::string> stops);
+                std::vector<std::string> stops, SpecialTokens special = SpecialTokens::skip);
 
   /// Returns the text that `id` completes and that can be shown.
   std::string add(std::int64_t id, bool may_stop = true);

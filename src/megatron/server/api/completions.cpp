@@ -1,0 +1,168 @@
+#include "megatron/server/api/completions.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/json.h"
+#include "megatron/inference/completions/completion_request.h"
+#include "megatron/server/api/error_reply.h"
+#include "megatron/server/api/served_model.h"
+#include "megatron/server/generation_job.h"
+
+namespace megatron {
+namespace {
+
+JsonText usage_json(const JobStats& stats) {
+  return {{"prompt_tokens", stats.prompt_tokens},
+          {"completion_tokens", stats.completion_tokens},
+          {"total_tokens", stats.prompt_tokens + stats.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", stats.cached_tokens}}}};
+}
+
+JsonText timings_json(const JobStats& stats) {
+  const auto rate = [](std::int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
+  return {{"cache_n", stats.cached_tokens},
+          {"prompt_n", stats.prompt_tokens - stats.cached_tokens},
+          {"queue_ms", 1000 * stats.queue_s},
+          {"prompt_ms", 1000 * stats.prefill_s},
+          {"predicted_n", stats.completion_tokens},
+          {"predicted_ms", 1000 * stats.decode_s},
+          {"predicted_per_second", rate(stats.completion_tokens, stats.decode_s)}};
+}
+
+/// Writes the answer to one request. The engine's thread calls it.
+class CompletionRun {
+ public:
+  CompletionRun(const ServedModel& model, CompletionRequest request, HttpReply reply)
+      : tokenizer_(*model.tokenizer.tokenizer),
+        request_(std::move(request)),
+        reply_(std::move(reply)),
+        head_{{"id", random_id("cmpl-")},
+              {"object", "text_completion"},
+              {"created", unix_time()},
+              {"model", request_.model.empty() ? model.name : request_.model}} {}
+
+  const CompletionRequest& request() const { return request_; }
+
+  void take(const TextPiece& piece) {
+    if (piece.text.empty() && piece.tokens.empty() && !piece.finish) return;
+    JsonText choice = {
+        {"index", static_cast<std::int64_t>(piece.prompt) * request_.params.n + piece.choice},
+        {"text", piece.text},
+        {"logprobs", nullptr},
+        {"finish_reason", nullptr}};
+    if (piece.finish)
+      choice["finish_reason"] = finish_reason_name(
+          *piece.finish == FinishReason::stop ? FinishReason::stop : FinishReason::length);
+    if (request_.return_token_ids) {
+      JsonText ids = JsonText::array();
+      for (const SampledToken& token : piece.tokens) ids.push_back(token.id);
+      choice["token_ids"] = ids;
+    }
+    write_event({{"choices", JsonText::array({choice})}});
+  }
+
+  void end(std::vector<PromptResult> results, const JobStats& stats) {
+    const JsonText usage = usage_json(stats), timings = timings_json(stats);
+    if (request_.stream) {
+      begin();
+      if (request_.include_usage)
+        write_event({{"choices", JsonText::array()}, {"usage", usage}, {"timings", timings}});
+      reply_.write("data: [DONE]\n\n");
+      return reply_.end();
+    }
+    JsonText body = head_;
+    body["choices"] = completion_choices(request_, tokenizer_, std::move(results));
+    body["usage"] = usage;
+    body["timings"] = timings;
+    reply_.send(200, body.dump());
+  }
+
+  void fail(const std::exception_ptr& error) {
+    const auto [status, message] = error_of(error);
+    const std::string body = openai_error(status, message).dump();
+    if (!has_begun_) return reply_.send(status, body);
+    reply_.write("data: " + body + "\n\ndata: [DONE]\n\n");
+    reply_.end();
+  }
+
+ private:
+  void begin() {
+    if (std::exchange(has_begun_, true)) return;
+    reply_.begin_stream("text/event-stream");
+  }
+  void write_event(const JsonText& members) {
+    begin();
+    JsonText event = head_;
+    event.update(members);
+    reply_.write("data: " + event.dump() + "\n\n");
+  }
+
+  const Tokenizer& tokenizer_;
+  const CompletionRequest request_;
+  HttpReply reply_;
+  const JsonText head_;
+  bool has_begun_ = false;
+};
+
+/// Throws a UserError for what a stream cannot have.
+void check_stream(const CompletionRequest& request) {
+  const SamplingParams& params = request.params;
+  const auto refuse = [](bool asked, const char* member) {
+    if (asked)
+      throw UserError({std::string("field '") + member + "'", "has no meaning with 'stream'",
+                       "leave one of them out"});
+  };
+  refuse(params.num_samples() > params.n, "best_of");
+  refuse(request.echo, "echo");
+  refuse(params.reports_logprobs(), "logprobs");
+}
+
+}  // namespace
+
+void apply_defaults(const ServedModel& model, CompletionRequest& request) {
+  const auto apply = [&](const char* name, auto SamplingParams::*member) {
+    if (std::ranges::count(request.given, name) == 0)
+      request.params.*member = model.defaults.*member;
+  };
+  apply("temperature", &SamplingParams::temperature);
+  apply("top_k", &SamplingParams::top_k);
+  apply("top_p", &SamplingParams::top_p);
+  apply("min_p", &SamplingParams::min_p);
+  apply("repetition_penalty", &SamplingParams::repetition_penalty);
+}
+
+void answer_completion(const ServedModel& model, const HttpRequest& http, HttpReply reply) {
+  try {
+    CompletionRequest request =
+        read_completion(JsonCursor(parse_json(http.body, "the body"), "the body"));
+    check_model_name(model, request.model);
+    apply_defaults(model, request);
+    if (request.stream) check_stream(request);
+    std::vector<std::vector<std::int64_t>> prompts;
+    for (const CompletionPrompt& prompt : request.prompts)
+      prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'"));
+    const auto run = std::make_shared<CompletionRun>(model, std::move(request), reply);
+    const CompletionRequest& asked = run->request();
+    JobCallbacks callbacks{
+        .on_end = [run](std::vector<PromptResult> results,
+                        const JobStats& stats) { run->end(std::move(results), stats); },
+        .on_error = [run](const std::exception_ptr& error) { run->fail(error); }};
+    if (asked.stream) callbacks.on_piece = [run](const TextPiece& piece) { run->take(piece); };
+    start_generation(model, std::move(prompts), asked.params,
+                     {.priority = asked.priority,
+                      .has_seed = asked.has_seed,
+                      .keeps_special = !asked.skip_special_tokens},
+                     reply, std::move(callbacks));
+  } catch (const UserError&) {
+    const auto [status, message] = error_of(std::current_exception());
+    reply.send(status, openai_error(status, message).dump());
+  }
+}
+
+}  // namespace megatron

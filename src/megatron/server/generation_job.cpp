@@ -1,0 +1,213 @@
+#include "megatron/server/generation_job.h"
+
+#include <algorithm>
+#include <atomic>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/base/monotonic_clock.h"
+#include "megatron/inference/request_server.h"
+#include "megatron/inference/sampling/stop_strings.h"
+#include "megatron/server/api/served_model.h"
+
+namespace megatron {
+namespace {
+
+void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids,
+                  std::int64_t max_new_tokens) {
+  const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
+  if (size > longest || max_new_tokens > longest - size)
+    throw UserError({"the model has a context of " + std::to_string(longest) + " tokens",
+                     "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
+                         std::to_string(max_new_tokens),
+                     "shorten the prompt or ask for fewer tokens"});
+  for (const std::int64_t id : ids)
+    if (id < 0 || id >= model.vocab_size)
+      throw UserError({"the prompt has the token id " + std::to_string(id), "",
+                       "the model has the ids 0 to " + std::to_string(model.vocab_size - 1)});
+}
+
+/// Returns a number that no other request without a seed has.
+std::uint64_t next_site() {
+  static std::atomic<std::uint64_t> next = std::random_device()();
+  return next++;
+}
+
+class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
+ public:
+  GenerationJob(const ServedModel& model, SamplingParams params, JobOptions options,
+                HttpReply reply, JobCallbacks callbacks)
+      : model_(model),
+        params_(std::move(params)),
+        options_(options),
+        reply_(std::move(reply)),
+        callbacks_(std::move(callbacks)) {}
+
+  void start(std::vector<std::vector<std::int64_t>> prompts) {
+    for (std::vector<std::int64_t>& ids : prompts) results_.push_back({.ids = std::move(ids)});
+    num_left_ = results_.size();
+    reply_.on_disconnect([weak = weak_from_this()] {
+      if (const auto job = weak.lock()) job->cancel();
+    });
+    const std::uint64_t prompt = options_.has_seed ? 0 : next_site();
+    const auto num_samples = static_cast<std::uint64_t>(params_.num_samples());
+    std::vector<TextRequest> requests;  // results_ belongs to the engine's thread from now on
+    for (std::size_t i = 0; i < results_.size(); ++i) {
+      TextRequest request{.prompt = results_[i].ids,
+                          .params = params_,
+                          .site = {.prompt = prompt, .sample = i * num_samples},
+                          .priority = options_.priority,
+                          .source = "the prompt"};
+      if (model_.request_timeout_s > 0) request.deadline_s = begin_s_ + model_.request_timeout_s;
+      requests.push_back(std::move(request));
+    }
+    try {
+      for (std::size_t i = 0; i < requests.size() && !has_ended_; ++i)
+        add(i, std::move(requests[i]));
+    } catch (...) {
+      fail(std::current_exception());
+    }
+  }
+
+ private:
+  struct Text {
+    GeneratedText stream;
+    std::size_t num_tokens = 0;
+  };
+
+  void add(std::size_t prompt, TextRequest request) {
+    const RequestId id = model_.engine.add_request(
+        std::move(request), [job = shared_from_this(), prompt](const News& news) {
+          try {
+            job->take(prompt, news);
+          } catch (...) {
+            job->fail(std::current_exception());
+          }
+        });
+    const std::lock_guard lock(mutex_);
+    ids_.push_back(id);
+    if (has_ended_) model_.engine.cancel(id);
+  }
+
+  /// Ends all requests that have not ended.
+  void cancel() {
+    has_ended_ = true;
+    const std::lock_guard lock(mutex_);
+    for (const RequestId id : ids_) model_.engine.cancel(id);
+  }
+
+  void fail(const std::exception_ptr& error) {
+    if (has_ended_) return;
+    cancel();
+    try {
+      callbacks_.on_error(error);
+    } catch (const std::exception& failure) {
+      std::cerr << "ERROR: " + std::string(failure.what()) + "\n" << std::flush;
+    }
+  }
+
+  void take(std::size_t prompt, const News& news) {
+    if (has_ended_) return;
+    if (news.error) return fail(news.error);
+    Update update = news.update;
+    if (update.token || update.finished) {
+      const double now_s = monotonic_seconds();
+      if (first_token_s_ == 0) first_token_s_ = now_s;
+      last_token_s_ = now_s;
+      if (callbacks_.on_piece && params_.num_samples() <= params_.n) tell(prompt, update);
+    }
+    if (update.finished) {
+      stats_.cached_tokens += update.text == 0 ? update.finished->num_cached : 0;
+      start_s_ = std::max(start_s_, update.finished->start_s);
+    }
+    take_finished(update, results_[prompt].texts);
+    if (update.is_last && --num_left_ == 0) end();
+  }
+
+  void tell(std::size_t prompt, const Update& update) {
+    TextPiece piece{.prompt = prompt, .choice = update.text};
+    const auto place = std::pair(prompt, update.text);
+    auto found = texts_.find(place);
+    if (found == texts_.end()) {
+      const auto special = options_.keeps_special ? SpecialTokens::keep : SpecialTokens::skip;
+      found = texts_
+                  .emplace(place, Text{GeneratedText(*model_.tokenizer.tokenizer,
+                                                     results_[prompt].ids, params_.stop, special)})
+                  .first;
+    }
+    Text& text = found->second;
+    const auto add_token = [&](SampledToken token) {
+      piece.text += text.stream.add(
+          token.id, static_cast<std::int64_t>(text.num_tokens++) >= params_.min_new_tokens);
+      piece.tokens.push_back(std::move(token));
+    };
+    if (update.token) {
+      SampledToken token = update.scored;
+      token.id = *update.token;
+      add_token(std::move(token));
+    }
+    if (update.finished) {
+      const std::vector<std::int64_t>& ids = update.finished->ids;  // those of a beam come at once
+      while (text.num_tokens < ids.size()) add_token({.id = ids[text.num_tokens]});
+      piece.text += text.stream.finish();
+      piece.finish = update.finished->finish_reason;
+    }
+    callbacks_.on_piece(piece);
+    if (update.finished) texts_.erase(place);
+  }
+
+  void end() {
+    const CompletionUsage usage = usage_of(results_);
+    stats_.prompt_tokens = usage.prompt_tokens;
+    stats_.completion_tokens = usage.completion_tokens;
+    const double start_s = std::clamp(start_s_, begin_s_, std::max(begin_s_, first_token_s_));
+    stats_.queue_s = start_s - begin_s_;
+    stats_.prefill_s = std::max(0.0, first_token_s_ - start_s);
+    stats_.decode_s = last_token_s_ - first_token_s_;
+    reply_.set_usage({.prompt_tokens = stats_.prompt_tokens,
+                      .cached_tokens = stats_.cached_tokens,
+                      .new_tokens = stats_.completion_tokens,
+                      .queue_s = stats_.queue_s,
+                      .first_token_s = first_token_s_ - begin_s_,
+                      .last_token_s = last_token_s_ - begin_s_});
+    callbacks_.on_end(std::move(results_), stats_);
+    has_ended_ = true;
+  }
+
+  const ServedModel& model_;
+  const SamplingParams params_;
+  const JobOptions options_;
+  HttpReply reply_;
+  const JobCallbacks callbacks_;
+  const double begin_s_ = monotonic_seconds();
+  std::atomic<bool> has_ended_ = false;
+  std::mutex mutex_;  ///< guards ids_
+  std::vector<RequestId> ids_;
+  // The engine's thread has what follows.
+  std::vector<PromptResult> results_;
+  std::map<std::pair<std::size_t, std::int64_t>, Text> texts_;
+  std::size_t num_left_ = 0;
+  double start_s_ = 0, first_token_s_ = 0, last_token_s_ = 0;
+  JobStats stats_;
+};
+
+}  // namespace
+
+void start_generation(const ServedModel& model, std::vector<std::vector<std::int64_t>> prompts,
+                      const SamplingParams& params, JobOptions options, HttpReply reply,
+                      JobCallbacks callbacks) {
+  SamplingParams own = params;
+  own.add_end_tokens(model.tokenizer.stop_token_ids);
+  check_sampling_options(own, model.vocab_size);
+  for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
+  std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
+                                  std::move(callbacks))
+      ->start(std::move(prompts));
+}
+
+}  // namespace megatron
