@@ -1,5 +1,6 @@
 #include "megatron/inference/load_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -38,6 +39,25 @@ std::vector<std::int64_t> eos_token_ids(const CheckpointSource& source) {
     result.push_back(id.get<std::int64_t>());
   }
   return result;
+}
+
+/// Returns the options of sampling that generation_config.json sets.
+SamplingParams sampling_defaults(const CheckpointSource& source) {
+  SamplingParams defaults;
+  const auto file = source.auxiliary_files.find("generation_config.json");
+  if (file == source.auxiliary_files.end()) return defaults;
+  const std::string place = (source.folder / file->first).string();
+  const JsonCursor config(parse_json(file->second, place), place);
+  const auto number = [&](const char* key, double& to) {
+    if (const auto value = config.find(key); value && !(*value)->is_null()) to = value->number();
+  };
+  number("temperature", defaults.temperature);
+  number("top_p", defaults.top_p);
+  number("min_p", defaults.min_p);
+  number("repetition_penalty", defaults.repetition_penalty);
+  if (const auto value = config.find("top_k"); value && !(*value)->is_null())
+    defaults.top_k = std::max<std::int64_t>(0, value->integer());
+  return defaults;
 }
 
 std::string description(const TokenizerConfig& config) {
@@ -128,6 +148,7 @@ LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSour
                      "no tokenizer is stored with these weights",
                      "give --tokenizer-type or --tokenizer-model"});
   }
+  result.defaults = sampling_defaults(source);
   if (result.tokenizer->eod() >= 0) result.stop_token_ids.push_back(result.tokenizer->eod());
   std::erase_if(result.stop_token_ids, [&](std::int64_t id) {  // the model never says them
     return id < 0 || id >= source.model.vocab_size;

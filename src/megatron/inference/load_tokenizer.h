@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/config/sampling_params.h"
 #include "megatron/config/tokenizer_flags.h"
 #include "megatron/tokenizers/tokenizer.h"
 
@@ -21,6 +22,7 @@ struct LoadedTokenizer {
   std::vector<std::int64_t> stop_token_ids;
   /// Messages for stderr, such as that the tokenizer of the flags differs from the checkpoint's.
   std::vector<std::string> notes = {};
+  SamplingParams defaults = {};  ///< of generation_config.json
 };
 
 /// Opens the tokenizer that `flags` name, or else the checkpoint's with the settings that they

@@ -18,7 +18,10 @@
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/replicas.h"
+#include "megatron/server/api/completions.h"
+#include "megatron/server/api/served_model.h"
 #include "megatron/server/operation.h"
+#include "megatron/server/page/chat_page.h"
 #include "megatron/server/router.h"
 #include "megatron/training/run/stop_signals.h"
 
@@ -53,6 +56,13 @@ class Service {
       const RequestServer* engine = engine_;
       return engine ? engine->load() : EngineLoad{};
     });
+    router_.add(
+        "GET", "/",
+        [](const HttpRequest&, HttpReply reply) {
+          reply.send(200, std::string(chat_page().html), "text/html; charset=utf-8",
+                     chat_page_headers());
+        },
+        RouteAccess::open);
   }
 
   Router& router() { return router_; }
@@ -114,6 +124,13 @@ std::vector<std::string> model_names(const ServeOptions& options) {
   return {folder.filename().string()};
 }
 
+/// Adds the routes of the APIs. The model outlives the handlers.
+void add_api_routes(Router& router, const ServedModel& model) {
+  router.add("POST", "/v1/completions", [&model](const HttpRequest& request, HttpReply reply) {
+    answer_completion(model, request, std::move(reply));
+  });
+}
+
 int serve_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const ServeOptions options = read_serve_options(args, environment.world_size);
@@ -131,9 +148,20 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
     const SchedulerOptions& scheduler = engine_options.scheduler;
     router.set_max_open(scheduler.max_running * rank.num_replicas() +
                         options.server.max_queued_requests);
-    add_model_routes(
-        router, model_names(options),
-        std::min(scheduler.max_sequence_length, max_sequence_length(rank.model().config())));
+    const TransformerConfig& config = rank.model().config();
+    const std::vector<std::string> names = model_names(options);
+    const ServedModel model{
+        .name = names.front(),
+        .tokenizer = tokenizer,
+        .engine = engine,
+        .max_model_len = std::min({scheduler.max_sequence_length, max_sequence_length(config),
+                                   scheduler.num_blocks * scheduler.block_size}),
+        .vocab_size = config.vocab_size,
+        .defaults = tokenizer.defaults,
+        .request_timeout_s = options.server.request_timeout,
+        .aliases = names};
+    add_model_routes(router, names, model.max_model_len);
+    add_api_routes(router, model);
     return service->run(engine, signals);
   };
   const StopSignalHandler signals("SIGTERM", /*prints=*/false);
