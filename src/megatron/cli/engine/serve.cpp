@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/replicas.h"
@@ -143,6 +145,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
   EngineOptions engine_options = rank.engine_options(options, options.speculative);
   engine_options.tokenizer = tokenizer.tokenizer.get();
 
+  std::unique_ptr<const ServedModel> model;  // outlives the engine, whose last news may read it
   const auto serve = [&](RequestServer& engine, const StopSignalHandler& signals) {
     Router& router = service->router();
     const SchedulerOptions& scheduler = engine_options.scheduler;
@@ -150,7 +153,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
                         options.server.max_queued_requests);
     const TransformerConfig& config = rank.model().config();
     const std::vector<std::string> names = model_names(options);
-    const ServedModel model{
+    model = std::make_unique<const ServedModel>(ServedModel{
         .name = names.front(),
         .tokenizer = tokenizer,
         .engine = engine,
@@ -159,9 +162,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .vocab_size = config.vocab_size,
         .defaults = tokenizer.defaults,
         .request_timeout_s = options.server.request_timeout,
-        .aliases = names};
-    add_model_routes(router, names, model.max_model_len);
-    add_api_routes(router, model);
+        .aliases = names});
+    add_model_routes(router, names, model->max_model_len);
+    add_api_routes(router, *model);
     return service->run(engine, signals);
   };
   const StopSignalHandler signals("SIGTERM", /*prints=*/false);
