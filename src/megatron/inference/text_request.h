@@ -39,8 +39,8 @@ struct Generation {
   /// before. Only the first text of a request has them, if SamplingParams::prompt_logprobs.
   std::vector<SampledToken> prompt_tokens = {};
   std::vector<float> embedding = {};  ///< [h] of a request with TextRequest::pooling
-  std::int64_t num_cached = 0;  ///< tokens of the prompt that the prefix cache had
-  double start_s = 0;           ///< the first pass over the prompt began, on the engine's clock
+  std::int64_t num_cached = 0;        ///< tokens of the prompt that the prefix cache had
+  double start_s = 0;  ///< the first pass over the prompt began, on the engine's clock
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the

@@ -41,7 +41,7 @@ struct JobCallbacks {
 
 struct JobOptions {
   std::int64_t priority = 0;
-  bool has_seed = false;  ///< the texts do not depend on other requests
+  bool has_seed = false;       ///< the texts do not depend on other requests
   bool keeps_special = false;  ///< texts have special tokens, too
 };
 

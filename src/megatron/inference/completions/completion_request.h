@@ -29,11 +29,11 @@ struct CompletionRequest {
   bool has_seed = false;  ///< its texts do not depend on its place among the requests
   bool stream = false;    ///< the texts are wanted while they are generated
   std::int64_t priority = 0;
-  bool include_usage = false;          ///< a stream ends with the numbers of tokens
-  bool return_token_ids = false;       ///< choices have the ids of prompt and text
-  bool tokens_as_ids = false;          ///< tokens of "logprobs" are written "token_id:ID"
-  bool skip_special_tokens = true;     ///< texts have no special tokens
-  bool add_special_tokens = true;      ///< a prompt that is a text gets those of a whole text
+  bool include_usage = false;           ///< a stream ends with the numbers of tokens
+  bool return_token_ids = false;        ///< choices have the ids of prompt and text
+  bool tokens_as_ids = false;           ///< tokens of "logprobs" are written "token_id:ID"
+  bool skip_special_tokens = true;      ///< texts have no special tokens
+  bool add_special_tokens = true;       ///< a prompt that is a text gets those of a whole text
   std::vector<std::string> given = {};  ///< members of the body that are not null
 };
 
