@@ -95,11 +95,11 @@ TEST(CompletionRequest, MistakesNameTheMember) {
            {R"({"prompt": "a", "logit_bias": {"x": 1}})", "field 'logit_bias'"},
            {R"({"prompt": "a", "logit_bias": {"3": 101}})", "out of range"},
            {R"({"prompt": "a", "stop": ["x", ""]})", "an empty text ends every text"},
-           {R"({"prompt": "a", "n": 3, "best_of": 2})", "give at least --n, 3"},
+           {R"({"prompt": "a", "n": 3, "best_of": 2})", "give at least 'n', 3"},
            {R"({"prompt": "a", "n": 129})",
             "body: fields 'n', 'best_of' and 'num_beams': 129 texts of a prompt"},
            {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
-           {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with --num-beams"},
+           {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with 'num_beams'"},
            {R"({"prompt": "a", "max_token": 2})", "field 'max_token': is not known here"}})
     EXPECT_THAT(message_of([&, body = body] { read(body); }), HasSubstr(text)) << body;
 }

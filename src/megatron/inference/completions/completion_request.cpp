@@ -60,6 +60,19 @@ void set_scalar(CompletionRequest& request, const std::string& name, const JsonC
   set_sampling(request, name, value, {text});
 }
 
+/// Returns a text in which members of the body take the place of flags.
+std::string with_members(std::string text) {
+  for (std::size_t at = 0; (at = text.find("--", at)) != std::string::npos;) {
+    const std::size_t end =
+        std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), text.size());
+    std::string name = text.substr(at + 2, end - at - 2);
+    std::ranges::replace(name, '-', '_');
+    if (name == "max_new_tokens" || name == "min_new_tokens") name.erase(3, 4);
+    text.replace(at, end - at, "'" + name + "'");
+  }
+  return text;
+}
+
 using Read = void (*)(CompletionRequest&, const JsonCursor&);
 
 void refuse(CompletionRequest&, const JsonCursor& value) {
@@ -137,7 +150,8 @@ CompletionRequest read_completion(const JsonCursor& body) {
     check_sampling_options(params);
   } catch (const UserError& error) {  // which names flags
     const auto& [what, got, fix] = error.parts();
-    throw UserError({body.place() + ": " + what, got, fix});
+    throw UserError(
+        {body.place() + ": " + with_members(what), with_members(got), with_members(fix)});
   }
   if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
       most > kMaxChoices)
