@@ -1,0 +1,95 @@
+#include "megatron/server/api/completions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "inference/successor_model.h"
+#include "megatron/base/json.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/async_engine.h"
+#include "megatron/server/api/served_model.h"
+#include "server/raw_client.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::int64_t kVocabSize = 20;
+
+/// A model that continues 3 with 4, behind HTTP.
+class ServedCompletions : public testing::Test {
+ protected:
+  ServedCompletions() {
+    TokenizerConfig config;
+    config.tokenizer_type = "NullTokenizer";
+    config.vocab_size = kVocabSize;
+    tokenizer_.tokenizer = make_tokenizer(config);
+    EngineOptions options;
+    options.tokenizer = tokenizer_.tokenizer.get();
+    engine_ = std::make_unique<AsyncEngine>(model_, options, ServingRanks{});
+    served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
+                                                        .tokenizer = tokenizer_,
+                                                        .engine = *engine_,
+                                                        .max_model_len = 64,
+                                                        .vocab_size = kVocabSize});
+    server_ = std::make_unique<HttpServer>(
+        HttpOptions{}, [this](const HttpRequest& request, HttpReply reply) {
+          answer_completion(*served_, request, std::move(reply));
+        });
+  }
+
+  RawAnswer ask(const std::string& body) {
+    RawClient client(server_->port());
+    client.send(post("/v1/completions", body));
+    return client.answer();
+  }
+
+  SuccessorModel model_{kVocabSize, /*sharpness=*/5};
+  LoadedTokenizer tokenizer_;
+  std::unique_ptr<AsyncEngine> engine_;
+  std::unique_ptr<ServedModel> served_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(ServedCompletions, AnswersWhatEvaluationHarnessesRead) {
+  const RawAnswer answer = ask(R"({"model": "small", "prompt": [[3, 4, 5], [7]], "temperature": 0,
+      "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": true})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json body = Json::parse(answer.body);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Json& choice = body["choices"][i];
+    const std::size_t size = i == 0 ? 4 : 2;
+    EXPECT_EQ(choice["index"], i);
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), size);
+    EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
+    EXPECT_FALSE(choice["logprobs"]["top_logprobs"][1].empty());
+  }
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 4);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+}
+
+TEST_F(ServedCompletions, StreamHoldsStopStringsBack) {
+  const RawAnswer answer = ask(R"({"prompt": [3], "temperature": 0, "stop": " 5 6",
+      "stream": true, "stream_options": {"include_usage": true}})");
+  EXPECT_THAT(answer.body, HasSubstr(R"("text":" 4")"));
+  EXPECT_THAT(answer.body, Not(HasSubstr(R"("text":" 5)")));
+  EXPECT_THAT(answer.body, HasSubstr(R"("finish_reason":"stop")"));
+  EXPECT_THAT(answer.body, HasSubstr(R"("completion_tokens":3)"));
+  EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(ServedCompletions, MistakesAreTheClients) {
+  EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
+  const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
+  EXPECT_EQ(long_one.status, 400);
+  EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
+  EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
+  EXPECT_EQ(ask(R"({"prompt": [3], "temperature": 1e400})").status, 400);
+}
+
+}  // namespace
+}  // namespace megatron
