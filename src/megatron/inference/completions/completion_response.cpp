@@ -94,6 +94,10 @@ JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& pro
   const bool has_stopped = generation.finish_reason == FinishReason::stop;
   choice["finish_reason"] =
       finish_reason_name(has_stopped ? FinishReason::stop : FinishReason::length);
+  if (request.return_token_ids) {
+    choice["prompt_token_ids"] = result.ids;
+    choice["token_ids"] = generation.ids;
+  }
   return choice;
 }
 
