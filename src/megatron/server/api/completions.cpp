@@ -144,6 +144,11 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
     check_model_name(model, request.model);
     apply_defaults(model, request);
     if (request.stream) check_stream(request);
+    if (request.tokens_as_ids || !request.add_special_tokens ||
+        (!request.skip_special_tokens && !request.stream))
+      throw UserError(
+          {"'return_tokens_as_token_ids', 'add_special_tokens' and 'skip_special_tokens'",
+           "only their defaults are in this version", "leave them out"});
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request.prompts)
       prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'"));
