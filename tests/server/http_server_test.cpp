@@ -215,8 +215,6 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
   EXPECT_THAT(status(get("/echo", "X-Large: " + std::string(100'000, 'x') + "\r\n")), is_refused);
   EXPECT_THAT(status("GET /" + std::string(100'000, 'x') + " HTTP/1.1\r\nHost: a\r\n\r\n"),
               is_refused);
-  status(std::string("\0\x16\x03\x01 binary", 11));
-  status("POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_EQ(echo.server().num_open(), 0u);
   RawClient client(echo.port());
   client.send(get("/throw"));

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "megatron/base/error.h"
+#include "megatron/config/field_table.h"
 
 namespace megatron {
 

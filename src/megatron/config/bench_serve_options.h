@@ -1,9 +1,16 @@
 // The settings of `bench-serve`.
 #pragma once
 
-#include "megatron/config/field_table.h"
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace megatron {
+
+template <class Options>
+class FieldTable;
 
 struct BenchServeOptions {
   std::string url = "http://127.0.0.1:8000";

@@ -12,6 +12,7 @@
 
 #include <functional>
 
+#include "megatron/inference/engine.h"
 #include "megatron/inference/request_server.h"
 
 namespace megatron {

@@ -13,6 +13,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/config/tokenizer_flags.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
 namespace megatron {

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "megatron/config/sampling_params.h"
-#include "megatron/config/tokenizer_flags.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 
 struct CheckpointSource;
+struct TokenizerFlags;
 
 struct LoadedTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "megatron/base/monotonic_clock.h"
-#include "megatron/inference/engine.h"
+#include "megatron/inference/text_request.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {

@@ -13,6 +13,7 @@
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/tokenizer_flags.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/engine_options.h"
 #include "megatron/inference/input_ids.h"

@@ -7,7 +7,7 @@
 
 #include "megatron/base/json_text.h"
 #include "megatron/inference/completions/completion_request.h"
-#include "megatron/inference/engine.h"
+#include "megatron/inference/text_request.h"
 
 namespace megatron {
 
