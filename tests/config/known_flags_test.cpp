@@ -91,8 +91,8 @@ TEST(KnownFlags, OfInferenceAreNoted) {
                                "--no-inference-dynamic-batching-prefix-caching: it is for the "
                                "inference engine of `generate`, `batch`, `serve` and `evaluate`"));
   EXPECT_THAT(notes_text(read_small({"--num-speculative-tokens", "4"}).parsed.notes),
-              HasSubstr("--num-speculative-tokens: it is for the inference engine of `generate` "
-                        "and `batch`"));
+              HasSubstr("--num-speculative-tokens: it is for the inference engine of `generate`, "
+                        "`batch` and `serve`"));
   EXPECT_THAT(notes, HasSubstr("  --inference-dynamic-batching: requests are always batched"));
   EXPECT_THAT(notes, HasSubstr("a block of the KV cache has 128 positions"));
   EXPECT_THAT(notes, Not(HasSubstr("--enable-chunked-prefill")));

@@ -36,10 +36,10 @@ class ServedCompletions : public testing::Test {
                                                         .engine = *engine_,
                                                         .max_model_len = 64,
                                                         .vocab_size = kVocabSize});
-    server_ = std::make_unique<HttpServer>(
-        HttpOptions{}, [this](const HttpRequest& request, HttpReply reply) {
-          answer_completion(*served_, request, std::move(reply));
-        });
+    server_ = std::make_unique<HttpServer>(HttpOptions{},
+                                           [this](const HttpRequest& request, HttpReply reply) {
+                                             answer_completion(*served_, request, std::move(reply));
+                                           });
   }
 
   RawAnswer ask(const std::string& body) {

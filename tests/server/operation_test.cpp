@@ -28,7 +28,7 @@ class Operation : public testing::Test {
     return client.answer();
   }
 
-  Router router_;
+  HttpRouter router_;
   HttpServer server_;
 };
 
@@ -36,10 +36,10 @@ TEST_F(Operation, TellsWhetherTheModelServes) {
   EXPECT_EQ(ask("/health").status, 503);
   EXPECT_EQ(ask("/version").body, R"({"version":"1.2.3"})");
   EXPECT_EQ(ask("/v1/models").status, 503) << "a path of the model that is not there yet";
-  router_.set_state(Router::State::ready);
+  router_.set_state(HttpRouter::State::ready);
   EXPECT_EQ(ask("/health").status, 200);
   EXPECT_EQ(ask("/ping").status, 200);
-  router_.set_state(Router::State::failed, "rank 3 was killed by SIGKILL");
+  router_.set_state(HttpRouter::State::failed, "rank 3 was killed by SIGKILL");
   const RawAnswer answer = ask("/health");
   EXPECT_EQ(answer.status, 503);
   EXPECT_THAT(answer.body, HasSubstr("rank 3 was killed by SIGKILL"));
@@ -47,7 +47,7 @@ TEST_F(Operation, TellsWhetherTheModelServes) {
 
 TEST_F(Operation, ListsTheModels) {
   add_model_routes(router_, {"small", "other/name"}, 4096);
-  router_.set_state(Router::State::ready);
+  router_.set_state(HttpRouter::State::ready);
   const std::string list = ask("/v1/models").body;
   EXPECT_THAT(list, HasSubstr(R"({"object":"list","data":[{"id":"small","object":"model",)"));
   EXPECT_THAT(list, HasSubstr(R"("max_model_len":4096)"));

@@ -46,7 +46,7 @@ class Served {
       waiting.push_back(std::move(reply));
     });
     router.set_max_open(100);
-    router.set_state(Router::State::ready);
+    router.set_state(HttpRouter::State::ready);
   }
 
   RawAnswer ask(const std::string& request, bool has_body = true) const {
@@ -56,7 +56,7 @@ class Served {
   }
   std::int64_t port() const { return server_.port(); }
 
-  Router router;
+  HttpRouter router;
   std::mutex mutex;
   std::deque<HttpReply> waiting;  ///< guarded by mutex
 
@@ -64,7 +64,7 @@ class Served {
   HttpServer server_;
 };
 
-TEST(Router, FindsRoutesAndNamesTheNearest) {
+TEST(HttpRouter, FindsRoutesAndNamesTheNearest) {
   const Served served;
   EXPECT_EQ(served.ask(post("/generate", "text")).body, "text");
   EXPECT_EQ(served.ask(post("/generate/any/name", "text")).status, 200);
@@ -84,7 +84,7 @@ TEST(Router, FindsRoutesAndNamesTheNearest) {
   EXPECT_THAT(answer.body, HasSubstr("field 'n': must be at least 1"));
 }
 
-TEST(Router, AsksForAKey) {
+TEST(HttpRouter, AsksForAKey) {
   const Served served({.api_keys = {"first", "second"}});
   EXPECT_EQ(served.ask(get("/open")).status, 200);
   RawAnswer answer = served.ask(get("/keyed"));
@@ -97,9 +97,9 @@ TEST(Router, AsksForAKey) {
   EXPECT_EQ(served.ask(get("/keyed", "x-api-key: second\r\n")).status, 200);
 }
 
-TEST(Router, RefusesWhileTheModelDoesNotServe) {
+TEST(HttpRouter, RefusesWhileTheModelDoesNotServe) {
   Served served;
-  using State = Router::State;
+  using State = HttpRouter::State;
   for (const auto& [state, text] :
        {std::pair(State::loading, "being loaded"), std::pair(State::draining, "is stopping"),
         std::pair(State::failed, "has failed: rank 1 died")}) {
@@ -112,7 +112,7 @@ TEST(Router, RefusesWhileTheModelDoesNotServe) {
   }
 }
 
-TEST(Router, LimitsTheRequestsThatWait) {
+TEST(HttpRouter, LimitsTheRequestsThatWait) {
   Served served;
   served.router.set_max_open(2);
   std::deque<RawClient> clients;
@@ -137,7 +137,7 @@ TEST(Router, LimitsTheRequestsThatWait) {
   EXPECT_TRUE(eventually([&] { return served.router.num_open() == 0; }));
 }
 
-TEST(Router, NamesRequests) {
+TEST(HttpRouter, NamesRequests) {
   const Served served;
   EXPECT_EQ(served.ask(get("/open", "X-Request-Id: my-id.7\r\n")).headers["x-request-id"],
             "my-id.7");
@@ -148,7 +148,7 @@ TEST(Router, NamesRequests) {
   EXPECT_NE(one.headers["x-request-id"], other.headers["x-request-id"]);
 }
 
-TEST(Router, AllowsOriginsThatItIsTold) {
+TEST(HttpRouter, AllowsOriginsThatItIsTold) {
   const Served closed, open({.allowed_origins = {"https://page.example"}});
   const std::string origin = "Origin: https://page.example\r\n";
   EXPECT_FALSE(closed.ask(get("/open", origin)).headers.contains("access-control-allow-origin"));
@@ -163,7 +163,7 @@ TEST(Router, AllowsOriginsThatItIsTold) {
   EXPECT_EQ(answer.headers["access-control-allow-headers"], "authorization");
 }
 
-TEST(Router, CountsRequestsAndTokens) {
+TEST(HttpRouter, CountsRequestsAndTokens) {
   const Served served;
   for (int i = 0; i < 3; ++i) served.ask(post("/generate", ""));
   served.ask(get("/nothing"));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kModels = "/v1/models";
 
-std::string metrics_text(const Router& router, const EngineLoad& load) {
+std::string metrics_text(const HttpRouter& router, const EngineLoad& load) {
   ExpositionWriter out;
   const auto open = static_cast<double>(router.num_open());
   out.gauge("megatron_num_requests", "Requests that are not answered completely.", open);
@@ -37,7 +37,7 @@ JsonText model_entry(const std::string& name, std::int64_t created, std::int64_t
 
 }  // namespace
 
-void add_operation_routes(Router& router, const std::string& version,
+void add_operation_routes(HttpRouter& router, const std::string& version,
                           std::function<EngineLoad()> load) {
   const HttpHandler health = [&router](const HttpRequest&, HttpReply reply) {
     if (!router.refuse_unless_ready(reply)) reply.send(200, R"({"status":"ok"})");
@@ -57,7 +57,7 @@ void add_operation_routes(Router& router, const std::string& version,
       RouteAccess::open);
 }
 
-void add_model_routes(Router& router, const std::vector<std::string>& names,
+void add_model_routes(HttpRouter& router, const std::vector<std::string>& names,
                       std::int64_t max_model_len) {
   const auto created = static_cast<std::int64_t>(unix_seconds());
   JsonText list = JsonText::array();

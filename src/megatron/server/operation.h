@@ -13,11 +13,11 @@ namespace megatron {
 
 /// Adds /health and /ping (503 unless the model serves), /version and /metrics. `load` returns how
 /// busy the engine is; threads of the server call it, at any time.
-void add_operation_routes(Router& router, const std::string& version,
+void add_operation_routes(HttpRouter& router, const std::string& version,
                           std::function<EngineLoad()> load);
 
 /// Adds /v1/models, which lists the model under each of its names, and /v1/models/NAME.
-void add_model_routes(Router& router, const std::vector<std::string>& names,
+void add_model_routes(HttpRouter& router, const std::vector<std::string>& names,
                       std::int64_t max_model_len);
 
 }  // namespace megatron

@@ -75,19 +75,19 @@ void send_error(HttpReply& reply, int status, const std::string& message, const 
   reply.send(status, JsonText{{"error", error}}.dump(), "application/json", headers);
 }
 
-void Router::add(const std::string& method, const std::string& path, HttpHandler handler,
-                 RouteAccess access) {
+void HttpRouter::add(const std::string& method, const std::string& path, HttpHandler handler,
+                     RouteAccess access) {
   const std::lock_guard lock(mutex_);
   routes_[path][method] = {std::move(handler), access};
 }
 
-void Router::set_state(State state, const std::string& reason) {
+void HttpRouter::set_state(State state, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   state_ = state;
   reason_ = reason;
 }
 
-bool Router::refuse_unless_ready(HttpReply& reply) const {
+bool HttpRouter::refuse_unless_ready(HttpReply& reply) const {
   std::unique_lock lock(mutex_);
   const auto [state, reason] = std::pair(state_, reason_);
   lock.unlock();
@@ -107,7 +107,7 @@ bool Router::refuse_unless_ready(HttpReply& reply) const {
   return true;
 }
 
-void Router::answer(const HttpRequest& request, HttpReply reply) {
+void HttpRouter::answer(const HttpRequest& request, HttpReply reply) {
   const std::string path = find(request.path), id = request_id(request);
   reply.add_header("X-Request-Id", id);
   allow_origin(request, reply);
@@ -138,7 +138,7 @@ void Router::answer(const HttpRequest& request, HttpReply reply) {
   }
 }
 
-std::string Router::find(const std::string& path) const {
+std::string HttpRouter::find(const std::string& path) const {
   const std::lock_guard lock(mutex_);
   if (routes_.contains(path)) return path;
   for (const auto& [pattern, methods] : routes_)
@@ -147,8 +147,8 @@ std::string Router::find(const std::string& path) const {
   return "";
 }
 
-std::optional<Router::Route> Router::choose(const HttpRequest& request, HttpReply& reply,
-                                            const std::string& path) const {
+std::optional<HttpRouter::Route> HttpRouter::choose(const HttpRequest& request, HttpReply& reply,
+                                                    const std::string& path) const {
   const auto refuse = [&](int status, const std::string& message, const std::string& code,
                           const HttpHeaders& headers = {}) {
     send_error(reply, status, message, code, headers);
@@ -194,7 +194,7 @@ std::optional<Router::Route> Router::choose(const HttpRequest& request, HttpRepl
   return found->second;
 }
 
-bool Router::has_key(const HttpRequest& request) const {
+bool HttpRouter::has_key(const HttpRequest& request) const {
   if (options_.api_keys.empty()) return true;
   const std::string* bearer = request.header("authorization");
   const std::string* key = request.header("x-api-key");
@@ -206,7 +206,7 @@ bool Router::has_key(const HttpRequest& request) const {
   return is_known;
 }
 
-void Router::allow_origin(const HttpRequest& request, HttpReply& reply) const {
+void HttpRouter::allow_origin(const HttpRequest& request, HttpReply& reply) const {
   const std::string* origin = request.header("origin");
   const auto& allowed = options_.allowed_origins;
   if (!origin ||

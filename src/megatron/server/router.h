@@ -31,11 +31,11 @@ struct RouterOptions {
 };
 
 /// Thread-safe.
-class Router {
+class HttpRouter {
  public:
   enum class State : std::uint8_t { loading, ready, draining, failed };
 
-  explicit Router(const RouterOptions& options) : options_(options) {}
+  explicit HttpRouter(const RouterOptions& options) : options_(options) {}
 
   /// Adds a route. A path that ends in "/*" stands for all with that beginning. Routes may be added
   /// while the server runs.

@@ -67,18 +67,18 @@ class Service {
         RouteAccess::open);
   }
 
-  Router& router() { return router_; }
+  HttpRouter& router() { return router_; }
 
   /// Serves until a signal, and returns the exit code. Throws what made the engine fail, after its
   /// requests have been told. No handler runs afterwards.
   int run(RequestServer& engine, const StopSignalHandler& signals) {
     const Stop stop{*this};
     engine_ = &engine;
-    router_.set_state(Router::State::ready);
+    router_.set_state(HttpRouter::State::ready);
     std::cout << "listening on " << url_ << std::endl;
     while (!signals.received() && !engine.wait_for(milliseconds(100))) continue;
     if (signals.received()) {
-      router_.set_state(Router::State::draining);
+      router_.set_state(HttpRouter::State::draining);
       server_.stop_listening();
       std::cerr << "stopping: " << server_.num_open() << " requests are open" << std::endl;
       drain(grace_s_, [&] { return engine.wait_for(milliseconds(0)); });
@@ -87,7 +87,7 @@ class Service {
     try {
       engine.wait();
     } catch (const std::exception& error) {
-      router_.set_state(Router::State::failed, error.what());
+      router_.set_state(HttpRouter::State::failed, error.what());
       drain(kFailureGrace_s, [] { return false; });
       throw;
     }
@@ -113,7 +113,7 @@ class Service {
 
   const double grace_s_;
   std::atomic<RequestServer*> engine_ = nullptr;
-  Router router_;
+  HttpRouter router_;
   HttpServer server_;
   const std::string url_;
 };
@@ -127,7 +127,7 @@ std::vector<std::string> model_names(const ServeOptions& options) {
 }
 
 /// Adds the routes of the APIs. The model outlives the handlers.
-void add_api_routes(Router& router, const ServedModel& model) {
+void add_api_routes(HttpRouter& router, const ServedModel& model) {
   router.add("POST", "/v1/completions", [&model](const HttpRequest& request, HttpReply reply) {
     answer_completion(model, request, std::move(reply));
   });
@@ -147,7 +147,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
 
   std::unique_ptr<const ServedModel> model;  // outlives the engine, whose last news may read it
   const auto serve = [&](RequestServer& engine, const StopSignalHandler& signals) {
-    Router& router = service->router();
+    HttpRouter& router = service->router();
     const SchedulerOptions& scheduler = engine_options.scheduler;
     router.set_max_open(scheduler.max_running * rank.num_replicas() +
                         options.server.max_queued_requests);

@@ -1,4 +1,4 @@
-// A route of an API: what Router::add() takes.
+// A route of an API: what HttpRouter::add() takes.
 #pragma once
 
 #include <exception>

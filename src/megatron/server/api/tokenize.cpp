@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 namespace {
@@ -66,15 +67,14 @@ JsonText tokenizer_info(const ServedModel& model, const std::string& chat_templa
 }  // namespace
 
 std::vector<ApiRoute> tokenize_routes(const ServedModel& model, const std::string& chat_template) {
-  return {
-      {"POST", "/tokenize",
-       json_handler([&model](const HttpRequest& request) { return tokenize(model, request); })},
-      {"POST", "/detokenize",
-       json_handler([&model](const HttpRequest& request) { return detokenize(model, request); })},
-      {"GET", "/tokenizer_info",
-       json_handler([&model, chat_template](const HttpRequest&) {
-         return tokenizer_info(model, chat_template);
-       })}};
+  return {{"POST", "/tokenize",
+           json_handler([&model](const HttpRequest& request) { return tokenize(model, request); })},
+          {"POST", "/detokenize", json_handler([&model](const HttpRequest& request) {
+             return detokenize(model, request);
+           })},
+          {"GET", "/tokenizer_info", json_handler([&model, chat_template](const HttpRequest&) {
+             return tokenizer_info(model, chat_template);
+           })}};
 }
 
 }  // namespace megatron
