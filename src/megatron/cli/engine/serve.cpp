@@ -22,6 +22,7 @@
 #include "megatron/inference/replicas.h"
 #include "megatron/server/api/completions.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/server/api/tokenize.h"
 #include "megatron/server/operation.h"
 #include "megatron/server/page/chat_page.h"
 #include "megatron/server/router.h"
@@ -131,6 +132,8 @@ void add_api_routes(HttpRouter& router, const ServedModel& model) {
   router.add("POST", "/v1/completions", [&model](const HttpRequest& request, HttpReply reply) {
     answer_completion(model, request, std::move(reply));
   });
+  for (auto& [method, path, handler] : tokenize_routes(model))
+    router.add(method, path, std::move(handler), RouteAccess::keyed);
 }
 
 int serve_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
