@@ -296,15 +296,14 @@ TEST_F(TwoHosts, AStoppedHostIsNamed) {
       joined(kTraining, {"--train-iters", "100000", "--distributed-timeout-minutes", "0.1"}));
   const auto run = [&](int stopped, int alive) {
     // The earlier run's iterations must not be taken for this one's.
-    return shell("PATH=$PATH:/usr/sbin; rm -f " + log.string() + " " + log.string() + ".other; " +
-                 on(stopped, "--nproc-per-node 2", training) + " >" + log.string() +
-                 ".other 2>&1 & " +
-                 on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() +
-                 " 2>&1 & watched=$!; " + "for i in $(seq 600); do grep -q ' iteration ' " +
-                 log.string() + " " + log.string() + ".other && break; sleep 0.1; done; " +
-                 "kill -STOP $(ip netns pids " + name_ + "-" + std::to_string(stopped) +
-                 "); wait $watched; echo code $?; " + "kill -9 $(ip netns pids " + name_ + "-" +
-                 std::to_string(stopped) + ")");
+    return shell(
+        "PATH=$PATH:/usr/sbin; rm -f " + log.string() + " " + log.string() + ".other; " +
+        on(stopped, "--nproc-per-node 2", training) + " >" + log.string() + ".other 2>&1 & " +
+        on(alive, "--nproc-per-node 2 --grace-seconds 5", training) + " >" + log.string() +
+        " 2>&1 & watched=$!; " + "for i in $(seq 600); do grep -q ' iteration ' " + log.string() +
+        " " + log.string() + ".other && break; sleep 0.1; done; " + "kill -STOP $(ip netns pids " +
+        name_ + "-" + std::to_string(stopped) + "); wait $watched; echo code $?; " +
+        "kill -9 $(ip netns pids " + name_ + "-" + std::to_string(stopped) + ")");
   };
   EXPECT_THAT(run(2, 1).second, HasSubstr("code 1"));
   EXPECT_THAT(read_file(log),

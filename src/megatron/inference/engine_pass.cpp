@@ -149,7 +149,8 @@ void Engine::divide(const PassOutput& output, const StepPlan& plan,
           output.hidden.narrow(0, std::exchange(next_hidden, next_hidden + count), count);
       keep_error(results[i].error, [&] {
         if (!std::isfinite(results[i].hidden.sum().item<double>()))
-          throw_non_finite_logits(model_.model(), group.request.source + ": the embedding", "not finite");
+          throw_non_finite_logits(model_.model(), group.request.source + ": the embedding",
+                                  "not finite");
       });
     }
   }
