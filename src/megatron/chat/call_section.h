@@ -57,7 +57,7 @@ class JsonExtent {
  private:
   enum class State { start, scalar, text, inside, done, broken };
   State state_ = State::start;
-  bool is_escaped_ = false;
+  bool is_escaped_ = false, in_text_ = false;
   std::string closers_;  ///< the brackets to come
 };
 
@@ -90,11 +90,9 @@ class CallSection {
     arguments,
     call_end,
     argument,  ///< of CallBody::parameters
-    python,
   };
   enum class Next { again, wait, done, broken };
 
-  State advance();
   Next step();
   Next read_list();
   Next read_key();
@@ -105,7 +103,6 @@ class CallSection {
   Next read_arguments();
   Next read_call_end();
   Next read_argument();
-  Next read_python(bool is_last);
 
   void skip_space();
   bool is_at_end() const { return at_ == text_.size(); }
@@ -113,8 +110,8 @@ class CallSection {
   Next take(std::string_view tag);
   /// Returns the text before the next `tag` and consumes both; nullopt if the tag is yet to come.
   std::optional<std::string> take_until(std::string_view tag);
-  /// Returns the JSON text of a parameter's value.
-  std::string argument_json(std::string key, const std::string& value) const;
+  /// Ends the arguments of a call that stops short.
+  void close();
   void begin_call();
   void end_call();
 
@@ -124,15 +121,14 @@ class CallSection {
   bool is_bare_;
   Step step_ = Step::section_begin;
   std::string text_;
-  std::size_t at_ = 0;        ///< what is read
-  std::size_t safe_ = 0;      ///< what became calls
-  std::size_t searched_ = 0;  ///< where take_until() continues
+  std::size_t at_ = 0;    ///< what is read
+  std::size_t safe_ = 0;  ///< what became calls
   std::size_t num_calls_ = 0;
   bool is_in_list_ = false;
 
   // The current call.
   std::string name_, id_, key_;
-  bool has_begun_ = false, has_arguments_ = false;
+  bool has_begun_ = false;
   std::string late_arguments_;  ///< those that stand before the name
   JsonExtent extent_;
   std::size_t value_begin_ = 0;
