@@ -96,12 +96,6 @@ const MemberReaders kReaders{
      }},
     {"stop_sequences", [](auto& to, auto& list) { to.sampling["stop"] = list.json(); }},
     {"n", refuse_member},
-    {"container", refuse_member},
-    {"context_management", refuse_member},
-    {"mcp_servers", refuse_member},
-    {"inference_geo", ignore_member},
-    {"diagnostics", ignore_member},
-    {"speed", ignore_member},
 };
 
 JsonText error_body(int status, const std::string& message) {

@@ -59,11 +59,6 @@ const MemberReaders kReaders{
          if (one->text() != "text")
            throw UserError({list->name(), "the model writes text alone", "leave it out"});
      }},
-    {"functions", refuse_member},
-    {"function_call", refuse_member},
-    {"audio", refuse_member},
-    {"web_search_options", refuse_member},
-    {"prediction", ignore_member},
 };
 
 /// Returns OpenAI's usage.

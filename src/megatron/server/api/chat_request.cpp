@@ -1,6 +1,7 @@
 #include "megatron/server/api/chat_request.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -39,6 +40,16 @@ void read_tool(ChatRequest& to, const BodyValue& tool) {
   to.tools.push_back(tool_json(function, parameters ? parameters->ordered() : OrderedJson()));
 }
 
+auto flag(bool ChatRequest::*member) {
+  return [member](ChatRequest& to, const BodyValue& value) { to.*member = value->boolean(); };
+}
+
+/// Members that mean nothing to a server of one model.
+const std::set<std::string_view> kIgnored{
+    "service_tier",         "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prompt_cache_options", "cache_control",     "verbosity",        "prediction",
+    "max_tool_calls",       "inference_geo",     "diagnostics",      "speed"};
+
 /// The members of OpenAI's APIs, and the extensions of vLLM and DeepSeek, which every API takes.
 const MemberReaders kSharedReaders{
     {"tools",
@@ -51,13 +62,10 @@ const MemberReaders kSharedReaders{
        if (const auto usage = value.find("include_usage"))
          to.include_usage = usage->cursor().boolean();
      }},
-    {"return_token_ids", [](auto& to, auto& value) { to.return_token_ids = value->boolean(); }},
-    {"parallel_tool_calls",
-     [](auto& to, auto& value) { to.parallel_tool_calls = value->boolean(); }},
-    {"add_generation_prompt",
-     [](auto& to, auto& value) { to.add_generation_prompt = value->boolean(); }},
-    {"continue_final_message",
-     [](auto& to, auto& value) { to.continue_final_message = value->boolean(); }},
+    {"return_token_ids", flag(&ChatRequest::return_token_ids)},
+    {"parallel_tool_calls", flag(&ChatRequest::parallel_tool_calls)},
+    {"add_generation_prompt", flag(&ChatRequest::add_generation_prompt)},
+    {"continue_final_message", flag(&ChatRequest::continue_final_message)},
     {"chat_template_kwargs",
      [](auto& to, auto& value) {
        value->object();
@@ -85,20 +93,12 @@ const MemberReaders kSharedReaders{
      }},
     {"best_of", refuse_member},
     {"num_beams", refuse_member},
-    {"chat_template", refuse_member},
     {"prompt", refuse_member},
     {"store",
      [](auto&, auto& value) {
        if (value->boolean())
          throw UserError({value->name(), "the server keeps no answers", "leave it out"});
      }},
-    {"service_tier", ignore_member},
-    {"safety_identifier", ignore_member},
-    {"prompt_cache_key", ignore_member},
-    {"prompt_cache_retention", ignore_member},
-    {"prompt_cache_options", ignore_member},
-    {"cache_control", ignore_member},
-    {"verbosity", ignore_member},
 };
 
 OrderedJson ordered_json(const std::string& text, const std::string& source) {
@@ -150,8 +150,6 @@ std::vector<BodyValue> BodyValue::elements() const {
   return all;
 }
 
-void ignore_member(ChatRequest&, const BodyValue&) {}
-
 void refuse_member(ChatRequest&, const BodyValue& value) {
   throw UserError({value->name(), "is not in this version", "leave it out"});
 }
@@ -162,7 +160,7 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
   ChatRequest read{.body = OrderedJson::parse(body)};
   const BodyValue value(cursor, read.body);
   for (const auto& [key, json] : cursor.object().items()) {
-    if (json.is_null()) continue;
+    if (json.is_null() || kIgnored.contains(key)) continue;
     const auto own = readers.find(key), shared = kSharedReaders.find(key);
     if (own != readers.end())
       own->second(read, value[key]);

@@ -78,8 +78,7 @@ class BodyValue {
 /// How an API reads its members. A member that has no reader is one of read_completion().
 using MemberReaders =
     std::map<std::string_view, std::function<void(ChatRequest&, const BodyValue&)>>;
-/// Readers of members that mean nothing to a server of one model, and that refuse a member.
-void ignore_member(ChatRequest&, const BodyValue&);
+/// The reader of a member that has no meaning for conversations.
 void refuse_member(ChatRequest&, const BodyValue& value);
 
 /// Reads a body with an API's readers and those that all APIs share. UserError that names the

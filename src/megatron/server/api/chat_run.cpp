@@ -42,6 +42,9 @@ class ChatRun {
         request_(std::move(request)),
         reply_(std::move(reply)) {
     plan_output(chat_of(model), request_, plan_);
+    if (request_.is_open_ended)
+      request_.request.params.max_new_tokens =
+          std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
     writer_ = api.make_writer(model, request_);
     const bool has_tools = !request_.tools.empty() && request_.tool_choice != ToolChoice::none;
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
@@ -171,18 +174,18 @@ class ChatRun {
   bool has_begun_ = false;
 };
 
-/// Reads a request and renders its prompt. Answers with an error and returns nullopt if it cannot.
-std::optional<ChatRequest> open_request(const ChatApi& api, const ServedModel& model,
-                                        const HttpRequest& http, HttpReply& reply) {
+/// Reads a request, renders its prompt and calls `use`. Answers mistakes of the client.
+template <class Use>
+void with_request(const ChatApi& api, const ServedModel& model, const HttpRequest& http,
+                  HttpReply& reply, const Use& use) {
   try {
     ChatRequest request = api.read(http.body);
     check_model_name(model, request.request.model);
     render_prompt(model, request);
-    return request;
+    use(std::move(request));
   } catch (const UserError&) {
     const auto [status, message] = error_of(std::current_exception());
     reply.send(status, api.error_body(status, message).dump());
-    return std::nullopt;
   }
 }
 
@@ -190,29 +193,17 @@ std::optional<ChatRequest> open_request(const ChatApi& api, const ServedModel& m
 
 void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest& http,
                  HttpReply reply) {
-  std::optional<ChatRequest> request = open_request(api, model, http, reply);
-  if (!request) return;
-  SamplingParams& params = request->request.params;
-  if (request->is_open_ended)
-    params.max_new_tokens =
-        std::max<std::int64_t>(model.max_model_len - std::ssize(request->prompt_ids), 1);
-  std::shared_ptr<ChatRun> run;
-  try {
-    run = std::make_shared<ChatRun>(api, model, *std::move(request), reply);
-  } catch (const UserError&) {
-    const auto [status, message] = error_of(std::current_exception());
-    return reply.send(status, api.error_body(status, message).dump());
-  }
-  JobCallbacks callbacks;
-  callbacks.on_piece = [run](const TextPiece& piece) { run->take(piece); };
-  callbacks.on_end = [run](std::vector<PromptResult> results, const JobStats& stats) {
-    run->end(results, stats);
-  };
-  callbacks.on_error = [run](const std::exception_ptr& error) { run->fail(error); };
-  const CompletionRequest& asked = run->request().request;
-  start_generation(model, {run->request().prompt_ids}, asked.params,
-                   {.priority = asked.priority, .has_seed = asked.has_seed, .keeps_special = true},
-                   reply, std::move(callbacks));
+  with_request(api, model, http, reply, [&](ChatRequest request) {
+    const auto run = std::make_shared<ChatRun>(api, model, std::move(request), reply);
+    const CompletionRequest& asked = run->request().request;
+    start_generation(
+        model, {run->request().prompt_ids}, asked.params,
+        {.priority = asked.priority, .has_seed = asked.has_seed, .keeps_special = true}, reply,
+        {.on_piece = [run](const TextPiece& piece) { run->take(piece); },
+         .on_end = [run](const std::vector<PromptResult>& results,
+                         const JobStats& stats) { run->end(results, stats); },
+         .on_error = [run](const std::exception_ptr& error) { run->fail(error); }});
+  });
 }
 
 std::vector<std::pair<std::string, HttpHandler>> chat_routes(const ServedModel& model) {
@@ -223,8 +214,9 @@ std::vector<std::pair<std::string, HttpHandler>> chat_routes(const ServedModel& 
   };
   const auto prompt = [&model](const ChatApi& api, auto body) -> HttpHandler {
     return [&model, &api, body](const HttpRequest& http, HttpReply reply) {
-      if (const auto request = open_request(api, model, http, reply))
-        reply.send(200, JsonText(body(*request)).dump());
+      with_request(api, model, http, reply, [&](const ChatRequest& request) {
+        reply.send(200, JsonText(body(request)).dump());
+      });
     };
   };
   return {{"/v1/chat/completions", chat(kChatCompletionsApi)},

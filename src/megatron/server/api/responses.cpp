@@ -104,7 +104,6 @@ const MemberReaders kReaders{
     {"previous_response_id", refuse_state},
     {"conversation", refuse_state},
     {"prompt", refuse_state},
-    {"max_tool_calls", ignore_member},
 };
 
 class ResponseWriter final : public ChatWriter {
