@@ -33,6 +33,20 @@ std::string stop_string_of(const Generation& generation, const SamplingParams& p
   return longest;
 }
 
+/// Sets the options that the client does not give to the model's.
+void apply_defaults(const SamplingParams& defaults, ChatRequest& request) {
+  SamplingParams& params = request.request.params;
+  const auto apply = [&](const char* name, auto SamplingParams::*member) {
+    const auto given = request.body.find(name);
+    if (given == request.body.end() || given->is_null()) params.*member = defaults.*member;
+  };
+  apply("temperature", &SamplingParams::temperature);
+  apply("top_k", &SamplingParams::top_k);
+  apply("top_p", &SamplingParams::top_p);
+  apply("min_p", &SamplingParams::min_p);
+  apply("repetition_penalty", &SamplingParams::repetition_penalty);
+}
+
 /// Writes the answers of one request. The engine's thread calls it.
 class ChatRun {
  public:
@@ -41,6 +55,7 @@ class ChatRun {
         tokenizer_(*model.tokenizer.tokenizer),
         request_(std::move(request)),
         reply_(std::move(reply)) {
+    apply_defaults(model.defaults, request_);
     plan_output(chat_of(model), request_, plan_);
     if (request_.is_open_ended)
       request_.request.params.max_new_tokens =
