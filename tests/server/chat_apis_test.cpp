@@ -10,7 +10,6 @@
 #include "megatron/base/error.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/request_server.h"
-#include "megatron/server/api/forced_calls.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "support/message_of.h"
@@ -203,22 +202,6 @@ TEST_F(ChatApis, StreamAnthropicMessages) {
   EXPECT_EQ(whole_["content"][2]["input"]["x"], 1);
 }
 
-TEST_F(ChatApis, CallsHaveASchema) {
-  const std::string tools = R"({"messages": [{"role": "user", "content": "Hi"}], "tools": [
-    {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties":
-      {"x": {"$ref": "#/$defs/X"}}, "$defs": {"X": {"type": "integer"}}}}}], "tool_choice": )";
-  const Json named =
-      Json::parse(call_schema(kChatCompletionsApi.read(
-                                  tools + R"({"type": "function", "function": {"name": "f"}}})"))
-                      .dump());
-  EXPECT_EQ(named["properties"]["name"]["const"], "f");
-  EXPECT_EQ(named["$defs"]["X"]["type"], "integer");
-  const Json required =
-      Json::parse(call_schema(kChatCompletionsApi.read(tools + R"("required"})")).dump());
-  EXPECT_EQ(required["items"]["properties"]["arguments"]["properties"]["x"]["$ref"], "#/$defs/X");
-  EXPECT_EQ(required["minItems"], 1);
-}
-
 TEST_F(ChatApis, NameWhatIsWrong) {
   const std::string hi = R"("messages": [{"role": "user", "content": "Hi"}])";
   const auto refusal = [&](const ChatApi& api, const std::string& body) {
@@ -229,7 +212,16 @@ TEST_F(ChatApis, NameWhatIsWrong) {
               HasSubstr("image_url"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "echo": true})"), HasSubstr("'echo'"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "tool_choice": "required"})"),
-              HasSubstr("there are no tools"));
+              HasSubstr("'tool_choice': output cannot be constrained yet"));
+  EXPECT_THAT(refusal(kAnthropicMessagesApi,
+                      "{" + hi + R"(, "max_tokens": 9, "tool_choice": {"type": "any"}})"),
+              HasSubstr("output cannot be constrained yet"));
+  EXPECT_THAT(
+      refusal(kChatCompletionsApi, "{" + hi + R"(, "response_format": {"type": "json_object"}})"),
+      HasSubstr("'response_format'"));
+  EXPECT_THAT(refusal(kAnthropicMessagesApi, "{" + hi + R"(, "max_tokens": 9,
+                "thinking": {"type": "enabled", "budget_tokens": 8}})"),
+              HasSubstr("'budget_tokens'"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "temperature": -1})"),
               HasSubstr("temperature"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "previous_response_id": "r"})"),

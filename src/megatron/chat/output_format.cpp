@@ -189,7 +189,8 @@ OutputFormat find_output_format(const std::string& tool_call_parser,
                                 const std::string& reasoning_parser,
                                 std::string_view chat_template) {
   OutputFormat format = recognize_output_format(chat_template);
-  const bool is_auto = tool_call_parser == "auto", reasons_auto = reasoning_parser == "auto";
+  const bool is_auto = tool_call_parser.empty() || tool_call_parser == "auto",
+             reasons_auto = reasoning_parser.empty() || reasoning_parser == "auto";
   const bool is_harmony = tool_call_parser == kHarmonyName ||
                           reasoning_parser == kHarmonyReasoningName ||
                           (format.is_harmony && (is_auto || reasons_auto));

@@ -51,8 +51,8 @@ struct OutputFormat {
 /// Returns the formats that a chat template's text shows.
 OutputFormat recognize_output_format(std::string_view chat_template);
 
-/// Returns the formats that flags name. "auto" is what the template shows, and "none" is none.
-/// Throws a UserError that lists the names if there is no such format.
+/// Returns the formats that flags name. "auto" or "" is what the template shows, and "none" is
+/// none. Throws a UserError that lists the names if there is no such format.
 OutputFormat find_output_format(const std::string& tool_call_parser,
                                 const std::string& reasoning_parser,
                                 std::string_view chat_template);

@@ -53,17 +53,9 @@ void read_message(OrderedJson& messages, const BodyValue& message) {
 
 void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
   const std::string type = choice["type"]->text();
-  if (type == "tool") {
-    to.tool_choice = ToolChoice::named;
-    to.tool_name = choice["name"]->text();
-  } else if (type == "auto" || type == "any" || type == "none") {
-    to.tool_choice = type == "none"  ? ToolChoice::none
-                     : type == "any" ? ToolChoice::required
-                                     : ToolChoice::automatic;
-  } else {
-    throw UserError({choice->place() + ": field 'type'", "'" + type + "' is not known",
-                     "use auto, any, tool or none"});
-  }
+  if (type != "auto" && type != "none")
+    throw UserError({choice->name(), kUnconstrained, "use the type auto or none"});
+  to.tool_choice = type == "none" ? ToolChoice::none : ToolChoice::automatic;
   if (const auto disabled = choice.find("disable_parallel_tool_use"))
     to.parallel_tool_calls = !(*disabled)->boolean();
 }
@@ -90,8 +82,7 @@ const MemberReaders kReaders{
     {"tool_choice", read_tool_choice},
     {"output_config",
      [](auto& to, auto& config) {
-       if (const auto format = config.find("format"))
-         set_output_format(to, *format, format->find("schema"));
+       if (const auto format = config.find("format")) check_output_format(*format);
        if (const auto effort = config.find("effort")) set_effort(to, *effort);
      }},
     {"stop_sequences", [](auto& to, auto& list) { to.sampling["stop"] = list.json(); }},

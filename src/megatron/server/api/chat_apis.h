@@ -4,9 +4,9 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "megatron/server/api/api_route.h"
 #include "megatron/server/api/chat_answer.h"
 #include "megatron/server/api/chat_request.h"
 #include "megatron/server/http/http_server.h"
@@ -32,8 +32,9 @@ extern const ChatApi kAnthropicMessagesApi;  ///< Anthropic's /v1/messages
 void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest& request,
                  HttpReply reply);
 
-/// Returns the paths of all of them, of what counts their tokens and of /apply-template, with their
-/// handlers; the method is POST. The model must outlive them.
-std::vector<std::pair<std::string, HttpHandler>> chat_routes(const ServedModel& model);
+/// Returns the routes of all of them. The model must outlive them.
+std::vector<ApiRoute> chat_routes(const ServedModel& model);
+/// Returns the routes that render prompts only: /apply-template, and those that count tokens.
+std::vector<ApiRoute> chat_prompt_routes(const ServedModel& model);
 
 }  // namespace megatron

@@ -41,11 +41,7 @@ const MemberReaders kReaders{
        for (const BodyValue& message : list.elements()) to.messages.push_back(message_of(message));
        if (to.messages.empty()) throw UserError({list->name(), "an empty list", "give a message"});
      }},
-    {"response_format",
-     [](auto& to, auto& format) {
-       const auto named = format.find("json_schema");
-       set_output_format(to, format, named ? named->find("schema") : std::nullopt);
-     }},
+    {"response_format", [](auto&, auto& format) { check_output_format(format); }},
     {"logprobs",
      [](auto& to, auto& value) {
        if (value->boolean() && !to.sampling.contains("logprobs")) to.sampling["logprobs"] = 0;
@@ -80,7 +76,7 @@ class ChatCompletionWriter final : public ChatWriter {
         has_usage_(request.include_usage),
         head_{{"id", random_id("chatcmpl-")},
               {"object", "chat.completion.chunk"},
-              {"created", unix_seconds()},
+              {"created", unix_time()},
               {"model", model.name}},
         has_begun_(static_cast<std::size_t>(request.request.params.n)) {}
 

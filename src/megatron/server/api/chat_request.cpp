@@ -1,6 +1,5 @@
 #include "megatron/server/api/chat_request.h"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -13,20 +12,10 @@ namespace megatron {
 namespace {
 
 void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
-  const bool is_object = choice.json().is_object();
-  const std::string name = is_object ? choice["type"]->text() : choice->text();
-  if (is_object && name == "function") {
-    const auto function = choice.find("function");
-    to.tool_choice = ToolChoice::named;
-    to.tool_name = (function ? *function : choice)["name"]->text();
-  } else if (!is_object && (name == "none" || name == "auto" || name == "required")) {
-    to.tool_choice = name == "none"   ? ToolChoice::none
-                     : name == "auto" ? ToolChoice::automatic
-                                      : ToolChoice::required;
-  } else {
-    throw UserError({choice->name(), "'" + name + "' is not in this version",
-                     "use none, auto, required, or a function"});
-  }
+  const std::string name = choice.json().is_string() ? choice->text() : "";
+  if (name != "none" && name != "auto")
+    throw UserError({choice->name(), kUnconstrained, "use none or auto"});
+  to.tool_choice = name == "none" ? ToolChoice::none : ToolChoice::automatic;
 }
 
 /// Reads a tool: a function, whose members Responses have beside its type.
@@ -77,13 +66,12 @@ const MemberReaders kSharedReaders{
        to.variables["documents"] = value.ordered();
      }},
     {"reasoning_effort", set_effort},
-    {"thinking_token_budget", [](auto& to, auto& value) { to.thinking_budget = value->integer(); }},
+    {"thinking_token_budget", [](auto&, auto& value) { value->integer(); }},
     {"thinking",
      [](auto& to, auto& value) {
        const std::string type = value["type"]->text();
        if (type != "adaptive") set_thinking(to, type != "disabled");
-       if (const auto budget = value.find("budget_tokens"))
-         to.thinking_budget = (*budget)->integer();
+       if (const auto budget = value.find("budget_tokens")) (*budget)->integer();
      }},
     {"echo",
      [](auto&, auto& value) {
@@ -100,6 +88,17 @@ const MemberReaders kSharedReaders{
          throw UserError({value->name(), "the server keeps no answers", "leave it out"});
      }},
 };
+
+/// Throws a UserError for a number of tokens that reasoning could exceed.
+void check_thinking_budgets(const ChatRequest& read, const BodyValue& body) {
+  const auto check = [&](const std::optional<BodyValue>& budget) {
+    if (budget && (read.is_open_ended || (*budget)->integer() < read.request.params.max_new_tokens))
+      throw UserError({(*budget)->name(), "below 'max_tokens': " + std::string(kUnconstrained),
+                       "leave it out"});
+  };
+  check(body.find("thinking_token_budget"));
+  if (const auto thinking = body.find("thinking")) check(thinking->find("budget_tokens"));
+}
 
 OrderedJson ordered_json(const std::string& text, const std::string& source) {
   parse_json(text, source);  // whose errors name the source
@@ -172,20 +171,12 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
   read.is_open_ended = !read.sampling.contains("max_tokens");
   read.sampling["prompt"] = "";
   read.request = read_completion(JsonCursor(std::move(read.sampling), source));
-  if (read.constraint.kind != OutputConstraint::Kind::none)
-    read.request.params.constraint = read.constraint;
+  check_thinking_budgets(read, value);
+  if (read.request.tokens_as_ids)
+    throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
+                     "use 'return_token_ids'"});
   if (read.tools.empty() && read.tool_choice == ToolChoice::automatic)
     read.tool_choice = ToolChoice::none;
-  const auto is_named = [&](const OrderedJson& tool) {
-    return tool["function"]["name"] == read.tool_name;
-  };
-  if (read.tool_choice == ToolChoice::required
-          ? read.tools.empty()
-          : read.tool_choice == ToolChoice::named && std::ranges::none_of(read.tools, is_named))
-    throw UserError(
-        {source + ": field 'tool_choice'",
-         read.tools.empty() ? "there are no tools" : "there is no tool '" + read.tool_name + "'",
-         "name one of 'tools'"});
   if (read.continue_final_message) read.add_generation_prompt = false;
   return read;
 }
@@ -241,19 +232,9 @@ void append_tool_call(OrderedJson& messages, OrderedJson call) {
   messages.back()["tool_calls"].push_back(std::move(call));
 }
 
-void set_output_format(ChatRequest& to, const BodyValue& format,
-                       const std::optional<BodyValue>& schema) {
-  using Kind = OutputConstraint::Kind;
-  const std::string type = format["type"]->text();
-  if (type == "json_object") {
-    to.constraint.kind = Kind::json_object;
-  } else if (type == "json_schema") {
-    if (!schema) throw UserError({format->place() + ": field 'schema' is missing", "", ""});
-    to.constraint = {Kind::json_schema, {schema->ordered().dump()}};
-  } else if (type != "text") {
-    throw UserError({format->place() + ": field 'type'", "'" + type + "' is not known here",
-                     "use text, json_object or json_schema"});
-  }
+void check_output_format(const BodyValue& format) {
+  if (format["type"]->text() != "text")
+    throw UserError({format->name(), kUnconstrained, "use the type text"});
 }
 
 void set_thinking(ChatRequest& to, bool thinks) {

@@ -20,10 +20,8 @@ struct ServedChat;
 struct ServedModel;
 
 enum class ToolChoice : std::uint8_t {
-  none,       ///< the model is not told of the tools
-  automatic,  ///< the model may call tools
-  required,   ///< it must call one
-  named       ///< it must call ChatRequest::tool_name
+  none,      ///< the model is not told of the tools
+  automatic  ///< the model may call tools
 };
 
 struct ChatRequest {
@@ -32,19 +30,16 @@ struct ChatRequest {
   OrderedJson messages = OrderedJson::array();
   OrderedJson tools = OrderedJson::array();  ///< each {"type": "function", "function": {…}}
   ToolChoice tool_choice = ToolChoice::automatic;
-  std::string tool_name = {};
   bool parallel_tool_calls = true;
   bool is_open_ended = false;  ///< a text without max_tokens may fill the model's context
   bool include_usage = false;  ///< the stream ends with the numbers of tokens
   bool return_token_ids = false;
   bool add_generation_prompt = true;
-  bool continue_final_message = false;               ///< the answer goes on with the last message
-  std::optional<std::int64_t> thinking_budget = {};  ///< tokens
+  bool continue_final_message = false;  ///< the answer goes on with the last message
   /// More variables of the chat template, such as reasoning_effort, and those that the client gives
   /// itself, which replace them.
   OrderedJson variables = OrderedJson::object(), template_kwargs = OrderedJson::object();
-  OutputConstraint constraint = {};  ///< of a response_format
-  std::string prompt = {};           ///< set by render_prompt()
+  std::string prompt = {};  ///< set by render_prompt()
   std::vector<std::int64_t> prompt_ids = {};
   OrderedJson body = {};  ///< as the client sent it
   /// Members of the body in the names of read_completion(), which `request` is read from.
@@ -78,6 +73,8 @@ class BodyValue {
 /// How an API reads its members. A member that has no reader is one of read_completion().
 using MemberReaders =
     std::map<std::string_view, std::function<void(ChatRequest&, const BodyValue&)>>;
+/// Why a member that demands a form of the answer is refused.
+inline constexpr const char* kUnconstrained = "output cannot be constrained yet";
 /// The reader of a member that has no meaning for conversations.
 void refuse_member(ChatRequest&, const BodyValue& value);
 
@@ -95,9 +92,8 @@ OrderedJson tool_call_json(const std::string& id, const std::string& name,
 OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters);
 /// Appends a call to the message of the assistant that ends `messages`, or to a new one.
 void append_tool_call(OrderedJson& messages, OrderedJson call);
-/// Sets the format of the text to {"type"}, with the schema of type json_schema.
-void set_output_format(ChatRequest& to, const BodyValue& format,
-                       const std::optional<BodyValue>& schema);
+/// Throws a UserError unless the format of the text, {"type"}, is plain text.
+void check_output_format(const BodyValue& format);
 /// Sets the variables that templates read to choose whether the model thinks.
 void set_thinking(ChatRequest& to, bool thinks);
 /// Sets reasoning_effort; "none" is no thinking.

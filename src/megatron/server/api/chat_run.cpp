@@ -7,8 +7,8 @@
 #include "megatron/base/error.h"
 #include "megatron/chat/output_parser.h"
 #include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/completions.h"
 #include "megatron/server/api/error_reply.h"
-#include "megatron/server/api/forced_calls.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"
@@ -33,20 +33,6 @@ std::string stop_string_of(const Generation& generation, const SamplingParams& p
   return longest;
 }
 
-/// Sets the options that the client does not give to the model's.
-void apply_defaults(const SamplingParams& defaults, ChatRequest& request) {
-  SamplingParams& params = request.request.params;
-  const auto apply = [&](const char* name, auto SamplingParams::*member) {
-    const auto given = request.body.find(name);
-    if (given == request.body.end() || given->is_null()) params.*member = defaults.*member;
-  };
-  apply("temperature", &SamplingParams::temperature);
-  apply("top_k", &SamplingParams::top_k);
-  apply("top_p", &SamplingParams::top_p);
-  apply("min_p", &SamplingParams::min_p);
-  apply("repetition_penalty", &SamplingParams::repetition_penalty);
-}
-
 /// Writes the answers of one request. The engine's thread calls it.
 class ChatRun {
  public:
@@ -55,8 +41,7 @@ class ChatRun {
         tokenizer_(*model.tokenizer.tokenizer),
         request_(std::move(request)),
         reply_(std::move(reply)) {
-    apply_defaults(model.defaults, request_);
-    plan_output(chat_of(model), request_, plan_);
+    apply_defaults(model, request_.request);
     if (request_.is_open_ended)
       request_.request.params.max_new_tokens =
           std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
@@ -65,13 +50,12 @@ class ChatRun {
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
       texts_.push_back(
           {.parser = OutputParser(
-               {.format = plan_.format,
+               {.format = chat_of(model).format,
                 .prompt = request_.prompt,
                 .tools = has_tools ? chat::read_json_value(request_.tools.dump(), "field 'tools'")
                                    : chat::Value(),
                 .id_seed = random_id("")})});
       answers_.push_back({.index = i});
-      if (!plan_.begin.empty()) texts_.back().parser.feed(plan_.begin);
     }
   }
 
@@ -182,7 +166,6 @@ class ChatRun {
   const Tokenizer& tokenizer_;
   ChatRequest request_;
   HttpReply reply_;
-  OutputPlan plan_;  ///< the parsers refer to it
   std::unique_ptr<ChatWriter> writer_;
   std::vector<Text> texts_;
   std::vector<ChatAnswer> answers_;
@@ -221,36 +204,38 @@ void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest
   });
 }
 
-std::vector<std::pair<std::string, HttpHandler>> chat_routes(const ServedModel& model) {
-  const auto chat = [&model](const ChatApi& api) -> HttpHandler {
-    return [&model, &api](const HttpRequest& request, HttpReply reply) {
-      answer_chat(api, model, request, std::move(reply));
-    };
+std::vector<ApiRoute> chat_routes(const ServedModel& model) {
+  const auto route = [&model](const char* path, const ChatApi& api) -> ApiRoute {
+    return {"POST", path, [&model, &api](const HttpRequest& request, HttpReply reply) {
+              answer_chat(api, model, request, std::move(reply));
+            }};
   };
-  const auto prompt = [&model](const ChatApi& api, auto body) -> HttpHandler {
-    return [&model, &api, body](const HttpRequest& http, HttpReply reply) {
-      with_request(api, model, http, reply, [&](const ChatRequest& request) {
-        reply.send(200, JsonText(body(request)).dump());
-      });
-    };
+  return {route("/v1/chat/completions", kChatCompletionsApi), route("/v1/responses", kResponsesApi),
+          route("/v1/messages", kAnthropicMessagesApi)};
+}
+
+std::vector<ApiRoute> chat_prompt_routes(const ServedModel& model) {
+  using Body = JsonText (*)(const ChatRequest&);
+  const auto route = [&model](const char* path, const ChatApi& api, Body body) -> ApiRoute {
+    return {"POST", path, [&model, &api, body](const HttpRequest& http, HttpReply reply) {
+              with_request(api, model, http, reply, [&](const ChatRequest& request) {
+                reply.send(200, body(request).dump());
+              });
+            }};
   };
-  return {{"/v1/chat/completions", chat(kChatCompletionsApi)},
-          {"/v1/responses", chat(kResponsesApi)},
-          {"/v1/messages", chat(kAnthropicMessagesApi)},
-          {"/apply-template", prompt(kChatCompletionsApi,
-                                     [](const ChatRequest& request) -> JsonText {
-                                       return {{"prompt", request.prompt}};
-                                     })},
-          {"/v1/responses/input_tokens", prompt(kResponsesApi,
-                                                [](const ChatRequest& request) -> JsonText {
-                                                  return {
-                                                      {"object", "response.input_tokens"},
-                                                      {"input_tokens", request.prompt_ids.size()}};
-                                                })},
-          {"/v1/messages/count_tokens",
-           prompt(kAnthropicMessagesApi, [](const ChatRequest& request) -> JsonText {
-             return {{"input_tokens", request.prompt_ids.size()}};
-           })}};
+  return {route("/apply-template", kChatCompletionsApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"prompt", request.prompt}};
+                }),
+          route("/v1/responses/input_tokens", kResponsesApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"object", "response.input_tokens"},
+                          {"input_tokens", request.prompt_ids.size()}};
+                }),
+          route("/v1/messages/count_tokens", kAnthropicMessagesApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"input_tokens", request.prompt_ids.size()}};
+                })};
 }
 
 }  // namespace megatron

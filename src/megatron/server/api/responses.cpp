@@ -68,9 +68,8 @@ const MemberReaders kReaders{
                           OrderedJson{{"role", "system"}, {"content", value->text()}});
      }},
     {"text",
-     [](auto& to, auto& text) {
-       if (const auto format = text.find("format"))
-         set_output_format(to, *format, format->find("schema"));
+     [](auto&, auto& text) {
+       if (const auto format = text.find("format")) check_output_format(*format);
      }},
     {"reasoning",
      [](auto& to, auto& reasoning) {
@@ -120,7 +119,7 @@ class ResponseWriter final : public ChatWriter {
     const SamplingParams& params = request.request.params;
     head_ = {{"id", "resp_" + id_},
              {"object", "response"},
-             {"created_at", unix_seconds()},
+             {"created_at", unix_time()},
              {"status", "in_progress"},
              {"error", nullptr},
              {"incomplete_details", nullptr},

@@ -19,6 +19,7 @@ struct ServedChat {
   std::vector<std::pair<std::string, chat::Value>> special_tokens;
   ChatEncoder encoder;
   OutputFormat format;
+  std::string source = {};  ///< text of `plain`
 };
 
 /// Opens the template of the flags or the tokenizer's folder. Returns null when there is none. The
