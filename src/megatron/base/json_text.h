@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace megatron {
@@ -47,6 +48,8 @@ class JsonText {
 
   static JsonText array(std::initializer_list<JsonText> values = {});
   static JsonText object();
+  /// Returns a value whose JSON is `json`, as it is.
+  static JsonText verbatim(std::string json) { return JsonText(Kind::scalar, std::move(json)); }
 
   /// Returns the member `key` of an object, added as null if it is absent. Null becomes an object.
   JsonText& operator[](std::string_view key);

@@ -139,9 +139,11 @@ std::unique_ptr<Tokenizer> load_checkpoint_tokenizer(const TokenizerFlags& flags
 LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSource& source) {
   LoadedTokenizer result;
   if (has_tokenizer(flags.config)) {
+    result.config = flags.config;
     result.tokenizer = make_tokenizer(flags.config);
     warn_of_other_tokenizer(flags.config, source, result);
   } else if (has_tokenizer(source.tokenizer)) {
+    result.config = with_tokenizer_flags(source.tokenizer, flags);
     result.tokenizer = load_checkpoint_tokenizer(flags, source, result.notes);
     result.stop_token_ids = eos_token_ids(source);
   } else {

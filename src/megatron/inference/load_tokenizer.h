@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "megatron/config/sampling_params.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
@@ -17,6 +18,7 @@ struct TokenizerFlags;
 
 struct LoadedTokenizer {
   std::unique_ptr<Tokenizer> tokenizer;
+  TokenizerConfig config = {};  ///< its settings; chat_files() finds its chat template by them
   /// Tokens that end a text: the tokenizer's eod and, for a tokenizer stored with the checkpoint,
   /// eos_token_id of generation_config.json or config.json.
   std::vector<std::int64_t> stop_token_ids;

@@ -20,7 +20,9 @@
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/replicas.h"
+#include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"
+#include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/api/tokenize.h"
 #include "megatron/server/operation.h"
@@ -132,8 +134,13 @@ void add_api_routes(HttpRouter& router, const ServedModel& model) {
   router.add("POST", "/v1/completions", [&model](const HttpRequest& request, HttpReply reply) {
     answer_completion(model, request, std::move(reply));
   });
-  for (auto& [method, path, handler] : tokenize_routes(model))
-    router.add(method, path, std::move(handler), RouteAccess::keyed);
+  const auto add = [&](std::vector<ApiRoute> routes, RouteAccess access) {
+    for (ApiRoute& route : routes)
+      router.add(route.method, route.path, std::move(route.handler), access);
+  };
+  add(chat_routes(model), RouteAccess::generates);
+  add(chat_prompt_routes(model), RouteAccess::keyed);
+  add(tokenize_routes(model, model.chat == nullptr ? "" : model.chat->source), RouteAccess::keyed);
 }
 
 int serve_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
@@ -145,6 +152,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
   compared.server.api_key.clear();  // no other rank needs it
   InferenceRank rank(world, options, flags_of(serve_table().set(), &compared), families);
   const LoadedTokenizer tokenizer = rank.load_tokenizer(options.tokenizer, options.parsed);
+  const std::unique_ptr<const ServedChat> chat =
+      open_served_chat(chat_files(tokenizer.config), *tokenizer.tokenizer,
+                       options.server.tool_call_parser, options.server.reasoning_parser);
   EngineOptions engine_options = rank.engine_options(options, options.speculative);
   engine_options.tokenizer = tokenizer.tokenizer.get();
 
@@ -159,6 +169,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
     model = std::make_unique<const ServedModel>(ServedModel{
         .name = names.front(),
         .tokenizer = tokenizer,
+        .chat = chat.get(),
         .engine = engine,
         .max_model_len = std::min({scheduler.max_sequence_length, max_sequence_length(config),
                                    scheduler.num_blocks * scheduler.block_size}),

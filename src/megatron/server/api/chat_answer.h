@@ -1,0 +1,79 @@
+// The answer to a conversation: parts of reasoning, text and calls of tools, as they come, and the
+// interface of what writes them in the form of an API.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "megatron/base/json_text.h"
+#include "megatron/inference/engine.h"
+
+namespace megatron {
+
+class Tokenizer;
+
+struct ChatPart {
+  enum class Kind : std::uint8_t { reasoning, text, call };
+  Kind kind = Kind::text;
+  std::string text = {};                  ///< of a call: its arguments, as JSON
+  std::string name = {}, id;              ///< of a call
+  std::vector<SampledToken> tokens = {};  ///< whose text it is; not those of tags
+};
+
+/// One text that answers a conversation.
+struct ChatAnswer {
+  std::int64_t index = 0;
+  std::vector<ChatPart> parts = {};
+  std::vector<std::int64_t> ids = {};  ///< all tokens
+  std::int64_t reasoning_tokens = 0;
+  std::optional<FinishReason> finish = {};
+  std::string stop_string = {};  ///< that ended the text; known at the end of all answers
+
+  /// Returns the text of all parts of a kind.
+  std::string text_of(ChatPart::Kind kind) const;
+  /// Returns the number of calls.
+  std::int64_t num_calls() const;
+};
+
+/// New tokens of a part, and the text that they add to it.
+struct ChatDelta {
+  std::string text;
+  std::vector<SampledToken> tokens;  ///< of the text
+  std::vector<std::int64_t> ids;     ///< all since the last delta, with those of tags
+};
+
+struct ChatUsage {
+  std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
+};
+
+/// Writes answers in the form of one API: either all at the end by body(), or a stream of events,
+/// which the other functions return in the order of their calls. A part of an answer ends before
+/// the next one begins; several answers may alternate.
+class ChatWriter {
+ public:
+  virtual ~ChatWriter() = default;
+  virtual std::string begin() { return ""; }
+  /// The part is the last of the answer; add() is called when it has the text already.
+  virtual std::string begin_part(const ChatAnswer& /*answer*/) { return ""; }
+  virtual std::string add(const ChatAnswer& answer, const ChatDelta& delta) = 0;
+  virtual std::string end_part(const ChatAnswer& /*answer*/) { return ""; }
+  /// The text has ended. `rest` has ids alone.
+  virtual std::string end_answer(const ChatAnswer& /*answer*/, const ChatDelta& /*rest*/) {
+    return "";
+  }
+  virtual std::string end(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) = 0;
+  virtual std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) = 0;
+  /// Returns the event that ends a stream with an error.
+  virtual std::string error_event(int status, const std::string& message) = 0;
+};
+
+/// Returns an event of a stream; `name` is "" for one without a name.
+std::string stream_event(const JsonText& data, std::string_view name = {});
+
+/// Returns a list of {"token", "logprob", "bytes", "top_logprobs"}.
+JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens);
+
+}  // namespace megatron

@@ -1,0 +1,218 @@
+// OpenAI's chat completions.
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/error_reply.h"
+#include "megatron/server/api/served_model.h"
+
+namespace megatron {
+namespace {
+
+using Kind = ChatPart::Kind;
+
+OrderedJson message_of(const BodyValue& message) {
+  std::string role = message["role"]->text();
+  if (role == "developer") role = "system";  // which all templates know
+  if (role != "system" && role != "user" && role != "assistant" && role != "tool")
+    throw UserError({message->place() + ": field 'role'", "'" + role + "' is not known",
+                     "use system, developer, user, assistant or tool"});
+  OrderedJson made{{"role", role}, {"content", ""}};
+  if (const auto content = message.find("content"))
+    made["content"] = content_text(*content);
+  else if (role != "assistant")
+    throw UserError({message->place() + ": field 'content' is missing", "", ""});
+  for (const char* name : {"name", "tool_call_id"})
+    if (message.find(name)) made[name] = message.text_or(name);
+  const std::string reasoning = message.text_or("reasoning_content", message.text_or("reasoning"));
+  if (!reasoning.empty()) made["reasoning_content"] = reasoning;
+  if (const auto calls = message.find("tool_calls"))
+    for (const BodyValue& call : calls->elements()) {
+      const BodyValue function = call["function"];
+      made["tool_calls"].push_back(
+          tool_call_json(call.text_or("id"), function["name"]->text(), function["arguments"]));
+    }
+  return made;
+}
+
+const MemberReaders kReaders{
+    {"messages",
+     [](auto& to, auto& list) {
+       for (const BodyValue& message : list.elements()) to.messages.push_back(message_of(message));
+       if (to.messages.empty()) throw UserError({list->name(), "an empty list", "give a message"});
+     }},
+    {"response_format", [](auto&, auto& format) { check_output_format(format); }},
+    {"logprobs",
+     [](auto& to, auto& value) {
+       if (value->boolean() && !to.sampling.contains("logprobs")) to.sampling["logprobs"] = 0;
+     }},
+    {"top_logprobs", [](auto& to, auto& value) { to.sampling["logprobs"] = value->integer(); }},
+    {"max_completion_tokens",
+     [](auto& to, auto& value) { to.sampling["max_tokens"] = value->integer(); }},
+    {"modalities",
+     [](auto&, auto& list) {
+       for (const BodyValue& one : list.elements())
+         if (one->text() != "text")
+           throw UserError({list->name(), "the model writes text alone", "leave it out"});
+     }},
+};
+
+/// Returns OpenAI's usage.
+JsonText usage_json(const ChatUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+}
+
+class ChatCompletionWriter final : public ChatWriter {
+ public:
+  ChatCompletionWriter(const ServedModel& model, const ChatRequest& request)
+      : tokenizer_(*model.tokenizer.tokenizer),
+        prompt_(request.prompt_ids),
+        has_logprobs_(request.request.params.return_log_probs),
+        has_ids_(request.return_token_ids),
+        has_usage_(request.include_usage),
+        head_{{"id", random_id("chatcmpl-")},
+              {"object", "chat.completion.chunk"},
+              {"created", unix_time()},
+              {"model", model.name}},
+        has_begun_(static_cast<std::size_t>(request.request.params.n)) {}
+
+  std::string begin_part(const ChatAnswer& answer) override {
+    std::string events = begin_answer(answer);
+    const ChatPart& part = answer.parts.back();
+    if (part.kind != Kind::call) return events;
+    JsonText call = {{"index", answer.num_calls() - 1}, {"id", part.id}, {"type", "function"}};
+    call["function"] = {{"name", part.name}, {"arguments", ""}};
+    return events + chunk(answer, {{"tool_calls", JsonText::array({call})}}, {});
+  }
+
+  std::string add(const ChatAnswer& answer, const ChatDelta& delta) override {
+    switch (answer.parts.back().kind) {
+      case Kind::reasoning:
+        return chunk(answer, {{"reasoning_content", delta.text}}, delta);
+      case Kind::text:
+        return chunk(answer, {{"content", delta.text}}, delta);
+      case Kind::call:
+        break;
+    }
+    JsonText call = {{"index", answer.num_calls() - 1}};
+    call["function"] = {{"arguments", delta.text}};
+    return chunk(answer, {{"tool_calls", JsonText::array({call})}}, delta);
+  }
+
+  std::string end_answer(const ChatAnswer& answer, const ChatDelta& rest) override {
+    return begin_answer(answer) + chunk(answer, JsonText::object(), rest);
+  }
+
+  std::string end(const std::vector<ChatAnswer>&, const ChatUsage& usage) override {
+    std::string events;
+    if (has_usage_) {
+      JsonText last = head_;
+      last["choices"] = JsonText::array();
+      last["usage"] = usage_json(usage);
+      events = stream_event(last);
+    }
+    return events + "data: [DONE]\n\n";
+  }
+
+  std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+    JsonText choices = JsonText::array();
+    for (const ChatAnswer& answer : answers) choices.push_back(choice_of(answer));
+    JsonText json = head_;
+    json["object"] = "chat.completion";
+    json["choices"] = std::move(choices);
+    json["usage"] = usage_json(usage);
+    if (has_ids_) json["prompt_token_ids"] = prompt_;
+    return json.dump();
+  }
+
+  std::string error_event(int status, const std::string& message) override {
+    return stream_event(openai_error(status, message)) + "data: [DONE]\n\n";
+  }
+
+ private:
+  static JsonText finish_of(const ChatAnswer& answer) {
+    if (!answer.finish) return nullptr;
+    if (*answer.finish != FinishReason::stop) return finish_reason_name(FinishReason::length);
+    return answer.num_calls() > 0 ? "tool_calls" : "stop";
+  }
+
+  JsonText logprobs_of(const std::vector<SampledToken>& tokens) const {
+    return {{"content", chat_logprobs(tokenizer_, tokens)}, {"refusal", nullptr}};
+  }
+
+  JsonText choice_of(const ChatAnswer& answer) const {
+    const std::string text = answer.text_of(Kind::text),
+                      reasoning = answer.text_of(Kind::reasoning);
+    JsonText message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
+    if (!reasoning.empty()) message["reasoning_content"] = reasoning;
+    std::vector<SampledToken> tokens;
+    for (const ChatPart& part : answer.parts) {
+      if (part.kind == Kind::text)
+        tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+      if (part.kind != Kind::call) continue;
+      if (text.empty()) message["content"] = nullptr;
+      JsonText call = {{"id", part.id}, {"type", "function"}};
+      call["function"] = {{"name", part.name}, {"arguments", part.text}};
+      message["tool_calls"].push_back(std::move(call));
+    }
+    JsonText choice = {{"index", answer.index},
+                       {"message", std::move(message)},
+                       {"logprobs", nullptr},
+                       {"finish_reason", finish_of(answer)}};
+    if (has_logprobs_) choice["logprobs"] = logprobs_of(tokens);
+    if (has_ids_) choice["token_ids"] = answer.ids;
+    return choice;
+  }
+
+  /// Returns the chunk that begins an answer, once.
+  std::string begin_answer(const ChatAnswer& answer) {
+    std::vector<bool>::reference has_begun = has_begun_[static_cast<std::size_t>(answer.index)];
+    if (has_begun) return "";
+    has_begun = true;
+    return chunk(answer, {{"role", "assistant"}, {"content", ""}}, {}, /*is_first=*/true);
+  }
+
+  std::string chunk(const ChatAnswer& answer, JsonText delta, const ChatDelta& added,
+                    bool is_first = false) const {
+    JsonText choice = {{"index", answer.index},
+                       {"delta", std::move(delta)},
+                       {"logprobs", nullptr},
+                       {"finish_reason", finish_of(answer)}};
+    const bool is_text = !answer.parts.empty() && answer.parts.back().kind == Kind::text;
+    if (has_logprobs_ && is_text && !added.tokens.empty())
+      choice["logprobs"] = logprobs_of(added.tokens);
+    if (has_ids_) choice["token_ids"] = added.ids;
+    JsonText json = head_;
+    if (has_ids_ && is_first) json["prompt_token_ids"] = prompt_;
+    json["choices"] = JsonText::array({std::move(choice)});
+    if (has_usage_) json["usage"] = nullptr;
+    return stream_event(json);
+  }
+
+  const Tokenizer& tokenizer_;
+  const std::vector<std::int64_t> prompt_;
+  const bool has_logprobs_, has_ids_, has_usage_;
+  const JsonText head_;  ///< of chunks
+  std::vector<bool> has_begun_;
+};
+
+ChatRequest read_chat_completion(const std::string& body) {
+  ChatRequest read = read_chat_request(body, kReaders);
+  if (read.messages.empty()) throw UserError({"request body: field 'messages' is missing", "", ""});
+  return read;
+}
+
+}  // namespace
+
+const ChatApi kChatCompletionsApi{
+    read_chat_completion,
+    [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
+      return std::make_unique<ChatCompletionWriter>(model, request);
+    },
+    openai_error};
+
+}  // namespace megatron

@@ -1,0 +1,278 @@
+#include "megatron/server/api/chat_request.h"
+
+#include <set>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/server/api/served_chat.h"
+#include "megatron/server/api/served_model.h"
+#include "megatron/tokenizers/chat/json_values.h"
+
+namespace megatron {
+namespace {
+
+void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
+  const std::string name = choice.json().is_string() ? choice->text() : "";
+  if (name != "none" && name != "auto")
+    throw UserError({choice->name(), kUnconstrained, "use none or auto"});
+  to.tool_choice = name == "none" ? ToolChoice::none : ToolChoice::automatic;
+}
+
+/// Reads a tool: a function, whose members Responses have beside its type.
+void read_tool(ChatRequest& to, const BodyValue& tool) {
+  if (const std::string type = tool["type"]->text(); type != "function")
+    throw UserError({tool->place() + ": a tool of type '" + type + "'", "is not in this version",
+                     "give functions"});
+  const auto inner = tool.find("function");
+  const BodyValue& function = inner ? *inner : tool;
+  const auto parameters = function.find("parameters");
+  to.tools.push_back(tool_json(function, parameters ? parameters->ordered() : OrderedJson()));
+}
+
+auto flag(bool ChatRequest::*member) {
+  return [member](ChatRequest& to, const BodyValue& value) { to.*member = value->boolean(); };
+}
+
+/// Members that mean nothing to a server of one model.
+const std::set<std::string_view> kIgnored{
+    "service_tier",         "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prompt_cache_options", "cache_control",     "verbosity",        "prediction",
+    "max_tool_calls",       "inference_geo",     "diagnostics",      "speed"};
+
+/// The members of OpenAI's APIs, and the extensions of vLLM and DeepSeek, which every API takes.
+const MemberReaders kSharedReaders{
+    {"tools",
+     [](auto& to, auto& list) {
+       for (const BodyValue& tool : list.elements()) read_tool(to, tool);
+     }},
+    {"tool_choice", read_tool_choice},
+    {"stream_options",
+     [](auto& to, auto& value) {
+       if (const auto usage = value.find("include_usage"))
+         to.include_usage = usage->cursor().boolean();
+     }},
+    {"return_token_ids", flag(&ChatRequest::return_token_ids)},
+    {"parallel_tool_calls", flag(&ChatRequest::parallel_tool_calls)},
+    {"add_generation_prompt", flag(&ChatRequest::add_generation_prompt)},
+    {"continue_final_message", flag(&ChatRequest::continue_final_message)},
+    {"chat_template_kwargs",
+     [](auto& to, auto& value) {
+       value->object();
+       to.template_kwargs = value.ordered();
+     }},
+    {"documents",
+     [](auto& to, auto& value) {
+       value->array();
+       to.variables["documents"] = value.ordered();
+     }},
+    {"reasoning_effort", set_effort},
+    {"thinking_token_budget", [](auto&, auto& value) { value->integer(); }},
+    {"thinking",
+     [](auto& to, auto& value) {
+       const std::string type = value["type"]->text();
+       if (type != "adaptive") set_thinking(to, type != "disabled");
+       if (const auto budget = value.find("budget_tokens")) (*budget)->integer();
+     }},
+    {"echo",
+     [](auto&, auto& value) {
+       if (value->boolean())
+         throw UserError({value->name(), "an answer does not repeat the messages",
+                          "leave it out, or use /v1/completions"});
+     }},
+    {"best_of", refuse_member},
+    {"num_beams", refuse_member},
+    {"prompt", refuse_member},
+    {"store",
+     [](auto&, auto& value) {
+       if (value->boolean())
+         throw UserError({value->name(), "the server keeps no answers", "leave it out"});
+     }},
+};
+
+/// Throws a UserError for a number of tokens that reasoning could exceed.
+void check_thinking_budgets(const ChatRequest& read, const BodyValue& body) {
+  const auto check = [&](const std::optional<BodyValue>& budget) {
+    if (budget && (read.is_open_ended || (*budget)->integer() < read.request.params.max_new_tokens))
+      throw UserError({(*budget)->name(), "below 'max_tokens': " + std::string(kUnconstrained),
+                       "leave it out"});
+  };
+  check(body.find("thinking_token_budget"));
+  if (const auto thinking = body.find("thinking")) check(thinking->find("budget_tokens"));
+}
+
+OrderedJson ordered_json(const std::string& text, const std::string& source) {
+  parse_json(text, source);  // whose errors name the source
+  return OrderedJson::parse(text);
+}
+
+/// Cuts the text of a prompt behind the content of its last message, as transformers does.
+std::string open_final_message(std::string prompt, const OrderedJson& messages) {
+  const OrderedJson last = messages.empty() ? OrderedJson() : messages.back();
+  const std::string content = last.is_object() ? last.value("content", "") : "";
+  const std::size_t begin = content.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos)
+    throw UserError({"field 'continue_final_message'", "the last message has no text", ""});
+  const std::size_t end = content.find_last_not_of(" \t\r\n") + 1;
+  const std::string trimmed = content.substr(begin, end - begin), behind = content.substr(end);
+  const std::size_t place = prompt.rfind(trimmed);
+  if (place == std::string::npos)
+    throw UserError({"field 'continue_final_message'",
+                     "the chat template does not show the last message as it is", "leave it out"});
+  std::size_t cut = place + trimmed.size();
+  if (prompt.compare(cut, behind.size(), behind) == 0) cut += behind.size();
+  prompt.resize(cut);
+  return prompt;
+}
+
+}  // namespace
+
+BodyValue BodyValue::operator[](const std::string& key) const {
+  JsonCursor member = value_[key];
+  return {std::move(member), (*ordered_)[key]};
+}
+
+std::optional<BodyValue> BodyValue::find(const std::string& key) const {
+  std::optional<JsonCursor> member = value_.find(key);
+  if (!member || (*member)->is_null()) return std::nullopt;
+  return BodyValue(*std::move(member), (*ordered_)[key]);
+}
+
+std::string BodyValue::text_or(const std::string& key, std::string otherwise) const {
+  const auto member = find(key);
+  return member ? (*member)->text() : otherwise;
+}
+
+std::vector<BodyValue> BodyValue::elements() const {
+  std::vector<BodyValue> all;
+  for (JsonCursor& one : value_.elements())
+    all.emplace_back(std::move(one), (*ordered_)[all.size()]);
+  return all;
+}
+
+void refuse_member(ChatRequest&, const BodyValue& value) {
+  throw UserError({value->name(), "is not in this version", "leave it out"});
+}
+
+ChatRequest read_chat_request(const std::string& body, const MemberReaders& readers) {
+  const std::string source = "request body";
+  const JsonCursor cursor(parse_json(body, source), source);
+  ChatRequest read{.body = OrderedJson::parse(body)};
+  const BodyValue value(cursor, read.body);
+  for (const auto& [key, json] : cursor.object().items()) {
+    if (json.is_null() || kIgnored.contains(key)) continue;
+    const auto own = readers.find(key), shared = kSharedReaders.find(key);
+    if (own != readers.end())
+      own->second(read, value[key]);
+    else if (shared != kSharedReaders.end())
+      shared->second(read, value[key]);
+    else
+      read.sampling[key] = json;
+  }
+  read.is_open_ended = !read.sampling.contains("max_tokens");
+  read.sampling["prompt"] = "";
+  read.request = read_completion(JsonCursor(std::move(read.sampling), source));
+  check_thinking_budgets(read, value);
+  if (read.request.tokens_as_ids)
+    throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
+                     "use 'return_token_ids'"});
+  if (read.tools.empty() && read.tool_choice == ToolChoice::automatic)
+    read.tool_choice = ToolChoice::none;
+  if (read.continue_final_message) read.add_generation_prompt = false;
+  return read;
+}
+
+std::string content_text(const BodyValue& content) {
+  if (content.json().is_null()) return "";
+  if (!content.json().is_array()) return content->text();
+  std::string text;
+  for (const BodyValue& part : content.elements()) {
+    if (!text.empty()) text += '\n';
+    if (part.json().is_string()) {
+      text += part->text();
+      continue;
+    }
+    const std::string type = part["type"]->text();
+    if (type == "refusal")
+      text += part["refusal"]->text();
+    else if (type == "text" || type == "input_text" || type == "output_text")
+      text += part["text"]->text();
+    else
+      throw UserError({part->place() + ": a part of type '" + type + "'",
+                       "the model reads text alone", "give parts of text"});
+  }
+  return text;
+}
+
+OrderedJson tool_call_json(const std::string& id, const std::string& name,
+                           const BodyValue& arguments) {
+  OrderedJson object = arguments.ordered();
+  if (object.is_string()) {
+    const std::string text = object.get<std::string>();
+    object = text.empty() ? OrderedJson::object() : ordered_json(text, arguments->name());
+  }
+  if (!object.is_object()) throw UserError({arguments->name(), "is no JSON object", ""});
+  return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", object}}}};
+}
+
+OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters) {
+  OrderedJson json{{"name", function["name"]->text()}};
+  if (function.find("description")) json["description"] = function["description"]->text();
+  if (!parameters.is_null() && !parameters.is_object())
+    throw UserError(
+        {function->place() + ": the schema of a tool's parameters", "is no JSON object", ""});
+  json["parameters"] = parameters.is_null()
+                           ? OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}}
+                           : parameters;
+  return {{"type", "function"}, {"function", std::move(json)}};
+}
+
+void append_tool_call(OrderedJson& messages, OrderedJson call) {
+  if (messages.empty() || messages.back()["role"] != "assistant")
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
+  messages.back()["tool_calls"].push_back(std::move(call));
+}
+
+void check_output_format(const BodyValue& format) {
+  if (format["type"]->text() != "text")
+    throw UserError({format->name(), kUnconstrained, "use the type text"});
+}
+
+void set_thinking(ChatRequest& to, bool thinks) {
+  // Qwen's, GLM's and others' templates read the first, DeepSeek's the second.
+  for (const char* name : {"enable_thinking", "thinking"}) to.variables[name] = thinks;
+}
+
+void set_effort(ChatRequest& to, const BodyValue& effort) {
+  const std::string text = effort->text();
+  set_thinking(to, text != "none");
+  if (text != "none") to.variables["reasoning_effort"] = text;
+}
+
+const ServedChat& chat_of(const ServedModel& model) {
+  if (model.chat != nullptr) return *model.chat;
+  throw UserError({"model '" + model.name + "'", "its folder has no chat template",
+                   "start the server with --chat-template FILE, or use /v1/completions"});
+}
+
+void render_prompt(const ServedModel& model, ChatRequest& request) {
+  const ServedChat& chat = chat_of(model);
+  const auto value_of = [](const OrderedJson& json) {
+    return chat::read_json_value(json.dump(), "request body");
+  };
+  const bool has_tools = !request.tools.empty() && request.tool_choice != ToolChoice::none;
+  ChatInput input{.messages = value_of(request.messages),
+                  .tools = has_tools ? value_of(request.tools) : chat::Value(),
+                  .add_generation_prompt = request.add_generation_prompt,
+                  .variables = chat.special_tokens};
+  OrderedJson variables = request.variables;
+  variables.update(request.template_kwargs);
+  for (const auto& [name, value] : variables.items())
+    input.variables.emplace_back(name, value_of(value));
+  request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
+  if (request.continue_final_message)
+    request.prompt = open_final_message(std::move(request.prompt), request.messages);
+  const auto ids = chat.encoder.encode(request.prompt);
+  request.prompt_ids.assign(ids.begin(), ids.end());
+}
+
+}  // namespace megatron

@@ -1,0 +1,241 @@
+// Generates the answers to a conversation: its prompt becomes a job, whose texts are parsed into
+// parts while they grow.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "megatron/base/error.h"
+#include "megatron/chat/output_parser.h"
+#include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/completions.h"
+#include "megatron/server/api/error_reply.h"
+#include "megatron/server/api/served_chat.h"
+#include "megatron/server/api/served_model.h"
+#include "megatron/server/generation_job.h"
+#include "megatron/tokenizers/chat/json_values.h"
+
+namespace megatron {
+namespace {
+
+using Kind = ChatPart::Kind;
+
+/// Returns the stop string that ended a text; "" if none did.
+std::string stop_string_of(const Generation& generation, const SamplingParams& params,
+                           const Tokenizer& tokenizer) {
+  if (generation.num_cut_bytes == 0) return "";
+  const std::vector<std::int32_t> ids(generation.ids.begin(), generation.ids.end());
+  const std::string text = tokenizer.decode(ids, SpecialTokens::keep);
+  const std::string_view cut =
+      std::string_view(text).substr(text.size() - std::min(text.size(), generation.num_cut_bytes));
+  std::string longest;
+  for (const std::string& stop : params.stop)
+    if (cut.starts_with(stop) && stop.size() > longest.size()) longest = stop;
+  return longest;
+}
+
+/// Writes the answers of one request. The engine's thread calls it.
+class ChatRun {
+ public:
+  ChatRun(const ChatApi& api, const ServedModel& model, ChatRequest request, HttpReply reply)
+      : api_(api),
+        tokenizer_(*model.tokenizer.tokenizer),
+        request_(std::move(request)),
+        reply_(std::move(reply)) {
+    apply_defaults(model, request_.request);
+    if (request_.is_open_ended)
+      request_.request.params.max_new_tokens =
+          std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
+    writer_ = api.make_writer(model, request_);
+    const bool has_tools = !request_.tools.empty() && request_.tool_choice != ToolChoice::none;
+    for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
+      texts_.push_back(
+          {.parser = OutputParser(
+               {.format = chat_of(model).format,
+                .prompt = request_.prompt,
+                .tools = has_tools ? chat::read_json_value(request_.tools.dump(), "field 'tools'")
+                                   : chat::Value(),
+                .id_seed = random_id("")})});
+      answers_.push_back({.index = i});
+    }
+  }
+
+  const ChatRequest& request() const { return request_; }
+  bool is_stream() const { return request_.request.stream; }
+
+  void take(const TextPiece& piece) {
+    const auto index = static_cast<std::size_t>(piece.choice);
+    Text& text = texts_[index];
+    ChatAnswer& answer = answers_[index];
+    begin();
+    for (const SampledToken& token : piece.tokens) {
+      answer.ids.push_back(token.id);
+      text.pending.ids.push_back(token.id);
+      text.pending.tokens.push_back(token);
+    }
+    show(index, text.parser.feed(piece.text));
+    if (!piece.finish) return;
+    answer.finish = piece.finish;
+    show(index, text.parser.finish());
+    count_tags(index, /*next=*/nullptr);
+    if (!answer.parts.empty()) write(writer_->end_part(answer));
+    write(writer_->end_answer(answer, text.pending));
+  }
+
+  void end(const std::vector<PromptResult>& results, const JobStats& stats) {
+    ChatUsage usage{stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens};
+    for (std::size_t i = 0; i < answers_.size(); ++i) {
+      usage.reasoning_tokens += answers_[i].reasoning_tokens;
+      if (i < results.front().texts.size())
+        answers_[i].stop_string =
+            stop_string_of(results.front().texts[i], request_.request.params, tokenizer_);
+    }
+    if (!is_stream()) return reply_.send(200, writer_->body(answers_, usage));
+    begin();
+    write(writer_->end(answers_, usage));
+    reply_.end();
+  }
+
+  void fail(const std::exception_ptr& error) {
+    const auto [status, message] = error_of(error);
+    if (!has_begun_) return reply_.send(status, api_.error_body(status, message).dump());
+    write(writer_->error_event(status, message));
+    reply_.end();
+  }
+
+ private:
+  struct Text {
+    OutputParser parser;
+    ChatDelta pending = {};  ///< tokens that are in no part yet
+  };
+
+  void begin() {
+    if (has_begun_ || !is_stream()) return;
+    has_begun_ = true;
+    reply_.begin_stream("text/event-stream");
+    write(writer_->begin());
+  }
+  void write(const std::string& events) {
+    if (is_stream() && !events.empty()) reply_.write(events);
+  }
+
+  void show(std::size_t index, const OutputDelta& delta) {
+    if (!delta.reasoning.empty()) append(index, Kind::reasoning, delta.reasoning);
+    if (!delta.content.empty()) append(index, Kind::text, delta.content);
+    for (const ToolCallDelta& call : delta.calls) {
+      if (call.index > 0 && !request_.parallel_tool_calls) continue;
+      if (!call.name.empty())
+        begin_part(index, {.kind = Kind::call, .name = call.name, .id = call.id});
+      if (!call.arguments.empty()) append(index, Kind::call, call.arguments);
+    }
+  }
+
+  void append(std::size_t index, Kind kind, const std::string& added) {
+    ChatAnswer& answer = answers_[index];
+    if (answer.parts.empty() || answer.parts.back().kind != kind) begin_part(index, {.kind = kind});
+    ChatPart& part = answer.parts.back();
+    ChatDelta delta = std::exchange(texts_[index].pending, {});
+    delta.text = added;
+    part.text += added;
+    part.tokens.insert(part.tokens.end(), delta.tokens.begin(), delta.tokens.end());
+    if (kind == Kind::reasoning) answer.reasoning_tokens += std::ssize(delta.tokens);
+    write(writer_->add(answer, delta));
+  }
+
+  void begin_part(std::size_t index, ChatPart part) {
+    ChatAnswer& answer = answers_[index];
+    if (!answer.parts.empty()) {
+      count_tags(index, &part);
+      write(writer_->end_part(answer));
+    }
+    answer.parts.push_back(std::move(part));
+    write(writer_->begin_part(answer));
+  }
+
+  /// The tokens since the last text of a part, all but the one whose text begins the next part, are
+  /// its closing tag. They belong to no part.
+  void count_tags(std::size_t index, const ChatPart* next) {
+    ChatAnswer& answer = answers_[index];
+    std::vector<SampledToken>& tokens = texts_[index].pending.tokens;
+    const std::size_t num_kept = next == nullptr || tokens.empty() ? 0 : 1;
+    if (!answer.parts.empty() && answer.parts.back().kind == Kind::reasoning)
+      answer.reasoning_tokens += std::ssize(tokens) - static_cast<std::int64_t>(num_kept);
+    tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(num_kept));
+  }
+
+  const ChatApi& api_;
+  const Tokenizer& tokenizer_;
+  ChatRequest request_;
+  HttpReply reply_;
+  std::unique_ptr<ChatWriter> writer_;
+  std::vector<Text> texts_;
+  std::vector<ChatAnswer> answers_;
+  bool has_begun_ = false;
+};
+
+/// Reads a request, renders its prompt and calls `use`. Answers mistakes of the client.
+template <class Use>
+void with_request(const ChatApi& api, const ServedModel& model, const HttpRequest& http,
+                  HttpReply& reply, const Use& use) {
+  try {
+    ChatRequest request = api.read(http.body);
+    check_model_name(model, request.request.model);
+    render_prompt(model, request);
+    use(std::move(request));
+  } catch (const UserError&) {
+    const auto [status, message] = error_of(std::current_exception());
+    reply.send(status, api.error_body(status, message).dump());
+  }
+}
+
+}  // namespace
+
+void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest& http,
+                 HttpReply reply) {
+  with_request(api, model, http, reply, [&](ChatRequest request) {
+    const auto run = std::make_shared<ChatRun>(api, model, std::move(request), reply);
+    const CompletionRequest& asked = run->request().request;
+    start_generation(
+        model, {run->request().prompt_ids}, asked.params,
+        {.priority = asked.priority, .has_seed = asked.has_seed, .keeps_special = true}, reply,
+        {.on_piece = [run](const TextPiece& piece) { run->take(piece); },
+         .on_end = [run](const std::vector<PromptResult>& results,
+                         const JobStats& stats) { run->end(results, stats); },
+         .on_error = [run](const std::exception_ptr& error) { run->fail(error); }});
+  });
+}
+
+std::vector<ApiRoute> chat_routes(const ServedModel& model) {
+  const auto route = [&model](const char* path, const ChatApi& api) -> ApiRoute {
+    return {"POST", path, [&model, &api](const HttpRequest& request, HttpReply reply) {
+              answer_chat(api, model, request, std::move(reply));
+            }};
+  };
+  return {route("/v1/chat/completions", kChatCompletionsApi), route("/v1/responses", kResponsesApi),
+          route("/v1/messages", kAnthropicMessagesApi)};
+}
+
+std::vector<ApiRoute> chat_prompt_routes(const ServedModel& model) {
+  using Body = JsonText (*)(const ChatRequest&);
+  const auto route = [&model](const char* path, const ChatApi& api, Body body) -> ApiRoute {
+    return {"POST", path, [&model, &api, body](const HttpRequest& http, HttpReply reply) {
+              with_request(api, model, http, reply, [&](const ChatRequest& request) {
+                reply.send(200, body(request).dump());
+              });
+            }};
+  };
+  return {route("/apply-template", kChatCompletionsApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"prompt", request.prompt}};
+                }),
+          route("/v1/responses/input_tokens", kResponsesApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"object", "response.input_tokens"},
+                          {"input_tokens", request.prompt_ids.size()}};
+                }),
+          route("/v1/messages/count_tokens", kAnthropicMessagesApi,
+                [](const ChatRequest& request) -> JsonText {
+                  return {{"input_tokens", request.prompt_ids.size()}};
+                })};
+}
+
+}  // namespace megatron
