@@ -21,7 +21,7 @@ TEST(OutputFormat, IsRecognizedByTheTemplate) {
   EXPECT_EQ(calls_of("<｜tool▁calls▁begin｜> ```json"), "deepseek_v3");
   EXPECT_EQ(calls_of("<|start_header_id|>ipython"), "llama3_json");
   EXPECT_EQ(calls_of("{{ content }}"), "");
-  EXPECT_TRUE(recognize_output_format("<|start|>assistant<|channel|>final").is_harmony);
+  EXPECT_EQ(calls_of("<|start|>assistant<|channel|>final"), "");
   EXPECT_EQ(recognize_output_format("'</think>'").reasoning->begin, "<think>");
 }
 
@@ -29,7 +29,10 @@ TEST(OutputFormat, FlagsWinOverTheTemplate) {
   const OutputFormat format = find_output_format("mistral", "none", "<tool_call> </think>");
   EXPECT_EQ(format.calls->begin, "[TOOL_CALLS]");
   EXPECT_EQ(format.reasoning, nullptr);
-  EXPECT_TRUE(find_output_format("openai", "auto", "").is_harmony);
+  for (const char* name : {"openai", "pythonic"})
+    EXPECT_THROW(find_output_format(name, "auto", ""), UserError);
+  EXPECT_EQ(find_output_format("", "", "<|start_header_id|>ipython").calls->names[0],
+            "llama3_json");
   EXPECT_THROW(find_output_format("other", "auto", ""), UserError);
   EXPECT_THROW(find_output_format("auto", "other", ""), UserError);
 }

@@ -9,7 +9,8 @@ namespace {
 
 TEST(OutputParser, DividesAHermesTextAtAnyPieces) {
   const std::string text =
-      "<think>\nhm</think>Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, \"}\"]}}\n"
+      "<think>\nhm</think>Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, "
+      "\"}\"]}}\n"
       "</tool_call>";
   for (const std::size_t size : {std::size_t{1}, std::size_t{3}, text.size()}) {
     OutputParser parser({.format = recognize_output_format("<tool_call> </think>"),

@@ -221,6 +221,7 @@ TEST_F(LoadModel, ByteTokenizerEndsTextsWithItsOwnIdAlone) {
   CheckpointSource source = hugging_face_folder(root_, R"({"eos_token_id": 3})");
   source.tokenizer = {};
   source.tokenizer.tokenizer_type = "ByteTokenizer";
+  source.model.vocab_size = 257;
   EXPECT_THAT(load_tokenizer({}, source).stop_token_ids, ElementsAre(256));
 }
 

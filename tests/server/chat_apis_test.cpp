@@ -78,8 +78,9 @@ class ChatApis : public testing::Test {
     part({.kind = ChatPart::Kind::text}, "Hi");
     part({.kind = ChatPart::Kind::call, .name = "f", .id = "call_1"}, R"({"x":1})");
     answer.finish = FinishReason::stop;
-    stream +=
-        writer->end_part(answer) + writer->end_answer(answer, {}) + writer->end({answer}, kUsage);
+    stream += writer->end_part(answer);
+    stream += writer->end_answer(answer, {});
+    stream += writer->end({answer}, kUsage);
     whole_ = Json::parse(writer->body({answer}, kUsage));
     std::vector<Json> all;
     for (std::size_t at = 0; (at = stream.find("data: ", at)) != std::string::npos;) {

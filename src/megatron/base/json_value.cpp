@@ -4,12 +4,19 @@
 
 namespace megatron {
 
-JsonValue::JsonValue() : value_(std::make_shared<Json>()) {}
-JsonValue::JsonValue(const Json& value) : value_(std::make_shared<Json>(value)) {}
-JsonValue::JsonValue(const JsonValue& other) : JsonValue(*other) {}
-JsonValue& JsonValue::operator=(const JsonValue& other) {
-  if (this != &other) value_ = std::make_shared<Json>(*other);
+template <class T>
+BasicJsonValue<T>::BasicJsonValue() : value_(std::make_shared<T>()) {}
+template <class T>
+BasicJsonValue<T>::BasicJsonValue(const T& value) : value_(std::make_shared<T>(value)) {}
+template <class T>
+BasicJsonValue<T>::BasicJsonValue(const BasicJsonValue& other) : BasicJsonValue(*other) {}
+template <class T>
+BasicJsonValue<T>& BasicJsonValue<T>::operator=(const BasicJsonValue& other) {
+  if (this != &other) value_ = std::make_shared<T>(*other);
   return *this;
 }
+
+template class BasicJsonValue<Json>;
+template class BasicJsonValue<OrderedJson>;
 
 }  // namespace megatron

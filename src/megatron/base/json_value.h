@@ -7,25 +7,28 @@
 
 namespace megatron {
 
-/// Owns a Json, initially null, with value semantics. A moved-from object may only be assigned to
-/// or destroyed. Unlike with Indirect<Json>, the class that holds it need not define its special
-/// members in a source.
-class JsonValue {
+/// Owns a Json or an OrderedJson, initially null, with value semantics. A moved-from object may
+/// only be assigned to or destroyed. Unlike with Indirect<Json>, the class that holds it need not
+/// define its special members in a source.
+template <class T>
+class BasicJsonValue {
  public:
-  JsonValue();
-  JsonValue(const Json& value);
-  JsonValue(const JsonValue& other);
-  JsonValue(JsonValue&&) noexcept = default;
-  JsonValue& operator=(const JsonValue& other);
-  JsonValue& operator=(JsonValue&&) noexcept = default;
+  BasicJsonValue();
+  BasicJsonValue(const T& value);
+  BasicJsonValue(const BasicJsonValue& other);
+  BasicJsonValue(BasicJsonValue&&) noexcept = default;
+  BasicJsonValue& operator=(const BasicJsonValue& other);
+  BasicJsonValue& operator=(BasicJsonValue&&) noexcept = default;
 
-  const Json& operator*() const { return *value_; }
-  Json& operator*() { return *value_; }
-  const Json* operator->() const { return value_.get(); }
-  Json* operator->() { return value_.get(); }
+  const T& operator*() const { return *value_; }
+  T& operator*() { return *value_; }
+  const T* operator->() const { return value_.get(); }
+  T* operator->() { return value_.get(); }
 
  private:
-  std::shared_ptr<Json> value_;  ///< not shared, but deletes a type that is incomplete here
+  std::shared_ptr<T> value_;  ///< not shared, but deletes a type that is incomplete here
 };
+using JsonValue = BasicJsonValue<Json>;
+using OrderedJsonValue = BasicJsonValue<OrderedJson>;
 
 }  // namespace megatron

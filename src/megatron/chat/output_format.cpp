@@ -155,9 +155,8 @@ constexpr ReasoningFormat kReasoningFormats[] = {
 constexpr std::string_view kHarmonyName = "openai", kHarmonyReasoningName = "openai_gptoss";
 
 template <class Formats>
-auto find_named(const Formats& formats, const std::string& name, const char* flag,
-                std::string_view harmony) {
-  std::vector<std::string_view> known = {"auto", "none", harmony};
+auto find_named(const Formats& formats, const std::string& name, const char* flag) {
+  std::vector<std::string_view> known = {"auto", "none"};
   for (const auto& format : formats)
     for (const std::string_view known_name : format.names) {
       if (known_name.empty()) continue;
@@ -169,14 +168,19 @@ auto find_named(const Formats& formats, const std::string& name, const char* fla
                    "use one of " + joined_text(known)});
 }
 
+[[noreturn]] void throw_unparsed(const std::string& flag, const std::string& name) {
+  throw UserError({flag + " " + name, "this version does not parse it",
+                   "leave it out: what it marks stays in the text"});
+}
+
 }  // namespace
 
 OutputFormat recognize_output_format(std::string_view chat_template) {
   const auto has = [&](std::string_view text) {
     return chat_template.find(text) != std::string_view::npos;
   };
-  if (has("<|channel|>") && has("<|start|>")) return {.is_harmony = true};
   OutputFormat format;
+  if (has("<|channel|>") && has("<|start|>")) return format;  // OpenAI's channels
   for (const ToolCallFormat& calls : kCallFormats)
     if (format.calls == nullptr && !calls.sign.empty() && has(calls.sign) && has(calls.other_sign))
       format.calls = &calls;
@@ -191,20 +195,20 @@ OutputFormat find_output_format(const std::string& tool_call_parser,
   OutputFormat format = recognize_output_format(chat_template);
   const bool is_auto = tool_call_parser.empty() || tool_call_parser == "auto",
              reasons_auto = reasoning_parser.empty() || reasoning_parser == "auto";
-  const bool is_harmony = tool_call_parser == kHarmonyName ||
-                          reasoning_parser == kHarmonyReasoningName ||
-                          (format.is_harmony && (is_auto || reasons_auto));
-  if (is_harmony) return {.is_harmony = true};
-  format.is_harmony = false;
+  if (tool_call_parser == kHarmonyName) throw_unparsed("--tool-call-parser", tool_call_parser);
+  if (reasoning_parser == kHarmonyReasoningName)
+    throw_unparsed("--reasoning-parser", reasoning_parser);
   if (!is_auto)
-    format.calls = tool_call_parser == "none" ? nullptr
-                                              : find_named(kCallFormats, tool_call_parser,
-                                                           "--tool-call-parser", kHarmonyName);
+    format.calls = tool_call_parser == "none"
+                       ? nullptr
+                       : find_named(kCallFormats, tool_call_parser, "--tool-call-parser");
   if (!reasons_auto)
     format.reasoning = reasoning_parser == "none"
                            ? nullptr
-                           : find_named(kReasoningFormats, reasoning_parser, "--reasoning-parser",
-                                        kHarmonyReasoningName);
+                           : find_named(kReasoningFormats, reasoning_parser, "--reasoning-parser");
+  const bool is_python = format.calls != nullptr && format.calls->body == CallBody::python;
+  if (is_python && !is_auto) throw_unparsed("--tool-call-parser", tool_call_parser);
+  if (is_python) format.calls = nullptr;
   return format;
 }
 

@@ -45,14 +45,14 @@ struct ReasoningFormat {
 struct OutputFormat {
   const ToolCallFormat* calls = nullptr;
   const ReasoningFormat* reasoning = nullptr;
-  bool is_harmony = false;  ///< OpenAI's channels; the other members are null
 };
 
 /// Returns the formats that a chat template's text shows.
 OutputFormat recognize_output_format(std::string_view chat_template);
 
 /// Returns the formats that flags name. "auto" or "" is what the template shows, and "none" is
-/// none. Throws a UserError that lists the names if there is no such format.
+/// none. Throws a UserError that lists the names if there is no such format, or if no parser of it
+/// exists yet: OpenAI's channels and calls in Python's syntax stay in the text.
 OutputFormat find_output_format(const std::string& tool_call_parser,
                                 const std::string& reasoning_parser,
                                 std::string_view chat_template);

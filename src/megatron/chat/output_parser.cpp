@@ -28,7 +28,7 @@ class OutputParser::Machine {
         tools_(options.tools),
         calls_(options.format.calls),
         writer_(options.id_seed, calls_ == nullptr ? 0 : calls_->id_length) {
-    if (tools_.empty() || (calls_ != nullptr && calls_->body == CallBody::python)) calls_ = nullptr;
+    if (tools_.empty()) calls_ = nullptr;
     if (reasoning_ == nullptr) return;
     const std::string_view prompt = options.prompt;
     const std::size_t size = prompt.find_last_not_of(kSpace) + 1;

@@ -1,4 +1,5 @@
 // Anthropic's messages. Each part of an answer is a content block.
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -63,12 +64,12 @@ void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
 const MemberReaders kReaders{
     {"messages",
      [](auto& to, auto& list) {
-       for (const BodyValue& message : list.elements()) read_message(to.messages, message);
+       for (const BodyValue& message : list.elements()) read_message(*to.messages, message);
      }},
     {"system",  // is read after the messages
      [](auto& to, auto& value) {
-       to.messages.insert(to.messages.begin(),
-                          OrderedJson{{"role", "system"}, {"content", content_text(value)}});
+       to.messages->insert(to.messages->begin(),
+                           OrderedJson{{"role", "system"}, {"content", content_text(value)}});
      }},
     {"tools",
      [](auto& to, auto& list) {
@@ -76,7 +77,7 @@ const MemberReaders kReaders{
          if (const std::string type = tool.text_or("type", "custom"); type != "custom")
            throw UserError({tool->place() + ": a tool of type '" + type + "'",
                             "is not in this version", "give tools with an input_schema"});
-         to.tools.push_back(tool_json(tool, tool["input_schema"].ordered()));
+         to.tools->push_back(tool_json(tool, tool["input_schema"].ordered()));
        }
      }},
     {"tool_choice", read_tool_choice},
@@ -85,7 +86,7 @@ const MemberReaders kReaders{
        if (const auto format = config.find("format")) check_output_format(*format);
        if (const auto effort = config.find("effort")) set_effort(to, *effort);
      }},
-    {"stop_sequences", [](auto& to, auto& list) { to.sampling["stop"] = list.json(); }},
+    {"stop_sequences", [](auto& to, auto& list) { (*to.sampling)["stop"] = list.json(); }},
     {"n", refuse_member},
 };
 
@@ -218,9 +219,9 @@ class AnthropicWriter final : public ChatWriter {
 /// Reads a request, or one to count tokens, which needs no max_tokens.
 ChatRequest read_messages(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (!read.body.contains("messages") || read.body["messages"].empty())
+  if (!read.body->contains("messages") || (*read.body)["messages"].empty())
     throw UserError({"request body: field 'messages' is missing", "", ""});
-  if (read.messages.back()["role"] == "assistant") {  // the answer goes on with it
+  if (read.messages->back()["role"] == "assistant") {  // the answer goes on with it
     read.continue_final_message = true;
     read.add_generation_prompt = false;
   }

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "megatron/base/json_text.h"
-#include "megatron/inference/engine.h"
+#include "megatron/inference/text_request.h"
 
 namespace megatron {
 

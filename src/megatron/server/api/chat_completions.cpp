@@ -1,4 +1,5 @@
 // OpenAI's chat completions.
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -38,17 +39,17 @@ OrderedJson message_of(const BodyValue& message) {
 const MemberReaders kReaders{
     {"messages",
      [](auto& to, auto& list) {
-       for (const BodyValue& message : list.elements()) to.messages.push_back(message_of(message));
-       if (to.messages.empty()) throw UserError({list->name(), "an empty list", "give a message"});
+       for (const BodyValue& message : list.elements()) to.messages->push_back(message_of(message));
+       if (to.messages->empty()) throw UserError({list->name(), "an empty list", "give a message"});
      }},
     {"response_format", [](auto&, auto& format) { check_output_format(format); }},
     {"logprobs",
      [](auto& to, auto& value) {
-       if (value->boolean() && !to.sampling.contains("logprobs")) to.sampling["logprobs"] = 0;
+       if (value->boolean() && !to.sampling->contains("logprobs")) (*to.sampling)["logprobs"] = 0;
      }},
-    {"top_logprobs", [](auto& to, auto& value) { to.sampling["logprobs"] = value->integer(); }},
+    {"top_logprobs", [](auto& to, auto& value) { (*to.sampling)["logprobs"] = value->integer(); }},
     {"max_completion_tokens",
-     [](auto& to, auto& value) { to.sampling["max_tokens"] = value->integer(); }},
+     [](auto& to, auto& value) { (*to.sampling)["max_tokens"] = value->integer(); }},
     {"modalities",
      [](auto&, auto& list) {
        for (const BodyValue& one : list.elements())
@@ -202,7 +203,8 @@ class ChatCompletionWriter final : public ChatWriter {
 
 ChatRequest read_chat_completion(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (read.messages.empty()) throw UserError({"request body: field 'messages' is missing", "", ""});
+  if (read.messages->empty())
+    throw UserError({"request body: field 'messages' is missing", "", ""});
   return read;
 }
 

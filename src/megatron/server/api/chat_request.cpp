@@ -1,5 +1,6 @@
 #include "megatron/server/api/chat_request.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -26,7 +27,7 @@ void read_tool(ChatRequest& to, const BodyValue& tool) {
   const auto inner = tool.find("function");
   const BodyValue& function = inner ? *inner : tool;
   const auto parameters = function.find("parameters");
-  to.tools.push_back(tool_json(function, parameters ? parameters->ordered() : OrderedJson()));
+  to.tools->push_back(tool_json(function, parameters ? parameters->ordered() : OrderedJson()));
 }
 
 auto flag(bool ChatRequest::*member) {
@@ -58,12 +59,12 @@ const MemberReaders kSharedReaders{
     {"chat_template_kwargs",
      [](auto& to, auto& value) {
        value->object();
-       to.template_kwargs = value.ordered();
+       *to.template_kwargs = value.ordered();
      }},
     {"documents",
      [](auto& to, auto& value) {
        value->array();
-       to.variables["documents"] = value.ordered();
+       (*to.variables)["documents"] = value.ordered();
      }},
     {"reasoning_effort", set_effort},
     {"thinking_token_budget", [](auto&, auto& value) { value->integer(); }},
@@ -156,8 +157,11 @@ void refuse_member(ChatRequest&, const BodyValue& value) {
 ChatRequest read_chat_request(const std::string& body, const MemberReaders& readers) {
   const std::string source = "request body";
   const JsonCursor cursor(parse_json(body, source), source);
-  ChatRequest read{.body = OrderedJson::parse(body)};
-  const BodyValue value(cursor, read.body);
+  ChatRequest read{.body = OrderedJson::parse(body), .sampling = Json::object()};
+  for (OrderedJsonValue* list : {&read.messages, &read.tools}) **list = OrderedJson::array();
+  for (OrderedJsonValue* set : {&read.variables, &read.template_kwargs})
+    **set = OrderedJson::object();
+  const BodyValue value(cursor, *read.body);
   for (const auto& [key, json] : cursor.object().items()) {
     if (json.is_null() || kIgnored.contains(key)) continue;
     const auto own = readers.find(key), shared = kSharedReaders.find(key);
@@ -166,16 +170,16 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
     else if (shared != kSharedReaders.end())
       shared->second(read, value[key]);
     else
-      read.sampling[key] = json;
+      (*read.sampling)[key] = json;
   }
-  read.is_open_ended = !read.sampling.contains("max_tokens");
-  read.sampling["prompt"] = "";
-  read.request = read_completion(JsonCursor(std::move(read.sampling), source));
+  read.is_open_ended = !read.sampling->contains("max_tokens");
+  (*read.sampling)["prompt"] = "";
+  read.request = read_completion(JsonCursor(std::move(*read.sampling), source));
   check_thinking_budgets(read, value);
   if (read.request.tokens_as_ids)
     throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
                      "use 'return_token_ids'"});
-  if (read.tools.empty() && read.tool_choice == ToolChoice::automatic)
+  if (read.tools->empty() && read.tool_choice == ToolChoice::automatic)
     read.tool_choice = ToolChoice::none;
   if (read.continue_final_message) read.add_generation_prompt = false;
   return read;
@@ -239,13 +243,13 @@ void check_output_format(const BodyValue& format) {
 
 void set_thinking(ChatRequest& to, bool thinks) {
   // Qwen's, GLM's and others' templates read the first, DeepSeek's the second.
-  for (const char* name : {"enable_thinking", "thinking"}) to.variables[name] = thinks;
+  for (const char* name : {"enable_thinking", "thinking"}) (*to.variables)[name] = thinks;
 }
 
 void set_effort(ChatRequest& to, const BodyValue& effort) {
   const std::string text = effort->text();
   set_thinking(to, text != "none");
-  if (text != "none") to.variables["reasoning_effort"] = text;
+  if (text != "none") (*to.variables)["reasoning_effort"] = text;
 }
 
 const ServedChat& chat_of(const ServedModel& model) {
@@ -259,18 +263,18 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   const auto value_of = [](const OrderedJson& json) {
     return chat::read_json_value(json.dump(), "request body");
   };
-  const bool has_tools = !request.tools.empty() && request.tool_choice != ToolChoice::none;
-  ChatInput input{.messages = value_of(request.messages),
-                  .tools = has_tools ? value_of(request.tools) : chat::Value(),
+  const bool has_tools = !request.tools->empty() && request.tool_choice != ToolChoice::none;
+  ChatInput input{.messages = value_of(*request.messages),
+                  .tools = has_tools ? value_of(*request.tools) : chat::Value(),
                   .add_generation_prompt = request.add_generation_prompt,
                   .variables = chat.special_tokens};
-  OrderedJson variables = request.variables;
-  variables.update(request.template_kwargs);
+  OrderedJson variables = *request.variables;
+  variables.update(*request.template_kwargs);
   for (const auto& [name, value] : variables.items())
     input.variables.emplace_back(name, value_of(value));
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)
-    request.prompt = open_final_message(std::move(request.prompt), request.messages);
+    request.prompt = open_final_message(std::move(request.prompt), *request.messages);
   const auto ids = chat.encoder.encode(request.prompt);
   request.prompt_ids.assign(ids.begin(), ids.end());
 }

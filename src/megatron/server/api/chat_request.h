@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "megatron/base/json.h"
+#include "megatron/base/json_value.h"
 #include "megatron/inference/completions/completion_request.h"
 
 namespace megatron {
@@ -27,8 +27,8 @@ enum class ToolChoice : std::uint8_t {
 struct ChatRequest {
   /// Sampling, and how the answer is sent. Its prompts are unused.
   CompletionRequest request = {};
-  OrderedJson messages = OrderedJson::array();
-  OrderedJson tools = OrderedJson::array();  ///< each {"type": "function", "function": {…}}
+  OrderedJsonValue messages;  ///< a list
+  OrderedJsonValue tools;     ///< each {"type": "function", "function": {…}}
   ToolChoice tool_choice = ToolChoice::automatic;
   bool parallel_tool_calls = true;
   bool is_open_ended = false;  ///< a text without max_tokens may fill the model's context
@@ -38,12 +38,12 @@ struct ChatRequest {
   bool continue_final_message = false;  ///< the answer goes on with the last message
   /// More variables of the chat template, such as reasoning_effort, and those that the client gives
   /// itself, which replace them.
-  OrderedJson variables = OrderedJson::object(), template_kwargs = OrderedJson::object();
+  OrderedJsonValue variables, template_kwargs;
   std::string prompt = {};  ///< set by render_prompt()
   std::vector<std::int64_t> prompt_ids = {};
-  OrderedJson body = {};  ///< as the client sent it
+  OrderedJsonValue body;  ///< as the client sent it
   /// Members of the body in the names of read_completion(), which `request` is read from.
-  Json sampling = Json::object();
+  JsonValue sampling;
 };
 
 /// A value of a body with the same value in the client's order of keys, which templates print.

@@ -2,6 +2,7 @@
 // parts while they grow.
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -46,13 +47,13 @@ class ChatRun {
       request_.request.params.max_new_tokens =
           std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
     writer_ = api.make_writer(model, request_);
-    const bool has_tools = !request_.tools.empty() && request_.tool_choice != ToolChoice::none;
+    const bool has_tools = !request_.tools->empty() && request_.tool_choice != ToolChoice::none;
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
       texts_.push_back(
           {.parser = OutputParser(
                {.format = chat_of(model).format,
                 .prompt = request_.prompt,
-                .tools = has_tools ? chat::read_json_value(request_.tools.dump(), "field 'tools'")
+                .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
                 .id_seed = random_id("")})});
       answers_.push_back({.index = i});

@@ -1,4 +1,5 @@
 // OpenAI's responses. Each part of an answer is an item of the output.
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -58,14 +59,14 @@ const MemberReaders kReaders{
     {"input",
      [](auto& to, auto& input) {
        if (input.json().is_string())
-         to.messages.push_back({{"role", "user"}, {"content", input->text()}});
+         to.messages->push_back({{"role", "user"}, {"content", input->text()}});
        else
-         for (const BodyValue& item : input.elements()) read_item(to.messages, item);
+         for (const BodyValue& item : input.elements()) read_item(*to.messages, item);
      }},
     {"instructions",
      [](auto& to, auto& value) {
-       to.messages.insert(to.messages.begin(),
-                          OrderedJson{{"role", "system"}, {"content", value->text()}});
+       to.messages->insert(to.messages->begin(),
+                           OrderedJson{{"role", "system"}, {"content", value->text()}});
      }},
     {"text",
      [](auto&, auto& text) {
@@ -76,14 +77,14 @@ const MemberReaders kReaders{
        if (const auto effort = reasoning.find("effort")) set_effort(to, *effort);
      }},
     {"max_output_tokens",
-     [](auto& to, auto& value) { to.sampling["max_tokens"] = value->integer(); }},
-    {"top_logprobs", [](auto& to, auto& value) { to.sampling["logprobs"] = value->integer(); }},
+     [](auto& to, auto& value) { (*to.sampling)["max_tokens"] = value->integer(); }},
+    {"top_logprobs", [](auto& to, auto& value) { (*to.sampling)["logprobs"] = value->integer(); }},
     {"include",
      [](auto& to, auto& list) {
        for (const BodyValue& one : list.elements()) {
          const std::string name = one->text();
          if (name == "message.output_text.logprobs") {
-           if (!to.sampling.contains("logprobs")) to.sampling["logprobs"] = 0;
+           if (!to.sampling->contains("logprobs")) (*to.sampling)["logprobs"] = 0;
          } else if (name != "reasoning.encrypted_content") {  // reasoning is sent in the open
            throw UserError({one->name(), "'" + name + "' is not in this version", "leave it out"});
          }
@@ -112,8 +113,8 @@ class ResponseWriter final : public ChatWriter {
         has_logprobs_(request.request.params.return_log_probs),
         id_(random_id("")) {
     const auto repeated = [&](const char* name, const char* otherwise) {
-      const auto found = request.body.find(name);
-      const bool is_given = found != request.body.end() && !found->is_null();
+      const auto found = request.body->find(name);
+      const bool is_given = found != request.body->end() && !found->is_null();
       return JsonText::verbatim(is_given ? found->dump() : otherwise);
     };
     const SamplingParams& params = request.request.params;
@@ -143,8 +144,9 @@ class ResponseWriter final : public ChatWriter {
   }
 
   std::string begin() override {
-    return event("response.created", {{"response", head_}}) +
-           event("response.in_progress", {{"response", head_}});
+    std::string events = event("response.created", {{"response", head_}});
+    events += event("response.in_progress", {{"response", head_}});
+    return events;
   }
 
   std::string begin_part(const ChatAnswer& answer) override {
@@ -182,16 +184,16 @@ class ResponseWriter final : public ChatWriter {
     } else {
       JsonText text = {{"text", part.text}};
       if (part.kind == Kind::text) text["logprobs"] = logprobs_of(part.tokens);
-      events = part_event(answer,
-                          part.kind == Kind::text ? "response.output_text.done"
-                                                  : "response.reasoning_text.done",
-                          std::move(text)) +
-               part_event(answer, "response.content_part.done", {{"part", content_of(part)}});
+      events = part_event(
+          answer,
+          part.kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done",
+          std::move(text));
+      events += part_event(answer, "response.content_part.done", {{"part", content_of(part)}});
     }
     const std::size_t index = answer.parts.size() - 1;
-    return events +
-           event("response.output_item.done",
-                 {{"output_index", index}, {"item", item_of(answer, index, status_of(answer))}});
+    events += event("response.output_item.done",
+                    {{"output_index", index}, {"item", item_of(answer, index, status_of(answer))}});
+    return events;
   }
 
   std::string end(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
@@ -296,7 +298,7 @@ class ResponseWriter final : public ChatWriter {
 
 ChatRequest read_response_request(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (read.messages.empty()) throw UserError({"request body: field 'input' is missing", "", ""});
+  if (read.messages->empty()) throw UserError({"request body: field 'input' is missing", "", ""});
   return read;
 }
 
