@@ -21,7 +21,7 @@ using testing::HasSubstr;
 /// Answers /echo at once, and keeps the replies to other paths.
 class Echo {
  public:
-  explicit Echo(HttpOptions options = {})
+  explicit Echo(const HttpOptions& options = {})
       : server_(options, [this](const HttpRequest& request, HttpReply reply) {
           if (request.is_too_large) return reply.send(413, "large");
           if (request.path == "/throw") throw std::runtime_error("a handler fails");
@@ -315,7 +315,7 @@ TEST(HttpServer, ListensOnIpv6AndNamesAPortInUse) {
   Echo echo;
   const auto message = [](const HttpOptions& options) {
     try {
-      HttpServer(options, [](const HttpRequest&, HttpReply) {});
+      HttpServer(options, [](const HttpRequest&, const HttpReply&) {});
     } catch (const UserError& error) {
       return std::string(error.what());
     }

@@ -168,7 +168,7 @@ std::optional<std::string> CallSection::take_until(std::string_view tag) {
 CallSection::Next CallSection::step() {
   switch (step_) {
     case Step::section_begin: {
-      if (!is_bare_ && !(format_.other_begin.size() > 0 && text_.starts_with(format_.other_begin)))
+      if (!is_bare_ && !(!format_.other_begin.empty() && text_.starts_with(format_.other_begin)))
         at_ += format_.begin.size();
       step_ = format_.body == CallBody::json ? Step::list : Step::call_begin;
       return Next::again;

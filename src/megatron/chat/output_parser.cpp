@@ -139,7 +139,7 @@ class OutputParser::Machine {
   bool reasons_ = false, has_reasoned_ = false, skips_space_ = false, is_at_begin_ = true;
 };
 
-OutputParser::OutputParser(OutputParserOptions options)
+OutputParser::OutputParser(const OutputParserOptions& options)
     : machine_(std::make_unique<Machine>(options)) {}
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 OutputParser::~OutputParser() = default;

@@ -40,7 +40,7 @@ struct OutputParserOptions {
 ///   send(parser.finish());
 class OutputParser {
  public:
-  explicit OutputParser(OutputParserOptions options);
+  explicit OutputParser(const OutputParserOptions& options);
   OutputParser(OutputParser&&) noexcept;
   ~OutputParser();
 

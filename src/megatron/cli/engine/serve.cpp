@@ -36,7 +36,7 @@ namespace {
 using std::chrono::milliseconds;
 
 /// How long clients get to read why their requests failed.
-constexpr double kFailureGrace_s = 2;
+constexpr double kFailureGraceSeconds = 2;
 
 /// The HTTP server of rank 0.
 class Service {
@@ -91,7 +91,7 @@ class Service {
       engine.wait();
     } catch (const std::exception& error) {
       router_.set_state(HttpRouter::State::failed, error.what());
-      drain(kFailureGrace_s, [] { return false; });
+      drain(kFailureGraceSeconds, [] { return false; });
       throw;
     }
     return 1;

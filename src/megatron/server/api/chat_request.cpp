@@ -138,7 +138,7 @@ std::optional<BodyValue> BodyValue::find(const std::string& key) const {
   return BodyValue(*std::move(member), (*ordered_)[key]);
 }
 
-std::string BodyValue::text_or(const std::string& key, std::string otherwise) const {
+std::string BodyValue::text_or(const std::string& key, const std::string& otherwise) const {
   const auto member = find(key);
   return member ? (*member)->text() : otherwise;
 }

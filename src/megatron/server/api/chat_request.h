@@ -62,7 +62,7 @@ class BodyValue {
   /// Returns nullopt if the member is missing or null.
   std::optional<BodyValue> find(const std::string& key) const;
   /// Returns the text of a member, or `otherwise` if it is missing or null.
-  std::string text_or(const std::string& key, std::string otherwise = {}) const;
+  std::string text_or(const std::string& key, const std::string& otherwise = {}) const;
   std::vector<BodyValue> elements() const;
 
  private:

@@ -21,7 +21,8 @@ void read_message(OrderedJson& messages, const BodyValue& item) {
   const std::string text = content_text(item["content"]);
   // Reasoning, a message and calls are one turn of the assistant.
   if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
-      messages.back()["content"] == "" && !messages.back().contains("tool_calls"))
+      messages.back()["content"].get<std::string>().empty() &&
+      !messages.back().contains("tool_calls"))
     messages.back()["content"] = text;
   else
     messages.push_back({{"role", role}, {"content", text}});
@@ -187,7 +188,7 @@ class ResponseWriter final : public ChatWriter {
       events = part_event(
           answer,
           part.kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done",
-          std::move(text));
+          text);
       events += part_event(answer, "response.content_part.done", {{"part", content_of(part)}});
     }
     const std::size_t index = answer.parts.size() - 1;
