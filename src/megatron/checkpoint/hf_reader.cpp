@@ -178,10 +178,10 @@ std::vector<std::string> HfReader::unused() const {
   if (!model_.untie_embeddings_and_output_weights) {
     outputs.insert(output_layer);
     const std::string ours[] = {"output_layer.weight"};
-    if (has_hf_tensor(family, ours[0]))
-      for (const HfTensor& copy :
-           map_weights(family, ours, 0, {model_.num_layers, model_.mtp_num_layers}).front().copies)
-        outputs.insert(copy.name);
+    if (has_hf_tensor(family, ours[0])) {
+      const auto mapped = map_weights(family, ours, 0, {model_.num_layers, model_.mtp_num_layers});
+      for (const HfTensor& copy : mapped.front().copies) outputs.insert(copy.name);
+    }
   }
   std::vector<std::string> names;
   for (const auto& [name, entry] : directory_.tensors()) {
