@@ -13,6 +13,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/update_stream.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/parallel/mesh.h"
 #include "megatron/parallel/rank.h"
