@@ -38,7 +38,7 @@ class Served {
     router.add("GET", "/keyed", echo, RouteAccess::keyed);
     router.add("POST", "/generate", echo);
     router.add("POST", "/generate/*", echo);
-    router.add("POST", "/user-error", [](const HttpRequest&, HttpReply) {
+    router.add("POST", "/user-error", [](const HttpRequest&, const HttpReply&) {
       throw UserError({"field 'n'", "must be at least 1", "give 1"});
     });
     router.add("POST", "/wait", [this](const HttpRequest&, HttpReply reply) {

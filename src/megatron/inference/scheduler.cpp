@@ -1,6 +1,7 @@
 #include "megatron/inference/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
