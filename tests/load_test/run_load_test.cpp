@@ -37,7 +37,7 @@ class StubServer {
  public:
   using Answer = std::function<std::vector<std::string>(const Json& request)>;
 
-  explicit StubServer(Answer answer = three_tokens, const std::string& prefix = "") {
+  explicit StubServer(const Answer& answer = three_tokens, const std::string& prefix = "") {
     // A connection that is kept takes a thread of the server.
     http_.new_task_queue = [] { return new httplib::ThreadPool(32); };
     http_.Post(prefix + "/v1/completions", [this, answer](const auto& request, auto& response) {

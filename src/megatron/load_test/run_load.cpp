@@ -89,7 +89,7 @@ struct AnswerReader {
   static bool brings_token(const Json& event) {
     const auto has = [&](std::initializer_list<const char*> names) {
       const Json& text = part(event, names);
-      return !text.empty() && text != "";
+      return text.is_string() ? !text.get_ref<const std::string&>().empty() : !text.empty();
     };
     if (part(event, {"choices", "text"}).is_string())
       return has({"choices", "text"}) || !has({"choices", "finish_reason"});

@@ -12,6 +12,10 @@ namespace {
 
 using Kind = ChatPart::Kind;
 
+bool is_empty_text(const OrderedJson& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
 void read_message(OrderedJson& messages, const BodyValue& item) {
   std::string role = item["role"]->text();
   if (role == "developer") role = "system";
@@ -21,8 +25,7 @@ void read_message(OrderedJson& messages, const BodyValue& item) {
   const std::string text = content_text(item["content"]);
   // Reasoning, a message and calls are one turn of the assistant.
   if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
-      messages.back()["content"].get<std::string>().empty() &&
-      !messages.back().contains("tool_calls"))
+      is_empty_text(messages.back()["content"]) && !messages.back().contains("tool_calls"))
     messages.back()["content"] = text;
   else
     messages.push_back({{"role", role}, {"content", text}});
