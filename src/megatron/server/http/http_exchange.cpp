@@ -113,7 +113,7 @@ void HttpExchange::abandon() {
                 R"("param":null,"code":null}})"});
 }
 
-HttpReply::HttpReply(std::shared_ptr<HttpExchange> exchange)
+HttpReply::HttpReply(const std::shared_ptr<HttpExchange>& exchange)
     : exchange_(exchange.get(), [exchange](HttpExchange*) { exchange->abandon(); }) {}
 
 void HttpReply::add_header(std::string name, std::string value) {

@@ -194,6 +194,7 @@ class HttpServer::Daemon {
       daemon.connections_[number] = {.socket = socket,
                                      .deadline_s = daemon.deadline_of_next_request()};
     }
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): a number, which is never read as an address.
     *context = reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
     daemon.watch(socket, number);
   }

@@ -59,7 +59,7 @@ class HttpExchange;
 /// client gets status 500, or the end of the connection within a stream.
 class HttpReply {
  public:
-  explicit HttpReply(std::shared_ptr<HttpExchange> exchange);
+  explicit HttpReply(const std::shared_ptr<HttpExchange>& exchange);
 
   /// Adds a header to an answer that has not begun.
   void add_header(std::string name, std::string value);
