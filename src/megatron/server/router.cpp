@@ -160,8 +160,10 @@ std::optional<HttpRouter::Route> HttpRouter::choose(const HttpRequest& request, 
   std::vector<std::string> paths;
   {
     const std::lock_guard lock(mutex_);
-    if (!path.empty()) methods = routes_.at(path);
-    for (const auto& [known, unused] : routes_) paths.push_back(known);
+    if (!path.empty())
+      methods = routes_.at(path);
+    else
+      for (const auto& [known, unused] : routes_) paths.push_back(known);
   }
   if (methods.empty()) {
     if (refuse_unless_ready(reply)) return std::nullopt;  // it may be a route of the model
