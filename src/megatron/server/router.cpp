@@ -11,7 +11,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
-#include "megatron/base/json_text.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/base/words.h"
 #include "megatron/config/problems.h"
@@ -66,13 +65,17 @@ std::string error_type(int status) {
 
 }  // namespace
 
+JsonText error_json(int status, const std::string& message, const std::string& code) {
+  return {{"error",
+           {{"message", message},
+            {"type", error_type(status)},
+            {"param", nullptr},
+            {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}}}};
+}
+
 void send_error(HttpReply& reply, int status, const std::string& message, const std::string& code,
                 const HttpHeaders& headers) {
-  const JsonText error = {{"message", message},
-                          {"type", error_type(status)},
-                          {"param", nullptr},
-                          {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}};
-  reply.send(status, JsonText{{"error", error}}.dump(), "application/json", headers);
+  reply.send(status, error_json(status, message, code).dump(), "application/json", headers);
 }
 
 void HttpRouter::add(const std::string& method, const std::string& path, HttpHandler handler,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json_text.h"
 #include "megatron/server/http/http_server.h"
 #include "megatron/server/server_metrics.h"
 
@@ -76,7 +77,9 @@ class HttpRouter {
   std::string reason_;
 };
 
-/// Sends an error in OpenAI's form.
+/// Returns the body of an error in OpenAI's form. An empty `code` is null.
+JsonText error_json(int status, const std::string& message, const std::string& code = "");
+/// Sends it.
 void send_error(HttpReply& reply, int status, const std::string& message,
                 const std::string& code = "", const HttpHeaders& headers = {});
 

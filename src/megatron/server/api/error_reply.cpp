@@ -7,6 +7,7 @@
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/server/router.h"
 
 namespace megatron {
 namespace {
@@ -20,11 +21,7 @@ class UnknownModel : public UserError {
 }  // namespace
 
 JsonText openai_error(int status, const std::string& message) {
-  return {{"error",
-           {{"message", message},
-            {"type", status >= 500 ? "server_error" : "invalid_request_error"},
-            {"param", nullptr},
-            {"code", status == 404 ? JsonText("model_not_found") : JsonText(nullptr)}}}};
+  return error_json(status, message, status == 404 ? "model_not_found" : "");
 }
 
 std::pair<int, std::string> error_of(const std::exception_ptr& error) {
