@@ -14,7 +14,6 @@
 namespace megatron {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using Ids = std::vector<std::int64_t>;
 
