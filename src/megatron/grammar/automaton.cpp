@@ -192,10 +192,9 @@ std::vector<bool> Automaton::finishable(const Bytes& bytes) const {
       const State& state = states_[i];
       if (result[i]) continue;
       result[i] = state.is_end || std::ranges::any_of(state.skips, is_finishable) ||
-                  std::ranges::any_of(state.edges,
-                                      [&](const Edge& edge) {
-                                        return is_finishable(edge.to) && has_byte(edge);
-                                      }) ||
+                  std::ranges::any_of(
+                      state.edges,
+                      [&](const Edge& edge) { return is_finishable(edge.to) && has_byte(edge); }) ||
                   std::ranges::any_of(state.calls, [&](const Call& call) {
                     return is_finishable(rule(call.rule).begin) && is_finishable(call.to);
                   });
