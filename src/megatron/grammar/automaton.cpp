@@ -57,8 +57,10 @@ std::string json_escape(char32_t c) {
 CodePoints CodePoints::all() { return CodePoints().complement(); }
 
 void CodePoints::add(char32_t first, char32_t last) {
-  if (first < kFirstSurrogate) parts_.push_back({first, std::min(last, kFirstSurrogate - 1)});
-  if (last > kLastSurrogate) parts_.push_back({std::max(first, kLastSurrogate + 1), last});
+  if (first < kFirstSurrogate)
+    parts_.push_back({first, std::min<char32_t>(last, kFirstSurrogate - 1)});
+  if (last > kLastSurrogate)
+    parts_.push_back({std::max<char32_t>(first, kLastSurrogate + 1), last});
 }
 
 void CodePoints::add(const CodePoints& other) {

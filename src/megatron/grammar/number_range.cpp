@@ -44,7 +44,8 @@ class Magnitude {
         all += "|" + whole_ + "\\." + fraction_.substr(0, i) +
                digits_between(static_cast<char>(fraction_[i] + 1), '9') +
                up_to("\\d", free_places_);
-    all += "|" + whole_ + "\\." + fraction_ + up_to("\\d", free_places_ - 1) + "[1-9]";
+    all += "|" + whole_ + "\\." + fraction_ + up_to("\\d", free_places_ - 1) + "[1-9]" +
+           up_to("0", free_places_);
     return or_equal ? all + "|" + equal() : all;
   }
 
