@@ -216,6 +216,31 @@ void Automaton::trim() {
       return is_dead(call.to) || is_dead(rule(call.rule).begin);
     });
   }
+  check_recursion();
+}
+
+void Automaton::check_recursion() const {
+  const std::vector<bool> may_be_empty = finishable({});
+  std::vector<std::size_t> seen(states_.size(), rules_.size());  // the last rule that came by
+  for (std::size_t i = 0; i < rules_.size(); ++i) {
+    std::vector<StateId> left = {rules_[i].begin};
+    const auto visit = [&](StateId to) {
+      if (to == rules_[i].begin)
+        throw UserError({"the constraint of the output",
+                         "a definition refers to itself before it has a text",
+                         "put what it refers to into a member or an element"});
+      if (std::exchange(seen[index(to)], i) != i) left.push_back(to);
+    };
+    while (!left.empty()) {
+      const State& from = state(left.back());
+      left.pop_back();
+      for (const StateId to : from.skips) visit(to);
+      for (const Call& call : from.calls) {
+        visit(rule(call.rule).begin);
+        if (may_be_empty[index(rule(call.rule).begin)]) visit(call.to);
+      }
+    }
+  }
 }
 
 }  // namespace megatron

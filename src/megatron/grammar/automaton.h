@@ -89,10 +89,12 @@ class Automaton {
 
   /// Returns for each state whether the rest of a text of its rule can be written by these bytes.
   std::vector<bool> finishable(const Bytes& bytes) const;
-  /// Drops what leads to states from which no text ends.
+  /// Drops what leads to states from which no text ends. UserError if a rule then calls itself
+  /// before it has a byte.
   void trim();
 
  private:
+  void check_recursion() const;
   static std::size_t index(std::int32_t number) { return static_cast<std::size_t>(number); }
 
   std::vector<State> states_;

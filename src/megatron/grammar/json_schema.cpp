@@ -110,7 +110,9 @@ StateId add_counted(Automaton& to, StateId at, std::uint64_t least,
 /// Adds the rules of a schema's values. Equal schemas share a rule.
 class SchemaBuilder {
  public:
-  SchemaBuilder(Automaton& to, const OrderedJson& root) : to_(to), root_(root), reader_(root) {
+  /// `num_enums`: of the enums whose values the schema is to check.
+  SchemaBuilder(Automaton& to, const OrderedJson& root, int num_enums = 0)
+      : to_(to), root_(root), reader_(root), num_enums_(num_enums) {
     space_ = to_.add_rule();
     const auto [begin, end] = to_.rule(space_);
     to_.add_skip(begin, end);
@@ -121,22 +123,16 @@ class SchemaBuilder {
                  end);
   }
 
-  /// Returns the rule of a schema. It may be one that is not complete yet, unless the caller is at
-  /// its beginning.
+  /// Returns the rule of a schema, which may be one that is not complete yet.
   std::int32_t rule_of(const OrderedJson& schema, const std::string& place) {
     const OrderedJson own = reader_.keywords(schema, place);
     const std::string key = own.dump();
-    if (begun_.contains(key))
-      throw UserError(
-          {"the JSON schema, " + place, "it refers to itself before it has a value", ""});
     const auto [entry, is_new] = rules_.try_emplace(key, 0);
     if (!is_new) return entry->second;
     const std::int32_t rule = entry->second = to_.add_rule();
     if (++depth_ > kMostNestings)
       throw UserError({"the JSON schema, " + place, "it is nested too deep", ""});
-    begun_.insert(key);
     to_.add_skip(add(to_.rule(rule).begin, own, place), to_.rule(rule).end);
-    begun_.erase(key);
     --depth_;
     return rule;
   }
@@ -188,8 +184,9 @@ class SchemaBuilder {
     own.erase("enum");
     std::optional<TextMatcher> others;
     if (!own.empty() && !values.empty()) {
+      if (num_enums_ > 1) refuse_keyword(place, "enum", "it is inside a condition of another enum");
       Automaton automaton;
-      const std::int32_t rule = SchemaBuilder(automaton, root_).rule_of(own, place);
+      const std::int32_t rule = SchemaBuilder(automaton, root_, num_enums_ + 1).rule_of(own, place);
       others.emplace(std::move(automaton), rule, Automaton::Bytes().set());
     }
     const StateId end = to_.add_state();
@@ -209,18 +206,9 @@ class SchemaBuilder {
     if (type == "null") return to_.add_literal(at, "null");
     if (type == "boolean") return add_regex(to_, at, "true|false");
     if (type == "string") return add_string(at, own, place);
-    if (type == "array") return nested([&] { return add_array(at, own, place); });
-    if (type == "object") return nested([&] { return add_object(at, own, place); });
+    if (type == "array") return add_array(at, own, place);
+    if (type == "object") return add_object(at, own, place);
     return add_number(at, own, type == "integer");
-  }
-
-  /// Calls `body`, which adds values that come behind a bracket.
-  template <class Body>
-  StateId nested(const Body& body) {
-    const std::set<std::string> begun = std::exchange(begun_, {});
-    const StateId end = body();
-    begun_ = begun;
-    return end;
   }
 
   StateId add_number(StateId at, const OrderedJson& own, bool is_integer) {
@@ -309,6 +297,7 @@ class SchemaBuilder {
     const OrderedJson rest = own.contains("items") ? own.at("items") : OrderedJson(true);
     const std::uint64_t least = count_of(own, "minItems", 0, place);
     const auto most = most_of(own, "maxItems", place);
+    const std::int32_t rule_of_rest = rule_of(rest, place + "/items");
     const StateId end = to_.add_state();
     at = add_space(to_.add_literal(at, "["));
     const auto close = [&](StateId from, std::uint64_t count) {
@@ -321,14 +310,12 @@ class SchemaBuilder {
         std::max<std::uint64_t>({1, prefix.size(), least, most.value_or(0)});
     for (std::uint64_t i = 0; i < placed && !(most && i >= *most); ++i) {
       if (i > 0) at = add_comma(at);
-      const bool is_of_prefix = i < prefix.size();
-      at = to_.add_call(
-          at, is_of_prefix ? rule_of(prefix[static_cast<std::size_t>(i)], place + "/prefixItems")
-                           : rule_of(rest, place + "/items"));
+      at = to_.add_call(at, i < prefix.size() ? rule_of(prefix[static_cast<std::size_t>(i)],
+                                                        place + "/prefixItems")
+                                              : rule_of_rest);
       if (!most && i + 1 == placed)
-        at = to_.add_any_number(at, [&](StateId from) {
-          return to_.add_call(add_comma(from), rule_of(rest, place + "/items"));
-        });
+        at = to_.add_any_number(
+            at, [&](StateId from) { return to_.add_call(add_comma(from), rule_of_rest); });
       close(at, i + 1);
     }
     return end;
@@ -368,7 +355,8 @@ class SchemaBuilder {
       const bool has_pattern = std::ranges::any_of(by_pattern, [&](const auto& one) {
         return one.first.accepts(written_text(key, TextForm::json_string));
       });
-      members.push_back({key, has_pattern ? OrderedJson(true) : rest, true});
+      const bool is_any = has_pattern || !own.contains("additionalProperties");
+      members.push_back({key, is_any ? OrderedJson(true) : rest, true});
     }
     std::optional<Dfa> names;  // that keys have
     if (own.contains("propertyNames")) {
@@ -387,6 +375,7 @@ class SchemaBuilder {
       if (names && !names->accepts(written)) member.value = false;
     }
     std::vector<OtherMembers> others;
+    if (by_pattern.empty() && rest == OrderedJson(false)) return {members, others};
     const Dfa any = dfa_of([&](Automaton& to, StateId at) {
       return to.add_any_number(at, [&](StateId from) {
         return to.add_characters(from, CodePoints::all(), TextForm::json_string);
@@ -465,8 +454,7 @@ class SchemaBuilder {
   SchemaReader reader_;
   std::int32_t space_;
   std::map<std::string, std::int32_t> rules_;  ///< by the keywords of the schema
-  std::set<std::string> begun_;                ///< schemas of which no byte is added yet
-  int depth_ = 0;
+  int num_enums_, depth_ = 0;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-constexpr int kMostReferences = 64;
+constexpr int kMostReferences = 64, kMostFlattened = 20'000;
 constexpr std::size_t kMostBranches = 256;
 
 /// Keywords that say nothing of values, or where definitions are.
@@ -122,7 +122,7 @@ OrderedJson SchemaReader::keywords(const OrderedJson& schema, const std::string&
     if (!is_supported(key)) refuse_keyword(place, key);
     if (key.starts_with("min") || key.starts_with("max"))
       need(key.ends_with("imum") ? value.is_number() : value.is_number_unsigned(), key,
-           "a number that it may be");
+           key.ends_with("imum") ? "a number" : "a count");
     if (key.starts_with("exclusive")) need(value.is_number(), key, "a number");
     if (key == "properties" || key == "patternProperties")
       need(value.is_object(), key, "an object");
@@ -184,6 +184,8 @@ const OrderedJson& SchemaReader::resolve(const OrderedJson& reference,
 OrderedJson SchemaReader::flatten(const OrderedJson& schema, const std::string& place,
                                   int depth) const {
   OrderedJson own = keywords(schema, place);
+  if (++num_flattened_ > kMostFlattened)
+    throw UserError({"the JSON schema, " + place, "it refers to too many schemas", ""});
   if (depth > kMostReferences)
     throw UserError({"the JSON schema, " + place, "it refers to itself before it has a value", ""});
   std::vector<OrderedJson> parts;

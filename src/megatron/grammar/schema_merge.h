@@ -31,6 +31,7 @@ class SchemaReader {
 
  private:
   const OrderedJson& root_;
+  mutable int num_flattened_ = 0;
 };
 
 /// Throws UserError: a keyword at a place is not supported.
