@@ -1,6 +1,7 @@
 #include "megatron/grammar/grammar.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -38,6 +39,17 @@ TextMatcher matcher_of(const OutputConstraint& constraint, const Automaton::Byte
 
 }  // namespace
 
+void TokenMask::apply(std::span<float> logits) const {
+  constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+  for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
+    const std::uint64_t word = begin / 64 < bits.size() ? bits[begin / 64] : 0;
+    const std::size_t count = std::min<std::size_t>(64, logits.size() - begin);
+    if (word == ~std::uint64_t{0}) continue;
+    for (std::size_t i = 0; i < count; ++i)
+      if ((word >> i & 1) == 0) logits[begin + i] = kImpossible;
+  }
+}
+
 Grammar::Grammar(const OutputConstraint& constraint, std::shared_ptr<const TokenTrie> tokens)
     : tokens_(std::move(tokens)),
       matcher_(matcher_of(constraint, tokens_->single_bytes())),
@@ -63,9 +75,7 @@ bool Grammar::accepts(std::string_view text) {
 Grammar::State Grammar::advance(State from, std::int64_t token) {
   const std::lock_guard lock(mutex_);
   const std::string_view text = tokens_->text(token);
-  const State to = text.empty() ? TextMatcher::kNone : matcher_.step(from, text);
-  MEGATRON_CHECK(to != TextMatcher::kNone, "token ", token, " does not fit the constraint");
-  return to;
+  return text.empty() ? TextMatcher::kNone : matcher_.step(from, text);
 }
 
 std::shared_ptr<const TokenMask> Grammar::mask(State state) {

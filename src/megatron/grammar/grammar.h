@@ -11,7 +11,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "megatron/config/sampling_params.h"
@@ -25,6 +28,8 @@ struct TokenMask {
   std::vector<std::uint64_t> bits;  ///< by token id
   bool has_tokens = false;
   bool is_complete = false;  ///< the text may end
+  /// Makes the logits of all other tokens −infinity.
+  void apply(std::span<float> logits) const;
   bool allows(std::int64_t id) const {
     const auto bit = static_cast<std::size_t>(id);
     return id >= 0 && bit / 64 < bits.size() && (bits[bit / 64] >> bit % 64 & 1) != 0;
@@ -40,7 +45,7 @@ class Grammar {
   Grammar(const OutputConstraint& constraint, std::shared_ptr<const TokenTrie> tokens);
 
   State begin() const { return begin_; }
-  /// Returns the state behind a token, which must be allowed.
+  /// Returns the state behind a token; TextMatcher::kNone if no text goes on so.
   State advance(State from, std::int64_t token);
   std::shared_ptr<const TokenMask> mask(State state);
   /// Returns whether a text, not its beginning, fits.

@@ -90,7 +90,8 @@ std::string HuggingFaceTokenizer::token(std::int32_t id) const {
 std::string HuggingFaceTokenizer::token_bytes(std::int32_t id) const {
   const std::string own = token(id);
   if (added_tokens_.decoded(id) != nullptr || own.empty()) return own;
-  if (awaits_more(id)) return {static_cast<char>(std::stoi(own.substr(3, 2), nullptr, 16))};
+  if (awaits_more(id) && own.find_first_not_of("0123456789abcdefABCDEF", 3) == 5)
+    return {static_cast<char>(std::stoi(own.substr(3, 2), nullptr, 16))};
   if (decodes_byte_level_) {
     std::string bytes;
     append_decoded_byte_level(bytes, own);
