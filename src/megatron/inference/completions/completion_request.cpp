@@ -88,6 +88,15 @@ std::vector<std::string> texts_of_list(const JsonCursor& list) {
   return texts;
 }
 
+/// Returns a JSON schema that is a value or a text. A text of another form would name a file.
+std::string schema_of(const JsonCursor& value) {
+  const std::string text = value->is_string() ? value.text() : compact_json(*value);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || (text[begin] != '{' && text != "true" && text != "false"))
+    throw UserError({value.name(), "is no JSON schema", "give an object"});
+  return text;
+}
+
 /// Sets a constraint by its name in vLLM.
 void set_guided(CompletionRequest& to, std::string_view name, const JsonCursor& value) {
   using enum OutputConstraint::Kind;
@@ -96,8 +105,7 @@ void set_guided(CompletionRequest& to, std::string_view name, const JsonCursor& 
   else if (name == "choice")
     set_constraint(to, value, choice, texts_of_list(value));
   else if (name == "json")
-    set_constraint(to, value, json_schema,
-                   {value->is_string() ? value.text() : compact_json(*value)});
+    set_constraint(to, value, json_schema, {schema_of(value)});
   else if (name != "json_object")
     throw UserError(
         {value.name(), "is not in this version", "give regex, choice, json or json_object"});
@@ -117,6 +125,20 @@ void set_response_format(CompletionRequest& to, const JsonCursor& format) {
   else
     throw UserError(
         {type.name(), "'" + name + "' is not known here", "give text, json_object or json_schema"});
+}
+
+/// Gives the schema of a request the order of keys that it has in the text of the body, or of an
+/// object with the member "body".
+void keep_schema_order(CompletionRequest& to, std::string_view text) {
+  if (to.params.constraint.kind != OutputConstraint::Kind::json_schema || text.empty()) return;
+  const OrderedJson all = OrderedJson::parse(text);
+  const OrderedJson& body = all.contains("body") ? all.at("body") : all;
+  for (const char* place :
+       {"/guided_json", "/structured_outputs/json", "/response_format/json_schema/schema"}) {
+    const OrderedJson::json_pointer pointer(place);
+    if (body.contains(pointer) && body.at(pointer).is_object())
+      to.params.constraint.texts = {body.at(pointer).dump()};
+  }
 }
 
 using Read = void (*)(CompletionRequest&, const JsonCursor&);
@@ -190,7 +212,7 @@ const std::map<std::string_view, Read> kMembers{
 
 }  // namespace
 
-CompletionRequest read_completion(const JsonCursor& body) {
+CompletionRequest read_completion(const JsonCursor& body, std::string_view text) {
   CompletionRequest request{.prompts = prompts_of(body["prompt"])};
   for (const auto& [key, json] : body.object().items()) {
     if (json.is_null()) continue;
@@ -201,6 +223,7 @@ CompletionRequest read_completion(const JsonCursor& body) {
     else
       set_scalar(request, key, value);
   }
+  keep_schema_order(request, text);
   SamplingParams& params = request.params;
   params.prompt_logprobs = request.echo && params.return_log_probs;
   try {

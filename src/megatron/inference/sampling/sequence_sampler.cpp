@@ -73,7 +73,8 @@ bool SequenceSampler::has_said(std::span<const std::int64_t> ids) const {
 }
 
 std::optional<std::int64_t> SequenceSampler::forced_token() const {
-  if (!thinks_ || num_new_tokens_ < params_->thinking_budget) return std::nullopt;
+  if (!thinks_ || is_constrained_ || num_new_tokens_ < params_->thinking_budget)
+    return std::nullopt;
   const std::span<const std::int64_t> ids = params_->end_thinking_ids;
   std::size_t said = ids.size() - 1;
   while (!has_said(ids.first(said))) --said;
@@ -103,7 +104,7 @@ bool SequenceSampler::reads_counts() const {
 
 bool SequenceSampler::has_penalties() const {
   return reads_counts() || !params_->logit_bias.empty() || !may_stop() || grammar_ != nullptr ||
-         thinks_ || !params_->allowed_token_ids.empty();
+         forced_token() || !params_->allowed_token_ids.empty();
 }
 
 void SequenceSampler::apply_penalties(std::span<float> logits) const {
