@@ -411,7 +411,8 @@ class SchemaBuilder {
       const StateId colon = to_.add_literal(from, ":"), begin = to_.add_state();
       to_.add_skip(colon, begin);
       to_.add_edge(colon, begin, ' ', ' ');
-      return to_.add_call(begin, rule_of(value, place + "/" + key));
+      return to_.add_call(begin,
+                          rule_of(value, place + "/" + written_text(key, TextForm::json_string)));
     };
     const StateId end = to_.add_state();
     // Where no member is before, if that can be, and where one is.

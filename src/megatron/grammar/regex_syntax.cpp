@@ -59,12 +59,9 @@ class RegexReader {
   };
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw UserError(
-        {"the regular expression \"" + std::string(pattern_) + "\", position " +
-             std::to_string(place_),
-         what + (what.starts_with("a ") || what.starts_with("an ") ? " is not" : " are not") +
-             " supported",
-         "write it without"});
+    const bool is_one = what.starts_with("a ") || what.starts_with("an ");
+    throw UserError({"the regular expression, position " + std::to_string(place_),
+                     what + (is_one ? " is not" : " are not") + " supported", "write it without"});
   }
 
   bool is_at_end() const { return place_ == pattern_.size(); }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/grammar/automaton.h"
 
 namespace megatron {
 namespace {
@@ -82,8 +83,9 @@ void restrict_members(OrderedJson& from, const OrderedJson& to) {
 
 void refuse_keyword(const std::string& place, std::string_view keyword,
                     const std::string& problem) {
-  throw UserError({"the JSON schema, " + place + ": keyword '" + std::string(keyword) + "'",
-                   problem, "write the schema without it"});
+  constexpr auto kForm = TextForm::json_string;  // without control characters
+  throw UserError({"the JSON schema, " + place + ": keyword '" + written_text(keyword, kForm) + "'",
+                   written_text(problem, kForm), "write the schema without it"});
 }
 
 std::set<std::string> types_of_schema(const OrderedJson& flat) {
