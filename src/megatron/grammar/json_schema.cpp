@@ -63,7 +63,7 @@ const std::map<std::string_view, std::string_view> kFormats{
 #undef MEGATRON_BYTE
 
 constexpr std::string_view kInteger = "-?(0|[1-9]\\d*)",
-                           kNumber = "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?",
+                           kNumber = "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d{1,2})?",
                            kBoundedNumber = "-?(0|[1-9]\\d*)(\\.\\d{1,15})?";
 
 /// Returns a number as a decimal without an exponent.

@@ -6,8 +6,8 @@
 //   - between tokens of JSON there is no space, but one space may follow ',' and ':', and one
 //   space,
 //     or a newline and up to 20 spaces, may stand at the inside of brackets and behind ','.
-//   - integers have no point and no exponent; numbers with bounds have no exponent and at most 15
-//     digits behind the point.
+//   - integers have no point and no exponent, and exponents of numbers have at most two digits;
+//     numbers with bounds have no exponent and at most 15 digits behind the point.
 //   - strings under a pattern, format or length with another condition, keys of patterns, and
 //   values
 //     of enum and const are written with as few escapes as possible; other strings in any way.
