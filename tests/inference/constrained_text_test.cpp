@@ -90,8 +90,8 @@ TEST(ConstrainedText, FitsWithEveryOption) {
 }
 
 TEST(ConstrainedText, DraftsDoNotChangeIt) {
-  const SpeculativeConfig ngram{.speculative_method = SpeculativeMethod::ngram,
-                                .num_speculative_tokens = 3};
+  const SpeculativeConfig ngram{.num_speculative_tokens = 3,
+                                .speculative_method = SpeculativeMethod::ngram};
   for (const OutputConstraint& constraint : kConstraints) {
     const SamplingParams params{.temperature = 2,
                                 .max_new_tokens = 60,
