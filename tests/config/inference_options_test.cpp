@@ -24,6 +24,26 @@ std::string mistake_of(const Args& more) {
   return message_of([&] { options_of(more); });
 }
 
+TEST(GenerateOptions, ConstraintsHaveTheNamesOfVllm) {
+  using Kind = OutputConstraint::Kind;
+  const OutputConstraint choice =
+      options_of({"--guided-choice", "yes", "--guided-choice", "no"}).sampling.constraint;
+  EXPECT_EQ(choice.kind, Kind::choice);
+  EXPECT_THAT(choice.texts, ElementsAre("yes", "no"));
+  EXPECT_THAT(options_of({"--guided-regex", "a|b"}).sampling.constraint.texts, ElementsAre("a|b"));
+  const OutputConstraint json =
+      options_of({"--guided-json", R"({"type": "null"})"}).sampling.constraint;
+  EXPECT_EQ(json.kind, Kind::json_schema);
+  EXPECT_THAT(json.texts, ElementsAre(R"({"type": "null"})"));
+  EXPECT_THAT(options_of({"--allowed-token-ids", "1", "2"}).sampling.allowed_token_ids,
+              ElementsAre(1, 2));
+  EXPECT_THAT(mistake_of({"--guided-json", "missing.json"}), HasSubstr("missing.json"));
+  EXPECT_THAT(mistake_of({"--guided-regex", "a", "--guided-choice", "a"}),
+              HasSubstr("the output has another constraint already"));
+  EXPECT_THAT(mistake_of({"--guided-regex", "a", "--allowed-token-ids", "1"}),
+              HasSubstr("--allowed-token-ids"));
+}
+
 TEST(GenerateOptions, DraftsHaveTheFlagsOfMegatronAndVllm) {
   EXPECT_EQ(options_of({"--num-speculative-tokens", "3"}).speculative.method(),
             SpeculativeMethod::mtp);

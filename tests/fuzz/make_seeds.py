@@ -202,12 +202,26 @@ def templates():
         yield "chat_template", json.loads(line)["template"].encode()
 
 
+def grammars():
+    for regex in (rb"^(a|b)*c{2,5}[^\d-f]+$", rb"(?i)\w+@\w+\.(com|org)", rb"\u00e9|\x41.?"):
+        yield "grammars", b"\0" + regex
+    for schema in (
+        {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"enum": [1, "x"]}}},
+        {"allOf": [{"minimum": -1.5}, {"maximum": 20, "type": "integer"}]},
+        {"type": "array", "prefixItems": [{"type": "null"}], "items": False, "minItems": 1},
+        {"patternProperties": {"^x": {"pattern": "y$", "maxLength": 3}}, "required": ["xa"]},
+        {"oneOf": [{"type": "string", "format": "date"}, {"const": None}]},
+    ):
+        yield "grammars", b"\1" + json.dumps(schema).encode()
+
+
 def all_seeds():
     yield from tokenizer_files()
     yield from data_files()
     yield from remote_files()
     yield from settings()
     yield from templates()
+    yield from grammars()
     for i in range(20):
         yield "decode", bytes([i]) + struct.pack(">200H", *range(0, 600, 3))
     for i, text in enumerate(texts()):

@@ -35,6 +35,7 @@ std::span<const Target> targets() {
       {"encode", parse_encode},
       {"expressions", parse_expressions},
       {"gpt2_files", parse_gpt2_files},
+      {"grammars", parse_grammars},
       {"http_answers", parse_http_answers},
       {"index_stamp", parse_index_stamp},
       {"indexed_dataset", parse_indexed_dataset},

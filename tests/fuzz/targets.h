@@ -17,6 +17,7 @@ void parse_duplicate_journal(std::string_view input);
 void parse_encode(std::string_view input);
 void parse_expressions(std::string_view input);
 void parse_gpt2_files(std::string_view input);
+void parse_grammars(std::string_view input);
 void parse_http_answers(std::string_view input);
 void parse_index_stamp(std::string_view input);
 void parse_indexed_dataset(std::string_view input);

@@ -79,6 +79,37 @@ TEST(CompletionRequest, HasPromptsOfFourForms) {
   EXPECT_THAT(read(R"({"prompt": "", "stop": "x"})").params.stop, ElementsAre("x"));
 }
 
+TEST(CompletionRequest, ReadsConstraintsInTheFormsOfVllmAndOpenAI) {
+  using Kind = OutputConstraint::Kind;
+  const auto constraint = [](const std::string& members) {
+    const std::string body = R"({"prompt": "a", )" + members + "}";
+    return read_completion(JsonCursor(parse_json(body, "body"), "body"), body).params.constraint;
+  };
+  for (const auto& [members, kind, texts] :
+       std::vector<std::tuple<std::string, Kind, std::vector<std::string>>>{
+           {R"("guided_regex": "a+")", Kind::regex, {"a+"}},
+           {R"("guided_choice": ["b", "a"])", Kind::choice, {"b", "a"}},
+           {R"("guided_json": {"type": "object", "a": 1})",
+            Kind::json_schema,
+            {R"({"type":"object","a":1})"}},
+           {R"("guided_json": "{\"type\": \"null\"}")", Kind::json_schema, {R"({"type": "null"})"}},
+           {R"("structured_outputs": {"regex": null, "json": {"b": 1, "a": 2}})",
+            Kind::json_schema,
+            {R"({"b":1,"a":2})"}},
+           {R"("structured_outputs": {"json_object": true})", Kind::json_object, {}},
+           {R"("response_format": {"type": "text"})", Kind::none, {}},
+           {R"("response_format": {"type": "json_object"})", Kind::json_object, {}},
+           {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n",
+               "schema": {"type": "object", "a": 1}}})",
+            Kind::json_schema,
+            {R"({"type":"object","a":1})"}}}) {
+    EXPECT_EQ(constraint(members).kind, kind) << members;
+    EXPECT_EQ(constraint(members).texts, texts) << members;
+  }
+  EXPECT_THAT(read(R"({"prompt": "a", "allowed_token_ids": [3, 4]})").params.allowed_token_ids,
+              ElementsAre(3, 4));
+}
+
 TEST(CompletionRequest, MistakesNameTheMember) {
   for (const auto& [body, text] : std::vector<std::pair<std::string, std::string>>{
            {R"({})", "body: field 'prompt' is missing"},
@@ -98,6 +129,12 @@ TEST(CompletionRequest, MistakesNameTheMember) {
            {R"({"prompt": "a", "n": 3, "best_of": 2})", "give at least 'n', 3"},
            {R"({"prompt": "a", "n": 129})",
             "body: fields 'n', 'best_of' and 'num_beams': 129 texts of a prompt"},
+           {R"({"prompt": "a", "guided_json": "/etc/hostname"})",
+            "field 'guided_json': is no JSON schema"},
+           {R"({"prompt": "a", "guided_regex": "a", "guided_choice": ["a"]})",
+            "the output has another constraint already"},
+           {R"({"prompt": "a", "structured_outputs": {"grammar": "a"}})", "field 'grammar'"},
+           {R"({"prompt": "a", "response_format": {"type": "xml"}})", "'xml' is not known here"},
            {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
            {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with 'num_beams'"},
            {R"({"prompt": "a", "max_token": 2})", "field 'max_token': is not known here"}})

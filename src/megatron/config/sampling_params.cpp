@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/problems.h"
@@ -28,6 +30,39 @@ void read_logit_bias(SamplingParams& params, std::span<const std::string> values
                        "give an id of at least 0 and a number from -100 to 100"};
     params.logit_bias.push_back(one);
   }
+}
+
+/// Returns a JSON schema, or that of a file.
+std::string schema_text(const std::string& value) {
+  const std::size_t begin = value.find_first_not_of(" \t\r\n");
+  const bool is_schema = begin != std::string::npos && value[begin] == '{';
+  if (is_schema || value == "true" || value == "false") return value;
+  try {
+    return read_file(value);
+  } catch (const UserError& error) {
+    throw FieldError{error.parts().problem(), "give a JSON schema or its file"};
+  }
+}
+
+/// Declares a flag that sets the constraint.
+template <class Table>
+auto constraint_field(Table& table, const char* name, OutputConstraint::Kind kind,
+                      const char* help) {
+  const auto read = [kind](SamplingParams& params, std::span<const std::string> values) {
+    OutputConstraint& own = params.constraint;
+    if (values.empty() && own.kind != kind) return;
+    if (own.kind != OutputConstraint::Kind::none && own.kind != kind)
+      throw FieldError{"the output has another constraint already",
+                       "give one of --guided-regex, --guided-choice and --guided-json"};
+    own = {};
+    for (const std::string& value : values)
+      own.texts.push_back(kind == OutputConstraint::Kind::json_schema ? schema_text(value) : value);
+    if (!own.texts.empty()) own.kind = kind;
+  };
+  const auto write = [kind](const SamplingParams& params) {
+    return params.constraint.kind == kind ? params.constraint.texts : std::vector<std::string>{};
+  };
+  return table.custom(name, ValueKind::text, read, write, help);
 }
 
 std::vector<std::string> write_logit_bias(const SamplingParams& params) {
@@ -88,6 +123,17 @@ const FieldTable<SamplingParams>& sampling_table() {
     t.custom("logit_bias", ValueKind::text, read_logit_bias, write_logit_bias,
              "add X to the logit of the token ID, for each of a list")
         .value_name("ID:X,...");
+    t.field("allowed_token_ids", &Params::allowed_token_ids, "say only the tokens with these ids")
+        .at_least(0);
+    constraint_field(t, "guided_regex", OutputConstraint::Kind::regex,
+                     "say a text that matches this regular expression")
+        .value_name("REGEX");
+    constraint_field(t, "guided_choice", OutputConstraint::Kind::choice, "say one of these texts")
+        .repeatable()
+        .value_name("TEXT");
+    constraint_field(t, "guided_json", OutputConstraint::Kind::json_schema,
+                     "say JSON that is valid by this JSON schema, or that in a file")
+        .value_name("SCHEMA");
     t.field("seed", &Params::seed,
             "random seed of sampling; a text depends only on the seed, the prompt and the index of "
             "the prompt")
@@ -149,6 +195,18 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
     if (id == params.termination_id) continue;
     need(id >= 0, "stop_token_ids", "token id " + std::to_string(id), "give ids of at least 0");
     need_token(id, "stop_token_ids");
+  }
+  for (const std::int64_t id : params.allowed_token_ids) need_token(id, "--allowed-token-ids");
+  const bool is_constrained = params.constraint.kind != OutputConstraint::Kind::none;
+  need(!is_constrained || params.allowed_token_ids.empty(), "--allowed-token-ids",
+       "has no meaning with a constraint of the output", "leave one of them out");
+  need(
+      !is_constrained || params.num_beams == 1 || !params.stop_token_ids.empty() || vocab_size == 0,
+      "--num-beams", "beams of constrained texts end at end tokens, and there are none",
+      "leave out --ignore-eos, or give --termination-id");
+  for (const std::int64_t id : params.end_thinking_ids) {
+    need(id >= 0, "end_thinking_ids", "token id " + std::to_string(id), "give ids of at least 0");
+    need_token(id, "end_thinking_ids");
   }
   need(params.min_new_tokens <= params.max_new_tokens, "--min-new-tokens",
        std::to_string(params.min_new_tokens),

@@ -18,6 +18,13 @@ struct LogitBias {
   double bias = 0;
 };
 
+/// What the text of a request must be: it ends only where it fits, or at the limit of tokens.
+struct OutputConstraint {
+  enum class Kind : std::uint8_t { none, regex, choice, json_schema, json_object };
+  Kind kind = Kind::none;
+  std::vector<std::string> texts = {};  ///< the expression or schema, or the choices
+};
+
 /// The options of one request. `inference/sampling/sampling.h` says in which order they change the
 /// distribution, and sampling_table() what they do.
 struct SamplingParams {
@@ -40,6 +47,15 @@ struct SamplingParams {
   bool prompt_logprobs = false;   ///< report the log-probabilities of the prompt's tokens
   std::int64_t n = 1, best_of = 0, num_beams = 1;
   double length_penalty = 1;
+
+  OutputConstraint constraint = {};
+  /// The constraint begins behind these tokens, such as those that end thinking; none: at once.
+  std::vector<std::int64_t> constraint_starts_after = {};
+  std::vector<std::int64_t> allowed_token_ids = {};  ///< none: all
+  /// After so many tokens the tokens that end thinking follow, unless they were said before; −1:
+  /// there is no limit.
+  std::int64_t thinking_budget = -1;
+  std::vector<std::int64_t> end_thinking_ids = {};
 
   /// Returns how many texts are sampled, of which n are returned.
   std::int64_t num_samples() const { return best_of > 0 ? best_of : n; }

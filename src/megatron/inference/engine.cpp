@@ -30,6 +30,22 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
   return scheduler;
 }
 
+/// Returns the grammar of a request; null if it has no constraint.
+std::shared_ptr<Grammar> grammar_of(const TextRequest& request, GrammarCache* grammars) {
+  if (request.params.constraint.kind == OutputConstraint::Kind::none) return nullptr;
+  if (grammars == nullptr)
+    throw UserError({request.source, "its output is constrained, and the engine has no tokenizer",
+                     "leave the constraint out"});
+  std::shared_ptr<Grammar> grammar = grammars->get(request.params.constraint);
+  // Other end tokens that have a text cannot be needed: single bytes can always go on.
+  for (const std::int64_t id : request.params.stop_token_ids)
+    if (grammar->tokens().text(id).size() == 1)
+      throw UserError({request.source + ": end token " + std::to_string(id),
+                       "it is a byte that the constrained output may need",
+                       "give end tokens that are no text"});
+  return grammar;
+}
+
 }  // namespace
 
 Engine::Engine(const ModelRunner& model, const EngineOptions& options)
@@ -38,7 +54,10 @@ Engine::Engine(const ModelRunner& model, const EngineOptions& options)
       scheduler_(scheduler_options(model, options)),
       memory_{std::make_shared<CacheMemory>(CacheMemoryOptions{
           .max_blocks = options.scheduler.num_blocks, .type = options.kv_cache_type})},
-      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {}
+      drafter_(make_drafter(options.speculation, model, options.scheduler.num_blocks)) {
+  if (options_.tokenizer != nullptr && !options_.grammars)
+    options_.grammars = std::make_shared<GrammarCache>(*options_.tokenizer);
+}
 
 Engine::~Engine() = default;
 
@@ -72,8 +91,10 @@ SequenceId Engine::add_request(TextRequest request) {
   const std::int64_t room = max_sequence_length(model_.config()) - size,
                      wanted = request.params.max_new_tokens,
                      max_new_tokens = room < wanted ? room + 1 : wanted;
-  auto group = std::make_shared<SequenceGroup>(
-      SequenceGroup{.request = std::move(request), .max_new_tokens = max_new_tokens});
+  std::shared_ptr<Grammar> grammar = grammar_of(request, options_.grammars.get());
+  auto group = std::make_shared<SequenceGroup>(SequenceGroup{.request = std::move(request),
+                                                             .grammar = std::move(grammar),
+                                                             .max_new_tokens = max_new_tokens});
   const TextRequest& own = group->request;
   std::vector<std::int64_t> tokens = own.prompt;
   if (only_scores) tokens.pop_back();  // nothing follows that has a score

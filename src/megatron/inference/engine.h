@@ -49,8 +49,10 @@ struct EngineOptions {
   SchedulerOptions scheduler = {};
   /// Returns seconds; the same on all ranks. Null: it is always 0.
   std::function<double()> clock = {};
-  const Tokenizer* tokenizer = nullptr;  ///< only stop strings need it
-  SpeculationOptions speculation = {};   ///< beams have no drafts
+  const Tokenizer* tokenizer = nullptr;  ///< only stop strings and constraints need it
+  /// The constraints that are compiled, of this tokenizer; null: the engine has its own.
+  std::shared_ptr<GrammarCache> grammars = nullptr;
+  SpeculationOptions speculation = {};  ///< beams have no drafts
   KvCacheType kv_cache_type = KvCacheType::same;
 };
 

@@ -20,6 +20,8 @@ Generator::Generator(const ModelRunner& model, SamplingParams params, const Engi
   check_sampling_options(params_, model_.config().vocab_size);
   params_.max_new_tokens = std::min(params_.max_new_tokens, kMaxNewTokens);
   if (params_.num_beams > 1) options_.speculation = {};
+  if (options_.tokenizer != nullptr && !options_.grammars)
+    options_.grammars = std::make_shared<GrammarCache>(*options_.tokenizer);
   MEGATRON_CHECK(options.tokenizer != nullptr || params_.stop.empty(),
                  "stop strings need a tokenizer");
 }

@@ -22,7 +22,7 @@ inline constexpr bool kIsOneOf = (std::is_same_v<T, Others> || ...);
 /// Returns references to the fields of a struct. With another number of them it does not compile.
 template <class T>
 auto fields_of(T& of) {
-  if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News>) {
+  if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News, OutputConstraint>) {
     auto& [a, b] = of;
     return std::tie(a, b);
   } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, ServingRound, UserError::Parts>) {
@@ -42,8 +42,10 @@ auto fields_of(T& of) {
     return std::tie(a, b, c, d, e, f, g, h, i, j);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w] = of;
-    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w);
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2] =
+        of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z,
+                    a2, b2);
   }
 }
 

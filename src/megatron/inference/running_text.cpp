@@ -6,20 +6,18 @@
 namespace megatron {
 namespace {
 
-SequenceSampler sampler_of(const TextRequest& request, std::int64_t sample) {
+SequenceSampler sampler_of(const SequenceGroup& group, std::int64_t sample) {
+  const TextRequest& request = group.request;
   SamplingSite site = request.site;
   site.sample += static_cast<std::uint64_t>(sample);
-  return {request.params, request.prompt, site};
+  return {request.params, request.prompt, site, group.grammar};
 }
 
 }  // namespace
 
 RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
                          const Tokenizer* tokenizer, const std::shared_ptr<CacheMemory>& memory)
-    : group(std::move(of)),
-      number(sample),
-      sampler(sampler_of(group->request, sample)),
-      cache(memory) {
+    : group(std::move(of)), number(sample), sampler(sampler_of(*group, sample)), cache(memory) {
   const TextRequest& request = group->request;
   if (!request.params.stop.empty())
     text = std::make_unique<GeneratedText>(*tokenizer, request.prompt, request.params.stop);
@@ -33,6 +31,7 @@ std::optional<FinishReason> RunningText::append(const SampledToken& token) {
   sampler.append(token.id);
   result.ids.push_back(token.id);
   if (params.needs_logprobs()) result.tokens.push_back(token);
+  if (sampler.has_ended()) return FinishReason::stop;
   if (sampler.num_new_tokens() == group->max_new_tokens) return group->limit();
   return text && text->has_stopped() ? std::optional(FinishReason::stop) : std::nullopt;
 }
@@ -47,7 +46,8 @@ std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits
 
 Generation RunningText::take_result(FinishReason reason) {
   result.finish_reason = reason;
-  const bool has_stop_token = reason == FinishReason::stop && !(text && text->has_stopped());
+  const bool has_stop_token = reason == FinishReason::stop && !(text && text->has_stopped()) &&
+                              !group->request.params.stop_token_ids.empty();
   result.score /= static_cast<double>(
       std::max<std::int64_t>(1, std::ssize(result.ids) + (has_stop_token ? 1 : 0)));
   if (text) {

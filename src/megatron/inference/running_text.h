@@ -17,7 +17,8 @@ namespace megatron {
 /// A request, and what its texts share.
 struct SequenceGroup {
   TextRequest request;
-  std::int64_t max_new_tokens = 0;  ///< at most as many as the model has positions for
+  std::shared_ptr<Grammar> grammar = nullptr;  ///< null without a constraint
+  std::int64_t max_new_tokens = 0;             ///< at most as many as the model has positions for
   SequenceId id = 0;
   std::int64_t num_open = 1;  ///< samples that have not ended
   std::vector<SampledToken> prompt_tokens = {};

@@ -31,6 +31,7 @@ class BertTokenizer : public Tokenizer {
   std::string token(std::int32_t id) const override {
     return id == bos_ ? "[BOS]" : id == eos_ ? "[EOS]" : tokenizer_.token(id);
   }
+  std::string token_bytes(std::int32_t id) const override { return tokenizer_.token_bytes(id); }
   std::string_view name() const override { return name_; }
 
  private:

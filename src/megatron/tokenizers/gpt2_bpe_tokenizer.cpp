@@ -96,6 +96,12 @@ void Gpt2BpeTokenizer::encode_ordinary(std::string_view text,
   });
 }
 
+std::string Gpt2BpeTokenizer::token_bytes(std::int32_t id) const {
+  std::string bytes;
+  append_decoded_byte_level(bytes, token(id));
+  return bytes;
+}
+
 std::string Gpt2BpeTokenizer::decode(std::span<const std::int32_t> ids,
                                      SpecialTokens special) const {
   std::string bytes;

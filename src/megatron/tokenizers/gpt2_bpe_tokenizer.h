@@ -24,6 +24,7 @@ class Gpt2BpeTokenizer : public Tokenizer {
   std::string token(std::int32_t id) const override {
     return std::string(bpe_.vocabulary().token(id));
   }
+  std::string token_bytes(std::int32_t id) const override;
   std::string_view name() const override { return "GPT2BPETokenizer"; }
 
  private:

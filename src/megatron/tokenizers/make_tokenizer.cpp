@@ -77,6 +77,7 @@ class NullTokenizer : public Tokenizer {
   std::int32_t eod() const override { return eod_; }
   std::int32_t pad() const override { return pad_; }
   std::string token(std::int32_t id) const override { return std::to_string(id); }
+  std::string token_bytes(std::int32_t) const override { return ""; }
   std::string_view name() const override { return "NullTokenizer"; }
 
  private:

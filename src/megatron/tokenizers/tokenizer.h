@@ -60,6 +60,10 @@ class Tokenizer {
   /// Returns the token of an id as the tokenizer's file writes it; "" when there is none.
   virtual std::string token(std::int32_t id) const = 0;
 
+  /// Returns the bytes that a token, which is not special, adds to the text of the tokens before;
+  /// "" if that is not known. They may be part of a character.
+  virtual std::string token_bytes(std::int32_t id) const { return token(id); }
+
   /// Returns whether the text of a token can depend on the tokens after it, other than by the bytes
   /// of an incomplete character.
   virtual bool awaits_more(std::int32_t) const { return false; }

@@ -77,7 +77,7 @@ CompletionRequest read_batch_request(const BatchLine& line) {
   };
   need("method", "POST");
   need("url", "/v1/completions");
-  CompletionRequest completion = read_completion(request["body"]);
+  CompletionRequest completion = read_completion(request["body"], line.text);
   if (completion.stream)
     throw UserError({line.source + ": field 'stream'", "a batch has no streams", "leave it out"});
   return completion;

@@ -73,6 +73,74 @@ std::string with_members(std::string text) {
   return text;
 }
 
+/// Sets the constraint. UserError if there is another one.
+void set_constraint(CompletionRequest& to, const JsonCursor& value, OutputConstraint::Kind kind,
+                    std::vector<std::string> texts) {
+  if (to.params.constraint.kind != OutputConstraint::Kind::none)
+    throw UserError(
+        {value.name(), "the output has another constraint already", "give one of them"});
+  to.params.constraint = {kind, std::move(texts)};
+}
+
+std::vector<std::string> texts_of_list(const JsonCursor& list) {
+  std::vector<std::string> texts;
+  for (const JsonCursor& one : list.elements()) texts.push_back(one.text());
+  return texts;
+}
+
+/// Returns a JSON schema that is a value or a text. A text of another form would name a file.
+std::string schema_of(const JsonCursor& value) {
+  const std::string text = value->is_string() ? value.text() : compact_json(*value);
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string::npos || (text[begin] != '{' && text != "true" && text != "false"))
+    throw UserError({value.name(), "is no JSON schema", "give an object"});
+  return text;
+}
+
+/// Sets a constraint by its name in vLLM.
+void set_guided(CompletionRequest& to, std::string_view name, const JsonCursor& value) {
+  using enum OutputConstraint::Kind;
+  if (name == "regex")
+    set_constraint(to, value, regex, {value.text()});
+  else if (name == "choice")
+    set_constraint(to, value, choice, texts_of_list(value));
+  else if (name == "json")
+    set_constraint(to, value, json_schema, {schema_of(value)});
+  else if (name != "json_object")
+    throw UserError(
+        {value.name(), "is not in this version", "give regex, choice, json or json_object"});
+  else if (value.boolean())
+    set_constraint(to, value, json_object, {});
+}
+
+/// Reads OpenAI's response_format.
+void set_response_format(CompletionRequest& to, const JsonCursor& format) {
+  const JsonCursor type = format["type"];
+  const std::string name = type.text();
+  if (name == "text") return;
+  if (name == "json_object")
+    set_constraint(to, format, OutputConstraint::Kind::json_object, {});
+  else if (name == "json_schema")
+    set_guided(to, "json", format["json_schema"]["schema"]);
+  else
+    throw UserError(
+        {type.name(), "'" + name + "' is not known here", "give text, json_object or json_schema"});
+}
+
+/// Gives the schema of a request the order of keys that it has in the text of the body, or of an
+/// object with the member "body".
+void keep_schema_order(CompletionRequest& to, std::string_view text) {
+  if (to.params.constraint.kind != OutputConstraint::Kind::json_schema || text.empty()) return;
+  const OrderedJson all = OrderedJson::parse(text);
+  const OrderedJson& body = all.contains("body") ? all.at("body") : all;
+  for (const char* place :
+       {"/guided_json", "/structured_outputs/json", "/response_format/json_schema/schema"}) {
+    const OrderedJson::json_pointer pointer(place);
+    if (body.contains(pointer) && body.at(pointer).is_object())
+      to.params.constraint.texts = {body.at(pointer).dump()};
+  }
+}
+
 using Read = void (*)(CompletionRequest&, const JsonCursor&);
 
 void refuse(CompletionRequest&, const JsonCursor& value) {
@@ -113,6 +181,17 @@ const std::map<std::string_view, Read> kMembers{
          pairs.push_back(id + ":" + number_text(value[id].number()));
        set_sampling(to, "logit_bias", value, pairs);
      }},
+    {"allowed_token_ids",
+     [](auto& to, auto& value) { to.params.allowed_token_ids = integers(value); }},
+    {"guided_regex", [](auto& to, auto& value) { set_guided(to, "regex", value); }},
+    {"guided_choice", [](auto& to, auto& value) { set_guided(to, "choice", value); }},
+    {"guided_json", [](auto& to, auto& value) { set_guided(to, "json", value); }},
+    {"structured_outputs",
+     [](auto& to, auto& value) {
+       for (const auto& [name, json] : value.object().items())
+         if (!json.is_null()) set_guided(to, name, value[name]);
+     }},
+    {"response_format", [](auto& to, auto& value) { set_response_format(to, value); }},
     {"stream_options",
      [](auto& to, auto& value) {
        value.object();
@@ -133,7 +212,7 @@ const std::map<std::string_view, Read> kMembers{
 
 }  // namespace
 
-CompletionRequest read_completion(const JsonCursor& body) {
+CompletionRequest read_completion(const JsonCursor& body, std::string_view text) {
   CompletionRequest request{.prompts = prompts_of(body["prompt"])};
   for (const auto& [key, json] : body.object().items()) {
     if (json.is_null()) continue;
@@ -144,6 +223,7 @@ CompletionRequest read_completion(const JsonCursor& body) {
     else
       set_scalar(request, key, value);
   }
+  keep_schema_order(request, text);
   SamplingParams& params = request.params;
   params.prompt_logprobs = request.echo && params.return_log_probs;
   try {

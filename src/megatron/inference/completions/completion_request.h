@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -39,7 +40,9 @@ struct CompletionRequest {
 
 /// Reads the body of a request. UserError that names the member which is unknown, of a wrong type
 /// or out of range.
-CompletionRequest read_completion(const JsonCursor& body);
+/// `text` is the JSON that has the body, or has it as its member "body": members of output have the
+/// order of the schema there.
+CompletionRequest read_completion(const JsonCursor& body, std::string_view text = {});
 
 /// Returns the token ids of a prompt. UserError that names `source` when it has none.
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,

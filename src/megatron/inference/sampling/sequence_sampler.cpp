@@ -40,8 +40,15 @@ std::vector<SampledToken> score_rows(std::span<const GivenRow> rows) {
 }
 
 SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const std::int64_t> prompt,
-                                 SamplingSite site)
-    : params_(&params), site_(site) {
+                                 SamplingSite site, std::shared_ptr<Grammar> grammar)
+    : params_(&params),
+      site_(site),
+      grammar_(std::move(grammar)),
+      is_constrained_(grammar_ != nullptr && params.constraint_starts_after.empty()),
+      thinks_(params.thinking_budget >= 0 && !params.end_thinking_ids.empty()) {
+  MEGATRON_CHECK((grammar_ != nullptr) == (params.constraint.kind != OutputConstraint::Kind::none),
+                 "a constraint has a grammar");
+  if (grammar_) grammar_state_ = grammar_->begin();
   if (params.repetition_penalty != 1)
     for (const std::int64_t id : prompt) counts_.emplace(id, 0);
 }
@@ -49,6 +56,45 @@ SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const s
 void SequenceSampler::append(std::int64_t id) {
   ++num_new_tokens_;
   if (reads_counts()) ++counts_[id];
+  if (is_constrained_) grammar_state_ = grammar_->advance(grammar_state_, id);
+  if (!thinks_ && (grammar_ == nullptr || is_constrained_)) return;
+  last_ids_.push_back(id);
+  if (last_ids_.size() >
+      std::max(params_->end_thinking_ids.size(), params_->constraint_starts_after.size()))
+    last_ids_.erase(last_ids_.begin());
+  thinks_ = thinks_ && !has_said(params_->end_thinking_ids);
+  is_constrained_ =
+      grammar_ != nullptr && (is_constrained_ || has_said(params_->constraint_starts_after));
+}
+
+bool SequenceSampler::has_said(std::span<const std::int64_t> ids) const {
+  return last_ids_.size() >= ids.size() &&
+         std::ranges::equal(std::span(last_ids_).last(ids.size()), ids);
+}
+
+std::optional<std::int64_t> SequenceSampler::forced_token() const {
+  if (!thinks_ || is_constrained_ || num_new_tokens_ < params_->thinking_budget)
+    return std::nullopt;
+  const std::span<const std::int64_t> ids = params_->end_thinking_ids;
+  std::size_t said = ids.size() - 1;
+  while (!has_said(ids.first(said))) --said;
+  return ids[said];
+}
+
+std::shared_ptr<const TokenMask> SequenceSampler::mask() const {
+  if (!is_constrained_) return nullptr;
+  MEGATRON_CHECK(grammar_state_ != TextMatcher::kNone, "the text does not fit its constraint");
+  return grammar_->mask(grammar_state_);
+}
+
+bool SequenceSampler::has_ended() const {
+  if (!is_constrained_ || !params_->stop_token_ids.empty()) return false;
+  return grammar_state_ == TextMatcher::kNone || !mask()->has_tokens;
+}
+
+bool SequenceSampler::is_stop_impossible(const TokenMask* mask) const {
+  if (mask != nullptr) return !mask->is_complete || (!may_stop() && mask->has_tokens);
+  return !may_stop() || grammar_ != nullptr;  // before the constrained text
 }
 
 bool SequenceSampler::reads_counts() const {
@@ -57,7 +103,8 @@ bool SequenceSampler::reads_counts() const {
 }
 
 bool SequenceSampler::has_penalties() const {
-  return reads_counts() || !params_->logit_bias.empty() || !may_stop();
+  return reads_counts() || !params_->logit_bias.empty() || !may_stop() || grammar_ != nullptr ||
+         forced_token() || !params_->allowed_token_ids.empty();
 }
 
 void SequenceSampler::apply_penalties(std::span<float> logits) const {
@@ -66,9 +113,11 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
   const auto logit = [&](std::int64_t id) -> float& {
     return logits[static_cast<std::size_t>(id)];
   };
-  if (!may_stop()) {
+  constexpr float kImpossible = -std::numeric_limits<float>::infinity();
+  const std::shared_ptr<const TokenMask> mask = this->mask();
+  if (is_stop_impossible(mask.get())) {
     for (const std::int64_t id : params_->stop_token_ids)
-      if (is_token(id)) logit(id) = -std::numeric_limits<float>::infinity();
+      if (is_token(id)) logit(id) = kImpossible;
   }
   for (const LogitBias& one : params_->logit_bias) logit(one.id) += static_cast<float>(one.bias);
   const auto repetition = static_cast<float>(params_->repetition_penalty);
@@ -80,6 +129,23 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
     x -= frequency * static_cast<float>(count);
     if (count > 0) x -= presence;
   }
+  if (const std::optional<std::int64_t> forced = forced_token()) {
+    std::ranges::fill(logits, kImpossible);
+    logit(*forced) = 0;
+    return;
+  }
+  if (mask == nullptr && params_->allowed_token_ids.empty()) return;
+  // What stays possible: a stop token is one that the constraint need not allow.
+  std::vector<std::pair<std::int64_t, float>> kept;
+  const std::vector<std::int64_t>& others =
+      mask != nullptr ? params_->stop_token_ids : params_->allowed_token_ids;
+  for (const std::int64_t id : others)
+    if (is_token(id)) kept.emplace_back(id, logit(id));
+  if (mask != nullptr)
+    mask->apply(logits);
+  else
+    std::ranges::fill(logits, kImpossible);
+  for (const auto& [id, value] : kept) logit(id) = value;
 }
 
 std::vector<float> SequenceSampler::penalized(std::span<const float> logits) const {
@@ -102,8 +168,14 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
   const std::vector<float> changed = penalized(logits);
   const std::span<const float> used = changed.empty() ? logits : changed;
   if (!changed.empty() && !are_sound_logits(changed))
-    throw UserError({"--min-new-tokens", "every token that the model allows ends the text",
-                     "give a smaller number"});
+    throw UserError(
+        grammar_ != nullptr || !params_->allowed_token_ids.empty()
+            ? UserError::Parts{"the constraint of the output",
+                               "the model gives no probability to a token that it allows",
+                               "allow other texts"}
+            : UserError::Parts{"--min-new-tokens",
+                               "every token that the model allows ends the text",
+                               "give a smaller number"});
   const SamplingSite site = site_at(position);
   const bool has_choice = draft != nullptr && !draft->distribution.empty();
   const std::int64_t id = has_choice
@@ -115,6 +187,9 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
 
 std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
                                                  std::int64_t position, bool samples) const {
+  const bool is_behind_end =
+      is_constrained_ && (grammar_state_ == TextMatcher::kNone || has_ended());
+  if (is_behind_end) return std::nullopt;
   const std::vector<float> changed = penalized(logits);
   const std::span<const float> used = changed.empty() ? logits : changed;
   if (!are_sound_logits(used)) return std::nullopt;
@@ -145,6 +220,7 @@ std::vector<SampledRun> sample_runs(
       if (draft == nullptr || id != draft->id || own->is_stop_token(id)) return;
       if (!ahead) ahead = *own;
       ahead->append(id);
+      if (ahead->has_ended()) return;
     }
   };
   std::int64_t num_logits = 1;

@@ -1,15 +1,17 @@
-// Chooses the tokens of sequences: penalties, which depend on what a sequence has said, the draw,
-// and log-probabilities.
+// Chooses the tokens of sequences: penalties and constraints, which depend on what a sequence has
+// said, the draw, and log-probabilities.
 #pragma once
 
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "megatron/grammar/grammar.h"
 #include "megatron/inference/sampling/sampling.h"
 
 namespace megatron {
@@ -33,8 +35,9 @@ struct SampledToken {
 class SequenceSampler {
  public:
   /// `params` must outlive the sampler. `site` has the prompt and the number of the sample.
+  /// `grammar` is that of SamplingParams::constraint, if there is one.
   SequenceSampler(const SamplingParams& params, std::span<const std::int64_t> prompt,
-                  SamplingSite site);
+                  SamplingSite site, std::shared_ptr<Grammar> grammar = nullptr);
 
   /// Chooses the token at a position of the sequence from the model's logits, which are sound. It
   /// equals `draft` if one was proposed and is accepted.
@@ -52,10 +55,12 @@ class SequenceSampler {
   std::int64_t num_new_tokens() const { return num_new_tokens_; }
   /// Returns whether a stop token or stop string may end the text at the next token.
   bool may_stop() const { return num_new_tokens_ >= params_->min_new_tokens; }
+  /// Returns whether the constraint allows nothing more, and no stop token says so.
+  bool has_ended() const;
   /// Returns whether a token is one that ends the text.
   bool is_stop_token(std::int64_t id) const;
   /// Changes logits as `sampling.h` describes under 1. The formulas are those of vLLM; the
-  /// repetition penalty is also that of transformers.
+  /// repetition penalty is also that of transformers. Tokens that may not follow are impossible.
   void apply_penalties(std::span<float> logits) const;
 
  private:
@@ -64,12 +69,23 @@ class SequenceSampler {
   /// Returns the logits after penalties; empty if there are none.
   std::vector<float> penalized(std::span<const float> logits) const;
   SamplingSite site_at(std::int64_t position) const;
+  bool is_stop_impossible(const TokenMask* mask) const;
+  bool has_said(std::span<const std::int64_t> ids) const;
+  /// Returns the token that must follow, because the budget of thinking is spent.
+  std::optional<std::int64_t> forced_token() const;
+  /// Returns what may follow by the constraint; null where it does not hold.
+  std::shared_ptr<const TokenMask> mask() const;
 
   const SamplingParams* params_;
   SamplingSite site_;
   /// Of tokens in the text, if a penalty reads it; 0: only in the prompt.
   std::unordered_map<std::int64_t, std::int64_t> counts_;
   std::int64_t num_new_tokens_ = 0;
+  std::shared_ptr<Grammar> grammar_;
+  Grammar::State grammar_state_ = TextMatcher::kNone;
+  bool is_constrained_ = false;         ///< the text of the constraint has begun
+  bool thinks_ = false;                 ///< within the budget, or while the end is forced
+  std::vector<std::int64_t> last_ids_;  ///< as far as the ends of thinking are looked for
 };
 
 /// A row of logits and the token that follows it in a given text.

@@ -140,7 +140,7 @@ void apply_defaults(const ServedModel& model, CompletionRequest& request) {
 void answer_completion(const ServedModel& model, const HttpRequest& http, HttpReply reply) {
   try {
     CompletionRequest request =
-        read_completion(JsonCursor(parse_json(http.body, "the body"), "the body"));
+        read_completion(JsonCursor(parse_json(http.body, "the body"), "the body"), http.body);
     check_model_name(model, request.model);
     apply_defaults(model, request);
     if (request.stream) check_stream(request);

@@ -57,6 +57,8 @@ HuggingFaceTokenizer::HuggingFaceTokenizer(hugging_face::TokenizerJson&& json,
     std::string bytes;
     for (const std::string& part : decoder_({"<0x41>", "<0x42>"})) bytes += part;
     decodes_bytes_together_ = bytes == "AB";
+    // The two halves of U+00E9.
+    decodes_byte_level_ = decoder_({"\u00c3", "\u00a9"}) == std::vector<std::string>{"\u00e9"};
   }
   if (folder.empty()) return;
   special_ = hugging_face::read_special_tokens(
@@ -83,6 +85,26 @@ std::int32_t HuggingFaceTokenizer::find(std::string_view token) const {
 std::string HuggingFaceTokenizer::token(std::int32_t id) const {
   if (const std::string* added = added_tokens_.decoded(id)) return *added;
   return std::string(model_->vocabulary().token(id));
+}
+
+std::string HuggingFaceTokenizer::token_bytes(std::int32_t id) const {
+  const std::string own = token(id);
+  if (added_tokens_.decoded(id) != nullptr || own.empty()) return own;
+  if (awaits_more(id) && own.find_first_not_of("0123456789abcdefABCDEF", 3) == 5)
+    return {static_cast<char>(std::stoi(own.substr(3, 2), nullptr, 16))};
+  if (decodes_byte_level_) {
+    std::string bytes;
+    append_decoded_byte_level(bytes, own);
+    return bytes;
+  }
+  if (!decoder_) return " " + own;
+  const auto text_of = [this](std::vector<std::string> tokens) {
+    std::string text;
+    for (const std::string& part : decoder_(std::move(tokens))) text += part;
+    return text;
+  };
+  const std::string before = text_of({"a"}), both = text_of({"a", own});
+  return both.starts_with(before) ? both.substr(before.size()) : "";
 }
 
 std::vector<std::int32_t> HuggingFaceTokenizer::encode(std::string_view text) const {

@@ -49,6 +49,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   bool is_special(std::int32_t id) const override { return added_tokens_.is_special(id); }
   std::int32_t unk() const override { return unk_; }
   std::string token(std::int32_t id) const override;
+  std::string token_bytes(std::int32_t id) const override;
   bool awaits_more(std::int32_t id) const override;
   std::string_view name() const override { return "HuggingFaceTokenizer"; }
 
@@ -73,6 +74,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   hugging_face::Decoder decoder_;
   hugging_face::SpecialTokenIds special_;
   std::int32_t id_limit_ = 0, unk_ = -1;
+  bool decodes_byte_level_ = false;     ///< the decoder reads the alphabet of byte_level.h
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
   bool has_independent_parts_ = false;              ///< of words of bytes

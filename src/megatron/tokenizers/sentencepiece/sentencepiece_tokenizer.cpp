@@ -69,6 +69,14 @@ std::string SentencePieceTokenizer::token(std::int32_t id) const {
   return id >= 0 && id < pieces_.size() ? model_.pieces[static_cast<std::size_t>(id)].text : "";
 }
 
+std::string SentencePieceTokenizer::token_bytes(std::int32_t id) const {
+  if (id < 0 || id >= pieces_.size() || id == pieces_.unk_id()) return "";
+  if (pieces_.type(id) == PieceType::byte)
+    return {static_cast<char>(sentencepiece::byte_of_piece(token(id)))};
+  bool removed_space = false;
+  return surface(id, /*at_start=*/false, SpecialTokens::skip, removed_space);
+}
+
 bool SentencePieceTokenizer::is_special(std::int32_t id) const {
   return id >= 0 && id < pieces_.size() && pieces_.type(id) == PieceType::control;
 }

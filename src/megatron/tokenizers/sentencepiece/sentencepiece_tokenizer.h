@@ -31,6 +31,7 @@ class SentencePieceTokenizer : public Tokenizer {
   std::int32_t find(std::string_view token) const override;
   std::int32_t unk() const override { return pieces_.unk_id(); }
   std::string token(std::int32_t id) const override;
+  std::string token_bytes(std::int32_t id) const override;
   std::string_view name() const override { return name_; }
 
  private:
