@@ -33,7 +33,8 @@ def variants_of_families():
 
 @torch.no_grad()
 def reference(model, prompts):
-    rows = [model.base_model(torch.tensor([ids])).last_hidden_state[0].double() for ids in prompts]
+    decoder = getattr(model, "model", model.base_model)  # llama4_text has another base_model
+    rows = [decoder(torch.tensor([ids])).last_hidden_state[0].double() for ids in prompts]
     return {
         "mean": [one.mean(0).tolist() for one in rows],
         "last": [one[-1].tolist() for one in rows],

@@ -1,6 +1,6 @@
 // The passes of an engine: caches, drafts and logits of the planned runs, and the tokens that are
 // sampled and scored from these.
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -28,14 +28,6 @@ void keep_error(std::exception_ptr& error, const Body& body) {
   } catch (const UserError&) {
     error = std::current_exception();
   }
-}
-
-/// Returns the indices of the layers with experts: int64 on the device.
-at::Tensor expert_layers(const TransformerConfig& config, const at::Device& device) {
-  std::vector<std::int64_t> layers;
-  for (std::int64_t i = 0; i < config.num_layers; ++i)
-    if (config.kind(i).has_experts()) layers.push_back(i);
-  return at::tensor(layers, at::kLong).to(device);
 }
 
 /// Throws UserError if the log-probability of a token of a prompt is not finite.
@@ -138,12 +130,10 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
                            .last_hidden = pools ? &hidden : nullptr,
                            .routed_experts = wants_experts ? &experts : nullptr})};
   if (pools) output.hidden = hidden.rows.to(c10::kCPU).contiguous();
-  if (wants_experts)
-    output.routed_experts =
-        experts.index_select(0, expert_layers(model_.config(), experts.device()))
-            .transpose(0, 1)
-            .to(c10::kCPU)
-            .contiguous();
+  std::vector<at::Tensor> layers;
+  for (std::int64_t i = 0; wants_experts && i < model_.config().num_layers; ++i)
+    if (model_.config().kind(i).has_experts()) layers.push_back(experts[i]);
+  if (wants_experts) output.routed_experts = at::stack(layers, 1).to(c10::kCPU);
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
