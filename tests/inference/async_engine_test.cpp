@@ -481,7 +481,8 @@ TEST(Messages, AreReadAsTheyWereWritten) {
                       .params = {.top_p = 0.1,
                                  .logit_bias = {{.id = 5, .bias = -2.5}},
                                  .termination_id = 9,
-                                 .stop = {"", "end"}},
+                                 .stop = {"", "end"},
+                                 .return_routed_experts = true},
                       .site = {.prompt = 8, .sample = 2},
                       .priority = -3,
                       .pooling = Pooling::mean,
@@ -496,6 +497,7 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.params.logit_bias.at(0).bias, -2.5);
   EXPECT_EQ(read[1].text.params.termination_id, 9);
   EXPECT_EQ(read[1].text.params.stop, std::vector<std::string>({"", "end"}));
+  EXPECT_TRUE(read[1].text.params.return_routed_experts);
   EXPECT_EQ(read[1].text.site.sample, 2u);
   EXPECT_EQ(read[1].text.priority, -3);
   EXPECT_EQ(read[1].text.pooling, Pooling::mean);

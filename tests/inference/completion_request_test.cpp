@@ -39,7 +39,7 @@ TEST(CompletionRequest, ReadsEveryMember) {
       "best_of": 3, "logprobs": 0, "echo": true, "stop": ["x", "y"], "seed": 5,
       "stop_token_ids": [9], "logit_bias": {"3": -100, "4": 0.5}, "presence_penalty": 0.25,
       "frequency_penalty": -0.5, "repetition_penalty": 1.5, "ignore_eos": true, "stream": false,
-      "priority": -3})");
+      "return_routed_experts": true, "priority": -3})");
   EXPECT_THAT(request.prompts, ElementsAre(CompletionPrompt(Ids{1, 2})));
   EXPECT_TRUE(request.echo);
   EXPECT_TRUE(request.has_seed);
@@ -68,6 +68,7 @@ TEST(CompletionRequest, ReadsEveryMember) {
   EXPECT_EQ(params.frequency_penalty, -0.5);
   EXPECT_EQ(params.repetition_penalty, 1.5);
   EXPECT_TRUE(params.ignore_eos);
+  EXPECT_TRUE(params.return_routed_experts);
 }
 
 TEST(CompletionRequest, HasPromptsOfFourForms) {
@@ -137,6 +138,8 @@ TEST(CompletionRequest, MistakesNameTheMember) {
            {R"({"prompt": "a", "response_format": {"type": "xml"}})", "'xml' is not known here"},
            {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
            {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with 'num_beams'"},
+           {R"({"prompt": "a", "num_beams": 2, "return_routed_experts": true})",
+            "return_routed_experts: has no meaning with 'num_beams'"},
            {R"({"prompt": "a", "max_token": 2})", "field 'max_token': is not known here"}})
     EXPECT_THAT(message_of([&, body = body] { read(body); }), HasSubstr(text)) << body;
 }

@@ -86,6 +86,7 @@ struct InferenceResult {
   std::vector<std::vector<std::int64_t>> drafted;  ///< as drawn, with drafts
   std::vector<std::vector<std::int64_t>> batch;    ///< greedy, of the same prompt and a longer one
   std::vector<double> logprobs;
+  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts;  ///< of the greedy text
 };
 
 /// Returns the output of every rank, by rank.
@@ -104,9 +105,13 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
             {.rank = rank, .parallel = parallel, .type = type, .packs_weights = packs_weights});
         InferenceResult& here = all[static_cast<std::size_t>(rank.index)];
         const std::vector<std::int64_t> prompt{3, 1, 4, 1, 5};
-        here.greedy = Generator(loaded.runner, {.temperature = 0, .max_new_tokens = 12})
-                          .generate(prompt, 0)
-                          .ids;
+        const bool has_experts = loaded.runner.config().moe.num_experts > 0;
+        Generation greedy = Generator(loaded.runner, {.temperature = 0,
+                                                      .max_new_tokens = 12,
+                                                      .return_routed_experts = has_experts})
+                                .generate(prompt, 0);
+        here.greedy = std::move(greedy.ids);
+        here.routed_experts = std::move(greedy.routed_experts);
         here.drawn =
             Generator(loaded.runner, {.top_k = 20, .max_new_tokens = 12}).generate(prompt, 2).ids;
         for (const SpeculationOptions& drafts :
@@ -201,8 +206,10 @@ TEST_F(ParallelInference, ExpertsSayWhatOneRankSays) {
     model_.moe.token_dispatcher_type = dispatcher;
     save_ours(false);
     const InferenceResult one = results_by_rank(root_ / "ours", {}).front();
-    for (const ParallelConfig& parallel : {experts, both}) {
+    EXPECT_EQ(one.routed_experts.size(), 5 + one.greedy.size() - 1);
+    for (const ParallelConfig& parallel : {experts, both, parallel_config(2, 2)}) {
       for (const InferenceResult& here : results_by_rank(root_ / "ours", parallel)) {
+        EXPECT_EQ(here.routed_experts, one.routed_experts);
         EXPECT_EQ(here.greedy, one.greedy);
         EXPECT_EQ(here.drawn, one.drawn);
         for (const auto& drafted : here.drafted) EXPECT_EQ(drafted, one.drawn);

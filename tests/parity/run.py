@@ -25,7 +25,8 @@ HERE = Path(__file__).resolve().parent
 LONGEST = """launch hf generation precision expert_parallel tensor_parallel rope_extension
 tokenizers tokenizer_kinds tokenizer_training datasets mcore_moe moe_strength context""".split()
 TIME_LIMIT_S = 900
-TIME_LIMITS_S = {"mesh": 3600, "pipeline_layout": 3600}  # they may build a program of our tests
+# They may build a program of our tests.
+TIME_LIMITS_S = {"mesh": 3600, "pipeline_layout": 3600, "embeddings": 3600}
 # What several scripts import. pyarrow makes a thread.
 PEERS = """numpy torch torch.utils.cpp_extension safetensors.torch transformers
 transformers.models.llama.modeling_llama""".split()

@@ -222,6 +222,7 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
     need(params.best_of == 0, "--best-of", alone, "leave one of them out");
     need(params.stop.empty(), "--stop", alone, "leave one of them out");
     need(!params.reports_logprobs(), "--logprobs", alone, "leave one of them out");
+    need(!params.return_routed_experts, "return_routed_experts", alone, "leave one of them out");
   }
   problems.throw_if_any();
 }

@@ -47,6 +47,7 @@ struct SamplingParams {
   bool prompt_logprobs = false;   ///< report the log-probabilities of the prompt's tokens
   std::int64_t n = 1, best_of = 0, num_beams = 1;
   double length_penalty = 1;
+  bool return_routed_experts = false;  ///< report the experts of each token; not with beams
 
   OutputConstraint constraint = {};
   /// The constraint begins behind these tokens, such as those that end thinking; none: at once.

@@ -78,6 +78,9 @@ SequenceId Engine::add_request(TextRequest request) {
   if (options_.tokenizer == nullptr && !request.params.stop.empty())
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});
+  if (request.params.return_routed_experts && model_.config().moe.num_experts == 0)
+    throw UserError({request.source, "it has return_routed_experts, and the model has no experts",
+                     "leave it out"});
   const std::int64_t size = std::ssize(request.prompt);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
              only_scores = scores && request.params.max_new_tokens == 0 && !embeds;
@@ -98,12 +101,13 @@ SequenceId Engine::add_request(TextRequest request) {
   const TextRequest& own = group->request;
   std::vector<std::int64_t> tokens = own.prompt;
   if (only_scores) tokens.pop_back();  // nothing follows that has a score
-  Request scheduled{.name = own.source,
-                    .prompt = std::move(tokens),
-                    .max_new_tokens = max_new_tokens,
-                    .priority = own.priority,
-                    .deadline_s = own.deadline_s,
-                    .finds_prefix = own.pooling != Pooling::mean};
+  Request scheduled{
+      .name = own.source,
+      .prompt = std::move(tokens),
+      .max_new_tokens = max_new_tokens,
+      .priority = own.priority,
+      .deadline_s = own.deadline_s,
+      .finds_prefix = own.pooling != Pooling::mean && !own.params.return_routed_experts};
   if (scores) scheduled.first_output = own.first_scored - 1;
   const SequenceId sequence = scheduler_.add(scheduled);
   group->id = own.id.value_or(sequence);
@@ -124,7 +128,8 @@ SequenceId Engine::add_request(TextRequest request) {
   }
   if (!group->search && first->siblings.empty()) allow_drafts(sequence);
   running_.emplace(sequence, std::move(first));
-  if (max_new_tokens == 0 && !scores && !embeds) finish(sequence, FinishReason::length);
+  if (max_new_tokens == 0 && !scores && !embeds && !own.params.return_routed_experts)
+    finish(sequence, FinishReason::length);
   return group->id;
 }
 

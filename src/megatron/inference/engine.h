@@ -83,8 +83,9 @@ class Engine {
   using Drafts = std::vector<std::vector<DraftToken>>;
 
   struct PassOutput {
-    at::Tensor logits;       ///< [rows, vocab_size], num_logits() of each run
-    at::Tensor hidden = {};  ///< [rows, h], what Pooler::num_rows() says of each run
+    at::Tensor logits;               ///< [rows, vocab_size], num_logits() of each run
+    at::Tensor hidden = {};          ///< [rows, h], what Pooler::num_rows() says of each run
+    at::Tensor routed_experts = {};  ///< int32 [tokens, MoE layers, topk], if a run wants them
   };
   /// What a pass tells of a run.
   struct RunResult {
@@ -93,6 +94,8 @@ class Engine {
     std::vector<SampledToken> firsts = {};  ///< first tokens of RunningText::siblings
     std::vector<float> logprobs = {};       ///< of a beam, after penalties
     at::Tensor hidden = {};                 ///< rows for SequenceGroup::pooler
+    at::Tensor routed_experts = {};         ///< of the tokens from `first` on, but rejected drafts
+    std::int64_t first = 0;                 ///< position of the first token
     std::exception_ptr error = {};          ///< the UserError that ends the request
   };
 
@@ -109,6 +112,9 @@ class Engine {
   PassOutput run_pass(const StepPlan& plan, const Drafts& drafts);
   /// Gives each result what its run computed besides logits.
   void divide(const PassOutput& output, const StepPlan& plan, std::vector<RunResult>& results);
+  /// Gives each result that wants them the experts of its tokens. The drafts have been verified.
+  void divide_experts(const PassOutput& output, const StepPlan& plan,
+                      std::vector<RunResult>& results) const;
   /// Computes a pass. Returns the result of each run.
   std::vector<RunResult> compute(const StepPlan& plan, const Drafts& drafts);
   /// Takes the result of a run.

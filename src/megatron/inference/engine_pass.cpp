@@ -1,5 +1,6 @@
 // The passes of an engine: caches, drafts and logits of the planned runs, and the tokens that are
 // sampled and scored from these.
+#include <ATen/ops/stack.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/running_text.h"
 
@@ -102,6 +104,7 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
   Caches caches;
   std::vector<std::int64_t> counts;
   LastHidden hidden;
+  bool wants_experts = false;
   for (std::size_t i = 0; i < plan.runs.size(); ++i) {
     const ScheduledRun& run = plan.runs[i];
     const auto known = std::span(scheduler_.tokens(run.sequence))
@@ -112,19 +115,25 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
     caches.push_back(&running_.at(run.sequence)->cache);
     prepare_cache(*caches.back(), run);
     counts.push_back(num_logits(run));
-    hidden.counts.push_back(
-        running_.at(run.sequence)->group->pooler.num_rows(run.first, run.first + run.count));
+    const SequenceGroup& group = *running_.at(run.sequence)->group;
+    hidden.counts.push_back(group.pooler.num_rows(run.first, run.first + run.count));
+    wants_experts |= group.request.params.return_routed_experts;
   }
   const bool observes = drafter_->observes(),
              pools = std::ranges::any_of(hidden.counts, [](auto count) { return count > 0; });
-  at::Tensor rows;
+  at::Tensor rows, experts;
   PassOutput output{
       next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
                            .caches = &caches,
                            .num_logits = std::move(counts),
                            .rows = observes ? &rows : nullptr,
-                           .last_hidden = pools ? &hidden : nullptr})};
+                           .last_hidden = pools ? &hidden : nullptr,
+                           .routed_experts = wants_experts ? &experts : nullptr})};
   if (pools) output.hidden = hidden.rows.to(c10::kCPU).contiguous();
+  std::vector<at::Tensor> layers;
+  for (std::int64_t i = 0; wants_experts && i < model_.config().num_layers; ++i)
+    if (model_.config().kind(i).has_experts()) layers.push_back(experts[i]);
+  if (wants_experts) output.routed_experts = at::stack(layers, 1).to(c10::kCPU);
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");
@@ -153,6 +162,21 @@ void Engine::divide(const PassOutput& output, const StepPlan& plan,
                                   "not finite");
       });
     }
+  }
+}
+
+void Engine::divide_experts(const PassOutput& output, const StepPlan& plan,
+                            std::vector<RunResult>& results) const {
+  if (!output.routed_experts.defined()) return;
+  std::int64_t next = 0;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const ScheduledRun& run = plan.runs[i];
+    const std::int64_t first = std::exchange(next, next + run.count);
+    if (!running_.at(run.sequence)->group->request.params.return_routed_experts) continue;
+    const std::int64_t num_accepted = std::max<std::int64_t>(0, std::ssize(results[i].drawn) - 1);
+    results[i].first = run.first;
+    results[i].routed_experts =
+        output.routed_experts.narrow(0, first, run.count - run.num_drafts + num_accepted);
   }
 }
 
@@ -222,6 +246,7 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     for (std::size_t k = 0; k < text.siblings.size(); ++k)
       std::ranges::move(draw(), std::back_inserter(results[i].firsts));
   }
+  divide_experts(output, plan, results);
   return results;
 }
 

@@ -20,6 +20,11 @@ void Engine::take(SequenceId sequence, RunResult result) {
   }
   std::ranges::move(result.scored, std::back_inserter(group.prompt_tokens));
   if (result.hidden.defined()) group.pooler.add(result.hidden);
+  if (result.routed_experts.defined()) {
+    text.add_routed_experts(result.first, result.routed_experts);
+    for (const auto& sibling : text.siblings)
+      sibling->add_routed_experts(result.first, result.routed_experts);
+  }
   if (group.max_new_tokens == 0) {
     if (scheduler_.contains(sequence)) return;
     const TextRequest& request = group.request;

@@ -34,18 +34,15 @@ auto fields_of(T& of) {
   } else if constexpr (kIsOneOf<T, Update>) {
     auto& [a, b, c, d, e, f, g] = of;
     return std::tie(a, b, c, d, e, f, g);
-  } else if constexpr (kIsOneOf<T, Generation>) {
-    auto& [a, b, c, d, e, f, g, h, i] = of;
-    return std::tie(a, b, c, d, e, f, g, h, i);
-  } else if constexpr (kIsOneOf<T, TextRequest>) {
+  } else if constexpr (kIsOneOf<T, Generation, TextRequest>) {
     auto& [a, b, c, d, e, f, g, h, i, j] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2] =
-        of;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
+           c2] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z,
-                    a2, b2);
+                    a2, b2, c2);
   }
 }
 

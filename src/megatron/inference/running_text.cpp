@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "megatron/base/error.h"
+
 namespace megatron {
 namespace {
 
@@ -36,6 +38,19 @@ std::optional<FinishReason> RunningText::append(const SampledToken& token) {
   return text && text->has_stopped() ? std::optional(FinishReason::stop) : std::nullopt;
 }
 
+void RunningText::add_routed_experts(std::int64_t first, const at::Tensor& experts) {
+  const auto values = experts.accessor<std::int32_t, 3>();
+  const std::int64_t num_known = std::ssize(result.routed_experts) - first;
+  MEGATRON_CHECK(num_known >= 0, "the experts of ", -num_known, " tokens are lacking");
+  for (std::int64_t i = num_known; i < experts.size(0); ++i) {
+    auto& layers = result.routed_experts.emplace_back();
+    for (std::int64_t layer = 0; layer < experts.size(1); ++layer) {
+      const std::int32_t* const chosen = values[i][layer].data();
+      layers.emplace_back(chosen, chosen + experts.size(2));
+    }
+  }
+}
+
 std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits) const {
   const LogSoftmax log_softmax(logits);
   std::vector<float> all;
@@ -57,6 +72,10 @@ Generation RunningText::take_result(FinishReason reason) {
       result.num_cut_bytes = text->num_cut_bytes();
     }
   }
+  const std::int64_t num_computed = std::ssize(group->request.prompt) + std::ssize(result.ids) -
+                                    (result.ids.empty() || has_stop_token ? 0 : 1);
+  if (std::ssize(result.routed_experts) > num_computed)
+    result.routed_experts.resize(static_cast<std::size_t>(num_computed));
   result.num_cached = std::max<std::int64_t>(0, group->num_cached);
   result.start_s = group->start_s;
   if (number == 0) result.prompt_tokens = group->prompt_tokens;

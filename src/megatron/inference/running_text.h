@@ -45,6 +45,9 @@ struct RunningText {
 
   /// Adds a token. Returns why the text ends, if it does.
   std::optional<FinishReason> append(const SampledToken& token);
+  /// Adds the experts [tokens, MoE layers, topk] of the tokens from position `first` on, int32 on
+  /// the CPU. Those of a token that is computed again remain as they were.
+  void add_routed_experts(std::int64_t first, const at::Tensor& experts);
   /// Returns the log-probabilities of the next token of a beam, after penalties.
   std::vector<float> penalized_logprobs(std::span<const float> logits) const;
   /// Returns the result of a text that has ended.

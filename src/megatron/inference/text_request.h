@@ -41,6 +41,10 @@ struct Generation {
   std::vector<float> embedding = {};  ///< [h] of a request with TextRequest::pooling
   std::int64_t num_cached = 0;        ///< tokens of the prompt that the prefix cache had
   double start_s = 0;  ///< the first pass over the prompt began, on the engine's clock
+  /// [tokens][MoE layers][top-k]: the experts that the routers chose for the tokens of the prompt
+  /// and `ids`, if SamplingParams::return_routed_experts. The last of `ids` has none, unless a stop
+  /// token follows it: no pass computes it.
+  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the

@@ -6,6 +6,7 @@
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <iterator>
@@ -142,6 +143,13 @@ at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
     for (std::int64_t row = end - own[i]; row < end; ++row) rows.push_back(row);
   }
   return at::index_select(rows_sb, 0, at::tensor(rows, at::kLong).to(rows_sb.device()));
+}
+
+at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
+                             const at::Device& device) {
+  return at::zeros(
+      {config.num_layers, pass.microbatch.at("tokens").numel(), config.moe.router_topk},
+      at::TensorOptions(device).dtype(at::kInt));
 }
 
 void advance_caches(const Pass& pass) {

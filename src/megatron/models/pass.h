@@ -50,6 +50,9 @@ struct Pass {
   std::int64_t depth = 0;
   at::Tensor* rows = nullptr;         ///< receives the rows [s, b, h] that the head reads
   LastHidden* last_hidden = nullptr;  ///< null: none is wanted
+  /// Undefined, and receives the experts that routers choose, also those that drop the token: int32
+  /// [num_layers, tokens, topk], 0 in layers without experts. Null: they are not wanted.
+  at::Tensor* routed_experts = nullptr;
 };
 
 /// Returns a microbatch of sequences of token ids, packed if there are several.
@@ -72,6 +75,10 @@ std::int64_t num_last_rows(const Pass& pass, const std::vector<std::int64_t>& co
 /// sequences in [s, b, …].
 at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
                      const std::vector<std::int64_t>& counts);
+
+/// Returns the zeros that Pass::routed_experts begins with.
+at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
+                             const at::Device& device);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -17,6 +17,7 @@
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -143,11 +144,20 @@ class TransformerModel : public Model {
     if (pass.depth > 0)
       context.publish(spec_.stacks[stack_of(pass.depth - 1)].published_name(),
                       pass.microbatch.at("previous_rows"));
+    if (pass.routed_experts != nullptr) {
+      if (!pass.routed_experts->defined())
+        *pass.routed_experts = no_routed_experts(pass, config_, rank_.device);
+      context.routed_experts = *pass.routed_experts;
+    }
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
     for (const StackPart& part : own.parts)
       if (is_run(part.stack, pass))
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+    if (const std::int64_t num_layers = own.stage.num_layers - own.stage.num_mtp;
+        context.routed_experts.defined() && num_layers > 0)  // ranks of tp route different tokens
+      all_reduce_(rank_.tp, context.routed_experts.narrow(0, own.stage.first_layer, num_layers),
+                  "routed experts");
     context.hooks = unit_hooks_;
     if (!own.stage.has_output) {
       Activations out{hidden_sbh};

@@ -107,6 +107,9 @@ struct ForwardContext {
   bool sequence_parallel = false;  ///< hidden rows are this rank's slice of the microbatch's rows
   std::int64_t first_row = 0;      ///< index of this rank's first hidden row in the microbatch
   RowPositions row_positions;      ///< of this rank's hidden rows
+  /// int32 [num_layers, tokens, topk], which receives the choices of the routers of this rank for
+  /// the tokens that it routes; undefined: they are not wanted.
+  at::Tensor routed_experts;
   std::vector<std::int64_t> lengths;  ///< Microbatch::lengths, for experts; empty: no padding
   UnitHooks* hooks = nullptr;         ///< called around every unit; may be null
   /// The scalar gradient that the auxiliary losses of this microbatch receive; undefined outside

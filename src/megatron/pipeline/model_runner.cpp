@@ -30,6 +30,9 @@ at::Tensor ModelRunner::infer(const Pass& pass) const {
   PipelinePass forward{.batch = batch, .training = false, .wants = pass.wants};
   forward.num_logits = pass.num_logits;
   forward.last_hidden = pass.last_hidden;
+  forward.routed_experts = pass.routed_experts;
+  if (pass.routed_experts != nullptr)  // each stage writes its own layers
+    *pass.routed_experts = no_routed_experts(pass, config(), weights_->device());
   if (pass.last_hidden != nullptr)  // the last stage sets its own
     pass.last_hidden->rows =
         at::empty({num_last_rows(pass, pass.last_hidden->counts), config().hidden_size}, on_device);
@@ -39,6 +42,7 @@ at::Tensor ModelRunner::infer(const Pass& pass) const {
   if (result.numel() > 0) broadcast_(pp_, result, last_rank_, "logits");
   if (pass.last_hidden != nullptr && pass.last_hidden->rows.numel() > 0)
     broadcast_(pp_, pass.last_hidden->rows, last_rank_, "hidden rows");
+  if (pass.routed_experts != nullptr) all_reduce_(pp_, *pass.routed_experts, "routed experts");
   advance_caches(pass);
   return result;
 }

@@ -280,7 +280,8 @@ class Interpreter {
             .training = pass_.training,
             .caches = pass_.caches.empty() ? nullptr : &pass_.caches[index],
             .num_logits = pass_.num_logits,
-            .last_hidden = pass_.last_hidden};
+            .last_hidden = pass_.last_hidden,
+            .routed_experts = pass_.routed_experts};
   }
   MicrobatchState& state(std::int64_t chunk, std::int64_t microbatch) {
     return states_[static_cast<std::size_t>(chunk * schedule_.num_microbatches + microbatch)];

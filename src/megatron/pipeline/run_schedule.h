@@ -69,6 +69,7 @@ struct PipelinePass {
   std::vector<Caches> caches = {};            ///< of each microbatch's sequences; empty: none
   std::vector<std::int64_t> num_logits = {};  ///< of each microbatch's sequences (models/pass.h)
   LastHidden* last_hidden = nullptr;          ///< Pass::last_hidden of the last stage
+  at::Tensor* routed_experts = nullptr;       ///< Pass::routed_experts, one for all stages
   /// Called on the last stage after each forward that wants another result than the loss.
   std::function<void(std::size_t microbatch, const at::Tensor& result)> on_result = {};
 };

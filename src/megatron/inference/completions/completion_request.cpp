@@ -198,6 +198,8 @@ const std::map<std::string_view, Read> kMembers{
        if (const auto usage = value.find("include_usage")) to.include_usage = usage->boolean();
      }},
     {"return_token_ids", [](auto& to, auto& value) { to.return_token_ids = value.boolean(); }},
+    {"return_routed_experts",
+     [](auto& to, auto& value) { to.params.return_routed_experts = value.boolean(); }},
     {"return_tokens_as_token_ids",
      [](auto& to, auto& value) { to.tokens_as_ids = value.boolean(); }},
     {"skip_special_tokens",

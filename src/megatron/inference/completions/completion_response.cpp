@@ -98,6 +98,7 @@ JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& pro
     choice["prompt_token_ids"] = result.ids;
     choice["token_ids"] = generation.ids;
   }
+  if (request.params.return_routed_experts) choice["routed_experts"] = generation.routed_experts;
   return choice;
 }
 

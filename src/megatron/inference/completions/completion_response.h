@@ -22,6 +22,7 @@ struct PromptResult {
 /// Returns the list of choices, n of each prompt. A token of "logprobs" is the text that its id
 /// adds behind the one before it, U+FFFD where that is a part of a character. "text_offset" counts
 /// characters, and "top_logprobs" includes the token itself.
+/// "routed_experts" is Generation::routed_experts.
 JsonText completion_choices(const CompletionRequest& request, const Tokenizer& tokenizer,
                             std::vector<PromptResult> results);
 

@@ -102,6 +102,10 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const RoutingSpan span = routing_span(input_sbh, context, rank_);
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
+  if (context.routed_experts.defined())
+    context.routed_experts[index_]
+        .narrow(0, span.first_token_of(rank_.tp.rank), span.num_tokens())
+        .copy_(routed.experts.maximum(-1 - routed.experts));
   const auto compute_shared = [&] {
     if (!shared_experts_) return at::Tensor();
     return run_node(context, LayerNode::shared_experts, input_sbh,

@@ -121,6 +121,7 @@ void check_stream(const CompletionRequest& request) {
   refuse(params.num_samples() > params.n, "best_of");
   refuse(request.echo, "echo");
   refuse(params.reports_logprobs(), "logprobs");
+  refuse(params.return_routed_experts, "return_routed_experts");
 }
 
 }  // namespace
