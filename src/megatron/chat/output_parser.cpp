@@ -30,7 +30,10 @@ class OutputParser::Machine {
         writer_(options.id_seed, calls_ == nullptr ? 0 : calls_->id_length) {
     if (tools_.empty()) calls_ = nullptr;
     if (reasoning_ == nullptr) return;
-    reasons_ = begins_with_reasoning(*reasoning_, options.prompt);
+    const std::string_view prompt = options.prompt;
+    const std::size_t size = prompt.find_last_not_of(kSpace) + 1;
+    reasons_ = prompt.substr(0, size).ends_with(reasoning_->begin) ||
+               (reasoning_->begins_inside && !prompt.substr(0, size).ends_with(reasoning_->end));
   }
 
   OutputDelta feed(std::string_view piece, bool is_last) {
@@ -135,11 +138,6 @@ class OutputParser::Machine {
   std::string pending_, held_;  ///< held_: white space that may stand before a call
   bool reasons_ = false, has_reasoned_ = false, skips_space_ = false, is_at_begin_ = true;
 };
-
-bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt) {
-  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
-  return prompt.ends_with(format.begin) || (format.begins_inside && !prompt.ends_with(format.end));
-}
 
 OutputParser::OutputParser(const OutputParserOptions& options)
     : machine_(std::make_unique<Machine>(options)) {}

@@ -26,9 +26,6 @@ struct OutputDelta {
   bool empty() const { return reasoning.empty() && content.empty() && calls.empty(); }
 };
 
-/// Returns whether texts behind a prompt begin with reasoning, as its end says.
-bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt);
-
 struct OutputParserOptions {
   OutputFormat format;
   std::string_view prompt = {};  ///< its end says whether the text begins with reasoning

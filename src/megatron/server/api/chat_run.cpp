@@ -44,7 +44,7 @@ class ChatRun {
         request_(std::move(request)),
         reply_(std::move(reply)) {
     apply_defaults(model, request_.request);
-    const OutputFormat format = plan_output(chat_of(model), request_, calls_);
+    plan_output(chat_of(model), request_, plan_);
     if (request_.is_open_ended)
       request_.request.params.max_new_tokens =
           std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
@@ -53,7 +53,7 @@ class ChatRun {
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
       texts_.push_back(
           {.parser = OutputParser(
-               {.format = format,
+               {.format = plan_.format,
                 .prompt = request_.prompt,
                 .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
@@ -170,7 +170,7 @@ class ChatRun {
   const Tokenizer& tokenizer_;
   ChatRequest request_;
   HttpReply reply_;
-  ToolCallFormat calls_ = {};  ///< the parsers refer to it if calls are demanded
+  OutputPlan plan_;  ///< the parsers refer to it
   std::unique_ptr<ChatWriter> writer_;
   std::vector<Text> texts_;
   std::vector<ChatAnswer> answers_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "megatron/chat/output_parser.h"
 #include "megatron/server/api/served_chat.h"
 
 namespace megatron {
@@ -45,10 +44,12 @@ OrderedJson calls_schema(const ChatRequest& request) {
 /// end shall say so, or a constraint could never begin.
 bool begin_reasoning(const ReasoningFormat& format, const ChatEncoder& encoder,
                      ChatRequest& request) {
-  if (begins_with_reasoning(format, request.prompt)) return true;
-  const std::size_t end = request.prompt.find_last_not_of(" \t\r\n") + 1;
-  if (std::string_view(request.prompt).substr(0, end).ends_with(format.end) ||
-      request.continue_final_message ||
+  std::string_view prompt = request.prompt;
+  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
+  if (prompt.ends_with(format.begin)) return true;
+  if (prompt.ends_with(format.end)) return false;
+  if (format.begins_inside) return true;
+  if (request.continue_final_message ||
       request.variables->value("enable_thinking", OrderedJson()) == false)
     return false;
   request.prompt += format.begin;
@@ -59,29 +60,33 @@ bool begin_reasoning(const ReasoningFormat& format, const ChatEncoder& encoder,
 
 }  // namespace
 
-OutputFormat plan_output(const ServedChat& chat, ChatRequest& request, ToolCallFormat& calls) {
+void plan_output(const ServedChat& chat, ChatRequest& request, OutputPlan& plan) {
   SamplingParams& params = request.request.params;
-  OutputFormat format = chat.format;
-  if (request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named) {
+  const auto [calls, reasoning] = chat.format;
+  plan.format = chat.format;
+  const bool demands_calls =
+      request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
+  if (demands_calls)  // and no text, whose form the client may give
+    params.constraint = {OutputConstraint::Kind::json_schema, {calls_schema(request).dump()}};
+  const bool is_constrained = params.constraint.kind != OutputConstraint::Kind::none;
+  if (is_constrained) {
     // As in vLLM, demanded calls are JSON whatever the model's own format is: a constraint is one
     // of texts, and most formats have special tokens, or arguments that are no JSON.
-    calls = {.body = CallBody::json,
-             .begins_bare = true,
-             .id_length = format.calls == nullptr ? 0 : format.calls->id_length};
-    format.calls = &calls;
-    // A call is no text, which a format of texts would be about.
-    params.constraint = {OutputConstraint::Kind::json_schema, {calls_schema(request).dump()}};
+    plan.calls = {.body = CallBody::json,
+                  .begins_bare = true,
+                  .id_length = calls == nullptr ? 0 : calls->id_length};
+    plan.format.calls = demands_calls ? &plan.calls : nullptr;
   }
-  const bool is_constrained = params.constraint.kind != OutputConstraint::Kind::none;
-  if ((!is_constrained && request.thinking_budget < 0) || format.reasoning == nullptr ||
-      !begin_reasoning(*format.reasoning, chat.encoder, request))
-    return format;
+  if (reasoning == nullptr || (!is_constrained && request.thinking_budget < 0)) return;
+  plan.reasoning = {
+      .begin = reasoning->begin, .end = reasoning->end, .begins_inside = reasoning->begins_inside};
+  if (is_constrained) plan.format.reasoning = &plan.reasoning;
+  if (!begin_reasoning(*reasoning, chat.encoder, request)) return;
   // The tag alone: how the model breaks lines around it is not known before.
-  const std::vector<std::int32_t> end = chat.encoder.encode(format.reasoning->end);
+  const std::vector<std::int32_t> end = chat.encoder.encode(reasoning->end);
   if (is_constrained) params.constraint_starts_after.assign(end.begin(), end.end());
   params.thinking_budget = request.thinking_budget;
   params.end_thinking_ids.assign(end.begin(), end.end());
-  return format;
 }
 
 }  // namespace megatron

@@ -9,9 +9,15 @@ namespace megatron {
 
 struct ServedChat;
 
+/// How the texts of a request are written. It is not copied, as `format` refers to its members.
+struct OutputPlan {
+  OutputFormat format = {};
+  ToolCallFormat calls = {};       ///< that of `format`, if calls are demanded
+  ReasoningFormat reasoning = {};  ///< likewise, if the text behind it is constrained: two tags
+};
+
 /// Sets the constraint and the budget of a request whose prompt is rendered, and may append the tag
-/// that begins reasoning to the prompt. Returns how its texts are written: if calls are demanded,
-/// as `calls`, which is set to that.
-OutputFormat plan_output(const ServedChat& chat, ChatRequest& request, ToolCallFormat& calls);
+/// that begins reasoning to the prompt.
+void plan_output(const ServedChat& chat, ChatRequest& request, OutputPlan& plan);
 
 }  // namespace megatron
