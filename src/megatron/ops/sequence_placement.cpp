@@ -142,7 +142,6 @@ at::Tensor gather_placed_rows(const at::Tensor& own, const SequencePlacement& pl
   const auto selected = [&](const at::Tensor& rows, const std::vector<std::int64_t>& places) {
     return at::index_select(rows, 0, at::tensor(places, at::kLong).to(rows.device()));
   };
-  if (cp.size == 1) return selected(own, numbers);
   const at::Tensor row_of = placement.row_of.cpu();
   const auto* place_of = row_of.const_data_ptr<std::int64_t>();
   std::vector<std::int64_t> mine, counts, order(numbers.size());
