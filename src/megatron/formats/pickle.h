@@ -17,7 +17,7 @@ enum class PickleKind : std::uint8_t {
   none,
   boolean,
   integer,
-  big_integer,  ///< beyond 64 bits; digits() has it
+  big_integer,  ///< beyond 64 bits; only its bytes() are known
   real,
   bytes,  ///< bytes, bytearray
   text,   ///< str as UTF-8, which is not checked; a str of Python 2 may hold any bytes
@@ -30,8 +30,16 @@ enum class PickleKind : std::uint8_t {
   persistent_id,
 };
 
-struct PickleNode;
 class PickleValue;
+
+/// The content of a value that is no number. Owned by its Pickle.
+struct PickleNode {
+  /// Where `items` of an object has its parts.
+  enum Part : std::size_t { callable, args, keywords, state, appended, entries, num_parts };
+
+  std::string text;
+  std::vector<PickleValue> items;  ///< a dict's keys and values alternate
+};
 
 /// A key of a dict, or the name of an attribute, and its value.
 struct PickleEntry;
@@ -53,18 +61,14 @@ class PickleValue {
   bool is(PickleKind kind) const { return kind_ == kind; }
   /// Returns what the value is, for messages: "a list", "the integer 3", "an object of a.B".
   std::string description() const;
-  /// Returns whether both are the same value of the pickle, not only equal ones.
-  bool is_same(const PickleValue& other) const;
 
   bool boolean(std::string_view what) const;
   std::int64_t integer(std::string_view what) const;
   /// Returns a real number, or an integer as one.
   double real(std::string_view what) const;
   const std::string& text(std::string_view what) const;
-  /// Returns bytes or a text.
+  /// Returns bytes, a text, or the little-endian bytes of a big integer in two's complement.
   const std::string& bytes(std::string_view what) const;
-  /// Returns the decimal digits of a big integer.
-  const std::string& digits(std::string_view what) const;
   /// Returns the elements of a list, tuple or set.
   const std::vector<PickleValue>& items(std::string_view what) const;
   /// Returns the elements of a list or tuple of integers.
@@ -74,12 +78,12 @@ class PickleValue {
   std::string_view global_name() const;
   /// Returns whether it is an object whose callable is the global of that name.
   bool is_object_of(std::string_view name) const;
-  /// Parts of an object; None for any other value.
-  PickleValue callable() const;  ///< usually a global
-  PickleValue args() const;      ///< a tuple
-  PickleValue keywords() const;  ///< a dict, or None
-  PickleValue state() const;  ///< what BUILD sets, for most classes a dict of attributes, or None
-  PickleValue appended() const;  ///< a list of what was appended, or None
+  /// Parts of an object; None for any other value, and where the pickle sets none.
+  PickleValue callable() const { return part(PickleNode::callable); }  ///< usually a global
+  PickleValue args() const { return part(PickleNode::args); }          ///< a tuple
+  PickleValue keywords() const { return part(PickleNode::keywords); }  ///< a dict
+  PickleValue state() const { return part(PickleNode::state); }  ///< usually a dict of attributes
+  PickleValue appended() const { return part(PickleNode::appended); }  ///< a list
   /// Returns what a persistent id is; None for any other value.
   PickleValue persistent_id() const;
 
@@ -96,7 +100,7 @@ class PickleValue {
   friend class PickleParser;
   PickleValue(PickleKind kind, PickleNode* node) : kind_(kind), node_(node) {}
   bool has_node() const;
-  PickleValue part(std::size_t index) const;
+  PickleValue part(PickleNode::Part index) const;
   /// Returns the dict whose entries are those of the value; None if there is none.
   PickleValue dict() const;
   const PickleNode& require(bool is_right, std::string_view what, const char* expected) const;
@@ -111,15 +115,6 @@ class PickleValue {
 
 struct PickleEntry {
   PickleValue key, value;
-};
-
-/// The content of a value that is no number. Owned by its Pickle.
-struct PickleNode {
-  /// Where `items` of an object has its parts.
-  enum Part : std::size_t { callable, args, keywords, state, appended, entries, num_parts };
-
-  std::string text = {};                ///< of text, bytes, big integers and globals
-  std::vector<PickleValue> items = {};  ///< a dict's keys and values alternate
 };
 
 /// How many values a pickle may have. Each costs at most 100 bytes of memory.

@@ -7,39 +7,13 @@
 namespace megatron {
 namespace {
 
-const char* kind_name(PickleKind kind) {
-  switch (kind) {
-    case PickleKind::none:
-      return "None";
-    case PickleKind::boolean:
-      return "a boolean";
-    case PickleKind::integer:
-      return "the integer ";
-    case PickleKind::big_integer:
-      return "an integer of more than 64 bits";
-    case PickleKind::real:
-      return "a real number";
-    case PickleKind::bytes:
-      return "bytes";
-    case PickleKind::text:
-      return "the text ";
-    case PickleKind::list:
-      return "a list";
-    case PickleKind::tuple:
-      return "a tuple";
-    case PickleKind::dict:
-      return "a dict";
-    case PickleKind::set:
-      return "a set";
-    case PickleKind::global:
-      return "the name ";
-    case PickleKind::object:
-      return "an object";
-    case PickleKind::persistent_id:
-      return "a persistent id";
-  }
-  return "";
-}
+/// In the order of PickleKind.
+constexpr const char* kKindNames[] = {
+    "None",      "a boolean",       "the integer", "an integer of more than 64 bits",
+    "a number",  "bytes",           "the text",    "a list",
+    "a tuple",   "a dict",          "a set",       "the name",
+    "an object", "a persistent id",
+};
 
 }  // namespace
 
@@ -64,17 +38,11 @@ bool PickleValue::has_node() const {
 }
 
 std::string PickleValue::description() const {
-  std::string text = kind_name(kind_);
-  if (is(PickleKind::integer)) return text + std::to_string(integer_);
-  if (is(PickleKind::text) || is(PickleKind::global)) return text + quoted_text(node_->text);
+  const std::string text = kKindNames[static_cast<std::size_t>(kind_)];
+  if (is(PickleKind::integer)) return text + " " + std::to_string(integer_);
+  if (is(PickleKind::text) || is(PickleKind::global)) return text + " " + quoted_text(node_->text);
   const std::string_view name = callable().global_name();
   return name.empty() ? text : text + " of " + quoted_text(name);
-}
-
-bool PickleValue::is_same(const PickleValue& other) const {
-  if (kind_ != other.kind_) return false;
-  if (has_node()) return node_ == other.node_;
-  return is(PickleKind::real) ? real_ == other.real_ : integer_ == other.integer_;
 }
 
 const PickleNode& PickleValue::require(bool is_right, std::string_view what,
@@ -105,11 +73,9 @@ const std::string& PickleValue::text(std::string_view what) const {
 }
 
 const std::string& PickleValue::bytes(std::string_view what) const {
-  return require(is(PickleKind::bytes) || is(PickleKind::text), what, "bytes").text;
-}
-
-const std::string& PickleValue::digits(std::string_view what) const {
-  return require(is(PickleKind::big_integer), what, "an integer of more than 64 bits").text;
+  const bool has_bytes =
+      is(PickleKind::bytes) || is(PickleKind::text) || is(PickleKind::big_integer);
+  return require(has_bytes, what, "bytes").text;
 }
 
 const std::vector<PickleValue>& PickleValue::items(std::string_view what) const {
@@ -131,15 +97,9 @@ bool PickleValue::is_object_of(std::string_view name) const {
   return is(PickleKind::object) && callable().global_name() == name;
 }
 
-PickleValue PickleValue::part(std::size_t index) const {
+PickleValue PickleValue::part(PickleNode::Part index) const {
   return is(PickleKind::object) ? node_->items[index] : PickleValue();
 }
-
-PickleValue PickleValue::callable() const { return part(PickleNode::callable); }
-PickleValue PickleValue::args() const { return part(PickleNode::args); }
-PickleValue PickleValue::keywords() const { return part(PickleNode::keywords); }
-PickleValue PickleValue::state() const { return part(PickleNode::state); }
-PickleValue PickleValue::appended() const { return part(PickleNode::appended); }
 
 PickleValue PickleValue::persistent_id() const {
   return is(PickleKind::persistent_id) ? node_->items[0] : PickleValue();
