@@ -102,9 +102,10 @@ class PickleParser {
   using Values = std::vector<PickleValue>;
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw UserError(
-        {source_ + ": byte " + std::to_string(begin_) + " of its pickle: " + std::string(name_),
-         what, kFix});
+    const std::string name(opcode_name(opcode_)), byte = std::to_string(begin_);
+    throw UserError({source_ + ": pickle, byte " + byte + ": " +
+                         (name.empty() ? "value " + std::to_string(opcode_) : name),
+                     what, kFix});
   }
 
   // Input.
