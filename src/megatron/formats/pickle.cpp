@@ -140,10 +140,16 @@ class PickleParser {
     return *number;
   }
 
+  /// Counts what costs memory. Short pickles can copy a long value often.
+  void charge(std::uint64_t count) {
+    num_values_ += count;
+    if (num_values_ > max_values_)
+      fail("there are more than " + std::to_string(max_values_) + " values");
+  }
+
   // The stack. What lies below the last mark is out of reach.
   bool push(PickleValue value) {
-    if (++num_values_ > max_values_)
-      fail("there are more than " + std::to_string(max_values_) + " values");
+    charge(1);
     stack_.push_back(value);
     return true;
   }
@@ -172,6 +178,7 @@ class PickleParser {
 
   // New values.
   PickleValue make(PickleKind kind, std::string text, Values items = {}) {
+    charge(1 + items.size() + text.size() / sizeof(PickleValue));
     pickle_.nodes_.push_back({std::move(text), std::move(items)});
     return {kind, &pickle_.nodes_.back()};
   }
@@ -403,10 +410,11 @@ PickleValue PickleParser::call(PickleValue callable, PickleValue args, PickleVal
   if (!args.is(PickleKind::tuple)) fail("its arguments are no tuple but " + args.description());
   const std::string_view name = callable.global_name();
   if (const auto data = made_data(name, args.node_->items)) return *data;
-  Values values = args.node_->items;
   // How protocols 0 to 2 say that an object of class values[0] is made.
-  const bool is_new = name == "copyreg.__newobj__" && !values.empty();
-  if (is_new || (name == "copyreg._reconstructor" && values.size() == 3)) {
+  const std::size_t num_args = args.node_->items.size();
+  const bool is_new = name == "copyreg.__newobj__" && num_args > 0;
+  if (is_new || (name == "copyreg._reconstructor" && num_args == 3)) {
+    Values values = args.node_->items;
     callable = values[0];
     values.erase(values.begin(), values.begin() + (is_new ? 1 : 2));
     if (!is_new && values[0].is(PickleKind::none)) values.clear();
@@ -475,6 +483,7 @@ bool PickleParser::recall(std::uint64_t index) {
 }
 
 bool PickleParser::memorize(std::uint64_t index) {
+  charge(1);
   memo_[index] = top();
   return true;
 }
@@ -495,7 +504,7 @@ bool PickleParser::stack() {
       return true;
     }
     case op("MARK"):
-      if (marks_.size() == max_values_) fail("there are too many marks");
+      charge(1);
       marks_.push_back(stack_.size());
       return true;
     case op("POP"):

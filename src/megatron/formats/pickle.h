@@ -124,6 +124,7 @@ inline constexpr std::uint64_t kMaxPickleValues = 100'000'000;
 /// (whose attributes are dropped), torch.Size, set, frozenset, bytes, bytearray, _codecs.encode.
 class Pickle {
  public:
+  Pickle() = default;
   /// Reads the pickle that `bytes` begin with, and keeps no reference to them. Throws a UserError
   /// that names `source`, the byte and the opcode.
   Pickle(std::string_view bytes, const std::string& source,
