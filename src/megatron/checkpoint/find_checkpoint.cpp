@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/megatron_lm/mp_rank.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -107,29 +108,16 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
   return source;
 }
 
-/// Throws a UserError that says what to do for a checkpoint that Megatron-LM itself wrote.
-void refuse_foreign_checkpoint(const fs::path& folder) {
-  for (const char* mark : {"mp_rank_00"}) {
-    if (!fs::exists(folder / mark)) continue;
-    throw UserError({folder.string() + ": this is a Megatron-LM checkpoint in a torch format",
-                     std::string("it holds ") + mark,
-                     "export it with Megatron-LM to a Hugging Face directory and load that"});
-  }
-}
-
 /// Returns the folder that Megatron-LM wrote: `root`, or what its tracker or `step` names there.
 std::optional<fs::path> find_foreign_folder(const fs::path& root,
                                             std::optional<std::int64_t> step) {
-  refuse_foreign_checkpoint(root);
-  if (is_torch_dist_folder(root)) return root;
+  if (is_foreign_folder(root)) return root;
   if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
   const auto tracked = read_tracker(root);
   if (!tracked) return {};
   const std::optional<std::int64_t> iteration = step ? step : tracked->iteration;
   const fs::path folder = root / (iteration ? iteration_folder(*iteration) : kReleaseFolder);
-  refuse_foreign_checkpoint(folder);
-  if (is_torch_dist_folder(folder)) return folder;
-  return {};
+  return is_foreign_folder(folder) ? std::optional(folder) : std::nullopt;
 }
 
 /// Returns whether a run writes a file or folder of this name beside its checkpoints.
