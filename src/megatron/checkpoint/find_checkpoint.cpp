@@ -54,15 +54,41 @@ std::uint64_t identity_of(const HfDirectory& directory) {
   return checksum(text);
 }
 
+bool is_foreign_folder(const fs::path& folder) {
+  return is_torch_dist_folder(folder) || is_mp_rank_folder(folder);
+}
+
+/// A manifest, and the checksum of what describes its tensors.
+struct DescribedFolder {
+  Manifest manifest;
+  std::uint64_t identity = 0;
+};
+
+DescribedFolder described(const fs::path& folder) {
+  if (!is_foreign_folder(folder)) {
+    const std::string place = (folder / kManifestFile).string(), text = read_file(place);
+    return {parse_manifest(text, place), checksum(text)};
+  }
+  DescribedFolder read{.manifest = is_torch_dist_folder(folder) ? describe_torch_dist(folder)
+                                                                : describe_mp_rank(folder)};
+  std::string places;
+  for (const auto& [name, tensor] : read.manifest.tensors)
+    for (const Piece& piece : tensor.pieces)
+      places += name + ' ' + piece.file + ' ' + std::to_string(*piece.offset) + '\n';
+  read.identity = checksum(places);
+  if (const std::string fault = tiling_error(read.manifest); !fault.empty())
+    throw UserError({folder.string() + ": " + fault, "a part of the checkpoint is missing",
+                     "copy the whole folder"});
+  return read;
+}
+
 CheckpointSource megatron_source(const fs::path& folder) {
-  const bool is_torch_dist = is_torch_dist_folder(folder);
-  const std::string place = (folder / (is_torch_dist ? ".metadata" : kManifestFile)).string(),
-                    text = read_file(place);
-  const auto opened = std::make_shared<const Manifest>(is_torch_dist ? describe_torch_dist(folder)
-                                                                     : parse_manifest(text, place));
+  const std::string place = (folder / kManifestFile).string();
+  DescribedFolder read = described(folder);
+  const auto opened = std::make_shared<const Manifest>(std::move(read.manifest));
   const Manifest& manifest = *opened;
   CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
-                          .identity = checksum(text),
+                          .identity = read.identity,
                           .folder = folder,
                           .manifest = opened,
                           .is_release = folder.filename() == kReleaseFolder,
