@@ -169,7 +169,7 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
                             std::span<const PackedSequence> sequences) {
   const bool attends = inputs.q.defined();
   const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
-  const AttentionOptions options = kernel_options(given);
+  const AttentionOptions options = kernel_options(attends ? given : AttentionOptions{});
   MEGATRON_CHECK(
       !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
       "attention to a cache has no dropout, documents or record of scores");
