@@ -145,7 +145,7 @@ TEST(Checkpoint, RefusesOtherFolders) {
   fs::create_directories(root / "iter_0000003");
   write_file_atomically(root / "iter_0000003/metadata.json", "{}");
   write_file_atomically(root / kTrackerFile, "3");
-  expect_user_error([&] { find_checkpoint(root.path()); }, {"Megatron-LM", "metadata.json"});
+  expect_user_error([&] { find_checkpoint(root.path()); }, {"metadata.json", "sharded_backend"});
   write_file_atomically(root / "config.json", R"({"model_type":"llama"})");
   fs::remove_all(root / "iter_0000003");
   fs::remove(root / kTrackerFile);

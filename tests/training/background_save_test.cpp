@@ -45,7 +45,7 @@ std::map<std::string, std::string> files_of(const fs::path& folder) {
     if (entry.path().filename() != kManifestFile) continue;
     Json json = Json::parse(text);
     json.erase("settings");
-    json.erase("checksum");
+    json.erase("xxh3");
     text = json.dump();
   }
   return files;

@@ -68,7 +68,9 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
 
 }  // namespace
 
-bool is_torch_dist_folder(const fs::path& folder) { return fs::exists(folder / kIndex); }
+bool is_torch_dist_folder(const fs::path& folder) {
+  return fs::exists(folder / kIndex) || fs::exists(folder / "metadata.json");
+}
 
 Manifest describe_torch_dist(const fs::path& folder) {
   const std::string place = folder.string();
