@@ -9,6 +9,12 @@
 namespace megatron::cuda_plugin {
 namespace {
 
+/// Returns memory for kernels that the current stream gets until the end of this call: the
+/// allocator reuses freed memory only after the stream has passed this point.
+c10::DataPtr allocate(std::int64_t bytes) {
+  return c10::cuda::CUDACachingAllocator::get()->allocate(static_cast<std::size_t>(bytes));
+}
+
 void dropout(const kernels::DropoutArguments& arguments) {
   check_launch("dropout", kernels::cuda::dropout(arguments, current_stream()));
 }
@@ -18,16 +24,21 @@ void rms_norm(const kernels::RmsNormArguments& arguments) {
 }
 
 void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
-  const auto bytes =
-      static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
-  // The allocator reuses freed memory only after the current stream has passed this point.
-  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
+  const c10::DataPtr workspace =
+      allocate(kernels::cuda::weight_gradient_workspace_bytes(arguments));
   check_launch("rms_norm_backward",
                kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
 }
 
 void rotary(const kernels::RotaryArguments& arguments) {
   check_launch("rotary", kernels::cuda::rotary(arguments, current_stream()));
+}
+
+void paged_attention(const kernels::PagedAttentionArguments& arguments) {
+  const c10::DataPtr workspace =
+      allocate(kernels::cuda::paged_attention_workspace_bytes(arguments));
+  check_launch("paged_attention",
+               kernels::cuda::paged_attention(arguments, workspace.get(), current_stream()));
 }
 
 }  // namespace
@@ -41,6 +52,7 @@ void check_launch(const char* kernel, const char* problem) {
 constinit const kernels::RowOperations kRowOperations{.dropout = dropout,
                                                       .rms_norm = rms_norm,
                                                       .rms_norm_backward = rms_norm_backward,
-                                                      .rotary = rotary};
+                                                      .rotary = rotary,
+                                                      .paged_attention = paged_attention};
 
 }  // namespace megatron::cuda_plugin

@@ -71,6 +71,40 @@ struct RotaryArguments {
   double sign;       ///< +1 for forward, −1 for backward (the transpose)
 };
 
+/// Number of positions of a block of a KV cache.
+inline constexpr std::int64_t kPagedBlockPositions = 128;
+
+/// A row of PagedAttentionArguments.
+struct PagedRow {
+  std::int64_t position;    ///< of the token in its sequence; −1: the row belongs to no sequence
+  std::int64_t begin, end;  ///< positions of the keys that its queries see
+  std::int64_t table;       ///< index in `blocks` of the first block of its sequence
+};
+
+/// Numbers [rows, heads, channels]. Strides are in elements, and channels are contiguous.
+struct RowHeads {
+  const void* data;
+  std::int64_t row_stride, head_stride;
+};
+
+/// Appends keys and values of new tokens to the blocks of a KV cache, and then computes attention
+/// of their queries to the keys of their own sequences. The score of key j is scale·q·k[j], capped
+/// to softcap·tanh(score / softcap) if softcap > 0, plus slope·(j − position). A sink is the score
+/// of one more key, whose value is zero. A row that sees no key has the result zero.
+struct PagedAttentionArguments {
+  RowHeads q, k, v;  ///< heads n, g and g; q.data may be null: only append
+  void* out;         ///< [num_rows, n, dv]
+  Type type;
+  const PagedRow* rows;  ///< [num_rows] on the tensors' device
+  /// Addresses of blocks there, of one sequence after another. A block is [kPagedBlockPositions, g,
+  /// kept] with kept = d + dv; kept = d if values are the first dv channels of keys.
+  char* const* blocks;
+  std::int64_t num_rows, n, g, d, dv, kept;
+  std::int64_t longest;  ///< the largest PagedRow::end
+  double scale, softcap;
+  const float *sinks, *alibi_slopes;  ///< [n] or null
+};
+
 /// The kernels of an accelerator. They queue their work on the current stream of the calling thread
 /// and do not wait for it.
 struct RowOperations {
@@ -78,6 +112,7 @@ struct RowOperations {
   void (*rms_norm)(const RmsNormArguments&);
   void (*rms_norm_backward)(const RmsNormBackwardArguments&);
   void (*rotary)(const RotaryArguments&);
+  void (*paged_attention)(const PagedAttentionArguments&);
 };
 
 }  // namespace megatron::kernels
