@@ -74,6 +74,9 @@ struct RotaryArguments {
 /// Number of positions of a block of a KV cache.
 inline constexpr std::int64_t kPagedBlockPositions = 128;
 
+/// Most channels of a head in PagedAttentionArguments.
+inline constexpr std::int64_t kMaxHeadChannels = 1024;
+
 /// A row of PagedAttentionArguments.
 struct PagedRow {
   std::int64_t position;    ///< of the token in its sequence; −1: the row belongs to no sequence

@@ -12,8 +12,6 @@ namespace megatron::kernels::cuda {
 
 inline constexpr int kAttentionTeam = kPagedBlockPositions;
 inline constexpr std::int64_t kPartPositions = 8 * kPagedBlockPositions;
-/// Most channels of a head, because its query and its sums are in shared memory.
-inline constexpr std::int64_t kMaxHeadChannels = 1024;
 
 /// Returns the address of what a cache keeps of a position and group.
 template <class T>
@@ -41,7 +39,7 @@ struct SoftmaxSums {
   C* out;  ///< [dv]
 };
 
-/// What a team shares.
+/// What a team shares. It bounds the channels of a head.
 template <class C>
 struct AttentionMemory {
   C query[kMaxHeadChannels], weights[kAttentionTeam];  ///< exp(score − most) of the keys of a block

@@ -10,8 +10,10 @@
 
 #include "kernels/cpu/attention.h"
 #include "megatron/base/error.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/paged_attention.h"
 
 namespace megatron {
 namespace {
@@ -64,15 +66,13 @@ LayerBlocks& blocks_for(const SequenceCache& cache, std::int64_t count, std::str
 
 /// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
 std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
-                                               const SequenceCache& cache,
-                                               const LayerBlocks& blocks) {
+                                               const PackedSequence& sequence) {
   const bool is_latent = are_first_channels(value, key);
   const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
-  const std::int64_t start = cache.length, end = start + rows.size(0);
+  const std::int64_t start = sequence.start, end = start + rows.size(0);
   std::vector<at::Tensor> parts;
   for (std::int64_t first = 0; first < end; first += kBlockPositions) {
-    const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
-    const at::Tensor block = blocks.block(number)
+    const at::Tensor block = sequence.blocks->block(sequence.numbers[first / kBlockPositions])
                                  .view(rows.scalar_type())
                                  .view({-1, rows.size(1), rows.size(2), rows.size(3)});
     const std::int64_t begin = std::max(first, start),
@@ -93,24 +93,25 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer) {
   std::vector<PackedSequence> sequences;
-  std::vector<at::Tensor> out;
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const SequenceCache& cache = *caches[i];
     const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
     const KvCacheType type = cache.memory().type();
     const LayerBlocks& blocks =
         blocks_for(cache, rows.count, layer, block_size(inputs.k, inputs.v, type));
-    options.q_start = cache.length;
-    if (is_packed(inputs.k)) {
-      sequences.push_back(
-          {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
-      continue;
-    }
-    const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
-    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), cache, blocks);
-    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
+    sequences.push_back({rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
   }
   if (is_packed(inputs.k)) return packed_attention(inputs, options, sequences);
+  if (inputs.k.is_cuda()) return paged_attention(inputs, options, sequences, cuda_row_operations());
+  std::vector<at::Tensor> out;
+  for (const PackedSequence& sequence : sequences) {
+    const auto own = [&](const at::Tensor& x) {
+      return x.narrow(0, sequence.first_row, sequence.count);
+    };
+    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), sequence);
+    options.q_start = sequence.start;
+    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
+  }
   return out.empty() ? at::Tensor() : at::cat(out);
 }
 
