@@ -9,9 +9,9 @@
 
 namespace megatron {
 
-/// The counterpart of packed_attention() for blocks of rows. The rows of a prompt's beginning see
-/// no blocks but their own: core_attention() computes those. What a query sees elsewhere does not
-/// depend on how its sequence was cut, and rows that belong to no sequence have any result.
+/// The counterpart of packed_attention() for blocks of rows, by `operations`. A long beginning of a
+/// sequence, which sees only keys of this call, is computed by core_attention() instead. Rows that
+/// belong to no sequence have any result.
 at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                            std::span<const PackedSequence> sequences,
                            const kernels::RowOperations& operations);
