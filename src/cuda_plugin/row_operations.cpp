@@ -9,12 +9,6 @@
 namespace megatron::cuda_plugin {
 namespace {
 
-/// Returns memory for kernels that the current stream gets until the end of this call: the
-/// allocator reuses freed memory only after the stream has passed this point.
-c10::DataPtr allocate(std::int64_t bytes) {
-  return c10::cuda::CUDACachingAllocator::get()->allocate(static_cast<std::size_t>(bytes));
-}
-
 void dropout(const kernels::DropoutArguments& arguments) {
   check_launch("dropout", kernels::cuda::dropout(arguments, current_stream()));
 }
@@ -24,8 +18,10 @@ void rms_norm(const kernels::RmsNormArguments& arguments) {
 }
 
 void rms_norm_backward(const kernels::RmsNormBackwardArguments& arguments) {
-  const c10::DataPtr workspace =
-      allocate(kernels::cuda::weight_gradient_workspace_bytes(arguments));
+  const auto bytes =
+      static_cast<std::size_t>(kernels::cuda::weight_gradient_workspace_bytes(arguments));
+  // The allocator reuses freed memory only after the current stream has passed this point.
+  const c10::DataPtr workspace = c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
   check_launch("rms_norm_backward",
                kernels::cuda::rms_norm_backward(arguments, workspace.get(), current_stream()));
 }
@@ -34,11 +30,12 @@ void rotary(const kernels::RotaryArguments& arguments) {
   check_launch("rotary", kernels::cuda::rotary(arguments, current_stream()));
 }
 
+void append_to_cache(const kernels::PagedAttentionArguments& arguments) {
+  check_launch("append_to_cache", kernels::cuda::append_to_cache(arguments, current_stream()));
+}
+
 void paged_attention(const kernels::PagedAttentionArguments& arguments) {
-  const c10::DataPtr workspace =
-      allocate(kernels::cuda::paged_attention_workspace_bytes(arguments));
-  check_launch("paged_attention",
-               kernels::cuda::paged_attention(arguments, workspace.get(), current_stream()));
+  check_launch("paged_attention", kernels::cuda::paged_attention(arguments, current_stream()));
 }
 
 }  // namespace
@@ -53,6 +50,7 @@ constinit const kernels::RowOperations kRowOperations{.dropout = dropout,
                                                       .rms_norm = rms_norm,
                                                       .rms_norm_backward = rms_norm_backward,
                                                       .rotary = rotary,
+                                                      .append_to_cache = append_to_cache,
                                                       .paged_attention = paged_attention};
 
 }  // namespace megatron::cuda_plugin

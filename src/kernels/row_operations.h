@@ -71,9 +71,8 @@ struct RotaryArguments {
   double sign;       ///< +1 for forward, −1 for backward (the transpose)
 };
 
-/// Number of positions of a block of a KV cache.
-inline constexpr std::int64_t kPagedBlockPositions = 128;
-
+/// Positions of a block of a KV cache, and of the keys that a part of a softmax adds up.
+inline constexpr std::int64_t kPagedBlockPositions = 128, kPagedPartPositions = 1024;
 /// Most channels of a head in PagedAttentionArguments.
 inline constexpr std::int64_t kMaxHeadChannels = 1024;
 
@@ -90,22 +89,24 @@ struct RowHeads {
   std::int64_t row_stride, head_stride;
 };
 
-/// Appends keys and values of new tokens to the blocks of a KV cache, and then computes attention
-/// of their queries to the keys of their own sequences. The score of key j is scale·q·k[j], capped
-/// to softcap·tanh(score / softcap) if softcap > 0, plus slope·(j − position). A sink is the score
-/// of one more key, whose value is zero. A row that sees no key has the result zero.
+/// New tokens of sequences whose keys and values are in the blocks of a KV cache. append_to_cache()
+/// writes k and v to the blocks; paged_attention() computes attention of q to the keys of the own
+/// sequence. The score of key j is scale·q·k[j], capped to softcap·tanh(score / softcap) if
+/// softcap > 0, plus slope·(j − position). A sink is the score of one more key, whose value is
+/// zero. A row that sees no key has the result zero.
 struct PagedAttentionArguments {
-  RowHeads q, k, v;  ///< heads n, g and g; q.data may be null: only append
+  RowHeads q, k, v;  ///< of n, g and g heads
   void* out;         ///< [num_rows, n, dv]
   Type type;
   const PagedRow* rows;  ///< [num_rows] on the tensors' device
-  /// Addresses of blocks there, of one sequence after another. A block is [kPagedBlockPositions, g,
-  /// kept] with kept = d + dv; kept = d if values are the first dv channels of keys.
+  /// Addresses there of the blocks of one sequence after another: [kPagedBlockPositions, g, kept],
+  /// where kept = d + dv, or d if values are the first dv channels of keys.
   char* const* blocks;
   std::int64_t num_rows, n, g, d, dv, kept;
-  std::int64_t longest;  ///< the largest PagedRow::end
   double scale, softcap;
   const float *sinks, *alibi_slopes;  ///< [n] or null
+  std::int64_t parts;  ///< parts of kPagedPartPositions up to the largest PagedRow::end
+  void* workspace;     ///< f32 (f64 with f64) [num_rows, n, parts, 2 + dv]
 };
 
 /// The kernels of an accelerator. They queue their work on the current stream of the calling thread
@@ -115,6 +116,7 @@ struct RowOperations {
   void (*rms_norm)(const RmsNormArguments&);
   void (*rms_norm_backward)(const RmsNormBackwardArguments&);
   void (*rotary)(const RotaryArguments&);
+  void (*append_to_cache)(const PagedAttentionArguments&);
   void (*paged_attention)(const PagedAttentionArguments&);
 };
 

@@ -11,10 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "kernels/cuda/paged_attention_body.h"
@@ -24,7 +22,6 @@ namespace megatron {
 namespace {
 
 using kernels::PagedAttentionArguments;
-using kernels::cuda::AttentionParts;
 using Team = kernels::cuda::SerialTeam<kernels::cuda::kAttentionTeam>;
 
 /// Calls run(item) once for every item, in shuffled order.
@@ -36,46 +33,43 @@ void launch(std::int64_t items, const Run& run) {
   for (const std::int64_t item : order) run(item);
 }
 
-/// Attends by whole rows, and by parts of them, which must give the same bits.
-template <class T>
-void run_on_host(const PagedAttentionArguments& a) {
-  launch(a.num_rows * a.g * a.kept,
-         [&](std::int64_t item) { kernels::cuda::append_item<T>(a, item); });
-  if (a.q.data == nullptr) return;
-  const std::int64_t items = a.num_rows * a.n, size = items * a.dv;
-  const auto bytes = static_cast<std::size_t>(size) * sizeof(T);
-  AttentionParts call{
-      a, nullptr, (a.longest + kernels::cuda::kPartPositions - 1) / kernels::cuda::kPartPositions};
-  std::vector<kernels::cuda::Compute<T>> workspace(
-      static_cast<std::size_t>(items * call.parts * (2 + a.dv)), 1e30f);
-  call.workspace = workspace.data();
-  launch(items * call.parts,
-         [&](std::int64_t item) { kernels::cuda::paged_attention_part<T>(call, item, Team{}); });
-  launch(items,
-         [&](std::int64_t item) { kernels::cuda::paged_attention_total<T>(call, item, Team{}); });
-  std::vector<char> by_parts(bytes);
-  std::memcpy(by_parts.data(), a.out, bytes);
-  std::memset(a.out, 0xFF, bytes);
-  launch(items, [&](std::int64_t item) { kernels::cuda::paged_attention_row<T>(a, item, Team{}); });
-  EXPECT_EQ(std::memcmp(by_parts.data(), a.out, bytes), 0);
+/// Calls use.operator()<T>() with the bodies' element type.
+template <class Use>
+void with_type(kernels::Type type, const Use& use) {
+  switch (type) {
+    case kernels::Type::f32:
+      return use.template operator()<float>();
+    case kernels::Type::f64:
+      return use.template operator()<double>();
+    case kernels::Type::bf16:
+      return use.template operator()<kernels::cuda::Bf16>();
+    case kernels::Type::f16:
+      return use.template operator()<kernels::cuda::Half>();
+  }
 }
 
-constexpr kernels::RowOperations kOnHost{.dropout = nullptr,
-                                         .rms_norm = nullptr,
-                                         .rms_norm_backward = nullptr,
-                                         .rotary = nullptr,
-                                         .paged_attention = [](const PagedAttentionArguments& a) {
-                                           switch (a.type) {
-                                             case kernels::Type::f32:
-                                               return run_on_host<float>(a);
-                                             case kernels::Type::f64:
-                                               return run_on_host<double>(a);
-                                             case kernels::Type::bf16:
-                                               return run_on_host<kernels::cuda::Bf16>(a);
-                                             case kernels::Type::f16:
-                                               return run_on_host<kernels::cuda::Half>(a);
-                                           }
-                                         }};
+constexpr kernels::RowOperations kOnHost{
+    .dropout = nullptr,
+    .rms_norm = nullptr,
+    .rms_norm_backward = nullptr,
+    .rotary = nullptr,
+    .append_to_cache =
+        [](const PagedAttentionArguments& a) {
+          with_type(a.type, [&]<class T>() {
+            launch(a.num_rows * a.g * a.kept,
+                   [&](std::int64_t item) { kernels::cuda::append_item<T>(a, item); });
+          });
+        },
+    .paged_attention =
+        [](const PagedAttentionArguments& a) {
+          with_type(a.type, [&]<class T>() {
+            launch(a.num_rows * a.n * a.parts, [&](std::int64_t item) {
+              kernels::cuda::paged_attention_part<T>(a, item, Team{});
+            });
+            launch(a.num_rows * a.n * a.dv,
+                   [&](std::int64_t item) { kernels::cuda::paged_attention_total<T>(a, item); });
+          });
+        }};
 
 struct Shape {
   std::int64_t n = 4, g = 2, d = 24, dv = 40, samples = 1;
