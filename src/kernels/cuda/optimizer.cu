@@ -45,23 +45,13 @@ struct FinalizeCall {
   StepScalars* scalars;
 };
 
-struct Finalize {
-  __device__ static void run(const FinalizeCall& call, std::int64_t) {
-    finalize(call.plan, call.rules, call.inputs, *call.scalars);
-  }
-};
+MEGATRON_HOST_DEVICE void finalize_all(const FinalizeCall& call, std::int64_t) {
+  finalize(call.plan, call.rules, call.inputs, *call.scalars);
+}
 
-struct FinalizeZeros {
-  __device__ static void run(const FinalizeCall& call, std::int64_t) {
-    finalize_zeros(call.plan, *call.scalars);
-  }
-};
-
-struct ReduceSum {
-  __device__ static void run(const StatisticsPlan& plan, std::int64_t parameter) {
-    reduce_sum(plan, parameter);
-  }
-};
+MEGATRON_HOST_DEVICE void finalize_all_zeros(const FinalizeCall& call, std::int64_t) {
+  finalize_zeros(call.plan, *call.scalars);
+}
 
 template <template <class> class Rule, class Settings>
 const char* update(const UpdatePlan& plan, const Settings& settings, void* stream) {
@@ -89,18 +79,18 @@ const char* count_zeros(const StatisticsPlan& plan, void* stream) {
 }
 
 const char* reduce_sums(const StatisticsPlan& plan, void* stream) {
-  for_each_item<ReduceSum>(plan, plan.table.num_parameters, stream);
+  for_each_item<reduce_sum>(plan, plan.table.num_parameters, stream);
   return launch_error();
 }
 
 const char* finalize(const StatisticsPlan& plan, const StepRules& rules, const StepInputs& inputs,
                      StepScalars* scalars, void* stream) {
-  for_each_item<Finalize>(FinalizeCall{plan, rules, inputs, scalars}, 1, stream);
+  for_each_item<finalize_all>(FinalizeCall{plan, rules, inputs, scalars}, 1, stream);
   return launch_error();
 }
 
 const char* finalize_zeros(const StatisticsPlan& plan, StepScalars* scalars, void* stream) {
-  for_each_item<FinalizeZeros>(FinalizeCall{plan, {}, {}, scalars}, 1, stream);
+  for_each_item<finalize_all_zeros>(FinalizeCall{plan, {}, {}, scalars}, 1, stream);
   return launch_error();
 }
 

@@ -7,13 +7,6 @@ namespace megatron::kernels::cuda {
 namespace {
 
 template <class T>
-struct Append {
-  __device__ static void run(const PagedAttentionArguments& arguments, std::int64_t item) {
-    append_item<T>(arguments, item);
-  }
-};
-
-template <class T>
 struct Part {
   template <class Team>
   __device__ static void run(const PagedAttentionArguments& arguments, std::int64_t item,
@@ -22,18 +15,12 @@ struct Part {
   }
 };
 
-template <class T>
-struct Total {
-  __device__ static void run(const PagedAttentionArguments& arguments, std::int64_t item) {
-    paged_attention_total<T>(arguments, item);
-  }
-};
-
 }  // namespace
 
 const char* append_to_cache(const PagedAttentionArguments& arguments, void* stream) {
   with_type(arguments.type, [&]<class T>() {
-    for_each_item<Append<T>>(arguments, arguments.num_rows * arguments.g * arguments.kept, stream);
+    for_each_item<append_item<T>>(arguments, arguments.num_rows * arguments.g * arguments.kept,
+                                  stream);
   });
   return launch_error();
 }
@@ -42,7 +29,7 @@ const char* paged_attention(const PagedAttentionArguments& arguments, void* stre
   const std::int64_t items = arguments.num_rows * arguments.n;
   with_type(arguments.type, [&]<class T>() {
     for_each_team<Part<T>, kAttentionTeam>(arguments, items * arguments.parts, stream);
-    for_each_item<Total<T>>(arguments, items * arguments.dv, stream);
+    for_each_item<paged_attention_total<T>>(arguments, items * arguments.dv, stream);
   });
   return launch_error();
 }

@@ -3,8 +3,6 @@
 // at fixed positions, so a result depends only on the keys that the row sees.
 #pragma once
 
-#include <limits>
-
 #include "kernels/cuda/team.h"
 #include "kernels/row_operations.h"
 
@@ -74,7 +72,7 @@ MEGATRON_HOST_DEVICE void paged_attention_part(const PagedAttentionArguments& a,
     for (std::int64_t c = thread; c < d; c += Team::size) query[c] = load(q[c]);
     for (std::int64_t c = thread; c < dv; c += Team::size) out[c] = 0;
   });
-  C most = -std::numeric_limits<C>::infinity(), sum = 0;
+  C most = static_cast<C>(-INFINITY), sum = 0;
   for (std::int64_t block = begin / kPagedBlockPositions; block * kPagedBlockPositions < end;
        ++block) {
     team.sync();  // the query and the weights of the last block have been written and read
@@ -84,7 +82,7 @@ MEGATRON_HOST_DEVICE void paged_attention_part(const PagedAttentionArguments& a,
     const std::int64_t from = begin > start ? begin - start : 0,
                        to = end - start < kAttentionTeam ? end - start : kAttentionTeam;
     const C largest = team.template max<C>([&](int key) {
-      if (key < from || key >= to) return -std::numeric_limits<C>::infinity();
+      if (key < from || key >= to) return static_cast<C>(-INFINITY);
       return weights[key] =
                  score_of(a, head, query, keys + key * stride, start + key - row.position);
     });
@@ -115,7 +113,7 @@ MEGATRON_HOST_DEVICE void paged_attention_total(const PagedAttentionArguments& a
   using C = Compute<T>;
   const std::int64_t index = item / a.dv, size = 2 + a.dv;
   const C* sums = static_cast<const C*>(a.workspace) + index * a.parts * size;
-  const C none = -std::numeric_limits<C>::infinity(),
+  const C none = static_cast<C>(-INFINITY),
           sink = a.sinks == nullptr ? none : static_cast<C>(a.sinks[index % a.n]);
   C most = sink, out = 0;
   for (std::int64_t i = 0; i < a.parts; ++i) {

@@ -26,20 +26,6 @@ struct BackwardInput {
   }
 };
 
-template <class X, class Y>
-struct WeightPartial {
-  __device__ static void run(const WeightGradient& call, std::int64_t item) {
-    weight_gradient_partial<X, Y>(call, item);
-  }
-};
-
-template <class C>
-struct WeightTotal {
-  __device__ static void run(const WeightGradient& call, std::int64_t column) {
-    weight_gradient_total<C>(call, column);
-  }
-};
-
 template <class Body, class Arguments>
 void for_each_row(const Arguments& arguments, void* stream) {
   if (arguments.columns <= kWarpColumns) {
@@ -67,9 +53,9 @@ const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* w
   const WeightGradient weight{arguments, workspace};
   with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() {
     for_each_row<BackwardInput<X, Y>>(arguments, stream);
-    for_each_item<WeightPartial<X, Y>>(weight, weight_blocks(arguments.rows) * arguments.columns,
-                                       stream);
-    for_each_item<WeightTotal<Compute<X>>>(weight, arguments.columns, stream);
+    for_each_item<weight_gradient_partial<X, Y>>(
+        weight, weight_blocks(arguments.rows) * arguments.columns, stream);
+    for_each_item<weight_gradient_total<Compute<X>>>(weight, arguments.columns, stream);
   });
   return launch_error();
 }
