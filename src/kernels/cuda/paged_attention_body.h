@@ -35,7 +35,7 @@ struct AttentionMemory {
   C query[kMaxHeadChannels], weights[kAttentionTeam];
 };
 
-/// Returns the score of a key `distance` positions behind the query.
+/// Returns the score of a key whose position is that of the query plus `distance`.
 template <class T, class C>
 MEGATRON_HOST_DEVICE C score_of(const PagedAttentionArguments& a, std::int64_t head, const C* query,
                                 const T* key, std::int64_t distance) {
@@ -73,10 +73,9 @@ MEGATRON_HOST_DEVICE void paged_attention_part(const PagedAttentionArguments& a,
     for (std::int64_t c = thread; c < dv; c += Team::size) out[c] = 0;
   });
   C most = static_cast<C>(-INFINITY), sum = 0;
-  for (std::int64_t block = begin / kPagedBlockPositions; block * kPagedBlockPositions < end;
-       ++block) {
-    team.sync();  // the query and the weights of the last block have been written and read
-    const std::int64_t start = block * kPagedBlockPositions;
+  for (std::int64_t start = begin - begin % kPagedBlockPositions; begin < end && start < end;
+       start += kPagedBlockPositions) {
+    team.sync();  // the query has been written, and the weights of the last block have been read
     const T* keys = cached_row<T>(a, row, start, head / (a.n / a.g));
     const T* values = keys + (a.kept == d ? 0 : d);
     const std::int64_t from = begin > start ? begin - start : 0,
@@ -90,7 +89,8 @@ MEGATRON_HOST_DEVICE void paged_attention_part(const PagedAttentionArguments& a,
     if (largest > most) most = largest;
     const C keep = std::exp(before - most);
     sum = sum * keep + team.template sum<C>([&](int key) {
-      return key < from || key >= to ? C(0) : weights[key] = std::exp(weights[key] - most);
+      if (key < from || key >= to) return C(0);
+      return weights[key] = std::exp(weights[key] - most);
     });
     team.each([=](int thread) {
       for (std::int64_t c = thread; c < dv; c += Team::size) {

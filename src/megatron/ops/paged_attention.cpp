@@ -18,8 +18,8 @@ static_assert(kBlockPositions == kernels::kPagedBlockPositions);
 /// Prompts of more rows than this are computed without blocks.
 constexpr std::int64_t kRowsOfPrompt = 16;
 
-/// Sums of parts that exist at a time: 256 MiB in float32.
-constexpr std::int64_t kWorkspaceNumbers = std::int64_t{1} << 26;
+/// Numbers of the sums that exist at a time, which stay in the L2 cache: 16 MiB in float32.
+constexpr std::int64_t kWorkspaceNumbers = std::int64_t{1} << 22;
 
 /// Returns x [rows, b, heads, channels] as [rows, b·heads, channels] with contiguous channels.
 at::Tensor heads_of(const at::Tensor& x) {
