@@ -42,22 +42,22 @@ void for_each_item(const Call& call, std::int64_t count, void* stream) {
         <<<blocks_for(count, kBlock), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 
-/// Calls Body::run(call, index, team) with a team of kSize threads for every index in [0, count).
-template <class Body, int kSize, class Call>
+/// Calls body(call, index, team) with a team of kSize threads for every index in [0, count).
+template <auto body, int kSize, class Call>
 __global__ void team_kernel(Call call, std::int64_t count) {
   const DeviceTeam<kSize> team;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
        index < count; index += stride) {
-    Body::run(call, index, team);
+    body(call, index, team);
   }
 }
 
-template <class Body, int kSize, class Call>
+template <auto body, int kSize, class Call>
 void for_each_team(const Call& call, std::int64_t count, void* stream) {
   constexpr int kPerBlock = DeviceTeam<kSize>::kPerBlock;
   if (count <= 0) return;
-  team_kernel<Body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0,
+  team_kernel<body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0,
                              static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 

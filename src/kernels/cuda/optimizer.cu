@@ -8,20 +8,6 @@
 namespace megatron::kernels::cuda {
 namespace {
 
-struct SquareChunk {
-  template <class Team>
-  __device__ static void run(const StatisticsPlan& plan, std::int64_t index, const Team& team) {
-    square_chunk(plan, index, team);
-  }
-};
-
-struct CountChunkZeros {
-  template <class Team>
-  __device__ static void run(const StatisticsPlan& plan, std::int64_t index, const Team& team) {
-    count_chunk_zeros(plan, index, team);
-  }
-};
-
 /// The arguments of an update: the chunks, and the settings of the rule.
 template <class Settings>
 struct UpdateCall {
@@ -29,14 +15,12 @@ struct UpdateCall {
   Settings settings;
 };
 
-template <class C, template <class> class Rule>
-struct UpdateChunks {
-  template <class Settings, class Team>
-  __device__ static void run(const UpdateCall<Settings>& call, std::int64_t index,
-                             const Team& team) {
-    update_chunk<C, Rule>(call.plan, call.settings, index, team);
-  }
-};
+MEGATRON_ANY_TEAM
+template <class C, template <class> class Rule, class Settings>
+MEGATRON_HOST_DEVICE void update_one(const UpdateCall<Settings>& call, std::int64_t index,
+                                     const DeviceTeam<kUpdateTeam>& team) {
+  update_chunk<C, Rule>(call.plan, call.settings, index, team);
+}
 
 struct FinalizeCall {
   StatisticsPlan plan;
@@ -57,9 +41,9 @@ template <template <class> class Rule, class Settings>
 const char* update(const UpdatePlan& plan, const Settings& settings, void* stream) {
   const UpdateCall<Settings> call{plan, settings};
   if (plan.types.main == Type::f64) {
-    for_each_team<UpdateChunks<double, Rule>, kUpdateTeam>(call, plan.num_chunks, stream);
+    for_each_team<update_one<double, Rule, Settings>, kUpdateTeam>(call, plan.num_chunks, stream);
   } else if (plan.types.main == Type::f32) {
-    for_each_team<UpdateChunks<float, Rule>, kUpdateTeam>(call, plan.num_chunks, stream);
+    for_each_team<update_one<float, Rule, Settings>, kUpdateTeam>(call, plan.num_chunks, stream);
   } else {
     return "main weights are f32 or f64";
   }
@@ -69,12 +53,13 @@ const char* update(const UpdatePlan& plan, const Settings& settings, void* strea
 }  // namespace
 
 const char* sum_squares(const StatisticsPlan& plan, void* stream) {
-  for_each_team<SquareChunk, kChunkTeam>(plan, plan.num_chunks, stream);
+  for_each_team<square_chunk<DeviceTeam<kChunkTeam>>, kChunkTeam>(plan, plan.num_chunks, stream);
   return launch_error();
 }
 
 const char* count_zeros(const StatisticsPlan& plan, void* stream) {
-  for_each_team<CountChunkZeros, kChunkTeam>(plan, plan.num_chunks, stream);
+  for_each_team<count_chunk_zeros<DeviceTeam<kChunkTeam>>, kChunkTeam>(plan, plan.num_chunks,
+                                                                       stream);
   return launch_error();
 }
 

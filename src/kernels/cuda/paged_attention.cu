@@ -4,18 +4,6 @@
 #include "kernels/cuda/paged_attention_body.h"
 
 namespace megatron::kernels::cuda {
-namespace {
-
-template <class T>
-struct Part {
-  template <class Team>
-  __device__ static void run(const PagedAttentionArguments& arguments, std::int64_t item,
-                             const Team& team) {
-    paged_attention_part<T>(arguments, item, team);
-  }
-};
-
-}  // namespace
 
 const char* append_to_cache(const PagedAttentionArguments& arguments, void* stream) {
   with_type(arguments.type, [&]<class T>() {
@@ -28,7 +16,8 @@ const char* append_to_cache(const PagedAttentionArguments& arguments, void* stre
 const char* paged_attention(const PagedAttentionArguments& arguments, void* stream) {
   const std::int64_t items = arguments.num_rows * arguments.n;
   with_type(arguments.type, [&]<class T>() {
-    for_each_team<Part<T>, kAttentionTeam>(arguments, items * arguments.parts, stream);
+    for_each_team<paged_attention_part<T, DeviceTeam<kAttentionTeam>>, kAttentionTeam>(
+        arguments, items * arguments.parts, stream);
     for_each_item<paged_attention_total<T>>(arguments, items * arguments.dv, stream);
   });
   return launch_error();
