@@ -291,6 +291,28 @@ TEST(PagedAttention, OnlyAppendsWithoutQueries) {
   cache.check({50}, options);
 }
 
+TEST(PagedAttention, QueriesMayBeThoseOfSomeRows) {
+  const AttentionOptions options{.scale = 0.3};
+  Cache cache({}, 1, 400);
+  const auto& [inputs, length, numbers] = cache.sequences()[0];
+  const auto run = [&](const at::Tensor& q, const std::vector<PackedSequence>& sequences) {
+    return paged_attention({q, inputs.k, inputs.v}, options, sequences, kOnHost);
+  };
+  const PackedSequence whole{0, 400, 0, &cache.blocks(), numbers.data()};
+  run({}, {whole});
+  // Two pieces of the sequence, in rows of their own.
+  PackedSequence first = whole, second = whole;
+  first.is_appended = second.is_appended = true;
+  first.count = 100;
+  second.first_row = 100, second.count = 50, second.start = 350;
+  const at::Tensor q = at::cat({inputs.q.narrow(0, 0, 100), inputs.q.narrow(0, 350, 50)}),
+                   out = run(q, {first, second}),
+                   expected = core_attention(inputs.q, inputs.k, inputs.v, options).out;
+  EXPECT_LE((out.narrow(0, 0, 100) - expected.narrow(0, 0, 100)).abs().max().item<double>(), 2e-5);
+  EXPECT_LE((out.narrow(0, 100, 50) - expected.narrow(0, 350, 50)).abs().max().item<double>(),
+            2e-5);
+}
+
 TEST(PagedAttention, RefusesWhatTheKernelsCannotCompute) {
   Cache cache({.n = 1, .g = 1, .d = 1025, .dv = 8}, 1, 10);
   EXPECT_THROW(cache.check({1}, {}), InternalError);

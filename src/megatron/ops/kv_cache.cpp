@@ -66,13 +66,15 @@ LayerBlocks& blocks_for(const SequenceCache& cache, std::int64_t count, std::str
 
 /// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
 std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
-                                               const PackedSequence& sequence) {
+                                               const SequenceCache& cache,
+                                               const LayerBlocks& blocks) {
   const bool is_latent = are_first_channels(value, key);
   const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
-  const std::int64_t start = sequence.start, end = start + rows.size(0);
+  const std::int64_t start = cache.length, end = start + rows.size(0);
   std::vector<at::Tensor> parts;
   for (std::int64_t first = 0; first < end; first += kBlockPositions) {
-    const at::Tensor block = sequence.blocks->block(sequence.numbers[first / kBlockPositions])
+    const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
+    const at::Tensor block = blocks.block(number)
                                  .view(rows.scalar_type())
                                  .view({-1, rows.size(1), rows.size(2), rows.size(3)});
     const std::int64_t begin = std::max(first, start),
@@ -91,28 +93,57 @@ std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
-                            std::string_view layer) {
-  std::vector<PackedSequence> sequences;
+                            std::string_view layer, const Axis& cp) {
+  at::Tensor k = inputs.k, v = inputs.v;
+  if (cp.size > 1) {
+    const at::Tensor both = gather_placed_rows(at::cat({k, v}, -1), placement, cp);
+    k = both.narrow(-1, 0, inputs.k.size(-1));
+    v = both.narrow(-1, inputs.k.size(-1), inputs.v.size(-1));
+  }
+  const bool packs = is_packed(k), reads_blocks = packs || k.is_cuda();
+  const auto rank = static_cast<std::size_t>(cp.rank);
+  const bool is_shared = placement.rows_of(cp.rank) < placement.length;
+  const std::vector<SequencePiece> pieces = pieces_of(placement.runs_of[rank], placement);
+  std::vector<PackedSequence> appended, queried;
+  std::vector<at::Tensor> out;
+  auto piece = pieces.begin();
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const SequenceCache& cache = *caches[i];
     const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
     const KvCacheType type = cache.memory().type();
-    const LayerBlocks& blocks =
-        blocks_for(cache, rows.count, layer, block_size(inputs.k, inputs.v, type));
-    sequences.push_back({rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
+    const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, block_size(k, v, type));
+    std::pair<at::Tensor, at::Tensor> kept;
+    if (reads_blocks)
+      appended.push_back(
+          {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
+    else
+      kept = append_plain(k.narrow(0, rows.first, rows.count), v.narrow(0, rows.first, rows.count),
+                          cache, blocks);
+    for (; piece != pieces.end() && piece->sequence == static_cast<std::int64_t>(i); ++piece) {
+      const auto& [first, count] = piece->positions;
+      const std::int64_t start = cache.length + first;
+      if (reads_blocks) {
+        queried.push_back(
+            {piece->row, count, start, &blocks, cache.blocks.data(), type, /*is_appended=*/true});
+      } else if (inputs.q.defined()) {
+        options.q_start = start;
+        out.push_back(core_attention(inputs.q.narrow(0, piece->row, count),
+                                     kept.first.narrow(0, 0, start + count),
+                                     kept.second.narrow(0, 0, start + count), options)
+                          .out);
+      }
+    }
   }
-  if (is_packed(inputs.k)) return packed_attention(inputs, options, sequences);
-  if (inputs.k.is_cuda()) return paged_attention(inputs, options, sequences, cuda_row_operations());
-  std::vector<at::Tensor> out;
-  for (const PackedSequence& sequence : sequences) {
-    const auto own = [&](const at::Tensor& x) {
-      return x.narrow(0, sequence.first_row, sequence.count);
-    };
-    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), sequence);
-    options.q_start = sequence.start;
-    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
-  }
-  return out.empty() ? at::Tensor() : at::cat(out);
+  const auto attend = [&](const at::Tensor& q, const std::vector<PackedSequence>& sequences) {
+    return packs ? packed_attention({q, k, v}, options, sequences)
+                 : paged_attention({q, k, v}, options, sequences, cuda_row_operations());
+  };
+  if (reads_blocks && !is_shared) return attend(inputs.q, appended);
+  if (reads_blocks) attend({}, appended);
+  if (!inputs.q.defined()) return {};
+  if (reads_blocks) return attend(inputs.q, queried);
+  if (out.empty()) return inputs.q.new_empty({0, k.size(1), inputs.q.size(2) * v.size(3)});
+  return at::cat(out);
 }
 
 }  // namespace megatron

@@ -52,7 +52,7 @@ kernels::PagedRow row_at(const AttentionOptions& options, std::int64_t position,
 }
 
 bool is_prompt(const PackedSequence& sequence) {
-  return sequence.start == 0 && sequence.count > kRowsOfPrompt;
+  return !sequence.is_appended && sequence.start == 0 && sequence.count > kRowsOfPrompt;
 }
 
 /// Returns the rows of a pass, and behind them the addresses of their blocks, on `device`.
@@ -89,7 +89,7 @@ at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions
   const bool attends = inputs.q.defined();
   const at::Tensor k = heads_of(inputs.k), v = heads_of(inputs.v),
                    q = attends ? heads_of(inputs.q) : k;
-  const std::int64_t rows = k.size(0), b = inputs.k.size(1), n = q.size(1), d = k.size(2),
+  const std::int64_t rows = q.size(0), b = inputs.k.size(1), n = q.size(1), d = k.size(2),
                      dv = v.size(2);
   MEGATRON_CHECK(
       !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
@@ -124,7 +124,7 @@ at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions
       .alibi_slopes = slopes.defined() ? slopes.const_data_ptr<float>() : nullptr,
       .parts = 0,
       .workspace = nullptr};
-  operations.append_to_cache(arguments);
+  if (!sequences.front().is_appended) operations.append_to_cache(arguments);
   if (!attends) return out;
   std::int64_t longest = 0;
   for (const PackedSequence& sequence : sequences)

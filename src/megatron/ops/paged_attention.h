@@ -10,8 +10,8 @@
 namespace megatron {
 
 /// The counterpart of packed_attention() for blocks of rows, by `operations`. A long beginning of a
-/// sequence, which sees only keys of this call, is computed by core_attention() instead. Rows that
-/// belong to no sequence have any result.
+/// sequence, which sees only keys of the same rows, is computed by core_attention() instead. Rows
+/// that belong to no sequence have any result.
 at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                            std::span<const PackedSequence> sequences,
                            const kernels::RowOperations& operations);
