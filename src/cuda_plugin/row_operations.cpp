@@ -30,6 +30,14 @@ void rotary(const kernels::RotaryArguments& arguments) {
   check_launch("rotary", kernels::cuda::rotary(arguments, current_stream()));
 }
 
+void append_to_cache(const kernels::PagedAttentionArguments& arguments) {
+  check_launch("append_to_cache", kernels::cuda::append_to_cache(arguments, current_stream()));
+}
+
+void paged_attention(const kernels::PagedAttentionArguments& arguments) {
+  check_launch("paged_attention", kernels::cuda::paged_attention(arguments, current_stream()));
+}
+
 }  // namespace
 
 void* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
@@ -41,6 +49,8 @@ void check_launch(const char* kernel, const char* problem) {
 constinit const kernels::RowOperations kRowOperations{.dropout = dropout,
                                                       .rms_norm = rms_norm,
                                                       .rms_norm_backward = rms_norm_backward,
-                                                      .rotary = rotary};
+                                                      .rotary = rotary,
+                                                      .append_to_cache = append_to_cache,
+                                                      .paged_attention = paged_attention};
 
 }  // namespace megatron::cuda_plugin

@@ -71,6 +71,44 @@ struct RotaryArguments {
   double sign;       ///< +1 for forward, −1 for backward (the transpose)
 };
 
+/// Positions of a block of a KV cache, and of the keys that a part of a softmax adds up.
+inline constexpr std::int64_t kPagedBlockPositions = 128, kPagedPartPositions = 1024;
+/// Most channels of a head in PagedAttentionArguments.
+inline constexpr std::int64_t kMaxHeadChannels = 1024;
+
+/// A row of PagedAttentionArguments.
+struct PagedRow {
+  std::int64_t position;    ///< of the token in its sequence; −1: the row belongs to no sequence
+  std::int64_t begin, end;  ///< positions of the keys that its queries see
+  std::int64_t table;       ///< index in `blocks` of the first block of its sequence
+};
+
+/// Numbers [rows, heads, channels]. Strides are in elements, and channels are contiguous.
+struct RowHeads {
+  const void* data;
+  std::int64_t row_stride, head_stride;
+};
+
+/// New tokens of sequences whose keys and values are in the blocks of a KV cache. append_to_cache()
+/// writes k and v to the blocks; paged_attention() computes attention of q to the keys of the own
+/// sequence. The score of key j is scale·q·k[j], capped to softcap·tanh(score / softcap) if
+/// softcap > 0, plus slope·(j − position). A sink is the score of one more key, whose value is
+/// zero. A row that sees no key has the result zero.
+struct PagedAttentionArguments {
+  RowHeads q, k, v;  ///< of n, g and g heads
+  void* out;         ///< [num_rows, n, dv]
+  Type type;
+  const PagedRow* rows;  ///< [num_rows] on the tensors' device
+  /// Addresses there of the blocks of one sequence after another: [kPagedBlockPositions, g, kept],
+  /// where kept = d + dv, or d if values are the first dv channels of keys.
+  char* const* blocks;
+  std::int64_t num_rows, n, g, d, dv, kept;
+  double scale, softcap;
+  const float *sinks, *alibi_slopes;  ///< [n] or null
+  std::int64_t parts;  ///< parts of kPagedPartPositions up to the largest PagedRow::end
+  void* workspace;     ///< f32 (f64 with f64) [num_rows, n, parts, 2 + dv]
+};
+
 /// The kernels of an accelerator. They queue their work on the current stream of the calling thread
 /// and do not wait for it.
 struct RowOperations {
@@ -78,6 +116,8 @@ struct RowOperations {
   void (*rms_norm)(const RmsNormArguments&);
   void (*rms_norm_backward)(const RmsNormBackwardArguments&);
   void (*rotary)(const RotaryArguments&);
+  void (*append_to_cache)(const PagedAttentionArguments&);
+  void (*paged_attention)(const PagedAttentionArguments&);
 };
 
 }  // namespace megatron::kernels

@@ -2,6 +2,7 @@
 // build/bin/training_tests --gtest_filter='Device*'.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -15,6 +16,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/dropout.h"
+#include "megatron/ops/kv_cache.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/optimizer/optimizer.h"
@@ -80,6 +82,42 @@ TEST_F(DeviceParity, NormsAndRotationsAgree) {
   EXPECT_LT(distance(rotate(x.to(device()), {angles.cos().to(device()), angles.sin().to(device())}),
                      expected),
             1e-7);
+}
+
+/// Runs passes of prompts, their next parts and single tokens of two sequences, whose caches are
+/// where the inputs are.
+TEST_F(DeviceParity, AttentionToCachesAgrees) {
+  constexpr std::int64_t kLength = 2500;
+  const AttentionInputs text{numbers({kLength, 1, 8, 64}, 0), numbers({kLength, 1, 2, 64}, 1),
+                             numbers({kLength, 1, 2, 48}, 2)};
+  for (const auto& [type, tolerance] :
+       {std::pair{at::kFloat, 1e-5}, {at::kBFloat16, 1e-2}, {at::kHalf, 2e-3}}) {
+    for (const AttentionOptions& options :
+         {AttentionOptions{.scale = 0.125},
+          AttentionOptions{.window = {150, 0}, .scale = 0.125, .softcap = 5}}) {
+      std::vector<SequenceCache> on_cpu(2), on_device(2);
+      for (const auto& [first, second] :
+           {std::pair<std::int64_t, std::int64_t>{300, 5}, {1, 128}, {1, 1}, {900, 900}, {1, 2}}) {
+        const auto pass = [&](std::vector<SequenceCache>& caches, c10::Device where) {
+          const auto rows = [&](const at::Tensor& x) {
+            return at::cat({x.narrow(0, caches[0].length, first),
+                            x.narrow(0, caches[1].length, second)})
+                .to(where, type);
+          };
+          const at::Tensor out =
+              cached_attention({rows(text.q), rows(text.k), rows(text.v)}, options,
+                               whole_placement(first + second, {0, first, first + second}),
+                               {&caches[0], &caches[1]}, "layer");
+          caches[0].length += first;
+          caches[1].length += second;
+          return out;
+        };
+        const at::Tensor expected = pass(on_cpu, c10::kCPU), got = pass(on_device, device());
+        EXPECT_LT(distance(got, expected), tolerance)
+            << c10::toString(type) << ' ' << first << ' ' << second;
+      }
+    }
+  }
 }
 
 /// Returns a model with its gradients after one microbatch.

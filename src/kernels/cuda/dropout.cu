@@ -4,21 +4,11 @@
 #include "kernels/cuda/launchers.h"
 
 namespace megatron::kernels::cuda {
-namespace {
-
-template <class X, class Out>
-struct Dropout {
-  __device__ static void run(const DropoutArguments& arguments, std::int64_t item) {
-    dropout_item<X, Out>(arguments, item);
-  }
-};
-
-}  // namespace
 
 const char* dropout(const DropoutArguments& arguments, void* stream) {
   const std::int64_t items = arguments.rows * blocks_per_row(arguments.columns);
   with_types(arguments.x_type, arguments.out_type, [&]<class X, class Out>() {
-    for_each_item<Dropout<X, Out>>(arguments, items, stream);
+    for_each_item<dropout_item<X, Out>>(arguments, items, stream);
   });
   return launch_error();
 }
@@ -26,7 +16,7 @@ const char* dropout(const DropoutArguments& arguments, void* stream) {
 const char* device_problem() {
   cudaFuncAttributes attributes;
   const cudaError_t error =
-      cudaFuncGetAttributes(&attributes, item_kernel<Dropout<float, float>, DropoutArguments>);
+      cudaFuncGetAttributes(&attributes, item_kernel<dropout_item<float, float>, DropoutArguments>);
   cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }

@@ -26,38 +26,38 @@ inline const char* launch_error() {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-/// Calls Body::run(call, item) for every item in [0, count).
-template <class Body, class Call>
+/// Calls body(call, item), a function of host and device, for every item in [0, count).
+template <auto body, class Call>
 __global__ void item_kernel(Call call, std::int64_t count) {
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
        item < count; item += stride)
-    Body::run(call, item);
+    body(call, item);
 }
 
-template <class Body, class Call>
+template <auto body, class Call>
 void for_each_item(const Call& call, std::int64_t count, void* stream) {
   if (count > 0)
-    item_kernel<Body>
+    item_kernel<body>
         <<<blocks_for(count, kBlock), kBlock, 0, static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 
-/// Calls Body::run(call, index, team) with a team of kSize threads for every index in [0, count).
-template <class Body, int kSize, class Call>
+/// Calls body(call, index, team) with a team of kSize threads for every index in [0, count).
+template <auto body, int kSize, class Call>
 __global__ void team_kernel(Call call, std::int64_t count) {
   const DeviceTeam<kSize> team;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
   for (std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
        index < count; index += stride) {
-    Body::run(call, index, team);
+    body(call, index, team);
   }
 }
 
-template <class Body, int kSize, class Call>
+template <auto body, int kSize, class Call>
 void for_each_team(const Call& call, std::int64_t count, void* stream) {
   constexpr int kPerBlock = DeviceTeam<kSize>::kPerBlock;
   if (count <= 0) return;
-  team_kernel<Body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0,
+  team_kernel<body, kSize><<<blocks_for(count, kPerBlock), dim3(kSize, kPerBlock), 0,
                              static_cast<cudaStream_t>(stream)>>>(call, count);
 }
 

@@ -14,6 +14,8 @@ const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* w
                               void* stream);
 std::int64_t weight_gradient_workspace_bytes(const RmsNormBackwardArguments& arguments);
 const char* rotary(const RotaryArguments& arguments, void* stream);
+const char* append_to_cache(const PagedAttentionArguments& arguments, void* stream);
+const char* paged_attention(const PagedAttentionArguments& arguments, void* stream);
 
 const char* sum_squares(const StatisticsPlan& plan, void* stream);
 const char* count_zeros(const StatisticsPlan& plan, void* stream);

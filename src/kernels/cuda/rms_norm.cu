@@ -8,52 +8,22 @@ namespace {
 
 constexpr std::int64_t kWarpColumns = 1024;  // a warp processes rows up to this length
 
-template <class X, class Y>
-struct Forward {
-  template <class Team>
-  __device__ static void run(const RmsNormArguments& arguments, std::int64_t row,
-                             const Team& team) {
-    rms_norm_row<X, Y>(arguments, row, team);
-  }
-};
-
-template <class X, class Y>
-struct BackwardInput {
-  template <class Team>
-  __device__ static void run(const RmsNormBackwardArguments& arguments, std::int64_t row,
-                             const Team& team) {
-    rms_norm_backward_row<X, Y>(arguments, row, team);
-  }
-};
-
-template <class X, class Y>
-struct WeightPartial {
-  __device__ static void run(const WeightGradient& call, std::int64_t item) {
-    weight_gradient_partial<X, Y>(call, item);
-  }
-};
-
-template <class C>
-struct WeightTotal {
-  __device__ static void run(const WeightGradient& call, std::int64_t column) {
-    weight_gradient_total<C>(call, column);
-  }
-};
-
-template <class Body, class Arguments>
+template <auto by_warp, auto by_block, class Arguments>
 void for_each_row(const Arguments& arguments, void* stream) {
   if (arguments.columns <= kWarpColumns) {
-    for_each_team<Body, 32>(arguments, arguments.rows, stream);
+    for_each_team<by_warp, 32>(arguments, arguments.rows, stream);
   } else {
-    for_each_team<Body, 256>(arguments, arguments.rows, stream);
+    for_each_team<by_block, 256>(arguments, arguments.rows, stream);
   }
 }
 
 }  // namespace
 
 const char* rms_norm(const RmsNormArguments& arguments, void* stream) {
-  with_types(arguments.x_type, arguments.y_type,
-             [&]<class X, class Y>() { for_each_row<Forward<X, Y>>(arguments, stream); });
+  with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() {
+    for_each_row<rms_norm_row<X, Y, DeviceTeam<32>>, rms_norm_row<X, Y, DeviceTeam<256>>>(arguments,
+                                                                                          stream);
+  });
   return launch_error();
 }
 
@@ -66,10 +36,11 @@ const char* rms_norm_backward(const RmsNormBackwardArguments& arguments, void* w
                               void* stream) {
   const WeightGradient weight{arguments, workspace};
   with_types(arguments.x_type, arguments.y_type, [&]<class X, class Y>() {
-    for_each_row<BackwardInput<X, Y>>(arguments, stream);
-    for_each_item<WeightPartial<X, Y>>(weight, weight_blocks(arguments.rows) * arguments.columns,
-                                       stream);
-    for_each_item<WeightTotal<Compute<X>>>(weight, arguments.columns, stream);
+    for_each_row<rms_norm_backward_row<X, Y, DeviceTeam<32>>,
+                 rms_norm_backward_row<X, Y, DeviceTeam<256>>>(arguments, stream);
+    for_each_item<weight_gradient_partial<X, Y>>(
+        weight, weight_blocks(arguments.rows) * arguments.columns, stream);
+    for_each_item<weight_gradient_total<Compute<X>>>(weight, arguments.columns, stream);
   });
   return launch_error();
 }

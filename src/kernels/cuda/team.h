@@ -3,6 +3,8 @@
 // Sums fold the lanes pairwise in one order, so both give the same bits.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/cuda/portable.h"
 
 namespace megatron::kernels::cuda {
@@ -54,6 +56,14 @@ struct SerialTeam {
       if (mine > largest) largest = mine;
     }
     return largest;
+  }
+
+  /// Returns memory that the threads share, with any contents at first.
+  template <class Memory>
+  Memory& shared() const {
+    thread_local Memory memory;
+    std::memset(&memory, 0xFF, sizeof(memory));
+    return memory;
   }
 
   /// Waits until every thread has finished its work so far.
@@ -113,6 +123,13 @@ struct DeviceTeam {
   template <class Number, class Term>
   __device__ Number max(const Term& term) const {
     return fold<Number>(term, [](Number a, Number b) { return b > a ? b : a; });
+  }
+
+  template <class Memory>
+  __device__ Memory& shared() const {
+    static_assert(kPerBlock == 1, "one team in a block");
+    __shared__ Memory memory;
+    return memory;
   }
 
  private:

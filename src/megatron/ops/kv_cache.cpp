@@ -10,8 +10,10 @@
 
 #include "kernels/cpu/attention.h"
 #include "megatron/base/error.h"
+#include "megatron/ops/cuda_row_operations.h"
 #include "megatron/ops/fused_attention.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/paged_attention.h"
 
 namespace megatron {
 namespace {
@@ -98,7 +100,7 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
     k = both.narrow(-1, 0, inputs.k.size(-1));
     v = both.narrow(-1, inputs.k.size(-1), inputs.v.size(-1));
   }
-  const bool packs = is_packed(k);
+  const bool packs = is_packed(k), reads_blocks = packs || k.is_cuda();
   const auto rank = static_cast<std::size_t>(cp.rank);
   const bool is_shared = placement.rows_of(cp.rank) < placement.length;
   const std::vector<SequencePiece> pieces = pieces_of(placement.runs_of[rank], placement);
@@ -111,7 +113,7 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
     const KvCacheType type = cache.memory().type();
     const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, block_size(k, v, type));
     std::pair<at::Tensor, at::Tensor> kept;
-    if (packs)
+    if (reads_blocks)
       appended.push_back(
           {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
     else
@@ -120,7 +122,7 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
     for (; piece != pieces.end() && piece->sequence == static_cast<std::int64_t>(i); ++piece) {
       const auto& [first, count] = piece->positions;
       const std::int64_t start = cache.length + first;
-      if (packs) {
+      if (reads_blocks) {
         queried.push_back(
             {piece->row, count, start, &blocks, cache.blocks.data(), type, /*is_appended=*/true});
       } else if (inputs.q.defined()) {
@@ -132,10 +134,14 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
       }
     }
   }
-  if (packs && !is_shared) return packed_attention({inputs.q, k, v}, options, appended);
-  if (packs) packed_attention({{}, k, v}, options, appended);
+  const auto attend = [&](const at::Tensor& q, const std::vector<PackedSequence>& sequences) {
+    return packs ? packed_attention({q, k, v}, options, sequences)
+                 : paged_attention({q, k, v}, options, sequences, cuda_row_operations());
+  };
+  if (reads_blocks && !is_shared) return attend(inputs.q, appended);
+  if (reads_blocks) attend({}, appended);
   if (!inputs.q.defined()) return {};
-  if (packs) return packed_attention({inputs.q, k, v}, options, queried);
+  if (reads_blocks) return attend(inputs.q, queried);
   if (out.empty()) return inputs.q.new_empty({0, k.size(1), inputs.q.size(2) * v.size(3)});
   return at::cat(out);
 }

@@ -1,6 +1,7 @@
 // Keys and values of attention layers in generation, in the blocks of SequenceCache. Where our CPU
 // kernels compute attention, blocks hold keys and values packed as the kernels read them, in the
-// type that the CPU multiplies. Elsewhere they hold rows [positions, b, g, d + dv].
+// type that the CPU multiplies. Elsewhere they hold rows [positions, b, g, d + dv], which our CUDA
+// kernel reads in place (paged_attention.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

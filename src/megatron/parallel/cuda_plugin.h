@@ -23,7 +23,7 @@ struct OptimizerOperations;
 }  // namespace kernels
 
 /// Version of CudaPlugin and of the structures that it passes. Increment it with every change.
-inline constexpr std::int32_t kCudaPluginVersion = 4;
+inline constexpr std::int32_t kCudaPluginVersion = 5;
 
 struct CudaPlugin {
   std::int32_t version;
