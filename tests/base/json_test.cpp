@@ -34,6 +34,16 @@ TEST(Json, NamesHalvesOfSurrogatePairs) {
   EXPECT_EQ(parse_json(R"("\ud83d\ude00")", "f").get<std::string>(), "\U0001F600");
 }
 
+TEST(Json, NamesTheMemberOfANumberBeyondDouble) {
+  for (const auto& [text, name] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"a": {"b": 1e400}, "c": 2})", "f: a: field 'b': 1e400 is beyond"},
+           {R"({"a": {"b": 1}, "c": [{"d": 1}, -1e999]})", "f: field 'c': -1e999 is beyond"},
+           {R"({"a": [[], {"b": {"c": 1}, "d": 1e400}]})", "f: a: field 'd': 1e400"},
+           {R"([1, 1e400])", "f: 1e400 is beyond the range of numbers"}})
+    EXPECT_THAT(message_of([&, text = text] { parse_json(text, "f"); }), HasSubstr(name)) << text;
+  EXPECT_EQ(parse_json("1e-400", "f").get<double>(), 0);
+}
+
 TEST(Json, NamesNoLineOfOneLine) {
   EXPECT_THAT(message_of([] { parse_json("{\"a\": tru}\n", "in.jsonl:7"); }),
               HasSubstr("in.jsonl:7: not valid JSON at column 10"));

@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/error.h"
 #include "megatron/base/json.h"
+#include "megatron/inference/completions/openai_error.h"
 #include "support/message_of.h"
 
 namespace megatron {
@@ -145,7 +147,7 @@ TEST(CompletionRequest, MistakesNameTheMember) {
 }
 
 TEST(CompletionRequest, ErrorsHaveTheFormOfOpenAI) {
-  EXPECT_EQ(error_body(UserError({"field 'n'", "0", "give 1"})).dump(),
+  EXPECT_EQ(error_json(400, UserError({"field 'n'", "0", "give 1"}).parts().one_line()).dump(),
             R"({"error":{"message":"field 'n': 0; give 1","type":"invalid_request_error",)"
             R"("param":null,"code":null}})");
 }

@@ -19,6 +19,7 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/inference/completions/batch_file.h"
 #include "megatron/inference/completions/completion_queue.h"
+#include "megatron/inference/completions/openai_error.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 
@@ -81,7 +82,8 @@ class ReplicaBatch {
   }
 
   void refuse(std::ostream& news, std::size_t index, const UserError& error) const {
-    news << index << " 400 0 0 " << batch_answer(lines_[index], 400, error_body(error));
+    news << index << " 400 0 0 "
+         << batch_answer(lines_[index], 400, error_json(400, error.parts().one_line()));
   }
 
   void report(std::ostream& news, FinishedCompletion one) {

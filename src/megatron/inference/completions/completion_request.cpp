@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
@@ -248,16 +249,6 @@ std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const T
   if (const auto* text = std::get_if<std::string>(&prompt))
     return prompt_ids(tokenizer, *text, source);
   return std::get<std::vector<std::int64_t>>(prompt);
-}
-
-JsonText error_body(const UserError& error) {
-  const UserError::Parts& parts = error.parts();
-  const std::string message = parts.problem() + (parts.fix.empty() ? "" : "; " + parts.fix);
-  return {{"error",
-           {{"message", message},
-            {"type", "invalid_request_error"},
-            {"param", nullptr},
-            {"code", nullptr}}}};
 }
 
 }  // namespace megatron

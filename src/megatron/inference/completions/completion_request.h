@@ -8,8 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "megatron/base/error.h"
-#include "megatron/base/json_text.h"
 #include "megatron/config/sampling_params.h"
 
 namespace megatron {
@@ -47,8 +45,5 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text 
 /// Returns the token ids of a prompt. UserError that names `source` when it has none.
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
                                          const std::string& source);
-
-/// Returns the body of the response to a request that cannot be served.
-JsonText error_body(const UserError& error);
 
 }  // namespace megatron

@@ -90,17 +90,6 @@ const MemberReaders kReaders{
     {"n", refuse_member},
 };
 
-JsonText error_body(int status, const std::string& message) {
-  const char* type = status == 401   ? "authentication_error"
-                     : status == 404 ? "not_found_error"
-                     : status == 413 ? "request_too_large"
-                     : status == 429 ? "rate_limit_error"
-                     : status == 503 ? "overloaded_error"
-                     : status >= 500 ? "api_error"
-                                     : "invalid_request_error";
-  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
-}
-
 class AnthropicWriter final : public ChatWriter {
  public:
   AnthropicWriter(const ServedModel& model, const ChatRequest& request)
@@ -162,7 +151,7 @@ class AnthropicWriter final : public ChatWriter {
   }
 
   std::string error_event(int status, const std::string& message) override {
-    return stream_event(error_body(status, message), "error");
+    return stream_event(anthropic_error(status, message), "error");
   }
 
  private:
@@ -235,6 +224,6 @@ const ChatApi kAnthropicMessagesApi{
     [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
       return std::make_unique<AnthropicWriter>(model, request);
     },
-    error_body};
+    anthropic_error};
 
 }  // namespace megatron
