@@ -36,10 +36,10 @@ TEST(Json, NamesHalvesOfSurrogatePairs) {
 
 TEST(Json, NamesTheMemberOfANumberBeyondDouble) {
   for (const auto& [text, name] : std::vector<std::pair<const char*, const char*>>{
-           {R"({"a": {"b": 1e400}, "c": 2})", "f: a: field 'b': 1e400 is beyond"},
-           {R"({"a": {"b": 1}, "c": [{"d": 1}, -1e999]})", "f: field 'c': -1e999 is beyond"},
-           {R"({"a": [[], {"b": {"c": 1}, "d": 1e400}]})", "f: a: field 'd': 1e400"},
-           {R"([1, 1e400])", "f: 1e400 is beyond the range of numbers"}})
+           {R"({"a": {"b": 1e400}, "c": 2})", "f: field 'a.b': the number is larger than a double"},
+           {R"({"a": {"b": 1}, "c": [{"d": 1}, -1e999]})", "f: field 'c': the number"},
+           {R"({"a": [[], {"b": {"c": 1}, "d": 1e400}]})", "f: field 'a.d': the number"},
+           {R"([1, 1e400])", "f: the number"}})
     EXPECT_THAT(message_of([&, text = text] { parse_json(text, "f"); }), HasSubstr(name)) << text;
   EXPECT_EQ(parse_json("1e-400", "f").get<double>(), 0);
 }

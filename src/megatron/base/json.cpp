@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -54,25 +55,19 @@ bool is_half_surrogate(const std::exception& error) {
   return std::string_view(error.what()).find("invalid string: surrogate") != std::string_view::npos;
 }
 
-/// Returns how errors name the number that made the parser stop.
+/// Returns how errors name the number that makes the parser stop.
 std::string last_name(std::string_view text, const std::string& source) {
   std::map<int, std::string> keys;  // by depth, of the objects that are open
   const auto note = [&](int depth, Json::parse_event_t event, const Json& parsed) {
-    if (event != Json::parse_event_t::key && event != Json::parse_event_t::object_end) return true;
-    keys.erase(keys.lower_bound(depth + (event == Json::parse_event_t::key ? 0 : 1)), keys.end());
-    if (event == Json::parse_event_t::key) keys[depth] = parsed.get<std::string>();
+    const bool is_key = event == Json::parse_event_t::key;
+    if (is_key || event == Json::parse_event_t::object_end)
+      keys.erase(keys.lower_bound(is_key ? depth : depth + 1), keys.end());
+    if (is_key) keys[depth] = parsed.get<std::string>();
     return true;
   };
-  try {
-    const Json whole = Json::parse(text, note);
-  } catch (const Json::out_of_range&) {  // again
-  }
-  std::string place, last;
-  for (const auto& [depth, key] : keys) {
-    if (!last.empty()) place += (place.empty() ? ": " : ".") + last;
-    last = key;
-  }
-  return source + place + (keys.empty() ? "" : ": field '" + last + "'");
+  const Json discarded = Json::parse(text, note, /*allow_exceptions=*/false);
+  const std::string path = joined_text(keys, ".", [](const auto& key) { return key.second; });
+  return source + (path.empty() ? "" : ": field '" + path + "'");
 }
 
 Json parse(std::string_view text, const std::string& source,
@@ -80,12 +75,8 @@ Json parse(std::string_view text, const std::string& source,
   limit_depth(text, source);
   try {
     return Json::parse(text, callback);
-  } catch (const Json::out_of_range& error) {  // of a double, the only one when text is read
-    const std::string_view what = error.what(), number = what.substr(what.find('\'') + 1);
-    throw UserError({last_name(text, source),
-                     std::string(number.substr(0, std::min<std::size_t>(number.rfind('\''), 80))) +
-                         " is beyond the range of numbers",
-                     "give a smaller one"});
+  } catch (const Json::out_of_range&) {
+    throw UserError({last_name(text, source), "the number is larger than a double can hold", ""});
   } catch (const Json::exception& error) {
     const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
     throw UserError(

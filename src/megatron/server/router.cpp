@@ -12,7 +12,7 @@
 #include "megatron/base/wall_clock.h"
 #include "megatron/base/words.h"
 #include "megatron/config/problems.h"
-#include "megatron/inference/completions/openai_error.h"
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/api/error_reply.h"
 
 namespace megatron {

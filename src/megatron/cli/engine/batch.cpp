@@ -19,7 +19,6 @@
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/inference/completions/batch_file.h"
 #include "megatron/inference/completions/completion_queue.h"
-#include "megatron/inference/completions/openai_error.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 

@@ -88,6 +88,7 @@ const MemberReaders kReaders{
      }},
     {"stop_sequences", [](auto& to, auto& list) { (*to.sampling)["stop"] = list.json(); }},
     {"n", refuse_member},
+    {"prompt_logprobs", refuse_member},
 };
 
 class AnthropicWriter final : public ChatWriter {

@@ -30,7 +30,9 @@ struct ChatAnswer {
   std::vector<std::int64_t> ids = {};  ///< all tokens
   std::int64_t reasoning_tokens = 0;
   std::optional<FinishReason> finish = {};
-  std::string stop_string = {};  ///< that ended the text; known at the end of all answers
+  std::string stop_string = {};                  ///< that ended the text
+  JsonText stop_reason = {};                     ///< vLLM's
+  std::vector<SampledToken> prompt_tokens = {};  ///< of the first answer, if they are scored
 
   /// Returns the text of all parts of a kind.
   std::string text_of(ChatPart::Kind kind) const;
@@ -73,7 +75,9 @@ class ChatWriter {
 /// Returns an event of a stream; `name` is "" for one without a name.
 std::string stream_event(const JsonText& data, std::string_view name = {});
 
-/// Returns a list of {"token", "logprob", "bytes", "top_logprobs"}.
-JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens);
+/// Returns a list of {"token", "logprob", "bytes", "top_logprobs"}; tokens are "token_id:ID" if
+/// `as_ids`.
+JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens,
+                       bool as_ids);
 
 }  // namespace megatron

@@ -174,11 +174,9 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
   }
   read.is_open_ended = !read.sampling->contains("max_tokens");
   (*read.sampling)["prompt"] = "";
+  read.sampling->emplace("add_special_tokens", false);  // templates write them
   read.request = read_completion(JsonCursor(std::move(*read.sampling), source));
   check_thinking_budgets(read, value);
-  if (read.request.tokens_as_ids)
-    throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
-                     "use 'return_token_ids'"});
   if (read.tools->empty() && read.tool_choice == ToolChoice::automatic)
     read.tool_choice = ToolChoice::none;
   if (read.continue_final_message) read.add_generation_prompt = false;
@@ -275,7 +273,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)
     request.prompt = open_final_message(std::move(request.prompt), *request.messages);
-  const auto ids = chat.encoder.encode(request.prompt);
+  const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
 }
 

@@ -6,7 +6,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
-#include "megatron/inference/completions/openai_error.h"
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/api/served_model.h"
 
 namespace megatron {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "megatron/base/monotonic_clock.h"
-#include "megatron/inference/completions/openai_error.h"
+#include "megatron/inference/completions/completion_request.h"
 
 namespace megatron {
 

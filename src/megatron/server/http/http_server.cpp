@@ -23,7 +23,7 @@
 #include "megatron/base/listening_socket.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/base/words.h"
-#include "megatron/inference/completions/openai_error.h"
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/http/http_exchange.h"
 
 namespace megatron {
