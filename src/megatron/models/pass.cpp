@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -150,6 +151,13 @@ at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
   return at::zeros(
       {config.num_layers, pass.microbatch.at("tokens").numel(), config.moe.router_topk},
       at::TensorOptions(device).dtype(at::kInt));
+}
+
+at::Tensor experts_by_token(const at::Tensor& routed_experts, const TransformerConfig& config) {
+  std::vector<at::Tensor> layers;
+  for (std::int64_t i = 0; i < config.num_layers; ++i)
+    if (config.kind(i).has_experts()) layers.push_back(routed_experts[i]);
+  return at::stack(layers, 1).to(c10::kCPU);
 }
 
 void advance_caches(const Pass& pass) {

@@ -79,6 +79,8 @@ at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
 /// Returns the zeros that Pass::routed_experts begins with.
 at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
                              const at::Device& device);
+/// Returns Pass::routed_experts as [tokens, layers with experts, topk], on the CPU.
+at::Tensor experts_by_token(const at::Tensor& routed_experts, const TransformerConfig& config);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -33,6 +33,8 @@ struct ChatAnswer {
   std::string stop_string = {};                  ///< that ended the text
   JsonText stop_reason = {};                     ///< vLLM's
   std::vector<SampledToken> prompt_tokens = {};  ///< of the first answer, if they are scored
+  /// Those of Generation.
+  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
 
   /// Returns the text of all parts of a kind.
   std::string text_of(ChatPart::Kind kind) const;

@@ -10,6 +10,7 @@
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"
 #include "megatron/server/api/error_reply.h"
+#include "megatron/server/api/output_plan.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"
@@ -29,15 +30,16 @@ class ChatRun {
         request_(std::move(request)),
         reply_(std::move(reply)) {
     apply_defaults(model, request_.request);
+    plan_output(chat_of(model), request_, plan_);
     if (request_.is_open_ended)
       request_.request.params.max_new_tokens =
           std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
     writer_ = api.make_writer(model, request_);
-    const bool has_tools = !request_.tools->empty() && request_.tool_choice != ToolChoice::none;
+    const bool has_tools = request_.tool_choice != ToolChoice::none;
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
       texts_.push_back(
           {.parser = OutputParser(
-               {.format = chat_of(model).format,
+               {.format = plan_.format,
                 .prompt = request_.prompt,
                 .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
@@ -65,6 +67,7 @@ class ChatRun {
     answer.stop_string = piece.finished->stop_string;
     answer.stop_reason = stop_reason(*piece.finished, request_.request.params);
     answer.prompt_tokens = piece.finished->prompt_tokens;
+    answer.routed_experts = piece.finished->routed_experts;
     show(index, text.parser.finish());
     count_tags(index, /*next=*/nullptr);
     if (!answer.parts.empty()) write(writer_->end_part(answer));
@@ -164,6 +167,7 @@ class ChatRun {
   const Tokenizer& tokenizer_;
   ChatRequest request_;
   HttpReply reply_;
+  OutputPlan plan_;  ///< the parsers refer to it
   std::unique_ptr<ChatWriter> writer_;
   std::vector<Text> texts_;
   std::vector<ChatAnswer> answers_;
