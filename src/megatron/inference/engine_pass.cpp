@@ -121,7 +121,7 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
              pools = std::ranges::any_of(hidden.counts, [](auto count) { return count > 0; });
   at::Tensor rows, experts;
   PassOutput output{
-      next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
+      next_logits(model_, {.microbatch = model_.rows_of({tokens.begin(), tokens.end()}, caches),
                            .caches = &caches,
                            .num_logits = std::move(counts),
                            .rows = observes ? &rows : nullptr,
