@@ -34,6 +34,16 @@ TEST(Json, NamesHalvesOfSurrogatePairs) {
   EXPECT_EQ(parse_json(R"("\ud83d\ude00")", "f").get<std::string>(), "\U0001F600");
 }
 
+TEST(Json, NamesTheMemberOfANumberBeyondDouble) {
+  for (const auto& [text, name] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"a": {"b": 1e400}, "c": 2})", "f: field 'a.b': the number is larger than a double"},
+           {R"({"a": {"b": 1}, "c": [{"d": 1}, -1e999]})", "f: field 'c': the number"},
+           {R"({"a": [[], {"b": {"c": 1}, "d": 1e400}]})", "f: field 'a.d': the number"},
+           {R"([1, 1e400])", "f: the number"}})
+    EXPECT_THAT(message_of([&, text = text] { parse_json(text, "f"); }), HasSubstr(name)) << text;
+  EXPECT_EQ(parse_json("1e-400", "f").get<double>(), 0);
+}
+
 TEST(Json, NamesNoLineOfOneLine) {
   EXPECT_THAT(message_of([] { parse_json("{\"a\": tru}\n", "in.jsonl:7"); }),
               HasSubstr("in.jsonl:7: not valid JSON at column 10"));

@@ -504,6 +504,13 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_TRUE(read[1].text.normalizes);
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
+  Update update{.token = 5, .prompt_tokens = {{.id = 4, .logprob = -1, .rank = 3}}};
+  update.finished = Generation{.stop_string = "end", .stop_token = 9};
+  const auto read_update = from_bytes<Update>(to_bytes(update));
+  EXPECT_EQ(read_update.prompt_tokens.at(0).rank, 3);
+  EXPECT_EQ(read_update.finished->stop_string, "end");
+  EXPECT_EQ(read_update.finished->stop_token, 9);
+
   std::vector<News> refused(1);
   refused[0].error = std::make_exception_ptr(UserError({"a", "b", "c"}));
   const auto read_news = from_bytes<std::vector<News>>(to_bytes(refused));

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "inference/byte_pieces.h"
 #include "inference/successor_model.h"
 #include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
@@ -82,6 +83,60 @@ TEST_F(Completions, EndAtStopTokensAndStrings) {
   EXPECT_EQ(choices[2][0]["text"], " 4 5");
   EXPECT_EQ(choices[2][0]["finish_reason"], "stop");
   EXPECT_EQ(choices[3][0]["text"], " 4 5");
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(choices[i][0].at("stop_reason").is_null());
+  EXPECT_EQ(choices[2][0]["stop_reason"], " 6");
+  EXPECT_EQ(choices[3][0]["stop_reason"], 6);
+}
+
+TEST_F(Completions, ShowSpecialTokensIfTheyAreAsked) {
+  std::vector<std::string> letters;
+  for (char c = 'a'; std::ssize(letters) < kVocabSize; ++c) letters.emplace_back(1, c);
+  letters[18] = "<s>";
+  tokenizer_.tokenizer = std::make_unique<BytePieces>(letters, /*special=*/18);
+  const std::string body =
+      R"({"prompt": [17], "temperature": 0, "ignore_eos": true, "max_tokens": 3,
+                               "stop": "<s>t", "echo": true)";
+  EXPECT_EQ(answer(body + "}")[0]["text"], "rta");
+  const Json kept = answer(body + R"(, "skip_special_tokens": false})")[0];
+  EXPECT_EQ(kept["text"], "r") << "the stop string is looked for in the text that is shown";
+  EXPECT_EQ(kept["stop_reason"], "<s>t");
+}
+
+TEST_F(Completions, TellTheLogprobsOfThePrompt) {
+  const double hit = 5 - std::log(std::exp(5.0) + 19), miss = -std::log(std::exp(5.0) + 19);
+  const Json choice = answer(R"({"prompt": "3 4 7", "temperature": 0, "max_tokens": 1,
+                                 "prompt_logprobs": 2, "logprobs": 0})")[0];
+  const Json& prompt = choice["prompt_logprobs"];
+  ASSERT_EQ(prompt.size(), 3u);
+  EXPECT_TRUE(prompt[0].is_null());
+  ASSERT_EQ(prompt[1].size(), 2u) << "the token, which is the first, and the second";
+  EXPECT_EQ(prompt[1]["4"]["rank"], 1);
+  EXPECT_EQ(prompt[1]["4"]["decoded_token"], " 4");
+  EXPECT_NEAR(prompt[1]["4"]["logprob"].get<double>(), hit, 1e-12);
+  EXPECT_EQ(prompt[1]["0"]["rank"], 2);
+  ASSERT_EQ(prompt[2].size(), 3u);
+  EXPECT_EQ(prompt[2]["7"]["rank"], 20) << "as likely as all but one";
+  EXPECT_NEAR(prompt[2]["7"]["logprob"].get<double>(), miss, 1e-12);
+  EXPECT_EQ(prompt[2]["5"]["rank"], 1);
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][0].size(), 1u) << "it has its own number";
+}
+
+TEST_F(Completions, NameTokensByTheirIds) {
+  const Json logprobs = answer(R"({"prompt": "3", "temperature": 0, "max_tokens": 2, "logprobs": 1,
+                                   "return_tokens_as_token_ids": true})")[0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["token_id:4", "token_id:5"])"));
+  EXPECT_EQ(logprobs["text_offset"], Json::parse("[0, 2]"));
+  EXPECT_TRUE(logprobs["top_logprobs"][1].contains("token_id:5"));
+}
+
+TEST(TokenName, IsTheTextOrTheBytes) {
+  const BytePieces tokenizer({"\xE2\x82", "\xAC", "\xC3\xA9"});
+  EXPECT_EQ(token_name(tokenizer, {}, 0).name, R"(bytes:\xe2\x82)");
+  EXPECT_EQ(token_name(tokenizer, {}, 0).bytes, "\xE2\x82");
+  EXPECT_EQ(token_name(tokenizer, std::vector{0}, 1).name, R"(bytes:\xac)");
+  EXPECT_EQ(token_name(tokenizer, std::vector{0}, 2).name, "\xC3\xA9");
+  EXPECT_EQ(token_name(tokenizer, {}, 1, /*as_id=*/true).name, "token_id:1");
+  EXPECT_EQ(token_name(tokenizer, {}, 1, /*as_id=*/true).bytes, "\xAC");
 }
 
 TEST_F(Completions, EchoScoresThePrompt) {

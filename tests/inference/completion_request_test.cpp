@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "support/message_of.h"
 
@@ -39,7 +40,9 @@ TEST(CompletionRequest, ReadsEveryMember) {
       "best_of": 3, "logprobs": 0, "echo": true, "stop": ["x", "y"], "seed": 5,
       "stop_token_ids": [9], "logit_bias": {"3": -100, "4": 0.5}, "presence_penalty": 0.25,
       "frequency_penalty": -0.5, "repetition_penalty": 1.5, "ignore_eos": true, "stream": false,
-      "return_routed_experts": true, "priority": -3})");
+      "return_routed_experts": true, "priority": -3, "prompt_logprobs": 4,
+      "return_tokens_as_token_ids": true, "add_special_tokens": false,
+      "skip_special_tokens": false})");
   EXPECT_THAT(request.prompts, ElementsAre(CompletionPrompt(Ids{1, 2})));
   EXPECT_TRUE(request.echo);
   EXPECT_TRUE(request.has_seed);
@@ -69,6 +72,9 @@ TEST(CompletionRequest, ReadsEveryMember) {
   EXPECT_EQ(params.repetition_penalty, 1.5);
   EXPECT_TRUE(params.ignore_eos);
   EXPECT_TRUE(params.return_routed_experts);
+  EXPECT_EQ(params.prompt_best, 4);
+  EXPECT_TRUE(request.tokens_as_ids);
+  EXPECT_FALSE(request.add_special_tokens || params.skip_special_tokens);
 }
 
 TEST(CompletionRequest, HasPromptsOfFourForms) {
@@ -136,6 +142,10 @@ TEST(CompletionRequest, MistakesNameTheMember) {
             "the output has another constraint already"},
            {R"({"prompt": "a", "structured_outputs": {"grammar": "a"}})", "field 'grammar'"},
            {R"({"prompt": "a", "response_format": {"type": "xml"}})", "'xml' is not known here"},
+           {R"({"prompt": "a", "prompt_logprobs": -1})",
+            "field 'prompt_logprobs': must be at least"},
+           {R"({"prompt": "a", "prompt_logprobs": 0, "stream": true})",
+            "body: field 'prompt_logprobs': has no meaning with 'stream'"},
            {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
            {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with 'num_beams'"},
            {R"({"prompt": "a", "num_beams": 2, "return_routed_experts": true})",
@@ -145,7 +155,7 @@ TEST(CompletionRequest, MistakesNameTheMember) {
 }
 
 TEST(CompletionRequest, ErrorsHaveTheFormOfOpenAI) {
-  EXPECT_EQ(error_body(UserError({"field 'n'", "0", "give 1"})).dump(),
+  EXPECT_EQ(error_json(400, UserError({"field 'n'", "0", "give 1"}).parts().one_line()).dump(),
             R"({"error":{"message":"field 'n': 0; give 1","type":"invalid_request_error",)"
             R"("param":null,"code":null}})");
 }

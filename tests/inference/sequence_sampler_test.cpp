@@ -97,6 +97,7 @@ TEST(SequenceSampler, LogprobsAreThoseOfTheModel) {
   EXPECT_EQ(token.best[0].id, 0);
   EXPECT_NEAR(token.best[0].logprob, std::log(0.5), 1e-7);
   EXPECT_EQ(token.best[1].id, 2);
+  EXPECT_EQ(token.rank, 2);
 }
 
 TEST(SequenceSampler, DrawsFollowThePenalizedDistribution) {

@@ -18,6 +18,7 @@ TEST(StopStrings, HoldBackWhatMayBeginOne) {
   EXPECT_EQ(stops.add("> three"), "");
   EXPECT_TRUE(stops.has_stopped());
   EXPECT_EQ(stops.num_cut_bytes(), std::string("<end> three").size());
+  EXPECT_EQ(stops.stop_string(), "<end>");
   EXPECT_EQ(stops.add("more"), "");
   EXPECT_EQ(stops.num_cut_bytes(), std::string("<end> threemore").size());
   EXPECT_EQ(stops.finish(), "");

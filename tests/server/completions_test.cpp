@@ -48,6 +48,13 @@ class ServedCompletions : public testing::Test {
     return client.answer();
   }
 
+  static std::vector<Json> events(const std::string& body) {
+    std::vector<Json> all;
+    for (std::size_t at = 0; (at = body.find("data: {", at)) != std::string::npos; at += 6)
+      all.push_back(Json::parse(body.substr(at + 6, body.find("\n\n", at) - at - 6)));
+    return all;
+  }
+
   SuccessorModel model_{kVocabSize, /*sharpness=*/5};
   LoadedTokenizer tokenizer_;
   std::unique_ptr<AsyncEngine> engine_;
@@ -82,13 +89,45 @@ TEST_F(ServedCompletions, StreamHoldsStopStringsBack) {
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
 }
 
+// The pieces of a stream make up what is sent at once.
+TEST_F(ServedCompletions, StreamsRepeatPromptsWithLogprobs) {
+  for (const std::string members :
+       {R"("max_tokens": 3, "n": 2, "stop": " 19")", R"("max_tokens": 0)",
+        R"("max_tokens": 3, "stop_token_ids": [4, 8], "return_token_ids": true)"}) {
+    const std::string body = R"({"prompt": ["3 4 9", [7]], "temperature": 0, "echo": true,
+                                 "logprobs": 2, )" +
+                             members;
+    const Json whole = Json::parse(ask(body + "}").body)["choices"];
+    Json joined = Json::array();
+    for (const Json& event : events(ask(body + R"(, "stream": true})").body)) {
+      const Json& piece = event["choices"][0];
+      const auto index = piece["index"].get<std::size_t>();
+      if (index >= joined.size() || joined[index].is_null()) {
+        joined[index] = piece;
+        continue;
+      }
+      Json& to = joined[index];
+      to["text"] = to["text"].get<std::string>() + piece["text"].get<std::string>();
+      for (const char* name : {"finish_reason", "stop_reason"}) to[name] = piece[name];
+      const auto append = [](Json& list, const Json& more) {
+        list.insert(list.end(), more.begin(), more.end());
+      };
+      for (const auto& [name, list] : piece["logprobs"].items()) append(to["logprobs"][name], list);
+      if (piece.contains("token_ids")) append(to["token_ids"], piece["token_ids"]);
+    }
+    EXPECT_EQ(joined, whole) << members;
+  }
+}
+
 TEST_F(ServedCompletions, MistakesAreTheClients) {
   EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
-  EXPECT_EQ(ask(R"({"prompt": [3], "temperature": 1e400})").status, 400);
+  const RawAnswer huge = ask(R"({"prompt": [3], "temperature": 1e400})");
+  EXPECT_EQ(huge.status, 400);
+  EXPECT_THAT(huge.body, HasSubstr("the body: field 'temperature': the number is larger"));
 }
 
 }  // namespace

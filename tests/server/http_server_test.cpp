@@ -215,6 +215,9 @@ TEST(HttpServer, RefusesWhatIsNoRequest) {
   const std::string chunked = "Transfer-Encoding: chunked\r\n";
   EXPECT_EQ(status(post("/echo", "0\r\n\r\n", chunked)), 400) << "two lengths";
   EXPECT_EQ(status(post("/echo", "", "Transfer-Encoding: gzip\r\n")), 400);
+  RawClient unclear(echo.port());
+  unclear.send(post("/echo", "0\r\n\r\n", chunked));
+  EXPECT_THAT(unclear.answer().body, HasSubstr(R"({"error":{"message":"the length of the body)"));
   // The end of the connection may pass the answer.
   const auto is_refused = testing::AnyOf(0, testing::Ge(400));
   EXPECT_THAT(status(get("/echo", "X-Large: " + std::string(100'000, 'x') + "\r\n")), is_refused);

@@ -137,6 +137,46 @@ TEST(HttpRouter, LimitsTheRequestsThatWait) {
   EXPECT_TRUE(eventually([&] { return served.router.num_open() == 0; }));
 }
 
+TEST(HttpRouter, LimitsRequestsThatComeTogether) {
+  constexpr int kPlaces = 5, kClients = 20;
+  Served served;
+  served.router.set_max_open(kPlaces);
+  std::deque<RawClient> clients;
+  for (int i = 0; i < kClients; ++i) clients.emplace_back(served.port());
+  for (const RawClient& client : clients) client.send(post("/wait", ""));
+  const auto num_waiting = [&] {
+    const std::lock_guard lock(served.mutex);
+    return std::ssize(served.waiting);
+  };
+  EXPECT_TRUE(eventually([&] {
+    return kClients - kPlaces == std::ranges::count_if(clients, [](RawClient& client) {
+             return client.read_until("HTTP/1.1 429", 0.01);
+           });
+  }));
+  EXPECT_EQ(num_waiting(), kPlaces);
+  const std::lock_guard lock(served.mutex);
+  for (HttpReply& reply : served.waiting) reply.send(200, "done");
+}
+
+TEST(HttpRouter, ErrorsHaveTheFormOfTheApi) {
+  Served served({.api_keys = {"key"}});
+  served.router.add("POST", "/v1/messages",
+                    [](const HttpRequest&, HttpReply reply) { send_error(reply, 413, "large"); });
+  const auto error = [&](const std::string& request) { return served.ask(request).body; };
+  const std::string key = "x-api-key: key\r\n";
+  EXPECT_EQ(error(post("/v1/messages", "")),
+            R"({"type":"error","error":{"type":"authentication_error",)"
+            R"("message":"give a valid key: Authorization: Bearer KEY"}})");
+  EXPECT_THAT(error(post("/v1/messages", "", key)), HasSubstr(R"({"type":"request_too_large",)"));
+  EXPECT_THAT(error(post("/v1/messages/count", "")), HasSubstr(R"({"type":"not_found_error",)"));
+  EXPECT_THAT(error(get("/v1/messages")), HasSubstr(R"({"type":"invalid_request_error",)"));
+  served.router.set_max_open(0);
+  EXPECT_THAT(error(post("/v1/messages", "", key)), HasSubstr(R"({"type":"rate_limit_error",)"));
+  served.router.set_state(HttpRouter::State::draining);
+  EXPECT_THAT(error(post("/v1/messages", "", key)), HasSubstr(R"({"type":"overloaded_error",)"));
+  EXPECT_THAT(error(post("/generate", "", key)), HasSubstr(R"("code":"draining")"));
+}
+
 TEST(HttpRouter, NamesRequests) {
   const Served served;
   EXPECT_EQ(served.ask(get("/open", "X-Request-Id: my-id.7\r\n")).headers["x-request-id"],

@@ -42,6 +42,9 @@ std::string describe(const UserError::Parts& parts) {
 }  // namespace
 
 std::string UserError::Parts::problem() const { return got.empty() ? what : what + ": " + got; }
+std::string UserError::Parts::one_line() const {
+  return problem() + (fix.empty() ? "" : "; " + fix);
+}
 
 UserError::UserError(Parts parts)
     : std::runtime_error(describe(escape_control_characters(parts))),

@@ -19,6 +19,8 @@ class UserError : public std::runtime_error {
     std::string fix;
     /// Returns "what: got", or "what" when `got` is empty.
     std::string problem() const;
+    /// Returns "what: got; fix", without what is empty.
+    std::string one_line() const;
   };
   explicit UserError(Parts parts);
   explicit UserError(const std::string& what) : UserError(Parts{what, {}, {}}) {}

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -53,11 +55,28 @@ bool is_half_surrogate(const std::exception& error) {
   return std::string_view(error.what()).find("invalid string: surrogate") != std::string_view::npos;
 }
 
+/// Returns how errors name the number that makes the parser stop.
+std::string last_name(std::string_view text, const std::string& source) {
+  std::map<int, std::string> keys;  // by depth, of the objects that are open
+  const auto note = [&](int depth, Json::parse_event_t event, const Json& parsed) {
+    const bool is_key = event == Json::parse_event_t::key;
+    if (is_key || event == Json::parse_event_t::object_end)
+      keys.erase(keys.lower_bound(is_key ? depth : depth + 1), keys.end());
+    if (is_key) keys[depth] = parsed.get<std::string>();
+    return true;
+  };
+  const Json discarded = Json::parse(text, note, /*allow_exceptions=*/false);
+  const std::string path = joined_text(keys, ".", [](const auto& key) { return key.second; });
+  return source + (path.empty() ? "" : ": field '" + path + "'");
+}
+
 Json parse(std::string_view text, const std::string& source,
            const Json::parser_callback_t& callback) {
   limit_depth(text, source);
   try {
     return Json::parse(text, callback);
+  } catch (const Json::out_of_range&) {
+    throw UserError({last_name(text, source), "the number is larger than a double can hold", ""});
   } catch (const Json::exception& error) {
     const auto* syntax = dynamic_cast<const Json::parse_error*>(&error);
     throw UserError(

@@ -41,10 +41,14 @@ struct SamplingParams {
   std::optional<std::int64_t> termination_id = {};
   bool ignore_eos = false;
   std::vector<std::string> stop = {};  ///< texts that end the text and are left out
+  bool skip_special_tokens = true;     ///< the text, also where it is read for `stop`, has none
 
   bool return_log_probs = false;  ///< report the log-probability of each token
   std::int64_t logprobs = 0;      ///< report so many of the most likely tokens, too
   bool prompt_logprobs = false;   ///< report the log-probabilities of the prompt's tokens
+  /// With `prompt_logprobs`, report so many of the most likely tokens of the prompt, if that is
+  /// more than `logprobs`; −1: it is not asked.
+  std::int64_t prompt_best = -1;
   std::int64_t n = 1, best_of = 0, num_beams = 1;
   double length_penalty = 1;
   bool return_routed_experts = false;  ///< report the experts of each token; not with beams

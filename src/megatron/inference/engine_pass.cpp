@@ -197,7 +197,8 @@ std::vector<Engine::RunResult> Engine::compute(const StepPlan& plan, const Draft
     const std::int64_t end = std::min(next + num_rows, std::ssize(request.prompt));
     for (; next < end; ++next) {
       const std::int64_t id = request.prompt[static_cast<std::size_t>(next)];
-      given.push_back({row_of(logits, next_row++), id, request.params.logprobs});
+      given.push_back({row_of(logits, next_row++), id,
+                       std::max(request.params.logprobs, request.params.prompt_best)});
       results[i].scored.push_back({.id = id});
     }
     if (!run.samples) continue;

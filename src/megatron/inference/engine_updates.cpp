@@ -85,6 +85,8 @@ void Engine::tell(RunningText& text, std::optional<std::int64_t> token,
   update.request = text.group->id;
   update.text = text.number;
   update.token = token;
+  if (std::ssize(text.result.ids) == (token ? 1 : 0))
+    update.prompt_tokens = text.group->prompt_tokens;
   if (!reason) return;
   update.finished = text.take_result(*reason);
   update.is_last = --text.group->num_open == 0;

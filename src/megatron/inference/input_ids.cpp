@@ -48,8 +48,9 @@ std::vector<std::string> read_prompts(const std::filesystem::path& path, std::os
 }
 
 std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt,
-                                     const std::string& source) {
-  const std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+                                     const std::string& source, bool is_whole) {
+  const std::vector<std::int32_t> ids =
+      is_whole ? tokenizer.encode(prompt) : tokenizer.encode_fragment(prompt);
   if (!ids.empty()) return {ids.begin(), ids.end()};
   const std::int32_t begin = tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.eod();
   if (begin < 0)

@@ -31,10 +31,11 @@ struct SourceLine {
 /// Returns the lines of a file but those with nothing but white space.
 std::vector<SourceLine> lines_of(std::string_view content, const std::string& file);
 
-/// Returns the ids of a prompt. An empty prompt is the token that begins a document; UserError that
-/// names `source` when the tokenizer has none.
+/// Returns the ids of a prompt, with the marks of a whole text if it `is_whole`. An empty prompt
+/// is the token that begins a document; UserError that names `source` when the tokenizer has
+/// none.
 std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt,
-                                     const std::string& source);
+                                     const std::string& source, bool is_whole = true);
 
 /// Returns the ids of a line {"ids": [...]}. Throws UserError naming `source`.
 std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source);

@@ -25,24 +25,27 @@ auto fields_of(T& of) {
   if constexpr (kIsOneOf<T, LogitBias, TokenLogprob, News, OutputConstraint>) {
     auto& [a, b] = of;
     return std::tie(a, b);
-  } else if constexpr (kIsOneOf<T, SamplingSite, SampledToken, ServingRound, UserError::Parts>) {
+  } else if constexpr (kIsOneOf<T, SamplingSite, ServingRound, UserError::Parts>) {
     auto& [a, b, c] = of;
     return std::tie(a, b, c);
-  } else if constexpr (kIsOneOf<T, ServingCommand>) {
+  } else if constexpr (kIsOneOf<T, ServingCommand, SampledToken>) {
     auto& [a, b, c, d] = of;
     return std::tie(a, b, c, d);
   } else if constexpr (kIsOneOf<T, Update>) {
-    auto& [a, b, c, d, e, f, g] = of;
-    return std::tie(a, b, c, d, e, f, g);
-  } else if constexpr (kIsOneOf<T, Generation, TextRequest>) {
+    auto& [a, b, c, d, e, f, g, h] = of;
+    return std::tie(a, b, c, d, e, f, g, h);
+  } else if constexpr (kIsOneOf<T, TextRequest>) {
     auto& [a, b, c, d, e, f, g, h, i, j] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j);
+  } else if constexpr (kIsOneOf<T, Generation>) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
-    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2,
-           c2] = of;
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2, c2,
+           d2, e2] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z,
-                    a2, b2, c2);
+                    a2, b2, c2, d2, e2);
   }
 }
 

@@ -22,13 +22,15 @@ RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
     : group(std::move(of)), number(sample), sampler(sampler_of(*group, sample)), cache(memory) {
   const TextRequest& request = group->request;
   if (!request.params.stop.empty())
-    text = std::make_unique<GeneratedText>(*tokenizer, request.prompt, request.params.stop);
+    text = std::make_unique<GeneratedText>(
+        *tokenizer, request.prompt, request.params.stop,
+        request.params.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep);
 }
 
 std::optional<FinishReason> RunningText::append(const SampledToken& token) {
   const SamplingParams& params = group->request.params;
   result.score += token.logprob;
-  if (sampler.is_stop_token(token.id)) return FinishReason::stop;
+  if (sampler.is_stop_token(token.id)) return result.stop_token = token.id, FinishReason::stop;
   if (text) text->add(token.id, sampler.may_stop());
   sampler.append(token.id);
   result.ids.push_back(token.id);
@@ -61,8 +63,7 @@ std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits
 
 Generation RunningText::take_result(FinishReason reason) {
   result.finish_reason = reason;
-  const bool has_stop_token = reason == FinishReason::stop && !(text && text->has_stopped()) &&
-                              !group->request.params.stop_token_ids.empty();
+  const bool has_stop_token = result.stop_token.has_value();
   result.score /= static_cast<double>(
       std::max<std::int64_t>(1, std::ssize(result.ids) + (has_stop_token ? 1 : 0)));
   if (text) {
@@ -70,6 +71,7 @@ Generation RunningText::take_result(FinishReason reason) {
     if (text->has_stopped()) {
       result.finish_reason = FinishReason::stop;
       result.num_cut_bytes = text->num_cut_bytes();
+      result.stop_string = text->stop_string();
     }
   }
   const std::int64_t num_computed = std::ssize(group->request.prompt) + std::ssize(result.ids) -

@@ -45,6 +45,8 @@ struct Generation {
   /// and `ids`, if SamplingParams::return_routed_experts. The last of `ids` has none, unless a stop
   /// token follows it: no pass computes it.
   std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
+  std::string stop_string = {};  ///< of SamplingParams::stop, that ended the text; "": none
+  std::optional<std::int64_t> stop_token = {};  ///< that ended the text; not of a beam
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the
@@ -78,6 +80,8 @@ struct Update {
   std::exception_ptr error = {};  ///< the UserError that has ended the request
   /// The token with log-probabilities, if there is one and SamplingParams::needs_logprobs().
   SampledToken scored = {};
+  /// With the first news of each sample: Generation::prompt_tokens.
+  std::vector<SampledToken> prompt_tokens = {};
 };
 
 /// Puts the text that an update has finished, if it has, in its place among those of its request.

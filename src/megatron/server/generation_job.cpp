@@ -130,11 +130,11 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   }
 
   void tell(std::size_t prompt, const Update& update) {
-    TextPiece piece{.prompt = prompt, .choice = update.text};
+    TextPiece piece{.prompt = prompt, .choice = update.text, .prompt_tokens = update.prompt_tokens};
     const auto place = std::pair(prompt, update.text);
     auto found = texts_.find(place);
     if (found == texts_.end()) {
-      const auto special = options_.keeps_special ? SpecialTokens::keep : SpecialTokens::skip;
+      const auto special = params_.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep;
       found = texts_
                   .emplace(place, Text{GeneratedText(*model_.tokenizer.tokenizer,
                                                      results_[prompt].ids, params_.stop, special)})
@@ -155,7 +155,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
       const std::vector<std::int64_t>& ids = update.finished->ids;  // those of a beam come at once
       while (text.num_tokens < ids.size()) add_token({.id = ids[text.num_tokens]});
       piece.text += text.stream.finish();
-      piece.finish = update.finished->finish_reason;
+      piece.finished = &*update.finished;
     }
     callbacks_.on_piece(piece);
     if (update.finished) texts_.erase(place);

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +21,10 @@ struct TextPiece {
   std::size_t prompt = 0;
   std::int64_t choice = 0;  ///< among the texts of the prompt
   std::string text;         ///< whole characters; what may begin a stop string is held back
-  std::vector<SampledToken> tokens;    ///< with log-probabilities if the request wants them
-  std::optional<FinishReason> finish;  ///< the text has ended
+  std::vector<SampledToken> tokens;  ///< with log-probabilities if the request wants them
+  /// With the first piece of a text: those of the prompt, if the request wants them scored.
+  std::vector<SampledToken> prompt_tokens;
+  const Generation* finished = nullptr;  ///< the text has ended; only during the call
 };
 
 /// Totals of a job. Seconds are those of its slowest text.
@@ -41,8 +42,7 @@ struct JobCallbacks {
 
 struct JobOptions {
   std::int64_t priority = 0;
-  bool has_seed = false;       ///< the texts do not depend on other requests
-  bool keeps_special = false;  ///< texts have special tokens, too
+  bool has_seed = false;  ///< the texts do not depend on other requests
 };
 
 /// Starts the texts of some prompts and returns. The job lives until on_end or on_error was called,

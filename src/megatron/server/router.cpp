@@ -1,12 +1,10 @@
 #include "megatron/server/router.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <ctime>
 #include <iostream>
 #include <memory>
-#include <random>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -14,6 +12,8 @@
 #include "megatron/base/wall_clock.h"
 #include "megatron/base/words.h"
 #include "megatron/config/problems.h"
+#include "megatron/inference/completions/completion_request.h"
+#include "megatron/server/api/error_reply.h"
 
 namespace megatron {
 namespace {
@@ -26,9 +26,7 @@ std::string request_id(const HttpRequest& request) {
   const std::string* given = request.header("x-request-id");
   if (given && !given->empty() && given->size() <= 128 && std::ranges::all_of(*given, is_plain))
     return *given;
-  static const unsigned process = std::random_device()();
-  static std::atomic<unsigned long long> count = 0;
-  return format("%08x-%llu", process, ++count);
+  return random_id("");
 }
 
 /// Compares in a time that depends on the length of `given` only.
@@ -57,25 +55,14 @@ std::string log_line(const HttpRequest& request, const std::string& id, const Re
   return line + (record.is_cut ? " cut\n" : "\n");
 }
 
-std::string error_type(int status) {
-  if (status >= 500) return "server_error";
-  if (status == 429) return "rate_limit_error";
-  return status == 401 ? "authentication_error" : "invalid_request_error";
-}
-
 }  // namespace
-
-JsonText error_json(int status, const std::string& message, const std::string& code) {
-  return {{"error",
-           {{"message", message},
-            {"type", error_type(status)},
-            {"param", nullptr},
-            {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}}}};
-}
 
 void send_error(HttpReply& reply, int status, const std::string& message, const std::string& code,
                 const HttpHeaders& headers) {
-  reply.send(status, error_json(status, message, code).dump(), "application/json", headers);
+  const bool is_anthropic = reply.path().starts_with("/v1/messages");
+  const JsonText body =
+      is_anthropic ? anthropic_error(status, message) : error_json(status, message, code);
+  reply.send(status, body.dump(), "application/json", headers);
 }
 
 void HttpRouter::add(const std::string& method, const std::string& path, HttpHandler handler,
@@ -126,15 +113,17 @@ void HttpRouter::answer(const HttpRequest& request, HttpReply reply) {
     const std::optional<Route> route = choose(request, reply, path);
     if (!route) return;
     if (route->access == RouteAccess::generates) {
-      *has_place = num_open_ < max_open_;
+      std::int64_t open = num_open_;
+      const std::int64_t most = max_open_;
+      while (open < most && !num_open_.compare_exchange_weak(open, open + 1)) continue;
+      *has_place = open < most;
       if (!*has_place)
         return send_error(reply, 429, "too many requests wait; try again later", "queue_full",
                           {{"Retry-After", "1"}});
-      ++num_open_;
     }
     route->handler(request, reply);
   } catch (const UserError& error) {
-    send_error(reply, 400, error.what());
+    send_error(reply, 400, error.parts().one_line());
   } catch (const std::exception& error) {
     std::cerr << "ERROR: request " + id + ": " + error.what() + "\n" << std::flush;
     send_error(reply, 500, error.what());

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/base/json_text.h"
 #include "megatron/server/http/http_server.h"
 #include "megatron/server/server_metrics.h"
 
@@ -77,9 +76,7 @@ class HttpRouter {
   std::string reason_;
 };
 
-/// Returns the body of an error in OpenAI's form. An empty `code` is null.
-JsonText error_json(int status, const std::string& message, const std::string& code = "");
-/// Sends it.
+/// Sends an error in the form of the API that the request is for: Anthropic's, or OpenAI's.
 void send_error(HttpReply& reply, int status, const std::string& message,
                 const std::string& code = "", const HttpHeaders& headers = {});
 

@@ -81,7 +81,8 @@ class ReplicaBatch {
   }
 
   void refuse(std::ostream& news, std::size_t index, const UserError& error) const {
-    news << index << " 400 0 0 " << batch_answer(lines_[index], 400, error_body(error));
+    news << index << " 400 0 0 "
+         << batch_answer(lines_[index], 400, error_json(400, error.parts().one_line()));
   }
 
   void report(std::ostream& news, FinishedCompletion one) {

@@ -28,15 +28,15 @@ CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer
 
 void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
-  SamplingParams& params = request.params;
+  SamplingParams params = request.params;
   params.add_end_tokens(tokenizer_.stop_token_ids);
   Open open{.source = source};
   std::map<SequenceId, Place> places;
   try {
     for (std::size_t i = 0; i < request.prompts.size(); ++i) {
       const std::string name = source + ": prompt";
-      PromptResult& result = open.results.emplace_back(
-          completion_ids(request.prompts[i], *tokenizer_.tokenizer, name));
+      PromptResult& result = open.results.emplace_back(completion_ids(
+          request.prompts[i], *tokenizer_.tokenizer, name, request.add_special_tokens));
       const SamplingSite site{.prompt = request.has_seed ? 0 : number,
                               .sample = i * static_cast<std::uint64_t>(params.num_samples())};
       const SequenceId id = engine_.add_request({.prompt = result.ids,

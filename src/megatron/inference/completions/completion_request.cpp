@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
@@ -203,13 +204,18 @@ const std::map<std::string_view, Read> kMembers{
     {"return_tokens_as_token_ids",
      [](auto& to, auto& value) { to.tokens_as_ids = value.boolean(); }},
     {"skip_special_tokens",
-     [](auto& to, auto& value) { to.skip_special_tokens = value.boolean(); }},
+     [](auto& to, auto& value) { to.params.skip_special_tokens = value.boolean(); }},
     {"add_special_tokens", [](auto& to, auto& value) { to.add_special_tokens = value.boolean(); }},
     {"user", ignore},
     {"metadata", ignore},
     {"suffix", refuse},
     {"return_log_probs", refuse},
-    {"prompt_logprobs", refuse},
+    {"prompt_logprobs",
+     [](auto& to, auto& value) {
+       to.params.prompt_best = value.integer();
+       if (to.params.prompt_best < 0)
+         throw UserError({value.name(), "must be at least 0", "give a number of likely tokens"});
+     }},
 };
 
 }  // namespace
@@ -227,7 +233,10 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
   }
   keep_schema_order(request, text);
   SamplingParams& params = request.params;
-  params.prompt_logprobs = request.echo && params.return_log_probs;
+  params.prompt_logprobs = params.prompt_best >= 0 || (request.echo && params.return_log_probs);
+  if (params.prompt_best >= 0 && request.stream)
+    throw UserError({body.place() + ": field 'prompt_logprobs'", "has no meaning with 'stream'",
+                     "leave one of them out"});
   try {
     check_sampling_options(params);
   } catch (const UserError& error) {  // which names flags
@@ -244,20 +253,22 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
 }
 
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
-                                         const std::string& source) {
+                                         const std::string& source, bool add_special_tokens) {
   if (const auto* text = std::get_if<std::string>(&prompt))
-    return prompt_ids(tokenizer, *text, source);
+    return prompt_ids(tokenizer, *text, source, add_special_tokens);
   return std::get<std::vector<std::int64_t>>(prompt);
 }
 
-JsonText error_body(const UserError& error) {
-  const UserError::Parts& parts = error.parts();
-  const std::string message = parts.problem() + (parts.fix.empty() ? "" : "; " + parts.fix);
+JsonText error_json(int status, const std::string& message, const std::string& code) {
+  const char* type = status >= 500   ? "server_error"
+                     : status == 429 ? "rate_limit_error"
+                     : status == 401 ? "authentication_error"
+                                     : "invalid_request_error";
   return {{"error",
            {{"message", message},
-            {"type", "invalid_request_error"},
+            {"type", type},
             {"param", nullptr},
-            {"code", nullptr}}}};
+            {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}}}};
 }
 
 }  // namespace megatron

@@ -8,7 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
 #include "megatron/config/sampling_params.h"
 
@@ -24,7 +23,8 @@ struct CompletionRequest {
   std::string model;  ///< as the client calls it; "": it gives no name
   std::vector<CompletionPrompt> prompts;
   /// OpenAI's defaults, such as 16 new tokens. `logprobs` of the request is return_log_probs and
-  /// the number of likely tokens, and prompt_logprobs with `echo`.
+  /// the number of likely tokens, and prompt_logprobs with `echo`; its own `prompt_logprobs` is
+  /// prompt_best.
   SamplingParams params = {.max_new_tokens = 16};
   bool echo = false;      ///< the text of a choice begins with the prompt
   bool has_seed = false;  ///< its texts do not depend on its place among the requests
@@ -33,7 +33,6 @@ struct CompletionRequest {
   bool include_usage = false;           ///< a stream ends with the numbers of tokens
   bool return_token_ids = false;        ///< choices have the ids of prompt and text
   bool tokens_as_ids = false;           ///< tokens of "logprobs" are written "token_id:ID"
-  bool skip_special_tokens = true;      ///< texts have no special tokens
   bool add_special_tokens = true;       ///< a prompt that is a text gets those of a whole text
   std::vector<std::string> given = {};  ///< members of the body that are not null
 };
@@ -46,9 +45,9 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text 
 
 /// Returns the token ids of a prompt. UserError that names `source` when it has none.
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
-                                         const std::string& source);
+                                         const std::string& source, bool add_special_tokens = true);
 
-/// Returns the body of the response to a request that cannot be served.
-JsonText error_body(const UserError& error);
+/// Returns the body of an answer with an HTTP status of an error. An empty `code` is null.
+JsonText error_json(int status, const std::string& message, const std::string& code = "");
 
 }  // namespace megatron

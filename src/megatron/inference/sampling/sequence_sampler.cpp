@@ -22,6 +22,8 @@ SampledToken score(const GivenRow& row) {
   SampledToken token{.id = row.id, .logprob = logprob(row.id)};
   for (const std::int64_t id : best_tokens(row.logits, row.num_best))
     token.best.push_back({id, logprob(id)});
+  const float own = row.logits[static_cast<std::size_t>(row.id)];
+  token.rank = std::ranges::count_if(row.logits, [=](float logit) { return logit >= own; });
   return token;
 }
 

@@ -27,7 +27,8 @@ struct SampledToken {
   /// SamplingParams::needs_logprobs().
   double logprob = 0;
   std::vector<TokenLogprob> best =
-      {};  ///< of the most likely tokens, SamplingParams::logprobs many
+      {};                 ///< of the most likely tokens, SamplingParams::logprobs many
+  std::int64_t rank = 0;  ///< how many tokens are as likely as it or more; 0 without `logprob`
 };
 
 /// What is remembered of one sequence to choose its next tokens. A sequence that is computed again,

@@ -18,7 +18,7 @@ std::string StopStrings::add(std::string_view piece, bool may_stop) {
     const std::size_t begin = held_.find(stop, from);
     if (begin == std::string::npos) continue;
     if (std::pair(begin + stop.size(), begin) < std::pair(best_end, best_begin))
-      best_end = begin + stop.size(), best_begin = begin;
+      best_end = begin + stop.size(), best_begin = begin, stop_string_ = stop;
   }
   has_stopped_ = best_begin != std::string::npos;
   std::size_t shown = best_begin;

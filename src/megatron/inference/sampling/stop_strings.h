@@ -26,6 +26,8 @@ class StopStrings {
   std::string finish();
 
   bool has_stopped() const { return has_stopped_; }
+  /// Returns the stop string that has ended the text; "" if none has.
+  const std::string& stop_string() const { return stop_string_; }
   /// Returns the bytes of the pieces that are at and behind the stop string.
   std::size_t num_cut_bytes() const { return num_cut_bytes_; }
 
@@ -33,6 +35,7 @@ class StopStrings {
   std::vector<std::string> stops_;
   std::string held_;
   std::size_t first_end_ = 0;  ///< in held_: no stop string ends before
+  std::string stop_string_;
   bool has_stopped_ = false;
   std::size_t num_cut_bytes_ = 0;
 };
@@ -49,6 +52,7 @@ class GeneratedText {
   /// Returns the rest of the text.
   std::string finish();
   bool has_stopped() const { return stops_.has_stopped(); }
+  const std::string& stop_string() const { return stops_.stop_string(); }
   std::size_t num_cut_bytes() const { return stops_.num_cut_bytes(); }
 
  private:

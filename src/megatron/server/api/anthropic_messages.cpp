@@ -79,19 +79,9 @@ const MemberReaders kReaders{
      }},
     {"stop_sequences", [](auto& to, auto& list) { (*to.sampling)["stop"] = list.ordered(); }},
     {"n", refuse_member},
+    {"prompt_logprobs", refuse_member},
     {"return_routed_experts", refuse_member},
 };
-
-JsonText error_body(int status, const std::string& message) {
-  const char* type = status == 401   ? "authentication_error"
-                     : status == 404 ? "not_found_error"
-                     : status == 413 ? "request_too_large"
-                     : status == 429 ? "rate_limit_error"
-                     : status == 503 ? "overloaded_error"
-                     : status >= 500 ? "api_error"
-                                     : "invalid_request_error";
-  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
-}
 
 class AnthropicWriter final : public ChatWriter {
  public:
@@ -154,7 +144,7 @@ class AnthropicWriter final : public ChatWriter {
   }
 
   std::string error_event(int status, const std::string& message) override {
-    return stream_event(error_body(status, message), "error");
+    return stream_event(anthropic_error(status, message), "error");
   }
 
  private:
@@ -227,6 +217,6 @@ const ChatApi kAnthropicMessagesApi{
     [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
       return std::make_unique<AnthropicWriter>(model, request);
     },
-    error_body};
+    anthropic_error};
 
 }  // namespace megatron

@@ -1,25 +1,11 @@
 #include "megatron/server/api/chat_answer.h"
 
 #include <algorithm>
-#include <span>
+#include <utility>
 
-#include "megatron/tokenizers/decode_stream.h"
+#include "megatron/inference/completions/completion_response.h"
 
 namespace megatron {
-namespace {
-
-/// Returns {"token", "logprob", "bytes"}. OpenAI's least log-probability is −9999.
-JsonText token_json(const Tokenizer& tokenizer, std::span<const std::int32_t> before,
-                    std::int64_t id, double logprob) {
-  DecodeStream stream(tokenizer, before, SpecialTokens::keep);
-  std::string text = stream.add(static_cast<std::int32_t>(id));
-  text += stream.finish();
-  JsonText bytes = JsonText::array();
-  for (const char c : text) bytes.push_back(int(static_cast<unsigned char>(c)));
-  return {{"token", text}, {"logprob", std::max(logprob, -9999.0)}, {"bytes", std::move(bytes)}};
-}
-
-}  // namespace
 
 std::int64_t ChatAnswer::num_calls() const {
   return std::ranges::count(parts, ChatPart::Kind::call, &ChatPart::kind);
@@ -38,14 +24,21 @@ std::string stream_event(const JsonText& data, std::string_view name) {
   return event.append("data: ").append(data.dump()).append("\n\n");
 }
 
-JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens) {
+// OpenAI's least log-probability is −9999.
+JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens,
+                       bool as_ids) {
   JsonText list = JsonText::array();
   std::vector<std::int32_t> before;
+  const auto json_of = [&](std::int64_t id, double logprob) -> JsonText {
+    const TokenName token = token_name(tokenizer, before, id, as_ids);
+    JsonText bytes = JsonText::array();
+    for (const char c : token.bytes) bytes.push_back(int(static_cast<unsigned char>(c)));
+    return {{"token", token.name}, {"logprob", std::max(logprob, -9999.0)}, {"bytes", bytes}};
+  };
   for (const SampledToken& token : tokens) {
     JsonText top = JsonText::array();
-    for (const TokenLogprob& one : token.best)
-      top.push_back(token_json(tokenizer, before, one.id, one.logprob));
-    JsonText json = token_json(tokenizer, before, token.id, token.logprob);
+    for (const TokenLogprob& one : token.best) top.push_back(json_of(one.id, one.logprob));
+    JsonText json = json_of(token.id, token.logprob);
     json["top_logprobs"] = std::move(top);
     list.push_back(std::move(json));
     before = {static_cast<std::int32_t>(token.id)};

@@ -30,9 +30,11 @@ struct ChatAnswer {
   std::vector<std::int64_t> ids = {};  ///< all tokens
   std::int64_t reasoning_tokens = 0;
   std::optional<FinishReason> finish = {};
-  // Known at the end of all answers:
-  std::string stop_string = {};                                             ///< that ended the text
-  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};  ///< as in Generation
+  std::string stop_string = {};                  ///< that ended the text
+  JsonText stop_reason = {};                     ///< vLLM's
+  std::vector<SampledToken> prompt_tokens = {};  ///< of the first answer, if they are scored
+  /// Those of Generation.
+  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
 
   /// Returns the text of all parts of a kind.
   std::string text_of(ChatPart::Kind kind) const;
@@ -75,7 +77,9 @@ class ChatWriter {
 /// Returns an event of a stream; `name` is "" for one without a name.
 std::string stream_event(const JsonText& data, std::string_view name = {});
 
-/// Returns a list of {"token", "logprob", "bytes", "top_logprobs"}.
-JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens);
+/// Returns a list of {"token", "logprob", "bytes", "top_logprobs"}; tokens are "token_id:ID" if
+/// `as_ids`.
+JsonText chat_logprobs(const Tokenizer& tokenizer, const std::vector<SampledToken>& tokens,
+                       bool as_ids);
 
 }  // namespace megatron

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/inference/completions/completion_response.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"
@@ -71,7 +72,9 @@ class ChatCompletionWriter final : public ChatWriter {
   ChatCompletionWriter(const ServedModel& model, const ChatRequest& request)
       : tokenizer_(*model.tokenizer.tokenizer),
         prompt_(request.prompt_ids),
+        prompt_best_(request.request.params.prompt_best),
         has_logprobs_(request.request.params.return_log_probs),
+        has_tokens_as_ids_(request.request.tokens_as_ids),
         has_ids_(request.return_token_ids),
         has_usage_(request.include_usage),
         has_experts_(request.request.params.return_routed_experts),
@@ -128,6 +131,9 @@ class ChatCompletionWriter final : public ChatWriter {
     json["choices"] = std::move(choices);
     json["usage"] = usage_json(usage);
     if (has_ids_) json["prompt_token_ids"] = prompt_;
+    if (prompt_best_ >= 0)
+      json["prompt_logprobs"] = prompt_logprobs_json(tokenizer_, prompt_.front(),
+                                                     answers.front().prompt_tokens, prompt_best_);
     return json.dump();
   }
 
@@ -143,7 +149,8 @@ class ChatCompletionWriter final : public ChatWriter {
   }
 
   JsonText logprobs_of(const std::vector<SampledToken>& tokens) const {
-    return {{"content", chat_logprobs(tokenizer_, tokens)}, {"refusal", nullptr}};
+    return {{"content", chat_logprobs(tokenizer_, tokens, has_tokens_as_ids_)},
+            {"refusal", nullptr}};
   }
 
   JsonText choice_of(const ChatAnswer& answer) const {
@@ -164,7 +171,8 @@ class ChatCompletionWriter final : public ChatWriter {
     JsonText choice = {{"index", answer.index},
                        {"message", std::move(message)},
                        {"logprobs", nullptr},
-                       {"finish_reason", finish_of(answer)}};
+                       {"finish_reason", finish_of(answer)},
+                       {"stop_reason", answer.stop_reason}};
     if (has_logprobs_) choice["logprobs"] = logprobs_of(tokens);
     if (has_ids_) choice["token_ids"] = answer.ids;
     if (has_experts_) choice["routed_experts"] = answer.routed_experts;
@@ -184,7 +192,8 @@ class ChatCompletionWriter final : public ChatWriter {
     JsonText choice = {{"index", answer.index},
                        {"delta", std::move(delta)},
                        {"logprobs", nullptr},
-                       {"finish_reason", finish_of(answer)}};
+                       {"finish_reason", finish_of(answer)},
+                       {"stop_reason", answer.stop_reason}};
     const bool is_text = !answer.parts.empty() && answer.parts.back().kind == Kind::text;
     if (has_logprobs_ && is_text && !added.tokens.empty())
       choice["logprobs"] = logprobs_of(added.tokens);
@@ -198,7 +207,8 @@ class ChatCompletionWriter final : public ChatWriter {
 
   const Tokenizer& tokenizer_;
   const std::vector<std::int64_t> prompt_;
-  const bool has_logprobs_, has_ids_, has_usage_, has_experts_;
+  const std::int64_t prompt_best_;
+  const bool has_logprobs_, has_tokens_as_ids_, has_ids_, has_usage_, has_experts_;
   const bool is_named_;  ///< the client has named the tool that is called
   const JsonText head_;  ///< of chunks
   std::vector<bool> has_begun_;

@@ -215,11 +215,10 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
   }
   read.is_open_ended = !read.sampling->contains("max_tokens");
   (*read.sampling)["prompt"] = "";
+  if (!read.sampling->contains("add_special_tokens"))  // templates write them
+    (*read.sampling)["add_special_tokens"] = false;
   const std::string sampling = read.sampling->dump();
   read.request = read_completion(JsonCursor(parse_json(sampling, source), source), sampling);
-  if (read.request.tokens_as_ids)
-    throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
-                     "use 'return_token_ids'"});
   check_tool_choice(read, source);
   if (read.continue_final_message) read.add_generation_prompt = false;
   return read;
@@ -315,7 +314,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)
     request.prompt = open_final_message(std::move(request.prompt), *request.messages);
-  const auto ids = chat.encoder.encode(request.prompt);
+  const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
 }
 

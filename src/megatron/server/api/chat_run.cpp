@@ -21,20 +21,6 @@ namespace {
 
 using Kind = ChatPart::Kind;
 
-/// Returns the stop string that ended a text; "" if none did.
-std::string stop_string_of(const Generation& generation, const SamplingParams& params,
-                           const Tokenizer& tokenizer) {
-  if (generation.num_cut_bytes == 0) return "";
-  const std::vector<std::int32_t> ids(generation.ids.begin(), generation.ids.end());
-  const std::string text = tokenizer.decode(ids, SpecialTokens::keep);
-  const std::string_view cut =
-      std::string_view(text).substr(text.size() - std::min(text.size(), generation.num_cut_bytes));
-  std::string longest;
-  for (const std::string& stop : params.stop)
-    if (cut.starts_with(stop) && stop.size() > longest.size()) longest = stop;
-  return longest;
-}
-
 /// Writes the answers of one request. The engine's thread calls it.
 class ChatRun {
  public:
@@ -76,23 +62,21 @@ class ChatRun {
       text.pending.tokens.push_back(token);
     }
     show(index, text.parser.feed(piece.text));
-    if (!piece.finish) return;
-    answer.finish = piece.finish;
+    if (!piece.finished) return;
+    answer.finish = piece.finished->finish_reason;
+    answer.stop_string = piece.finished->stop_string;
+    answer.stop_reason = stop_reason(*piece.finished, request_.request.params);
+    answer.prompt_tokens = piece.finished->prompt_tokens;
+    answer.routed_experts = piece.finished->routed_experts;
     show(index, text.parser.finish());
     count_tags(index, /*next=*/nullptr);
     if (!answer.parts.empty()) write(writer_->end_part(answer));
     write(writer_->end_answer(answer, text.pending));
   }
 
-  void end(const std::vector<PromptResult>& results, const JobStats& stats) {
+  void end(const JobStats& stats) {
     ChatUsage usage{stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens};
-    for (std::size_t i = 0; i < answers_.size(); ++i) {
-      usage.reasoning_tokens += answers_[i].reasoning_tokens;
-      if (i >= results.front().texts.size()) continue;
-      const Generation& text = results.front().texts[i];
-      answers_[i].stop_string = stop_string_of(text, request_.request.params, tokenizer_);
-      answers_[i].routed_experts = text.routed_experts;
-    }
+    for (const ChatAnswer& answer : answers_) usage.reasoning_tokens += answer.reasoning_tokens;
     if (!is_stream()) return reply_.send(200, writer_->body(answers_, usage));
     begin();
     write(writer_->end(answers_, usage));
@@ -133,8 +117,11 @@ class ChatRun {
     }
   }
 
-  void append(std::size_t index, Kind kind, const std::string& added) {
+  void append(std::size_t index, Kind kind, std::string added) {
     ChatAnswer& answer = answers_[index];
+    if (kind != Kind::call && request_.request.params.skip_special_tokens)
+      hide_special_tokens(added, texts_[index].pending.ids);
+    if (added.empty()) return;
     if (answer.parts.empty() || answer.parts.back().kind != kind) begin_part(index, {.kind = kind});
     ChatPart& part = answer.parts.back();
     ChatDelta delta = std::exchange(texts_[index].pending, {});
@@ -143,6 +130,16 @@ class ChatRun {
     part.tokens.insert(part.tokens.end(), delta.tokens.begin(), delta.tokens.end());
     if (kind == Kind::reasoning) answer.reasoning_tokens += std::ssize(delta.tokens);
     write(writer_->add(answer, delta));
+  }
+
+  /// Removes the special tokens that no parser took for tags from a text that `ids` added.
+  void hide_special_tokens(std::string& text, const std::vector<std::int64_t>& ids) const {
+    for (const std::int64_t wide : ids) {
+      const auto id = static_cast<std::int32_t>(wide);
+      const std::string token = tokenizer_.is_special(id) ? tokenizer_.token(id) : "";
+      if (const std::size_t at = text.find(token); at != std::string::npos)
+        text.erase(at, token.size());
+    }
   }
 
   void begin_part(std::size_t index, ChatPart part) {
@@ -199,13 +196,14 @@ void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest
   with_request(api, model, http, reply, [&](ChatRequest request) {
     const auto run = std::make_shared<ChatRun>(api, model, std::move(request), reply);
     const CompletionRequest& asked = run->request().request;
-    start_generation(
-        model, {run->request().prompt_ids}, asked.params,
-        {.priority = asked.priority, .has_seed = asked.has_seed, .keeps_special = true}, reply,
-        {.on_piece = [run](const TextPiece& piece) { run->take(piece); },
-         .on_end = [run](const std::vector<PromptResult>& results,
-                         const JobStats& stats) { run->end(results, stats); },
-         .on_error = [run](const std::exception_ptr& error) { run->fail(error); }});
+    SamplingParams params = asked.params;
+    params.skip_special_tokens = false;  // parsers of reasoning and calls need them
+    start_generation(model, {run->request().prompt_ids}, params,
+                     {.priority = asked.priority, .has_seed = asked.has_seed}, reply,
+                     {.on_piece = [run](const TextPiece& piece) { run->take(piece); },
+                      .on_end = [run](const std::vector<PromptResult>&,
+                                      const JobStats& stats) { run->end(stats); },
+                      .on_error = [run](const std::exception_ptr& error) { run->fail(error); }});
   });
 }
 

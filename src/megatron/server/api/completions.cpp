@@ -1,6 +1,7 @@
 #include "megatron/server/api/completions.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -38,9 +39,11 @@ JsonText timings_json(const JobStats& stats) {
 /// Writes the answer to one request. The engine's thread calls it.
 class CompletionRun {
  public:
-  CompletionRun(const ServedModel& model, CompletionRequest request, HttpReply reply)
+  CompletionRun(const ServedModel& model, CompletionRequest request,
+                std::vector<std::vector<std::int64_t>> prompts, HttpReply reply)
       : tokenizer_(*model.tokenizer.tokenizer),
         request_(std::move(request)),
+        prompts_(std::move(prompts)),
         reply_(std::move(reply)),
         head_{{"id", random_id("cmpl-")},
               {"object", "text_completion"},
@@ -48,22 +51,17 @@ class CompletionRun {
               {"model", request_.model.empty() ? model.name : request_.model}} {}
 
   const CompletionRequest& request() const { return request_; }
+  const std::vector<std::vector<std::int64_t>>& prompts() const { return prompts_; }
 
   void take(const TextPiece& piece) {
-    if (piece.text.empty() && piece.tokens.empty() && !piece.finish) return;
-    JsonText choice = {
-        {"index", static_cast<std::int64_t>(piece.prompt) * request_.params.n + piece.choice},
-        {"text", piece.text},
-        {"logprobs", nullptr},
-        {"finish_reason", nullptr}};
-    if (piece.finish)
-      choice["finish_reason"] = finish_reason_name(
-          *piece.finish == FinishReason::stop ? FinishReason::stop : FinishReason::length);
-    if (request_.return_token_ids) {
-      JsonText ids = JsonText::array();
-      for (const SampledToken& token : piece.tokens) ids.push_back(token.id);
-      choice["token_ids"] = ids;
-    }
+    if (piece.text.empty() && piece.tokens.empty() && !piece.finished) return;
+    const std::int64_t index =
+        static_cast<std::int64_t>(piece.prompt) * request_.params.n + piece.choice;
+    CompletionChoice& writer =
+        choices_.try_emplace(index, request_, tokenizer_, piece.prompt, prompts_[piece.prompt])
+            .first->second;
+    JsonText choice = {{"index", index}};
+    choice.update(writer.add(piece.text, piece.tokens, piece.prompt_tokens, piece.finished));
     write_event({{"choices", JsonText::array({choice})}});
   }
 
@@ -105,8 +103,10 @@ class CompletionRun {
 
   const Tokenizer& tokenizer_;
   const CompletionRequest request_;
+  const std::vector<std::vector<std::int64_t>> prompts_;
   HttpReply reply_;
   const JsonText head_;
+  std::map<std::int64_t, CompletionChoice> choices_;  ///< of a stream, by index
   bool has_begun_ = false;
 };
 
@@ -119,8 +119,6 @@ void check_stream(const CompletionRequest& request) {
                        "leave one of them out"});
   };
   refuse(params.num_samples() > params.n, "best_of");
-  refuse(request.echo, "echo");
-  refuse(params.reports_logprobs(), "logprobs");
   refuse(params.return_routed_experts, "return_routed_experts");
 }
 
@@ -145,26 +143,21 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
     check_model_name(model, request.model);
     apply_defaults(model, request);
     if (request.stream) check_stream(request);
-    if (request.tokens_as_ids || !request.add_special_tokens ||
-        (!request.skip_special_tokens && !request.stream))
-      throw UserError(
-          {"'return_tokens_as_token_ids', 'add_special_tokens' and 'skip_special_tokens'",
-           "only their defaults are in this version", "leave them out"});
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request.prompts)
-      prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'"));
-    const auto run = std::make_shared<CompletionRun>(model, std::move(request), reply);
+      prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'",
+                                       request.add_special_tokens));
+    const auto run =
+        std::make_shared<CompletionRun>(model, std::move(request), std::move(prompts), reply);
     const CompletionRequest& asked = run->request();
     JobCallbacks callbacks{
         .on_end = [run](std::vector<PromptResult> results,
                         const JobStats& stats) { run->end(std::move(results), stats); },
         .on_error = [run](const std::exception_ptr& error) { run->fail(error); }};
     if (asked.stream) callbacks.on_piece = [run](const TextPiece& piece) { run->take(piece); };
-    start_generation(model, std::move(prompts), asked.params,
-                     {.priority = asked.priority,
-                      .has_seed = asked.has_seed,
-                      .keeps_special = !asked.skip_special_tokens},
-                     reply, std::move(callbacks));
+    start_generation(model, run->prompts(), asked.params,
+                     {.priority = asked.priority, .has_seed = asked.has_seed}, reply,
+                     std::move(callbacks));
   } catch (const UserError&) {
     const auto [status, message] = error_of(std::current_exception());
     reply.send(status, openai_error(status, message).dump());

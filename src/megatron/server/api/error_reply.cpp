@@ -6,8 +6,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/api/served_model.h"
-#include "megatron/server/router.h"
 
 namespace megatron {
 namespace {
@@ -24,13 +24,22 @@ JsonText openai_error(int status, const std::string& message) {
   return error_json(status, message, status == 404 ? "model_not_found" : "");
 }
 
+JsonText anthropic_error(int status, const std::string& message) {
+  const char* type = status == 401   ? "authentication_error"
+                     : status == 404 ? "not_found_error"
+                     : status == 413 ? "request_too_large"
+                     : status == 429 ? "rate_limit_error"
+                     : status == 503 ? "overloaded_error"
+                     : status >= 500 ? "api_error"
+                                     : "invalid_request_error";
+  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
+}
+
 std::pair<int, std::string> error_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const UserError& mistake) {
-    const UserError::Parts& parts = mistake.parts();
-    return {dynamic_cast<const UnknownModel*>(&mistake) ? 404 : 400,
-            parts.problem() + (parts.fix.empty() ? "" : "; " + parts.fix)};
+    return {dynamic_cast<const UnknownModel*>(&mistake) ? 404 : 400, mistake.parts().one_line()};
   } catch (const std::exception& failure) {
     return {500, failure.what()};
   } catch (...) {

@@ -1,4 +1,4 @@
-// What the APIs share: errors in OpenAI's form, the check of the model's name, and ids.
+// What the APIs share: the forms of errors, the check of the model's name, and ids.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ struct ServedModel;
 
 /// Returns the body of an error; status 404 means that there is no such model.
 JsonText openai_error(int status, const std::string& message);
+/// Returns the body of an error in Anthropic's form, {"type", "error": {"type", "message"}}.
+JsonText anthropic_error(int status, const std::string& message);
 /// Returns the status and the message of an error: 400 for a UserError, 404 for that of
 /// check_model_name(), 500 for a failed engine.
 std::pair<int, std::string> error_of(const std::exception_ptr& error);

@@ -95,6 +95,7 @@ const MemberReaders kReaders{
        }
      }},
     {"n", refuse_member},
+    {"prompt_logprobs", refuse_member},
     {"return_routed_experts", refuse_member},
     {"truncation",
      [](auto&, auto& value) {
@@ -116,6 +117,7 @@ class ResponseWriter final : public ChatWriter {
   ResponseWriter(const ServedModel& model, const ChatRequest& request)
       : tokenizer_(*model.tokenizer.tokenizer),
         has_logprobs_(request.request.params.return_log_probs),
+        has_tokens_as_ids_(request.request.tokens_as_ids),
         id_(random_id("")) {
     const auto repeated = [&](const char* name, const char* otherwise) {
       const auto found = request.body->find(name);
@@ -223,7 +225,8 @@ class ResponseWriter final : public ChatWriter {
   }
 
   JsonText logprobs_of(const std::vector<SampledToken>& tokens) const {
-    return has_logprobs_ ? chat_logprobs(tokenizer_, tokens) : JsonText::array();
+    return has_logprobs_ ? chat_logprobs(tokenizer_, tokens, has_tokens_as_ids_)
+                         : JsonText::array();
   }
 
   std::string item_id(const ChatAnswer& answer, std::size_t index) const {
@@ -295,7 +298,7 @@ class ResponseWriter final : public ChatWriter {
   }
 
   const Tokenizer& tokenizer_;
-  const bool has_logprobs_;
+  const bool has_logprobs_, has_tokens_as_ids_;
   const std::string id_;
   JsonText head_;  ///< the response before it has an output
   std::int64_t num_events_ = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/inference/completions/completion_request.h"
 
 namespace megatron {
 
@@ -109,12 +110,13 @@ void HttpExchange::abandon() {
   if (is_stream) return disconnect();  // the client must not take it for complete
   send({.status = 500,
         .headers = {{"Content-Type", "application/json"}},
-        .body = R"({"error":{"message":"the server gave no answer","type":"server_error",)"
-                R"("param":null,"code":null}})"});
+        .body = error_json(500, "the server gave no answer").dump()});
 }
 
 HttpReply::HttpReply(const std::shared_ptr<HttpExchange>& exchange)
     : exchange_(exchange.get(), [exchange](HttpExchange*) { exchange->abandon(); }) {}
+
+const std::string& HttpReply::path() const { return exchange_->request.path; }
 
 void HttpReply::add_header(std::string name, std::string value) {
   const std::lock_guard lock(exchange_->mutex_);

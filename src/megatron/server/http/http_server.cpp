@@ -23,6 +23,7 @@
 #include "megatron/base/listening_socket.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/base/words.h"
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/http/http_exchange.h"
 
 namespace megatron {
@@ -270,7 +271,9 @@ class HttpServer::Daemon {
     const std::string* encoding = request.exchange->request.header("transfer-encoding");
     if (encoding && (length || lower_case(*encoding) != "chunked"))  // its end would be a guess
       return queue(connection, request.exchange,
-                   {.status = 400, .body = "the length of the body is not clear\n"});
+                   {.status = 400,
+                    .headers = {{"Content-Type", "application/json"}},
+                    .body = error_json(400, "the length of the body is not clear").dump()});
     const auto size = length ? exact_number<std::uint64_t>(*length) : std::nullopt;
     if (!size || *size <= options_.max_body_bytes) return MHD_YES;
     if (!request.exchange->request.header("expect")) return refuse_body(connection, request);
@@ -323,8 +326,7 @@ class HttpServer::Daemon {
     try {
       handler_(request.exchange->request, reply);
     } catch (const std::exception&) {
-      reply.send(500, R"({"error":{"message":"the request made the server fail",)"
-                      R"("type":"server_error","param":null,"code":null}})");
+      reply.send(500, error_json(500, "the request made the server fail").dump());
     }
     request.exchange->request.body = {};
   }

@@ -8,7 +8,8 @@
 //
 // Bounded are the bytes of headers and bodies, the time in which a request must arrive, the time
 // without progress, the connections, and what waits for a reader of a stream that is slow: it is
-// disconnected. The library (GNU libmicrohttpd) answers what is no HTTP by itself.
+// disconnected. What is no HTTP gets status 400, 414 or 431 and a short page of the library (GNU
+// libmicrohttpd), which lets nobody write another one.
 #pragma once
 
 #include <cstddef>
@@ -61,6 +62,8 @@ class HttpReply {
  public:
   explicit HttpReply(const std::shared_ptr<HttpExchange>& exchange);
 
+  /// Returns the path of the request.
+  const std::string& path() const;
   /// Adds a header to an answer that has not begun.
   void add_header(std::string name, std::string value);
   /// Sends a whole answer. A second one is dropped.

@@ -21,8 +21,10 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
   }
 }
 
-std::vector<std::int32_t> ChatEncoder::encode(std::string_view text) const {
-  if (names_.empty()) return tokenizer_.encode_fragment(text);
+std::vector<std::int32_t> ChatEncoder::encode(std::string_view text,
+                                              bool add_special_tokens) const {
+  if (names_.empty())
+    return add_special_tokens ? tokenizer_.encode(text) : tokenizer_.encode_fragment(text);
   const auto replaced = replace_invalid_utf8(text);
   if (replaced) text = *replaced;
   std::vector<std::int32_t> ids;

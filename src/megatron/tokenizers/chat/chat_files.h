@@ -43,13 +43,14 @@ ChatTemplate open_chat_template(const ChatFiles& files, bool has_tools);
 std::vector<std::pair<std::string, chat::Value>> special_token_variables(
     const std::filesystem::path& folder, const Tokenizer* tokenizer);
 
-/// Encodes a text in which special tokens stand by their names: each name becomes its id, and no
-/// others are added. For a tokenizer.json, the ids are those of transformers'
-/// apply_chat_template(). Thread-safe. The tokenizer must outlive the object.
+/// Encodes a text in which special tokens stand by their names: each name becomes its id. For a
+/// tokenizer.json, the ids are those of transformers' apply_chat_template(). Thread-safe. The
+/// tokenizer must outlive the object.
 class ChatEncoder {
  public:
   explicit ChatEncoder(const Tokenizer& tokenizer);
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Adds no other special tokens, or also those that a tokenizer.json adds to a text.
+  std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens = false) const;
 
  private:
   const Tokenizer& tokenizer_;
