@@ -14,9 +14,11 @@ import io
 import json
 import math
 import pickle
+import queue
 import shutil
 import struct
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -200,6 +202,14 @@ def write_torch_dist():
     mcore_cpu.init()
     from megatron.core import dist_checkpointing
     from megatron.core.dist_checkpointing import ShardedObject, ShardedTensor
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+    threads = types.SimpleNamespace(
+        Queue=queue.Queue, JoinableQueue=queue.Queue, Process=threading.Thread
+    )
+    threads.Manager = lambda: threads
+    filesystem_async.mp = types.SimpleNamespace(get_context=lambda _: threads)
+    filesystem_async._process_memory = lambda: 0  # which needs psutil
 
     folder = OUTPUT / "torch_dist"
     shutil.rmtree(folder, ignore_errors=True)
