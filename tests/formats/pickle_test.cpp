@@ -130,7 +130,7 @@ TEST(Pickle, KeepsWhatAnObjectIsMadeOf) {
   EXPECT_EQ(text_of(with_keywords.root().args()), "(1)");
   EXPECT_EQ(text_of(with_keywords.root().keywords()), "{t:6b: 2}");
   // Protocols 0 to 2 make objects with helpers of copyreg.
-  for (const std::string bytes :
+  for (const std::string& bytes :
        {raw("ccopy_reg\n_reconstructor\n(cm\nA\nc__builtin__\nobject\nNtR}U\x01xK\x07sb."),
         raw("ccopyreg\n__newobj__\n(cm\nA\ntR}U\x01xK\x07sb."),
         raw("cm\nA\n)\x81}U\x01xK\x07sb.")}) {

@@ -199,7 +199,7 @@ TEST(TorchFile, RefusesTensorsOutsideOfTheirStorage) {
 }
 
 TEST(TorchFile, EndsWithNestingWithoutEnd) {
-  const std::string head("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.I1001\n.}.", 25),
+  const std::string head("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.I1001\n.}.", 24),
       cycle = head + "(lp0\ng0\na.(l.";
   const TorchFile file(as_bytes(cycle), "x.pt");
   expect_user_error([&] { file.tensors(file.root()); }, {"x.pt", "without end"});
