@@ -16,7 +16,7 @@ set(MEGATRON_TESTS_OF_kernels_USE base)
 # command line in every checkout, so that ccache knows them.
 function(megatron_define_paths ROOM)
   foreach(SOURCE ${ARGN})
-    file(STRINGS ${SOURCE} USES REGEX "MEGATRON_(SOURCE|BINARY)_DIR|fuzz/fixture_tokenizers\\.h|cli/running_launch\\.h")
+    file(STRINGS ${SOURCE} USES REGEX "MEGATRON_(SOURCE|BINARY)_DIR|fuzz/fixture_tokenizers\\.h|formats/fixtures\\.h|cli/running_launch\\.h")
     if(USES)
       set_source_files_properties(${SOURCE} PROPERTIES COMPILE_DEFINITIONS
         "MEGATRON_SOURCE_DIR=\"${CMAKE_SOURCE_DIR}\";MEGATRON_BINARY_DIR=\"${CMAKE_BINARY_DIR}\"")

@@ -63,12 +63,13 @@ DcpPiece stored_piece(const PickleValue& info) {
 }
 
 /// Reads storage_data, a dict from MetadataIndex to _StorageInfo, by name.
-std::map<std::string, StoredPieces> stored_pieces(const PickleValue& storage_data) {
+std::map<std::string, StoredPieces> stored_pieces(const PickleValue& storage_data,
+                                                  const std::string& source) {
   std::map<std::string, StoredPieces> stored;
   for (const auto& [index, info] : storage_data.entries("storage_data")) {
     const std::string& name = index.at("fqn", "an index").text("fqn");
     const PickleValue offset = index.find("offset").value_or(PickleValue());
-    reading(quoted_text(name), [&, &info = info] {
+    reading(source + ": " + quoted_text(name), [&, &info = info] {
       Extents offsets;
       if (!offset.is(PickleKind::none)) offsets = offset.integers("its offset");
       if (!stored[name].emplace(offsets, stored_piece(info)).second)
@@ -132,7 +133,7 @@ DcpMetadata parse_dcp_metadata(std::string_view pickle, const std::string& sourc
     const PickleValue& root = parsed.root();
     if (!class_name(root).ends_with("Metadata"))  // Metadata, MCoreMetadata
       throw UserError({"not the index of a distributed checkpoint", root.description(), {}});
-    auto stored = stored_pieces(root.at("storage_data", "the index"));
+    auto stored = stored_pieces(root.at("storage_data", "the index"), source);
     DcpMetadata metadata;
     for (const auto& [key, value] : root.at("state_dict_metadata", "the index").entries("it")) {
       const std::string& name = key.text("the name of a tensor");
