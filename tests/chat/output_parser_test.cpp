@@ -92,6 +92,36 @@ TEST(OutputParser, LosesNothingOfTextsThatBreak) {
     }
 }
 
+TEST(OutputParser, KeepsTheOrderOfParts) {
+  OutputParser parser({.format = find_output_format("hermes", "none", ""),
+                       .tools = chat::read_json_value(kTools, "tools")});
+  const OutputDelta begin = parser.feed("A<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1");
+  ASSERT_EQ(begin.size(), 1u);  // a number may go on
+  EXPECT_EQ(begin[0].text, "A");
+  const OutputDelta delta = parser.feed(
+      "}}</tool_call> B <tool_call>{\"name\": \"g\", \"id\": \"x\", \"arguments\": "
+      "{}}</tool_call>C");
+  ASSERT_EQ(delta.size(), 4u);
+  EXPECT_EQ(delta[0].name, "f");
+  EXPECT_EQ(delta[0].text, "{\"a\": 1}");
+  EXPECT_EQ(delta[1].text, "B");
+  EXPECT_EQ(delta[2].id, "x");
+  EXPECT_EQ(delta[2].call, 1u);
+  EXPECT_EQ(delta[3].text, " C");
+}
+
+TEST(OutputParser, ContinuesAMessageOfThePrompt) {
+  for (const auto& [prompt, reasons] : std::map<std::string, bool>{
+           {"<think>hm", true}, {"<think>hm</think>Hel", false}, {"Hel", false}}) {
+    OutputParser parser({.format = find_output_format("none", "deepseek_r1", ""),
+                         .prompt = prompt,
+                         .continues = true});
+    const OutputDelta delta = parser.feed("lo.");
+    ASSERT_EQ(delta.size(), 1u);
+    EXPECT_EQ(delta[0].kind == OutputKind::reasoning, reasons) << prompt;
+  }
+}
+
 TEST(OutputParser, TakesTimeInProportionToTheText) {
   for (const char* calls : {"qwen3_coder", "hermes", "mistral", "openai", "pythonic"}) {
     const std::map<std::string, std::string> begins = {
