@@ -15,23 +15,14 @@ const chat::Value* member(const chat::Value* value, std::string_view key) {
   return value != nullptr && value->is(chat::Kind::dict) ? value->as_dict().find(key) : nullptr;
 }
 
-/// Returns whether the text after the prompt begins within reasoning.
-bool begins_inside(const ReasoningFormat& format, const OutputParserOptions& options) {
-  const std::string_view prompt =
-      options.prompt.substr(0, options.prompt.find_last_not_of(kSpace) + 1);
-  if (prompt.ends_with(format.begin)) return true;
-  if (prompt.ends_with(format.end)) return false;
-  if (!options.continues) return format.begins_inside;
-  const std::size_t begin = prompt.rfind(format.begin), end = prompt.rfind(format.end);
-  return begin != std::string_view::npos && (end == std::string_view::npos || end < begin);
-}
-
 /// Formats whose parts stand between tags.
 class TagMachine final : public OutputParser::Machine {
  public:
   explicit TagMachine(const OutputParserOptions& options) : Machine(options) {
     if (options.format.calls != nullptr) ignored_ = options.format.calls->ignored;
-    reasons_ = repeats_begin_ = reasoning_ != nullptr && begins_inside(*reasoning_, options);
+    reasons_ = repeats_begin_ =
+        reasoning_ != nullptr &&
+        begins_with_reasoning(*reasoning_, options.prompt, options.continues);
   }
 
  private:
@@ -134,6 +125,15 @@ class TagMachine final : public OutputParser::Machine {
 };
 
 }  // namespace
+
+bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt, bool continues) {
+  prompt = prompt.substr(0, prompt.find_last_not_of(kSpace) + 1);
+  if (prompt.ends_with(format.begin)) return true;
+  if (prompt.ends_with(format.end)) return false;
+  if (!continues) return format.begins_inside;
+  const std::size_t begin = prompt.rfind(format.begin), end = prompt.rfind(format.end);
+  return begin != std::string_view::npos && (end == std::string_view::npos || end < begin);
+}
 
 OutputParser::Machine::Tag OutputParser::Machine::find_tag(
     std::initializer_list<std::string_view> tags, bool is_last) const {

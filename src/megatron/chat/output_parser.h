@@ -32,6 +32,10 @@ struct OutputParserOptions {
   std::string id_seed = {};      ///< such as the request's id: makes the ids of calls unique
 };
 
+/// Returns whether the text after a prompt begins within reasoning: the prompt's end says so, or
+/// the format. `continues` as in OutputParserOptions: then it is the last tag that says so.
+bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt, bool continues);
+
 /// Parses one text. Parts that look like calls but cannot be read are content; apart from tags and
 /// white space around reasoning and calls, nothing is lost. A call whose arguments turn out wrong
 /// ends with those before, and one in which the text ends stays cut, so that nobody runs it.
