@@ -90,8 +90,11 @@ class TagMachine final : public OutputParser::Machine {
 
   bool read_section(bool is_last) {
     CallSection::State state = section_->feed(std::exchange(pending_, {}));
-    if (state == CallSection::State::more && is_last) state = section_->finish();
-    if (state == CallSection::State::more) return false;
+    if (state == CallSection::State::more && !is_last) return false;
+    if (state == CallSection::State::more) {
+      state = section_->finish();
+      calls_ = nullptr;  // what is left stands within this section
+    }
     std::string rest = section_->rest();
     const bool has_calls = section_->has_calls();
     section_.reset();
