@@ -140,18 +140,18 @@ bool begins_with_reasoning(const ReasoningFormat& format, std::string_view promp
 
 OutputParser::Machine::Tag OutputParser::Machine::find_tag(
     std::initializer_list<std::string_view> tags, bool is_last) const {
-  const std::string_view text = pending_;
-  Tag first{text.size(), ""};
-  std::size_t kept = 0;
-  for (const std::string_view tag : tags) {
-    if (tag.empty()) continue;
-    if (const std::size_t at = text.find(tag); at < first.at) first = {at, tag};
-    std::size_t size = std::min(text.size(), tag.size());
-    while (!tag.starts_with(text.substr(text.size() - size))) --size;
-    kept = std::max(kept, size);
+  std::string first_characters;
+  for (const std::string_view tag : tags) first_characters += tag.substr(0, 1);
+  std::size_t at = 0;
+  while ((at = pending_.find_first_of(first_characters, at)) != std::string::npos) {
+    const std::string_view left = std::string_view(pending_).substr(at);
+    for (const std::string_view tag : tags) {
+      if (!tag.empty() && left.starts_with(tag)) return {at, tag};
+      if (!is_last && tag.starts_with(left)) return {at, ""};
+    }
+    ++at;
   }
-  if (first.text.empty() && !is_last) first.at -= kept;
-  return first;
+  return {pending_.size(), ""};
 }
 
 ToolSchemas::ToolSchemas(const chat::Value& tools) {
