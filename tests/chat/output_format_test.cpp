@@ -21,7 +21,9 @@ TEST(OutputFormat, IsRecognizedByTheTemplate) {
   EXPECT_EQ(calls_of("<｜tool▁calls▁begin｜> ```json"), "deepseek_v3");
   EXPECT_EQ(calls_of("<|start_header_id|>ipython"), "llama3_json");
   EXPECT_EQ(calls_of("{{ content }}"), "");
-  EXPECT_EQ(calls_of("<|start|>assistant<|channel|>final"), "");
+  EXPECT_EQ(calls_of("<|start|>assistant<|channel|>final"), "openai");
+  EXPECT_EQ(recognize_output_format("<|start|><|channel|>").reasoning->names[0], "openai_gptoss");
+  EXPECT_EQ(calls_of("[func_name1(a=b...)] <|start_header_id|>ipython"), "llama4_pythonic");
   EXPECT_EQ(recognize_output_format("'</think>'").reasoning->begin, "<think>");
 }
 
@@ -29,8 +31,7 @@ TEST(OutputFormat, FlagsWinOverTheTemplate) {
   const OutputFormat format = find_output_format("mistral", "none", "<tool_call> </think>");
   EXPECT_EQ(format.calls->begin, "[TOOL_CALLS]");
   EXPECT_EQ(format.reasoning, nullptr);
-  for (const char* name : {"openai", "pythonic"})
-    EXPECT_THROW(find_output_format(name, "auto", ""), UserError);
+  EXPECT_EQ(find_output_format("pythonic", "openai_gptoss", "").calls->names[1], "pythonic");
   EXPECT_EQ(find_output_format("", "", "<|start_header_id|>ipython").calls->names[0],
             "llama3_json");
   EXPECT_THROW(find_output_format("other", "auto", ""), UserError);

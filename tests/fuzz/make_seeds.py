@@ -215,6 +215,33 @@ def grammars():
         yield "grammars", b"\1" + json.dumps(schema).encode()
 
 
+def chat_outputs():
+    call = '{"name": "f", "arguments": {"a": [1, {"b": "x\\u00e9\\n"}]}}'
+    parameters = "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>"
+    texts = (
+        '<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary '
+        'to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>',
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        '{"a": 1}<|tool_call_end|><|tool_calls_section_end|>',
+        "hm</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}"
+        "\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        '<minimax:tool_call><invoke name="f"><parameter name="a">1</parameter></invoke>',
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+        f"<think>hm</think><tool_call>\n{parameters}\n</tool_call>{parameters}",
+        f'[TOOL_CALLS][{call}][TOOL_CALLS]f[CALL_ID]1[ARGS]{{"a": 1}}',
+        f"<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[{call}]<|END_ACTION|>",
+        f"<tool_calls>[{call}, {call}]</tool_calls>",
+        f"functools[{call}]",
+        "hm</think><function_calls>\nf(a=1, b='x')\nf()\n</function_calls>",
+        f"<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call> Done.",
+        "[f(a=[1, None, True,], b={'c': \"\\x41\\'\"}), f()]",
+        f"<|python_start|>{call}<|python_end|>",
+        f"{call}; {call}",
+    )
+    for i, text in enumerate(texts):
+        yield "chat_output", bytes([i, i]) + text.encode()
+
+
 def all_seeds():
     yield from tokenizer_files()
     yield from data_files()
@@ -222,6 +249,7 @@ def all_seeds():
     yield from settings()
     yield from templates()
     yield from grammars()
+    yield from chat_outputs()
     for i in range(20):
         yield "decode", bytes([i]) + struct.pack(">200H", *range(0, 600, 3))
     for i, text in enumerate(texts()):

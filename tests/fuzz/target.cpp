@@ -24,6 +24,7 @@ bool is_one_message(std::string_view what) {
 std::span<const Target> targets() {
   static constexpr Target kTargets[] = {
       {"blend_schedule", parse_blend_schedules},
+      {"chat_output", parse_chat_output},
       {"chat_template", parse_chat_template},
       {"command_line", parse_command_line},
       {"config_file", parse_config_file},

@@ -6,6 +6,7 @@
 namespace megatron::fuzz {
 
 void parse_blend_schedules(std::string_view input);
+void parse_chat_output(std::string_view input);
 void parse_chat_template(std::string_view input);
 void parse_command_line(std::string_view input);
 void parse_config_file(std::string_view input);

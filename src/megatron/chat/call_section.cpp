@@ -1,27 +1,30 @@
 #include "megatron/chat/call_section.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "megatron/base/checksum.h"
-#include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
+constexpr std::size_t kMaxNameLength = 256;
 
-const chat::Value* member(const chat::Value* value, std::string_view key) {
-  return value != nullptr && value->is(chat::Kind::dict) ? value->as_dict().find(key) : nullptr;
+/// Returns the text of a JSON string; nullopt for other values.
+std::optional<std::string> text_of(const std::string& value) {
+  const Json json = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+  return json.is_string() ? std::optional(json.get<std::string>()) : std::nullopt;
 }
 
-std::optional<Json> parsed(std::string_view text) {
-  try {
-    return parse_json(text, "arguments");
-  } catch (const UserError&) {
-    return std::nullopt;
-  }
+/// Returns the arguments that a member of a call gives: an object, or the text of one.
+std::optional<std::string> arguments_of(const std::string& value) {
+  if (value == "null") return "{}";
+  const std::string text = text_of(value).value_or(value);
+  JsonStream json;
+  const bool is_object = text.starts_with('{') && json.read(text) == text.size() && json.is_done();
+  return is_object ? std::optional(json.take()) : std::nullopt;
 }
 
 std::string unquoted(std::string text) {
@@ -30,94 +33,20 @@ std::string unquoted(std::string text) {
   return text;
 }
 
+bool is_arguments(const std::string& key) { return key == "arguments" || key == "parameters"; }
+bool is_name(const std::string& key) { return key == "name" || key == "tool_name"; }
+
 }  // namespace
 
-ToolSchemas::ToolSchemas(const chat::Value& tools) {
-  if (!tools.is(chat::Kind::list)) return;
-  for (const chat::Value& tool : tools.items()) {
-    const chat::Value* function = member(&tool, "function");
-    if (function == nullptr) function = &tool;
-    const chat::Value* name = member(function, "name");
-    if (name == nullptr || !name->is_text()) continue;
-    auto& parameters = tools_[name->as_text()];
-    const chat::Value* properties = member(member(function, "parameters"), "properties");
-    if (properties == nullptr || !properties->is(chat::Kind::dict)) continue;
-    for (const auto& [key, schema] : properties->as_dict().entries()) {
-      const chat::Value* type = member(&schema, "type");
-      if (key.is_text() && type != nullptr && type->is_text())
-        parameters[key.as_text()] = type->as_text() == "string";
-    }
-  }
-}
-
-bool ToolSchemas::is_text(const std::string& tool, const std::string& parameter) const {
-  const auto found = tools_.find(tool);
-  if (found == tools_.end()) return true;
-  const auto type = found->second.find(parameter);
-  return type == found->second.end() || type->second;
-}
-
-void CallWriter::begin(std::string name, std::string id) {
-  if (id.empty()) {
-    const std::string seed = id_seed_ + "#" + std::to_string(count_);
-    const std::string digits = checksum_hex(checksum(seed)) + checksum_hex(checksum(seed + "#"));
-    id = id_length_ > 0 ? digits.substr(0, id_length_) : "call_" + digits.substr(0, 24);
-  }
-  delta.calls.push_back({count_++, std::move(id), std::move(name), ""});
-}
-
-void CallWriter::add_arguments(std::string_view text) {
-  if (text.empty()) return;
-  if (delta.calls.empty() || delta.calls.back().index + 1 != count_)
-    delta.calls.push_back({count_ - 1, "", "", ""});
-  delta.calls.back().arguments += text;
-}
-
-std::size_t JsonExtent::read(std::string_view text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (is_done() || is_broken()) return i;
-    if (state_ == State::text || (state_ == State::inside && in_text_)) {
-      if (is_escaped_) {
-        is_escaped_ = false;
-      } else if (c == '\\') {
-        is_escaped_ = true;
-      } else if (c == '"') {
-        in_text_ = false;
-        if (state_ == State::text) state_ = State::done;
-      }
-      continue;
-    }
-    if (state_ == State::scalar) {
-      if (c == ',' || c == '}' || c == ']' || kSpace.find(c) != std::string_view::npos) {
-        state_ = State::done;
-        return i;
-      }
-      continue;
-    }
-    if (c == '{' || c == '[') {
-      closers_ += c == '{' ? '}' : ']';
-      state_ = State::inside;
-    } else if (c == '"') {
-      in_text_ = true;
-      if (state_ == State::start) state_ = State::text;
-    } else if (c == '}' || c == ']') {
-      if (closers_.empty() || closers_.back() != c) {
-        state_ = State::broken;
-        return i;
-      }
-      closers_.pop_back();
-      if (closers_.empty()) state_ = State::done;
-    } else if (state_ == State::start) {
-      state_ = State::scalar;
-    }
-  }
-  return text.size();
-}
-
-CallSection::CallSection(const ToolCallFormat& format, const ToolSchemas& tools, CallWriter& calls,
-                         bool is_bare)
-    : format_(format), tools_(tools), calls_(calls), is_bare_(is_bare) {}
+CallSection::CallSection(const ToolCallFormat& format, const ToolSchemas& tools,
+                         OutputWriter& writer, std::string_view tag)
+    : format_(format),
+      tools_(tools),
+      writer_(writer),
+      is_bare_(tag.empty()),
+      step_(format.body == CallBody::json || format.body == CallBody::python ? Step::list
+                                                                             : Step::call_begin),
+      at_(tag == format.begin ? tag.size() : 0) {}
 
 CallSection::State CallSection::feed(std::string_view text) {
   text_ += text;
@@ -127,28 +56,37 @@ CallSection::State CallSection::feed(std::string_view text) {
       case Next::wait:
         return State::more;
       case Next::done:
-        return safe_ = at_, State::done;
+        return State::done;
       case Next::broken:
-        return close(), State::broken;
+        if (has_begun_)
+          writer_.add(OutputKind::call,
+                      format_.body == CallBody::parameters ? "}" : json_->close());
+        return State::broken;
     }
 }
 
 CallSection::State CallSection::finish() {
-  close();
-  const std::string left = trim(text_.substr(safe_));
-  const auto begins = [&](std::string_view tag) { return tag.starts_with(left); };
-  if (num_calls_ > 0 && (begins(format_.end) || begins(format_.call_end) || left == "]"))
+  const bool has_parameters = format_.body == CallBody::parameters;
+  if (has_begun_ && !has_parameters) {
+    writer_.add(OutputKind::call, std::string_view(text_).substr(safe_));
     safe_ = text_.size();
-  return num_calls_ > 0 ? State::done : State::broken;
+  }
+  if (format_.body == CallBody::channels && !json_ && next_mark() == '\0') {
+    begin_call();
+    writer_.add(OutputKind::call, "{}");
+    end_call();
+  }
+  const std::string left = trim(text_.substr(safe_));
+  if (has_calls() && (format_.end.starts_with(left) || format_.call_end.starts_with(left))) {
+    if (has_begun_ && has_parameters) writer_.add(OutputKind::call, "}");
+    safe_ = text_.size();
+  }
+  return has_calls() ? State::done : State::broken;
 }
 
-void CallSection::close() {
-  if (has_begun_ && format_.body == CallBody::parameters) calls_.add_arguments("}");
-  has_begun_ = false;
-}
-
-void CallSection::skip_space() {
+char CallSection::next_mark() {
   at_ = std::min(text_.find_first_not_of(kSpace, at_), text_.size());
+  return at_ < text_.size() ? text_[at_] : '\0';
 }
 
 CallSection::Next CallSection::take(std::string_view tag) {
@@ -157,231 +95,246 @@ CallSection::Next CallSection::take(std::string_view tag) {
   return tag.starts_with(left) ? Next::wait : Next::broken;
 }
 
-std::optional<std::string> CallSection::take_until(std::string_view tag) {
-  const std::size_t found = text_.find(tag, at_);
-  if (found == std::string::npos) return std::nullopt;
-  std::string before = text_.substr(at_, found - at_);
-  at_ = found + tag.size();
-  return before;
-}
-
 CallSection::Next CallSection::step() {
   switch (step_) {
-    case Step::section_begin: {
-      if (!is_bare_ && !(!format_.other_begin.empty() && text_.starts_with(format_.other_begin)))
-        at_ += format_.begin.size();
-      step_ = format_.body == CallBody::json ? Step::list : Step::call_begin;
-      return Next::again;
-    }
     case Step::list:
       return read_list();
     case Step::key:
       return read_key();
     case Step::colon: {
-      skip_space();
-      const Next next = take(":");
-      if (next == Next::again) step_ = Step::value, extent_ = {}, value_begin_ = 0;
-      return next;
+      next_mark();
+      const Next colon = take(":");
+      return colon == Next::again ? go(Step::value) : colon;
     }
     case Step::value:
       return read_value();
+    case Step::comma:
+      return read_comma();
     case Step::call_begin:
       return read_call_begin();
     case Step::name:
       return read_name();
     case Step::arguments:
       return read_arguments();
-    case Step::call_end:
-      return read_call_end();
-    case Step::argument:
-      return read_argument();
+    case Step::call_end: {
+      next_mark();
+      const Next end = take(format_.call_end);
+      if (end == Next::again) safe_ = at_, step_ = Step::call_begin;
+      return end;
+    }
+    case Step::parameter:
+      return read_parameter();
+    case Step::parameter_key:
+    case Step::value_begin:
+    case Step::parameter_value:
+      return read_parameter_part();
   }
   return Next::broken;
 }
 
 CallSection::Next CallSection::read_list() {
-  skip_space();
-  if (is_at_end()) return Next::wait;
-  const char c = text_[at_];
-  if (c == '{') {
-    name_.clear(), id_.clear(), late_arguments_.clear(), has_begun_ = false;
-    return ++at_, step_ = Step::key, Next::again;
+  const char c = next_mark();
+  const bool is_json = format_.body == CallBody::json;
+  if (c == '\0') return Next::wait;
+  if (is_json && c == '{') return ++at_, go(Step::key);
+  if (c == '[' && !is_in_list_ && !has_calls()) return ++at_, is_in_list_ = true, Next::again;
+  if (is_in_list_ && c == ']') {
+    ++at_, is_in_list_ = false;
+    if (has_calls()) safe_ = at_;
+    return Next::again;
   }
-  if (c == '[' && !is_in_list_ && num_calls_ == 0) return ++at_, is_in_list_ = true, Next::again;
-  if (is_in_list_ && c == ',') return ++at_, Next::again;
-  if (is_in_list_ && c == ']') return ++at_, is_in_list_ = false, safe_ = at_, Next::again;
-  if (c == ';' && num_calls_ > 0) return ++at_, Next::again;
-  if (num_calls_ == 0 && !format_.name_end.empty()) return step_ = Step::name, Next::again;
-  if (num_calls_ == 0) return Next::broken;
-  if (format_.end.empty()) return Next::done;
-  const Next end = take(format_.end);
-  return end == Next::wait ? end : Next::done;
+  if (has_calls() && ((is_in_list_ && c == ',') || (is_json && !is_in_list_ && c == ';')))
+    return ++at_, Next::again;
+  const Next end = format_.end.empty() || !has_calls() ? Next::broken : take(format_.end);
+  if (end == Next::again) return safe_ = at_, Next::done;
+  if (end == Next::wait) return end;
+  const bool may_be_name =
+      is_json ? !has_calls() && !format_.name_end.empty() : is_in_list_ || !is_bare_;
+  if (may_be_name) return go(Step::name);
+  return has_calls() ? Next::done : Next::broken;
 }
 
-CallSection::Next CallSection::read_key() {
-  at_ = std::min(text_.find_first_not_of(" \t\r\n,", at_), text_.size());
-  if (is_at_end()) return Next::wait;
-  if (text_[at_] == '}') return ++at_, end_object();
-  JsonExtent extent;
-  const std::size_t length = extent.read(std::string_view(text_).substr(at_));
-  if (text_[at_] != '"') return Next::broken;
-  if (!extent.is_done()) return Next::wait;
-  key_ = text_.substr(at_ + 1, length - 2);
-  return at_ += length, step_ = Step::colon, Next::again;
-}
-
-CallSection::Next CallSection::read_value() {
-  if (value_begin_ == 0) {
-    skip_space();
-    if (is_at_end()) return Next::wait;
-    value_begin_ = at_;
+CallSection::Next CallSection::read_whole() {
+  if (!json_) {
+    if (next_mark() == '\0') return Next::wait;
+    json_.emplace();
+    value_.clear();
   }
-  const bool is_arguments = key_ == "arguments" || key_ == "parameters";
-  const bool streams = is_arguments && text_[value_begin_] == '{' && !name_.empty();
-  const std::size_t length = extent_.read(std::string_view(text_).substr(at_));
-  if (streams) {
-    begin_call();
-    calls_.add_arguments(std::string_view(text_).substr(at_, length));
-  }
-  at_ += length;
-  if (streams) safe_ = at_;
-  if (extent_.is_broken()) return Next::broken;
-  if (!extent_.is_done()) return Next::wait;
-  step_ = Step::key;
-  const std::string value = text_.substr(value_begin_, at_ - value_begin_);
-  const bool is_name = key_ == "name" || key_ == "tool_name";
-  if (!is_name && key_ != "id" && (!is_arguments || streams)) return Next::again;
-  const std::optional<Json> json = parsed(value);
-  const bool is_text = json && json->is_string();
-  if (is_name) {
-    if (!is_text) return Next::broken;
-    name_ = json->get<std::string>();
-    if (is_bare_ && !tools_.has(name_)) return Next::broken;
-  } else if (key_ == "id") {
-    if (is_text) id_ = json->get<std::string>();
-  } else {
-    late_arguments_ = is_text ? json->get<std::string>() : value;
-  }
+  at_ += json_->read(std::string_view(text_).substr(at_));
+  value_ += json_->take();
+  if (json_->is_broken()) return Next::broken;
+  if (!json_->is_done()) return Next::wait;
+  json_.reset();
   return Next::again;
 }
 
-CallSection::Next CallSection::end_object() {
-  if (name_.empty()) return Next::broken;
-  if (!has_begun_) {
-    begin_call();
-    calls_.add_arguments(late_arguments_.empty() ? "{}" : late_arguments_);
+CallSection::Next CallSection::read_key() {
+  const Next next = read_whole();
+  if (next != Next::again) return next;
+  key_ = unquoted(value_);
+  if (key_ == value_ || (is_arguments(key_) && has_arguments_)) return Next::broken;
+  return go(Step::colon);
+}
+
+CallSection::Next CallSection::read_value() {
+  if (is_arguments(key_)) has_arguments_ = true;
+  if (!json_ && is_arguments(key_) && !name_.empty() && next_mark() == '{')
+    return go(Step::arguments);
+  const Next next = read_whole();
+  if (next != Next::again) return next;
+  const std::optional<std::string> text = text_of(value_);
+  if (is_name(key_)) {
+    if (!name_.empty() || text.value_or("").empty() || (is_bare_ && !tools_.has(*text)))
+      return Next::broken;
+    name_ = *text;
+  } else if (is_arguments(key_)) {
+    const std::optional<std::string> arguments = arguments_of(value_);
+    if (!arguments) return Next::broken;
+    arguments_ = *arguments;
+  } else if (key_ == "id") {
+    id_ = text.value_or("");
+  } else if (key_ != "tool_call_id" && !(key_ == "type" && text == "function")) {
+    return Next::broken;
   }
-  return end_call(), step_ = Step::list, Next::again;
+  return go(Step::comma);
+}
+
+CallSection::Next CallSection::read_comma() {
+  const char c = next_mark();
+  if (c == '\0') return Next::wait;
+  if (c == ',') return ++at_, go(Step::key);
+  const bool is_written = has_arguments_ && arguments_.empty();
+  if (c != '}' && !is_written) return Next::broken;  // a "}" that is missing is forgiven
+  if (c == '}') ++at_;
+  if (name_.empty()) return Next::broken;
+  if (!is_written) {
+    begin_call();
+    writer_.add(OutputKind::call, has_arguments_ ? arguments_ : "{}");
+  }
+  return end_call(), go(Step::list);
 }
 
 CallSection::Next CallSection::read_call_begin() {
-  skip_space();
-  if (is_at_end()) return Next::wait;
+  if (next_mark() == '\0') return Next::wait;
   const Next begin = take(format_.call_begin);
-  if (begin == Next::again) return step_ = Step::name, begin;
-  if (num_calls_ == 0) return begin;
+  if (begin == Next::again) return go(Step::name);
+  if (!has_calls()) return begin;
   const Next end = format_.end.empty() ? Next::broken : take(format_.end);
-  if (begin == Next::wait || end == Next::wait) return Next::wait;
-  return Next::done;
+  if (end == Next::again) safe_ = at_;
+  return begin == Next::wait || end == Next::wait ? Next::wait : Next::done;
 }
 
 CallSection::Next CallSection::read_name() {
-  std::optional<std::string> name;
+  const std::string_view marks = format_.body == CallBody::json     ? "{"
+                                 : format_.body == CallBody::python ? "("
+                                 : format_.name_end.empty()         ? "<\n"
+                                                                    : "";
+  const std::size_t end =
+      marks.empty() ? text_.find(format_.name_end, at_) : text_.find_first_of(marks, at_);
+  if (end == std::string::npos)
+    return text_.size() - at_ > kMaxNameLength ? Next::broken : Next::wait;
+  name_ = trim(std::string_view(text_).substr(at_, end - at_));
+  at_ = end + (marks.empty() ? format_.name_end.size() : 0);
   if (format_.body == CallBody::json) {  // NAME[CALL_ID]ID[ARGS]{…}
-    if (text_.find('{', at_) == std::string::npos) return Next::wait;
-    name = take_until("{");
-    --at_;
-    if (name->ends_with(format_.name_end)) name->resize(name->size() - format_.name_end.size());
-    if (const std::size_t id = name->find("[CALL_ID]"); id != std::string::npos)
-      id_ = name->substr(id + 9), name->resize(id);
-  } else if (!format_.name_end.empty()) {
-    name = take_until(format_.name_end);
-  } else {
-    const std::size_t end = text_.find_first_of("<\n", at_);
-    if (end != std::string::npos) name = text_.substr(at_, end - at_), at_ = end;
+    if (name_.ends_with(format_.name_end)) name_.resize(name_.size() - format_.name_end.size());
+    if (const std::size_t id = name_.find("[CALL_ID]"); id != std::string::npos)
+      id_ = trim(name_.substr(id + 9)), name_.resize(id);
   }
-  if (!name) return Next::wait;
-  name_ = unquoted(trim(*name));
+  name_ = unquoted(name_);
   if (format_.names_are_ids) {
     id_ = name_;
     const std::size_t dot = name_.find('.'), colon = name_.rfind(':');
     if (colon != std::string::npos) name_.resize(colon);
     if (dot != std::string::npos && dot < name_.size()) name_.erase(0, dot + 1);
   }
-  if (name_.empty() || name_.find_first_of("<>{\n") != std::string::npos) return Next::broken;
-  step_ = format_.body == CallBody::parameters ? Step::argument : Step::arguments;
-  return extent_ = {}, Next::again;
+  if (name_.empty() || name_.find_first_of(" <>{[(,=\"\n") != std::string::npos ||
+      (is_bare_ && !tools_.has(name_)))
+    return Next::broken;
+  return go(format_.body == CallBody::parameters ? Step::parameter : Step::arguments);
 }
 
 CallSection::Next CallSection::read_arguments() {
-  if (!has_begun_) {
-    skip_space();
-    if (is_at_end()) return Next::wait;
-    if (text_[at_] != '{') return Next::broken;
-    begin_call();
+  const bool is_python = format_.body == CallBody::python;
+  if (!json_) {
+    const char c = next_mark();
+    if (c != (is_python ? '(' : '{')) return c == '\0' ? Next::wait : Next::broken;
+    json_.emplace(is_python ? JsonStream::Syntax::python : JsonStream::Syntax::json);
   }
-  const std::size_t length = extent_.read(std::string_view(text_).substr(at_));
-  calls_.add_arguments(std::string_view(text_).substr(at_, length));
-  safe_ = at_ += length;
-  if (extent_.is_broken()) return Next::broken;
-  if (!extent_.is_done()) return Next::wait;
+  at_ += json_->read(std::string_view(text_).substr(at_));
+  arguments_ += json_->take();
+  if (has_begun_ || arguments_.size() > 1) {  // so that a broken "{" begins no call
+    begin_call();
+    writer_.add(OutputKind::call, std::exchange(arguments_, {}));
+    safe_ = at_ - json_->num_held();
+  }
+  if (json_->is_broken()) return Next::broken;
+  if (!json_->is_done()) return Next::wait;
+  json_.reset();
+  has_begun_ = false;
+  if (has_arguments_) return go(Step::comma);
   end_call();
-  if (format_.call_end.empty()) return Next::done;
-  return step_ = Step::call_end, Next::again;
+  if (is_python) return go(Step::list);
+  return format_.call_end.empty() ? Next::done : go(Step::call_end);
 }
 
-CallSection::Next CallSection::read_call_end() {
-  skip_space();
-  const Next end = take(format_.call_end);
-  if (end == Next::again) safe_ = at_, step_ = Step::call_begin;
-  return end;
-}
-
-CallSection::Next CallSection::read_argument() {
-  skip_space();
-  if (is_at_end()) return Next::wait;
+CallSection::Next CallSection::read_parameter() {
+  if (next_mark() == '\0') return Next::wait;
   const Next end = take(format_.call_end);
   if (end == Next::again) {
-    if (!has_begun_) begin_call(), calls_.add_arguments("{");
-    calls_.add_arguments("}");
+    if (!has_begun_) begin_call(), writer_.add(OutputKind::call, "{");
+    writer_.add(OutputKind::call, "}");
     end_call();
-    return format_.end.empty() ? Next::done : (step_ = Step::call_begin, Next::again);
+    return format_.end.empty() ? Next::done : go(Step::call_begin);
   }
-  const std::size_t start = at_;
   const Next begin = take(format_.key_begin);
-  if (begin != Next::again) return end == Next::wait ? end : begin;
-  const auto wait = [&] { return at_ = start, Next::wait; };
-  const std::optional<std::string> key = take_until(format_.key_end);
-  if (!key) return wait();
-  if (!format_.value_begin.empty()) {
-    skip_space();
-    const Next value = take(format_.value_begin);
-    if (value != Next::again) return at_ = start, value;
+  if (begin == Next::again) return go(Step::parameter_key);
+  return end == Next::wait ? end : begin;
+}
+
+CallSection::Next CallSection::read_parameter_part() {
+  if (step_ == Step::parameter_key) {
+    const std::size_t end = text_.find(format_.key_end, at_);
+    if (end == std::string::npos)
+      return text_.size() - at_ > kMaxNameLength ? Next::broken : Next::wait;
+    key_ = unquoted(trim(std::string_view(text_).substr(at_, end - at_)));
+    at_ = end + format_.key_end.size();
+    return keys_.insert(key_).second ? go(Step::value_begin) : Next::broken;
   }
-  std::optional<std::string> value = take_until(format_.value_end);
-  if (!value) return wait();
-  if (value->starts_with('\n')) value->erase(0, 1);
-  if (value->ends_with('\n')) value->pop_back();
-  const std::string name = unquoted(trim(*key));
-  const std::optional<Json> json =
-      tools_.is_text(name_, name) ? std::nullopt : parsed(trim(*value));
-  if (!has_begun_) {
-    begin_call();
-    calls_.add_arguments("{");
-  } else {
-    calls_.add_arguments(", ");
+  if (step_ == Step::value_begin) {
+    if (!format_.value_begin.empty()) next_mark();
+    const Next next = take(format_.value_begin);
+    return next == Next::again ? go(Step::parameter_value) : next;
   }
-  calls_.add_arguments(compact_json(Json(name)) + ": " + compact_json(json ? *json : Json(*value)));
-  return safe_ = at_, Next::again;
+  const std::size_t end = text_.find(format_.value_end, std::max(at_, scanned_));
+  if (end == std::string::npos) {
+    scanned_ = text_.size() - std::min(text_.size(), format_.value_end.size() - 1);
+    return Next::wait;
+  }
+  value_ = text_.substr(at_, end - at_);
+  at_ = end + format_.value_end.size();
+  if (value_.starts_with('\n')) value_.erase(0, 1);
+  if (value_.ends_with('\n')) value_.pop_back();
+  std::string json = tools_.is_text(name_, key_) ? "" : json_of_literal(trim(value_));
+  if (json.empty()) json = compact_json(Json(value_));
+  const std::string_view before = has_begun_ ? ", " : "{";
+  begin_call();
+  writer_.add(OutputKind::call, std::string(before) + compact_json(Json(key_)) + ": " + json);
+  safe_ = at_;
+  return go(Step::parameter);
 }
 
 void CallSection::begin_call() {
   if (has_begun_) return;
   has_begun_ = true;
   ++num_calls_;
-  calls_.begin(name_, id_);
+  writer_.begin_call(name_, id_);
 }
 
-void CallSection::end_call() { has_begun_ = false, safe_ = at_; }
+void CallSection::end_call() {
+  for (std::string* text : {&name_, &id_, &arguments_}) text->clear();
+  keys_.clear();
+  has_begun_ = has_arguments_ = false;
+  safe_ = at_;
+}
 
 }  // namespace megatron

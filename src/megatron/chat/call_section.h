@@ -2,73 +2,34 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
+#include "megatron/chat/json_stream.h"
 #include "megatron/chat/output_format.h"
-#include "megatron/chat/output_parser.h"
-#include "megatron/tokenizers/chat/value.h"
+#include "megatron/chat/output_machine.h"
 
 namespace megatron {
-
-/// The names of a request's tools, and the types of their parameters.
-class ToolSchemas {
- public:
-  /// Reads a list of tools, with or without {"type": "function", "function": …} around them.
-  explicit ToolSchemas(const chat::Value& tools);
-  bool empty() const { return tools_.empty(); }
-  bool has(const std::string& tool) const { return tools_.contains(tool); }
-  /// Returns whether the parameter is a text, which is also assumed of unknown ones.
-  bool is_text(const std::string& tool, const std::string& parameter) const;
-
- private:
-  std::map<std::string, std::map<std::string, bool>> tools_;  ///< tool → parameter → is text
-};
-
-/// Counts the calls of a text and writes them into its deltas.
-class CallWriter {
- public:
-  /// `id_length` as in ToolCallFormat.
-  CallWriter(std::string id_seed, std::size_t id_length)
-      : id_seed_(std::move(id_seed)), id_length_(id_length) {}
-  /// Begins a call. An empty id is made here.
-  void begin(std::string name, std::string id = {});
-  /// Appends to the arguments of the last call.
-  void add_arguments(std::string_view text);
-  std::size_t count() const { return count_; }
-  OutputDelta delta;  ///< what is not sent yet
-
- private:
-  std::string id_seed_;
-  std::size_t id_length_;
-  std::size_t count_ = 0;
-};
-
-/// Finds the end of one JSON value by its brackets and quotes.
-class JsonExtent {
- public:
-  /// Returns how many characters of `text`, which continues the value, belong to it.
-  std::size_t read(std::string_view text);
-  bool is_done() const { return state_ == State::done; }
-  bool is_broken() const { return state_ == State::broken; }
-
- private:
-  enum class State { start, scalar, text, inside, done, broken };
-  State state_ = State::start;
-  bool is_escaped_ = false, in_text_ = false;
-  std::string closers_;  ///< the brackets to come
-};
 
 /// A section, from the tag that begins it.
 class CallSection {
  public:
   enum class State { more, done, broken };
 
-  /// `is_bare`: the section has no tag, and must call tools of the request.
-  CallSection(const ToolCallFormat& format, const ToolSchemas& tools, CallWriter& calls,
-              bool is_bare);
+  /// `tag` begins the text. Without one, the section must call tools of the request.
+  CallSection(const ToolCallFormat& format, const ToolSchemas& tools, OutputWriter& writer,
+              std::string_view tag);
+  /// The arguments of one call, which follow the `header`.
+  CallSection(const ToolCallFormat& format, const ToolSchemas& tools, OutputWriter& writer,
+              std::string header, std::string name)
+      : CallSection(format, tools, writer, "header") {
+    step_ = Step::arguments;
+    text_ = std::move(header);
+    at_ = text_.size();
+    name_ = std::move(name);
+  }
   /// Takes more text. The result says whether it can be more of the section.
   State feed(std::string_view text);
   /// Ends the section where the text ends.
@@ -80,16 +41,19 @@ class CallSection {
 
  private:
   enum class Step {
-    section_begin,
-    list,  ///< before an object, or between objects
+    list,  ///< before a call, or between calls
     key,
     colon,
     value,
+    comma,
     call_begin,
     name,
     arguments,
     call_end,
-    argument,  ///< of CallBody::parameters
+    parameter,
+    parameter_key,
+    value_begin,
+    parameter_value,
   };
   enum class Next { again, wait, done, broken };
 
@@ -97,41 +61,42 @@ class CallSection {
   Next read_list();
   Next read_key();
   Next read_value();
-  Next end_object();
+  Next read_comma();
   Next read_call_begin();
   Next read_name();
   Next read_arguments();
-  Next read_call_end();
-  Next read_argument();
+  Next read_parameter();
+  Next read_parameter_part();
 
-  void skip_space();
-  bool is_at_end() const { return at_ == text_.size(); }
+  /// Reads a JSON value into value_. Returns again when it is whole.
+  Next read_whole();
+  /// Skips white space. Returns the next character; '\0' if it is yet to come.
+  char next_mark();
   /// Consumes `tag`. Returns wait if the text may yet become the tag, and broken if it cannot.
   Next take(std::string_view tag);
-  /// Returns the text before the next `tag` and consumes both; nullopt if the tag is yet to come.
-  std::optional<std::string> take_until(std::string_view tag);
-  /// Ends the arguments of a call that stops short.
-  void close();
+  Next go(Step step) { return step_ = step, Next::again; }
   void begin_call();
   void end_call();
 
   const ToolCallFormat& format_;
   const ToolSchemas& tools_;
-  CallWriter& calls_;
+  OutputWriter& writer_;
   bool is_bare_;
-  Step step_ = Step::section_begin;
+  Step step_;
   std::string text_;
-  std::size_t at_ = 0;    ///< what is read
-  std::size_t safe_ = 0;  ///< what became calls
+  std::size_t at_ = 0;       ///< what is read
+  std::size_t scanned_ = 0;  ///< where no end of a value is
+  std::size_t safe_ = 0;     ///< what became calls
   std::size_t num_calls_ = 0;
   bool is_in_list_ = false;
 
   // The current call.
-  std::string name_, id_, key_;
-  bool has_begun_ = false;
-  std::string late_arguments_;  ///< those that stand before the name
-  JsonExtent extent_;
-  std::size_t value_begin_ = 0;
+  std::string name_, id_, key_, value_;
+  std::string arguments_;           ///< those that are not written yet
+  bool has_arguments_ = false;      ///< its object has a member of them
+  bool has_begun_ = false;          ///< it is written, but not the end of its arguments
+  std::set<std::string> keys_;      ///< of CallBody::parameters
+  std::optional<JsonStream> json_;  ///< the value that is being read
 };
 
 }  // namespace megatron

@@ -11,8 +11,11 @@ namespace {
 
 // A format stands before those whose sign its templates have too.
 constexpr ToolCallFormat kCallFormats[] = {
+    {.names = {"openai"},
+     .sign = "<|channel|>",
+     .other_sign = "<|start|>",
+     .body = CallBody::channels},
     {.names = {"kimi_k2"},
-     .sign = "<|tool_calls_section_begin|>",
      .body = CallBody::named,
      .begin = "<|tool_calls_section_begin|>",
      .end = "<|tool_calls_section_end|>",
@@ -21,7 +24,6 @@ constexpr ToolCallFormat kCallFormats[] = {
      .call_end = "<|tool_call_end|>",
      .names_are_ids = true},
     {.names = {"deepseek_v3"},
-     .sign = "<｜tool▁calls▁begin｜>",
      .other_sign = "```json",
      .body = CallBody::named,
      .begin = "<｜tool▁calls▁begin｜>",
@@ -30,7 +32,6 @@ constexpr ToolCallFormat kCallFormats[] = {
      .name_end = "```json",
      .call_end = "```<｜tool▁call▁end｜>"},
     {.names = {"deepseek_v31"},
-     .sign = "<｜tool▁calls▁begin｜>",
      .body = CallBody::named,
      .begin = "<｜tool▁calls▁begin｜>",
      .end = "<｜tool▁calls▁end｜>",
@@ -38,7 +39,6 @@ constexpr ToolCallFormat kCallFormats[] = {
      .name_end = "<｜tool▁sep｜>",
      .call_end = "<｜tool▁call▁end｜>"},
     {.names = {"minimax_m2"},
-     .sign = "<minimax:tool_call>",
      .body = CallBody::parameters,
      .begin = "<minimax:tool_call>",
      .end = "</minimax:tool_call>",
@@ -49,7 +49,6 @@ constexpr ToolCallFormat kCallFormats[] = {
      .key_end = ">",
      .value_end = "</parameter>"},
     {.names = {"seed_oss"},
-     .sign = "<seed:tool_call>",
      .body = CallBody::parameters,
      .begin = "<seed:tool_call>",
      .end = "</seed:tool_call>",
@@ -80,61 +79,33 @@ constexpr ToolCallFormat kCallFormats[] = {
      .key_end = ">",
      .value_end = "</parameter>",
      .other_begin = "<function="},
-    {.names = {"mistral"},
-     .sign = "[TOOL_CALLS]",
-     .body = CallBody::json,
-     .begin = "[TOOL_CALLS]",
-     .name_end = "[ARGS]",
-     .id_length = 9},
+    {.names = {"mistral"}, .begin = "[TOOL_CALLS]", .name_end = "[ARGS]", .id_length = 9},
     {.names = {"cohere_command3", "cohere"},
-     .sign = "<|START_ACTION|>",
-     .body = CallBody::json,
      .begin = "<|START_ACTION|>",
      .end = "<|END_ACTION|>",
      .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"}},
-    {.names = {"nemotron_json"},
-     .sign = "<TOOLCALL>",
-     .body = CallBody::json,
-     .begin = "<TOOLCALL>",
-     .end = "</TOOLCALL>"},
-    {.names = {"jamba"},
-     .sign = "<tool_calls>",
-     .body = CallBody::json,
-     .begin = "<tool_calls>",
-     .end = "</tool_calls>"},
-    {.names = {"phi4_mini_json"},
-     .sign = "functools[",
-     .body = CallBody::json,
-     .begin = "functools"},
+    {.names = {"nemotron_json"}, .begin = "<TOOLCALL>", .end = "</TOOLCALL>"},
+    {.names = {"jamba"}, .begin = "<tool_calls>", .end = "</tool_calls>"},
+    {.names = {"phi4_mini_json"}, .sign = "functools[", .begin = "functools"},
     {.names = {"olmo3"},
-     .sign = "<function_calls>",
      .body = CallBody::python,
      .begin = "<function_calls>",
      .end = "</function_calls>"},
-    {.names = {"hermes", "granite4", "longcat"},
-     .sign = "<tool_call>",
-     .body = CallBody::json,
-     .begin = "<tool_call>",
-     .end = "</tool_call>"},
-    {.names = {"granite"},
-     .sign = "<|tool_call|>",
-     .body = CallBody::json,
-     .begin = "<|tool_call|>"},
+    {.names = {"hermes", "granite4", "longcat"}, .begin = "<tool_call>", .end = "</tool_call>"},
+    {.names = {"granite"}, .begin = "<|tool_call|>"},
+    {.names = {"llama4_pythonic", "pythonic"},
+     .sign = "[func_name1(",
+     .body = CallBody::python,
+     .begin = "<|python_start|>",
+     .end = "<|python_end|>",
+     .begins_bare = true},
     {.names = {"llama4_json"},
-     .sign = "<|python_start|>",
-     .body = CallBody::json,
      .begin = "<|python_start|>",
      .end = "<|python_end|>",
      .begins_bare = true},
     {.names = {"llama3_json"},
      .sign = "<|start_header_id|>ipython",
-     .body = CallBody::json,
      .begin = "<|python_tag|>",
-     .begins_bare = true},
-    {.names = {"llama4_pythonic", "pythonic"},
-     .body = CallBody::python,
-     .begin = "<|python_start|>",
-     .end = "<|python_end|>",
      .begins_bare = true},
 };
 
@@ -146,13 +117,15 @@ constexpr ReasoningFormat kReasoningFormats[] = {
      .begin = "<think>",
      .end = "</think>",
      .begins_inside = true},
+    {.names = {"openai_gptoss"},
+     .begin = "<|channel|>analysis<|message|>",
+     .end = "<|end|>",
+     .is_channel = true},
     {.names = {"mistral"}, .begin = "[THINK]", .end = "[/THINK]"},
     {.names = {"seed_oss"}, .begin = "<seed:think>", .end = "</seed:think>"},
     {.names = {"cohere_command3"}, .begin = "<|START_THINKING|>", .end = "<|END_THINKING|>"},
     {.names = {"kimi_vl"}, .begin = "◁think▷", .end = "◁/think▷"},
 };
-
-constexpr std::string_view kHarmonyName = "openai", kHarmonyReasoningName = "openai_gptoss";
 
 template <class Formats>
 auto find_named(const Formats& formats, const std::string& name, const char* flag) {
@@ -168,11 +141,6 @@ auto find_named(const Formats& formats, const std::string& name, const char* fla
                    "use one of " + joined_text(known)});
 }
 
-[[noreturn]] void throw_unparsed(const std::string& flag, const std::string& name) {
-  throw UserError({flag + " " + name, "this version does not parse it",
-                   "leave it out: what it marks stays in the text"});
-}
-
 }  // namespace
 
 OutputFormat recognize_output_format(std::string_view chat_template) {
@@ -180,12 +148,15 @@ OutputFormat recognize_output_format(std::string_view chat_template) {
     return chat_template.find(text) != std::string_view::npos;
   };
   OutputFormat format;
-  if (has("<|channel|>") && has("<|start|>")) return format;  // OpenAI's channels
   for (const ToolCallFormat& calls : kCallFormats)
-    if (format.calls == nullptr && !calls.sign.empty() && has(calls.sign) && has(calls.other_sign))
+    if (format.calls == nullptr && has(calls.sign.empty() ? calls.begin : calls.sign) &&
+        has(calls.other_sign))
       format.calls = &calls;
+  const bool has_channels = format.calls != nullptr && format.calls->body == CallBody::channels;
   for (const ReasoningFormat& reasoning : kReasoningFormats)
-    if (format.reasoning == nullptr && has(reasoning.end)) format.reasoning = &reasoning;
+    if (format.reasoning == nullptr &&
+        (has_channels ? reasoning.is_channel : !reasoning.is_channel && has(reasoning.end)))
+      format.reasoning = &reasoning;
   return format;
 }
 
@@ -195,9 +166,6 @@ OutputFormat find_output_format(const std::string& tool_call_parser,
   OutputFormat format = recognize_output_format(chat_template);
   const bool is_auto = tool_call_parser.empty() || tool_call_parser == "auto",
              reasons_auto = reasoning_parser.empty() || reasoning_parser == "auto";
-  if (tool_call_parser == kHarmonyName) throw_unparsed("--tool-call-parser", tool_call_parser);
-  if (reasoning_parser == kHarmonyReasoningName)
-    throw_unparsed("--reasoning-parser", reasoning_parser);
   if (!is_auto)
     format.calls = tool_call_parser == "none"
                        ? nullptr
@@ -206,9 +174,6 @@ OutputFormat find_output_format(const std::string& tool_call_parser,
     format.reasoning = reasoning_parser == "none"
                            ? nullptr
                            : find_named(kReasoningFormats, reasoning_parser, "--reasoning-parser");
-  const bool is_python = format.calls != nullptr && format.calls->body == CallBody::python;
-  if (is_python && !is_auto) throw_unparsed("--tool-call-parser", tool_call_parser);
-  if (is_python) format.calls = nullptr;
   return format;
 }
 

@@ -15,15 +15,16 @@ enum class CallBody : std::uint8_t {
   json,        ///< {"name": …, "arguments": {…}}, or a list of such objects
   named,       ///< a name between tags, then a JSON object of arguments
   parameters,  ///< a name between tags, then each argument as text between tags
-  python,      ///< [f(x=1), g()]
+  python,      ///< [f(x=1), g()], or f(x=1) in a line each
+  channels,    ///< OpenAI's messages with headers; it has no tags
 };
 
 /// How calls are written. Empty tags are left out of the text.
 struct ToolCallFormat {
   std::array<std::string_view, 3> names;  ///< those that flags know; "" for no more
-  /// Texts that a chat template of this format has; no format without a sign is recognized.
-  std::string_view sign, other_sign;
-  CallBody body;
+  /// Texts that a chat template of this format has. Without a sign it is `begin`.
+  std::string_view sign = {}, other_sign = {};
+  CallBody body = CallBody::json;
   std::string_view begin, end;  ///< of a section; without an end, it ends with its last call
   std::string_view call_begin, name_end, call_end;
   std::string_view key_begin, key_end, value_begin, value_end;  ///< of an argument of `parameters`
@@ -39,6 +40,7 @@ struct ReasoningFormat {
   std::array<std::string_view, 6> names;
   std::string_view begin, end;
   bool begins_inside = false;  ///< whether texts begin with reasoning even if no tag says so
+  bool is_channel = false;     ///< of CallBody::channels
 };
 
 /// The formats of a model. A null member: the model does not write that, or it is left in the text.
@@ -51,8 +53,7 @@ struct OutputFormat {
 OutputFormat recognize_output_format(std::string_view chat_template);
 
 /// Returns the formats that flags name. "auto" or "" is what the template shows, and "none" is
-/// none. Throws a UserError that lists the names if there is no such format, or if no parser of it
-/// exists yet: OpenAI's channels and calls in Python's syntax stay in the text.
+/// none. Throws a UserError that lists the names if there is no such format.
 OutputFormat find_output_format(const std::string& tool_call_parser,
                                 const std::string& reasoning_parser,
                                 std::string_view chat_template);

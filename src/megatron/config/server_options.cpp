@@ -41,10 +41,12 @@ const FieldTable<ServerOptions>& server_table() {
             "seconds in which requests may end after SIGTERM or SIGINT")
         .at_least(0);
     t.field("tool_call_parser", &Options::tool_call_parser,
-            "format in which the model calls tools; none: the chat template tells")
+            "format in which the model calls tools, by vLLM's name, or none; default: the chat "
+            "template tells")
         .value_name("NAME");
     t.field("reasoning_parser", &Options::reasoning_parser,
-            "format in which the model writes its reasoning; none: the chat template tells")
+            "format in which the model writes its reasoning, by vLLM's name, or none; default: the "
+            "chat template tells")
         .value_name("NAME");
     t.field("disable_access_log", &Options::disable_access_log,
             "do not print a line for each request")

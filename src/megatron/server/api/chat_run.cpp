@@ -1,6 +1,7 @@
 // Generates the answers to a conversation: its prompt becomes a job, whose texts are parsed into
 // parts while they grow.
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -41,6 +42,7 @@ class ChatRun {
           {.parser = OutputParser(
                {.format = plan_.format,
                 .prompt = request_.prompt,
+                .continues = request_.continue_final_message,
                 .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
                 .id_seed = random_id("")})});
@@ -107,13 +109,12 @@ class ChatRun {
   }
 
   void show(std::size_t index, const OutputDelta& delta) {
-    if (!delta.reasoning.empty()) append(index, Kind::reasoning, delta.reasoning);
-    if (!delta.content.empty()) append(index, Kind::text, delta.content);
-    for (const ToolCallDelta& call : delta.calls) {
-      if (call.index > 0 && !request_.parallel_tool_calls) continue;
-      if (!call.name.empty())
-        begin_part(index, {.kind = Kind::call, .name = call.name, .id = call.id});
-      if (!call.arguments.empty()) append(index, Kind::call, call.arguments);
+    constexpr std::array<Kind, 3> kKinds = {Kind::reasoning, Kind::text, Kind::call};
+    for (const OutputPart& part : delta) {
+      const Kind kind = kKinds[static_cast<std::size_t>(part.kind)];
+      if (kind == Kind::call && part.call > 0 && !request_.parallel_tool_calls) continue;
+      if (!part.name.empty()) begin_part(index, {.kind = kind, .name = part.name, .id = part.id});
+      if (!part.text.empty()) append(index, kind, part.text);
     }
   }
 

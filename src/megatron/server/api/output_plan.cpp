@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "megatron/base/words.h"
+#include "megatron/chat/output_parser.h"
 #include "megatron/server/api/served_chat.h"
 
 namespace megatron {
@@ -44,12 +46,9 @@ OrderedJson calls_schema(const ChatRequest& request) {
 /// end shall say so, or a constraint could never begin.
 bool begin_reasoning(const ReasoningFormat& format, const ChatEncoder& encoder,
                      ChatRequest& request) {
-  std::string_view prompt = request.prompt;
-  prompt = prompt.substr(0, prompt.find_last_not_of(" \t\r\n") + 1);
-  if (prompt.ends_with(format.begin)) return true;
-  if (prompt.ends_with(format.end)) return false;
-  if (format.begins_inside) return true;
-  if (request.continue_final_message ||
+  const bool continues = request.continue_final_message;
+  if (begins_with_reasoning(format, request.prompt, continues)) return true;
+  if (continues || trim(request.prompt).ends_with(format.end) ||
       request.variables->value("enable_thinking", OrderedJson()) == false)
     return false;
   request.prompt += format.begin;
