@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "megatron/tokenizers/decode_stream.h"
@@ -12,17 +11,6 @@
 
 namespace megatron {
 namespace {
-
-/// Returns the text that each id adds behind those before it.
-std::vector<std::string> pieces_of(const Tokenizer& tokenizer,
-                                   std::span<const std::int64_t> context,
-                                   std::span<const std::int64_t> ids) {
-  DecodeStream stream(tokenizer, std::vector<std::int32_t>(context.begin(), context.end()));
-  std::vector<std::string> pieces;
-  for (const std::int64_t id : ids) pieces.push_back(stream.add(static_cast<std::int32_t>(id)));
-  if (!pieces.empty()) pieces.back() += stream.finish();
-  return pieces;
-}
 
 std::string joined(const std::vector<std::string>& pieces) {
   return std::accumulate(pieces.begin(), pieces.end(), std::string());
@@ -76,12 +64,12 @@ JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& pro
                    const Tokenizer& tokenizer, const PromptResult& result,
                    const std::vector<SampledToken>& prompt_tokens, const Generation& generation) {
   const auto* given = std::get_if<std::string>(&prompt);
-  std::vector<std::string> pieces = pieces_of(tokenizer, result.ids, generation.ids);
+  std::vector<std::string> pieces = token_texts(tokenizer, result.ids, generation.ids);
   std::string text = joined(pieces);
   text.resize(text.size() - std::min(text.size(), generation.num_cut_bytes));
   std::vector<SampledToken> tokens = generation.tokens;
   if (request.echo) {
-    std::vector<std::string> own = pieces_of(tokenizer, {}, result.ids);
+    std::vector<std::string> own = token_texts(tokenizer, {}, result.ids);
     text.insert(0, given != nullptr ? *given : joined(own));
     pieces.insert(pieces.begin(), own.begin(), own.end());
     tokens.insert(tokens.begin(), prompt_tokens.begin(), prompt_tokens.end());
@@ -103,6 +91,16 @@ JsonText choice_of(const CompletionRequest& request, const CompletionPrompt& pro
 }
 
 }  // namespace
+
+std::vector<std::string> token_texts(const Tokenizer& tokenizer,
+                                   std::span<const std::int64_t> context,
+                                   std::span<const std::int64_t> ids) {
+  DecodeStream stream(tokenizer, std::vector<std::int32_t>(context.begin(), context.end()));
+  std::vector<std::string> pieces;
+  for (const std::int64_t id : ids) pieces.push_back(stream.add(static_cast<std::int32_t>(id)));
+  if (!pieces.empty()) pieces.back() += stream.finish();
+  return pieces;
+}
 
 JsonText completion_choices(const CompletionRequest& request, const Tokenizer& tokenizer,
                             std::vector<PromptResult> results) {

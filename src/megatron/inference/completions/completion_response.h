@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct PromptResult {
   std::vector<std::int64_t> ids;       ///< of the prompt
   std::vector<Generation> texts = {};  ///< samples, or beams of which there may be fewer than n
 };
+
+/// Returns the text that each id adds behind those before it, the first of them behind `context`.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer,
+                                     std::span<const std::int64_t> context,
+                                     std::span<const std::int64_t> ids);
 
 /// Returns the list of choices, n of each prompt. A token of "logprobs" is the text that its id
 /// adds behind the one before it, U+FFFD where that is a part of a character. "text_offset" counts
