@@ -41,8 +41,10 @@ struct JobCallbacks {
 
 struct JobOptions {
   std::int64_t priority = 0;
-  bool has_seed = false;       ///< the texts do not depend on other requests
-  bool keeps_special = false;  ///< texts have special tokens, too
+  bool has_seed = false;            ///< the texts do not depend on other requests
+  bool keeps_special = false;       ///< texts have special tokens, too
+  Pooling pooling = Pooling::none;  ///< other than none: the results are embeddings
+  bool normalizes = false;          ///< embeddings have length 1
 };
 
 /// Starts the texts of some prompts and returns. The job lives until on_end or on_error was called,

@@ -166,8 +166,7 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
                       .keeps_special = !asked.skip_special_tokens},
                      reply, std::move(callbacks));
   } catch (const UserError&) {
-    const auto [status, message] = error_of(std::current_exception());
-    reply.send(status, openai_error(status, message).dump());
+    reply_error(reply, std::current_exception());
   }
 }
 

@@ -38,6 +38,11 @@ std::pair<int, std::string> error_of(const std::exception_ptr& error) {
   }
 }
 
+void reply_error(HttpReply& reply, const std::exception_ptr& error) {
+  const auto [status, message] = error_of(error);
+  reply.send(status, openai_error(status, message).dump());
+}
+
 void check_model_name(const ServedModel& model, const std::string& name) {
   if (name.empty() || name == model.name || std::ranges::count(model.aliases, name) > 0) return;
   throw UnknownModel({"there is no model '" + name + "'", "", "this server has " + model.name});
