@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
@@ -38,17 +36,6 @@ JsonText base64_of(const Embedding& values) {
                   reinterpret_cast<const unsigned char*>(values.data()), static_cast<int>(size));
   text.pop_back();
   return text;
-}
-
-/// Returns the values as a list, with the digits that float32 needs.
-JsonText list_of(const Embedding& values) {
-  std::string text = "[";
-  for (const float value : values) {
-    char digits[32];
-    if (text.size() > 1) text += ',';
-    text.append(std::begin(digits), std::to_chars(std::begin(digits), std::end(digits), value).ptr);
-  }
-  return JsonText::verbatim(text + "]");
 }
 
 /// Returns the cosine similarity of vectors of length 1.
@@ -131,7 +118,9 @@ void embed(const ServedModel& model, const JsonCursor& body, const HttpReply& re
         JsonText data = JsonText::array();
         for (std::size_t i = 0; i < embeddings.size(); ++i)
           data.push_back(
-              {{"object", "embedding"}, {"index", i}, {"embedding", write(embeddings[i])}});
+              {{"object", "embedding"},
+               {"index", i},
+               {"embedding", is_text ? base64_of(embeddings[i]) : JsonText(embeddings[i])}});
         return JsonText{{"object", "list"}, {"data", std::move(data)}};
       });
 }
