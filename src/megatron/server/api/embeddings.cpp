@@ -114,7 +114,7 @@ void embed(const ServedModel& model, const JsonCursor& body, const HttpReply& re
                      "leave it out"});
   start_embeddings(
       model, body, completion_prompts(body["input"]), normalize ? normalize->boolean() : true,
-      reply, [write = form == "float" ? list_of : base64_of](const auto& embeddings) {
+      reply, [is_text = form == "base64"](const auto& embeddings) {
         JsonText data = JsonText::array();
         for (std::size_t i = 0; i < embeddings.size(); ++i)
           data.push_back(
