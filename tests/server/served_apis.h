@@ -1,7 +1,9 @@
 // The APIs of a model behind HTTP, and an engine without a model that embeds.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
 
 #include <memory>
 #include <string>

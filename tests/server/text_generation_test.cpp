@@ -49,7 +49,9 @@ TEST_F(TextGenerationApi, GoesOnWithThePrompts) {
 }
 
 TEST_F(TextGenerationApi, EndsAtStopTokensAndAddsTheFirst) {
-  EXPECT_EQ(answer(R"("prompts": ["3"], "top_k": 1, "stop_token": 6)")["text"][0], "3 4 5");
+  EXPECT_EQ(answer(R"("prompts": ["3"], "top_k": 1, "stop_token": 6,
+                       "tokens_to_generate": 8)")["text"][0],
+            "3 4 5");
   const auto body = answer(R"("prompts": [""], "top_k": 1, "add_BOS": true,
                               "tokens_to_generate": 2)");
   EXPECT_EQ(body["tokens"], nlohmann::json::parse("[[19, 0, 1]]"));
