@@ -192,6 +192,7 @@ void time_decoding(std::ifstream& file, c10::ScalarType type, int steps, std::in
   std::vector<std::int64_t> begins(static_cast<std::size_t>(batch + 1));
   std::iota(begins.begin(), begins.end(), 0);
   bench.context.caches = &caches;
+  bench.context.cp = &bench.rank.cp;
   bench.context.placement =
       std::make_shared<SequencePlacement>(whole_placement(batch, std::move(begins)));
   bench.set_positions(at::full({batch}, length, at::kLong));

@@ -38,7 +38,7 @@ Args with_experts(const Args& more) {
 }
 
 TEST(Notes, FlagsWithoutEffectAreOneBlock) {
-  EXPECT_EQ(notes({"--wandb-project", "p", "--async-save", "--cuda-graph-impl", "local",
+  EXPECT_EQ(notes({"--wandb-project", "p", "--async-ckpt-use-cpu-shm", "--cuda-graph-impl", "local",
                    "--fim-rate", "0.9", "--sequence-parallel"}),
             "accepted without effect:\n"
             "  --wandb-project: nothing is sent to Weights & Biases; metrics.jsonl under --save or "
@@ -46,8 +46,8 @@ TEST(Notes, FlagsWithoutEffectAreOneBlock) {
             "  --cuda-graph-impl: steps run without CUDA graphs in this version, with the same "
             "results\n"
             "  --fim-rate: there is no --fim-data\n"
-            "  --async-save: there is one checkpoint format, with checksums and for any layout, "
-            "and saves are synchronous\n"
+            "  --async-ckpt-use-cpu-shm: there is one checkpoint format, with checksums and for "
+            "any layout\n"
             "note: --sequence-parallel: is turned off: --tensor-model-parallel-size is 1\n");
 }
 

@@ -73,8 +73,10 @@ class ParallelInference : public testing::Test {
   const fs::path root_ = temporary_ / "run";
 };
 
-ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t chunks = 1) {
+ParallelConfig parallel_config(std::int64_t tp, std::int64_t pp, std::int64_t chunks = 1,
+                               std::int64_t cp = 1) {
   ParallelConfig parallel;
+  parallel.context_parallel_size = cp;
   parallel.tensor_model_parallel_size = tp;
   parallel.pipeline_model_parallel_size = pp;
   if (chunks > 1) parallel.num_virtual_stages_per_pipeline_rank = chunks;
@@ -94,7 +96,8 @@ std::vector<InferenceResult> results_by_rank(const fs::path& folder, const Paral
                                              std::optional<c10::ScalarType> type = {},
                                              bool packs_weights = false) {
   const MeshSizes sizes = mesh_sizes(parallel);
-  const std::int64_t world_size = std::max(sizes.tp, sizes.expert_tp() * sizes.ep) * sizes.pp;
+  const std::int64_t world_size =
+      std::max(sizes.tp * sizes.cp, sizes.expert_tp() * sizes.ep) * sizes.pp;
   std::vector<InferenceResult> all(static_cast<std::size_t>(world_size));
   run_rank_threads(
       std::ssize(all),
@@ -144,7 +147,8 @@ TEST_F(ParallelInference, SayWhatOneRankSays) {
       EXPECT_EQ(one.greedy.size(), 12u);
       for (const ParallelConfig& parallel :
            {parallel_config(1, 2), parallel_config(1, 4), parallel_config(1, 2, 2),
-            parallel_config(2, 1), parallel_config(2, 2), parallel_config(2, 2, 2)}) {
+            parallel_config(2, 1), parallel_config(2, 2), parallel_config(2, 2, 2),
+            parallel_config(1, 1, 1, 2), parallel_config(2, 2, 1, 2)}) {
         for (const InferenceResult& here : results_by_rank(root_ / folder, parallel)) {
           EXPECT_EQ(here.greedy, one.greedy) << folder;
           EXPECT_EQ(here.drawn, one.drawn) << folder;

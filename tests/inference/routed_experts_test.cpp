@@ -29,6 +29,7 @@ struct ExpertModel {
     TransformerConfig config = SmallModel::config(0, SmallModel::kVocabSize, 0);
     config.num_layers = 3;
     config.window_size = {};
+    config.window_attn_skip_freq = {};
     config.activation = Activation::silu;
     config.gated_linear_unit = true;
     config.add_bias_linear = false;

@@ -97,6 +97,39 @@ TEST(CachedAttention, EqualsAttentionToAllKeys) {
   }
 }
 
+TEST(CachedAttention, QueriesMayBeThoseOfSomeRows) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble}) {
+    for (const AttentionOptions& options : {AttentionOptions{.scale = 0.2}, some_options()}) {
+      const Text first(400, 1, type), second(400, 2, type);
+      std::vector<SequenceCache> sequences(2);
+      const Caches caches{&sequences[0], &sequences[1]};
+      ASSERT_TRUE(pass_is_right({&first, &second}, caches, {130, 3}, options));
+      const AttentionInputs a = first.rows(130, 330), b = second.rows(3, 63);
+      SequencePlacement placement = whole_placement(260, {0, 200, 260});
+      placement.runs_of = {{{10, 30}, {150, 70}}};
+      const at::Tensor q = at::cat(
+                           {a.q.narrow(0, 10, 30), a.q.narrow(0, 150, 50), b.q.narrow(0, 0, 20)}),
+                       out = cached_attention({q, at::cat({a.k, b.k}), at::cat({a.v, b.v})},
+                                              options, placement, caches, "layer"),
+                       expected = at::cat({first.attention(140, 170, options),
+                                           first.attention(280, 330, options),
+                                           second.attention(3, 23, options)});
+      EXPECT_TRUE(type == at::kDouble ? at::allclose(out, expected, 1e-12, 1e-12)
+                                      : at::equal(out, expected))
+          << type;
+      for (SequenceCache& cache : sequences) cache.length = cache.length == 3 ? 63 : 330;
+      EXPECT_TRUE(pass_is_right({&first, &second}, caches, {1, 7}, options)) << type;
+      placement = whole_placement(2, {0, 1, 2});
+      placement.runs_of.front().clear();
+      const AttentionInputs last = first.rows(331, 333);
+      EXPECT_EQ(cached_attention({last.q.narrow(0, 0, 0), last.k, last.v}, options, placement,
+                                 caches, "layer")
+                    .sizes(),
+                at::IntArrayRef({0, 1, kHeads * kValueChannels}));
+    }
+  }
+}
+
 TEST(CachedAttention, BlocksMayHaveAnyNumbersAndBeShared) {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
     const AttentionOptions options{.scale = 0.2};

@@ -34,9 +34,9 @@ void run(std::int64_t world_size, const std::function<void(Communicators&)>& bod
 TEST(MakeRank, EveryAxisSpeaksToItsGroup) {
   const Mesh mesh({.tp = 2, .cp = 2, .pp = 2}, 16);
   run(16, [&](Communicators& communicators) {
-    const Rank rank = make_rank(mesh, communicators);
+    const Rank rank = make_rank(mesh, communicators, {.infers = true});
     for (const Axis* axis : {&rank.tp, &rank.cp, &rank.dp, &rank.pp, &rank.dp_cp, &rank.tp_cp,
-                             &rank.model, &rank.world}) {
+                             &rank.model, &rank.replica, &rank.world}) {
       EXPECT_EQ(axis->comm->rank(), axis->rank) << axis->name;
       EXPECT_EQ(sum_of_ranks(*axis->comm, rank.index),
                 expected_sum(mesh.group(rank.index, axis->name)))

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import program
@@ -143,7 +143,7 @@ def texts_of(model, work, number, schema):
         # End tokens, quotes and closing brackets come often.
         *("--logit-bias", "256:4,34:3,93:3,125:3", "--json"),
     )
-    answer = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    answer = json.loads(next(line for line in done.stdout.split("\n") if line.startswith("{")))
     return answer["choices"]
 
 
@@ -152,7 +152,7 @@ def main():
     rng = random.Random(5)
     schemas = SCHEMAS + [random_schema(rng, 3) for _ in range(NUM_RANDOM)]
     num_texts = num_ended = 0
-    checker = FormatChecker()
+    checker = Draft202012Validator.FORMAT_CHECKER
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         work = Path(name)
         write_model(work / "model")

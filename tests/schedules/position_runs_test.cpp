@@ -45,5 +45,19 @@ TEST(PositionRuns, ZigzagPairsTheFirstChunkWithTheLast) {
             (RunsOfRanks{{{0, 1}, {7, 1}, {1, 1}, {6, 1}}, {{2, 1}, {5, 1}, {3, 1}, {4, 1}}}));
 }
 
+TEST(PositionRuns, ZigzagCutsAnyLength) {
+  EXPECT_EQ(zigzag_runs(7, 2), (RunsOfRanks{{{0, 1}, {5, 2}}, {{1, 2}, {3, 2}}}));
+  EXPECT_EQ(zigzag_runs(7, 2, 5), (RunsOfRanks{{{0, 2}, {5, 2}}, {{2, 1}, {3, 2}}}));
+  for (const std::int64_t ranks : {2, 3}) {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks));
+    for (std::int64_t first = 0; first < 2 * ranks; ++first) {
+      const RunsOfRanks runs = zigzag_runs(1, ranks, first);
+      for (std::size_t rank = 0; rank < runs.size(); ++rank)
+        counts[rank] += runs[rank][0].count + runs[rank][1].count;
+    }
+    EXPECT_EQ(counts, std::vector<std::int64_t>(counts.size(), 2));
+  }
+}
+
 }  // namespace
 }  // namespace megatron

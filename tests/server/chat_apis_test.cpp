@@ -146,6 +146,28 @@ TEST_F(ChatApis, EffortAndKwargsReachTheTemplate) {
               HasSubstr("{thinks=False}"));
 }
 
+TEST_F(ChatApis, FormatsKeepTheOrderOfTheirKeys) {
+  const std::string hi = R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, )",
+                    schema = R"({"properties":{"b":{},"a":{}}})";
+  const auto constraint = [](const ChatApi& api, const std::string& body) {
+    return api.read(body).request.params.constraint;
+  };
+  for (const OutputConstraint& one :
+       {constraint(kChatCompletionsApi, hi + R"("response_format": {"type": "json_schema",
+            "json_schema": {"name": "n", "schema": )" +
+                                            schema + "}}}"),
+        constraint(kChatCompletionsApi, hi + R"("guided_json": )" + schema + "}"),
+        constraint(kResponsesApi, R"({"input": "Hi", "text": {"format": {"type": "json_schema",
+            "name": "n", "schema": )" +
+                                      schema + "}}}"),
+        constraint(kAnthropicMessagesApi, hi + R"("output_config": {"format": {
+            "type": "json_schema", "schema": )" +
+                                              schema + "}}}")}) {
+    EXPECT_EQ(one.kind, OutputConstraint::Kind::json_schema);
+    EXPECT_THAT(one.texts, ElementsAre(schema));
+  }
+}
+
 TEST_F(ChatApis, StreamChatCompletions) {
   const std::vector<Json> all =
       events(kChatCompletionsApi, R"({"messages": [{"role": "user", "content": "Hi"}],
@@ -213,16 +235,21 @@ TEST_F(ChatApis, NameWhatIsWrong) {
               HasSubstr("image_url"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "echo": true})"), HasSubstr("'echo'"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "tool_choice": "required"})"),
-              HasSubstr("'tool_choice': output cannot be constrained yet"));
-  EXPECT_THAT(refusal(kAnthropicMessagesApi,
-                      "{" + hi + R"(, "max_tokens": 9, "tool_choice": {"type": "any"}})"),
-              HasSubstr("output cannot be constrained yet"));
-  EXPECT_THAT(
-      refusal(kChatCompletionsApi, "{" + hi + R"(, "response_format": {"type": "json_object"}})"),
-      HasSubstr("'response_format'"));
+              HasSubstr("'tool_choice': there are no tools"));
+  EXPECT_THAT(refusal(kAnthropicMessagesApi, "{" + hi + R"(, "max_tokens": 9, "tool_choice":
+                {"type": "tool", "name": "h"}, "tools": [{"name": "f", "input_schema": {}}]})"),
+              HasSubstr("there is no tool 'h'"));
+  EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "response_format": {"type": "yaml"}})"),
+              HasSubstr("'yaml'"));
+  EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "text": {"format": {"type":
+                "json_schema"}}})"),
+              HasSubstr("text.format: field 'schema'"));
   EXPECT_THAT(refusal(kAnthropicMessagesApi, "{" + hi + R"(, "max_tokens": 9,
-                "thinking": {"type": "enabled", "budget_tokens": 8}})"),
+                "thinking": {"type": "enabled", "budget_tokens": -8}})"),
               HasSubstr("'budget_tokens'"));
+  EXPECT_THAT(refusal(kChatCompletionsApi,
+                      "{" + hi + R"(, "stream": true, "return_routed_experts": true})"),
+              HasSubstr("'return_routed_experts'"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "temperature": -1})"),
               HasSubstr("temperature"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "previous_response_id": "r"})"),

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <fstream>
 
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/inspect.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
+#include "training/full_at_first.h"
 #include "training/small_run.h"
 
 namespace megatron {
@@ -21,22 +21,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-/// A file system without space for the first weight files.
-class FullAtFirst : public FileSystem {
- public:
-  explicit FullAtFirst(int times) : times_(times) {}
-  int create(const fs::path& path) override {
-    if (path.filename().string().starts_with("weights") && times_-- > 0) {
-      errno = ENOSPC;
-      return -1;
-    }
-    return FileSystem::create(path);
-  }
-
- private:
-  int times_;
-};
 
 class FailedSaves : public testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,6 +24,8 @@
 
 namespace megatron {
 
+class CheckpointWrite;
+class HostSnapshot;
 struct CheckpointSource;
 struct Settings;
 struct TransformerConfig;
@@ -47,7 +50,7 @@ struct SaveRequest {
   const FolderLock* lock = nullptr;  ///< rank 0's lock on the root; null: the save takes its own
   FileSystem* files = nullptr;       ///< null: the real file system
   Axis world{"world"};               ///< the ranks that hold the model and write it together
-  /// Called on every rank when all pieces are written. If it throws, nothing is committed.
+  /// Called on every rank when all weights have been read. If it throws, nothing is committed.
   std::function<void()> before_commit = {};
   /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
   const LocalPlacement* placement = nullptr;
@@ -60,6 +63,14 @@ struct SaveRequest {
 /// that of its host.
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                                       const SaveRequest& request);
+
+/// Begins the same save: the caller goes on with write() in any thread, and commit() with the
+/// iteration (checkpoint_writer.h). The tensors are copied to `snapshot`, so that they may change
+/// meanwhile, and the snapshot must stay as it is until write() has returned. Null: write() reads
+/// them. Collective over the world.
+std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& root,
+                                                  const SaveRequest& request,
+                                                  HostSnapshot* snapshot = nullptr);
 
 /// Fills every weight of `store` exactly once from the source and verifies checksums. UserErrors
 /// name the tensor. Collective over store.model_axis().

@@ -44,163 +44,153 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
   return bytes;
 }
 
-/// Writes one checkpoint from all ranks.
-class CollectiveWrite {
- public:
-  CollectiveWrite(const fs::path& root, CheckpointContent content,
-                  const CheckpointWriteOptions& options)
-      : root_(root),
-        content_(std::move(content)),
-        options_(options),
-        steps_(options.world, options.device),
-        has_one_folder_(options.placement == nullptr ||
-                        options.placement->owners.num_folders() == 1) {}
-
-  void run(const std::string& name, const std::string& tracker_text) {
-    const std::vector<std::string> bytes =
-        steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
-    const fs::path folder = on_leaders([&] { return begin(name, bytes).string(); });
-    if (has_one_folder_) steps_.run_on_all_ranks([&] { return require_shared(folder); });
-    const std::vector<std::string> parts =
-        steps_.gather_from_all_ranks([&] { return write(folder); });
-    if (options_.before_commit) options_.before_commit();
-    if (!has_one_folder_) steps_.run_on_all_ranks([&] { return copy(folder); });
-    steps_.run_on_rank_0([&] { return merge(parts); });
-    if (!has_one_folder_) share_description();
-    on_leaders([&] { return finish(tracker_text); });
-  }
-
- private:
-  bool is_leader() const {
-    return has_one_folder_ ? steps_.rank() == 0
-                           : options_.placement->owners.is_leader(steps_.rank());
-  }
-
-  /// Runs `step` on the leader of each folder and returns the result of this rank's leader.
-  std::string on_leaders(const std::function<std::string()>& step) const {
-    if (has_one_folder_) return steps_.run_on_rank_0(step);
-    const std::vector<std::string> results =
-        steps_.run_on_all_ranks([&] { return is_leader() ? step() : std::string(); });
-    return results[static_cast<std::size_t>(options_.placement->owners.leader_of(steps_.rank()))];
-  }
-
-  /// Prepares the root and returns the pending folder that the ranks of this folder write to.
-  fs::path begin(const std::string& name, const std::vector<std::string>& bytes) {
-    FileSystem& files = options_.files;
-    megatron::create_directories(root_, files);
-    const FolderLock* lock = options_.lock;
-    if (lock == nullptr) lock = &own_lock_.emplace(root_);
-    remove_stale_temporaries(root_, lock->is_enforced(), files);
-    std::uint64_t needed = 0;
-    for (std::size_t rank = 0; rank < bytes.size(); ++rank)
-      needed += std::stoull(bytes[rank]) * copies_here(static_cast<std::int64_t>(rank));
-    require_free_space(root_, needed, files);
-    return fs::absolute(pending_.emplace(root_ / name, files).path());
-  }
-
-  /// Returns how often this folder holds the pieces of a rank: once or not at all.
-  std::uint64_t copies_here(std::int64_t rank) const {
-    if (has_one_folder_) return 1;
-    const LocalPlacement& placement = *options_.placement;
-    std::vector<std::int64_t> writers = ranks_with_copies(rank, placement);
-    writers.push_back(rank);
-    return static_cast<std::uint64_t>(std::ranges::count_if(writers, [&](std::int64_t writer) {
-      return placement.owners.leader_of(writer) == placement.owners.leader_of(steps_.rank());
-    }));
-  }
-
-  std::string require_shared(const fs::path& folder) const {
-    if (steps_.rank() == 0 || fs::is_directory(folder)) return {};
-    throw UserError(
-        {"--save " + root_.string() + ": host " + host_name() + " does not see rank 0's files",
-         folder.string() + " is missing", "save to a folder that all hosts share"});
-  }
-
-  /// Writes this rank's pieces and returns the manifest part that describes them.
-  std::string write(const fs::path& folder) {
-    Manifest& manifest = content_.manifest;
-    const std::int64_t rank = steps_.rank();
-    write_shard_files(folder, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
-                      manifest, options_.files);
-    write_shard_files(folder, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
-                      manifest, options_.files);
-    return rank == 0 ? std::string() : manifest_part_text(manifest);
-  }
-
-  /// Copies this rank's files to the other folders of its replication group.
-  std::string copy(const fs::path& folder) const {
-    std::vector<std::string> names;
-    for (const auto& [file, header] : content_.manifest.headers) names.push_back(file);
-    replicate_files({.names = std::move(names), .folder = folder}, *options_.placement,
-                    options_.world, options_.files);
-    return {};
-  }
-
-  /// Rank 0 merges the other ranks' parts into its manifest.
-  std::string merge(const std::vector<std::string>& parts) {
-    Manifest& manifest = content_.manifest;
-    for (std::size_t rank = 1; rank < parts.size(); ++rank)
-      merge_manifest_part(manifest, parts[rank], "manifest part of rank " + std::to_string(rank));
-    if (has_one_folder_) require_files(manifest);
-    const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
-    MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
-    for (const auto& [name, text] : content_.auxiliary_files)
-      manifest.files[auxiliary_path(name)] = checksum(text);
-    manifest_text_ = manifest_text(manifest);
-    return {};
-  }
-
-  void require_files(const Manifest& manifest) const {
-    for (const auto& [file, header] : manifest.headers) {
-      if (!fs::exists(pending_->path() / file))
-        throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file +
-                             ", which another rank wrote",
-                         "", "save to a folder that all hosts share"});
-    }
-  }
-
-  /// Gives the leaders of all folders what rank 0 knows: the manifest and the auxiliary files.
-  void share_description() {
-    std::vector<std::string> texts{manifest_text_};
-    for (const auto& [name, text] : content_.auxiliary_files) {
-      texts.push_back(name);
-      texts.push_back(text);
-    }
-    texts = broadcast_strings({options_.world, options_.device}, texts);
-    manifest_text_ = texts.front();
-    content_.auxiliary_files.clear();
-    for (std::size_t i = 1; i < texts.size(); i += 2)
-      content_.auxiliary_files[texts[i]] = texts[i + 1];
-  }
-
-  std::string finish(const std::string& tracker_text) {
-    const fs::path folder = pending_->path();
-    write_auxiliary_files(folder, content_.auxiliary_files, options_.files);
-    write_file(folder / kManifestFile, manifest_text_, options_.files);
-    pending_->commit();
-    write_file_atomically(root_ / kTrackerFile, tracker_text, options_.files);
-    return {};
-  }
-
-  const fs::path& root_;
-  CheckpointContent content_;
-  const CheckpointWriteOptions& options_;
-  const CollectiveSteps steps_;
-  const bool has_one_folder_;
-  std::string manifest_text_;             ///< set on leaders
-  std::optional<FolderLock> own_lock_;    ///< set on a leader when the caller gave no lock
-  std::optional<PendingFolder> pending_;  ///< set on a leader
-};
-
 }  // namespace
 
-std::filesystem::path write_checkpoint(const std::filesystem::path& root, const std::string& name,
-                                       const std::string& tracker_text, CheckpointContent content,
-                                       const CheckpointWriteOptions& options) try {
-  CollectiveWrite(root, std::move(content), options).run(name, tracker_text);
-  return root / name;
+CheckpointWrite::CheckpointWrite(fs::path root, const std::string& name, CheckpointContent content,
+                                 CheckpointWriteOptions options) try
+    : root_(std::move(root)),
+      path_(root_ / name),
+      content_(std::move(content)),
+      options_(std::move(options)),
+      steps_(options_.world, options_.device),
+      has_one_folder_(options_.placement == nullptr ||
+                      options_.placement->owners.num_folders() == 1) {
+  const std::vector<std::string> bytes =
+      steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
+  folder_ = on_leaders([&] { return begin(bytes).string(); });
+  if (has_one_folder_) steps_.run_on_all_ranks([&] { return require_shared(); });
 } catch (const fs::filesystem_error& error) {
   throw_file_error("read folder", error.path1(), error.code().value());
+}
+
+CheckpointWrite::~CheckpointWrite() = default;
+
+void CheckpointWrite::write() try {
+  Manifest& manifest = content_.manifest;
+  const std::int64_t rank = steps_.rank();
+  write_shard_files(folder_, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
+                    manifest, options_.files);
+  write_shard_files(folder_, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
+                    manifest, options_.files);
+} catch (...) {
+  fault_ = std::current_exception();
+}
+
+fs::path CheckpointWrite::commit(const std::string& tracker_text) try {
+  const std::vector<std::string> parts = steps_.gather_from_all_ranks([&] { return part(); });
+  if (options_.before_commit) options_.before_commit();
+  if (!has_one_folder_) steps_.run_on_all_ranks([&] { return copy(); });
+  steps_.run_on_rank_0([&] { return merge(parts); });
+  if (!has_one_folder_) share_description();
+  on_leaders([&] { return finish(tracker_text); });
+  return path_;
+} catch (const fs::filesystem_error& error) {
+  throw_file_error("read folder", error.path1(), error.code().value());
+}
+
+bool CheckpointWrite::is_leader() const {
+  return has_one_folder_ ? steps_.rank() == 0 : options_.placement->owners.is_leader(steps_.rank());
+}
+
+/// Runs `step` on the leader of each folder and returns the result of this rank's leader.
+std::string CheckpointWrite::on_leaders(const std::function<std::string()>& step) const {
+  if (has_one_folder_) return steps_.run_on_rank_0(step);
+  const std::vector<std::string> results =
+      steps_.run_on_all_ranks([&] { return is_leader() ? step() : std::string(); });
+  return results[static_cast<std::size_t>(options_.placement->owners.leader_of(steps_.rank()))];
+}
+
+/// Prepares the root and returns the pending folder that the ranks of this folder write to.
+fs::path CheckpointWrite::begin(const std::vector<std::string>& bytes) {
+  FileSystem& files = options_.files;
+  megatron::create_directories(root_, files);
+  const FolderLock* lock = options_.lock;
+  if (lock == nullptr) lock = &own_lock_.emplace(root_);
+  remove_stale_temporaries(root_, lock->is_enforced(), files);
+  std::uint64_t needed = 0;
+  for (std::size_t rank = 0; rank < bytes.size(); ++rank)
+    needed += std::stoull(bytes[rank]) * copies_here(static_cast<std::int64_t>(rank));
+  require_free_space(root_, needed, files);
+  return fs::absolute(pending_.emplace(path_, files).path());
+}
+
+/// Returns how often this folder holds the pieces of a rank: once or not at all.
+std::uint64_t CheckpointWrite::copies_here(std::int64_t rank) const {
+  if (has_one_folder_) return 1;
+  const LocalPlacement& placement = *options_.placement;
+  std::vector<std::int64_t> writers = ranks_with_copies(rank, placement);
+  writers.push_back(rank);
+  return static_cast<std::uint64_t>(std::ranges::count_if(writers, [&](std::int64_t writer) {
+    return placement.owners.leader_of(writer) == placement.owners.leader_of(steps_.rank());
+  }));
+}
+
+std::string CheckpointWrite::require_shared() const {
+  if (steps_.rank() == 0 || fs::is_directory(folder_)) return {};
+  throw UserError(
+      {"--save " + root_.string() + ": host " + host_name() + " does not see rank 0's files",
+       folder_.string() + " is missing", "save to a folder that all hosts share"});
+}
+
+/// Returns the manifest part that describes what this rank has written.
+std::string CheckpointWrite::part() const {
+  if (fault_) std::rethrow_exception(fault_);
+  return steps_.rank() == 0 ? std::string() : manifest_part_text(content_.manifest);
+}
+
+/// Copies this rank's files to the other folders of its replication group.
+std::string CheckpointWrite::copy() const {
+  std::vector<std::string> names;
+  for (const auto& [file, header] : content_.manifest.headers) names.push_back(file);
+  replicate_files({.names = std::move(names), .folder = folder_}, *options_.placement,
+                  options_.world, options_.files);
+  return {};
+}
+
+/// Rank 0 merges the other ranks' parts into its manifest.
+std::string CheckpointWrite::merge(const std::vector<std::string>& parts) {
+  Manifest& manifest = content_.manifest;
+  for (std::size_t rank = 1; rank < parts.size(); ++rank)
+    merge_manifest_part(manifest, parts[rank], "manifest part of rank " + std::to_string(rank));
+  if (has_one_folder_) require_files(manifest);
+  const std::string fault = parts.size() > 1 ? tiling_error(manifest) : std::string();
+  MEGATRON_CHECK(fault.empty(), "the ranks' pieces do not tile their tensors: ", fault);
+  for (const auto& [name, text] : content_.auxiliary_files)
+    manifest.files[auxiliary_path(name)] = checksum(text);
+  manifest_text_ = manifest_text(manifest);
+  return {};
+}
+
+void CheckpointWrite::require_files(const Manifest& manifest) const {
+  for (const auto& [file, header] : manifest.headers) {
+    if (!fs::exists(pending_->path() / file))
+      throw UserError({"--save " + root_.string() + ": rank 0 does not see " + file +
+                           ", which another rank wrote",
+                       "", "save to a folder that all hosts share"});
+  }
+}
+
+/// Gives the leaders of all folders what rank 0 knows: the manifest and the auxiliary files.
+void CheckpointWrite::share_description() {
+  std::vector<std::string> texts{manifest_text_};
+  for (const auto& [name, text] : content_.auxiliary_files) {
+    texts.push_back(name);
+    texts.push_back(text);
+  }
+  texts = broadcast_strings({options_.world, options_.device}, texts);
+  manifest_text_ = texts.front();
+  content_.auxiliary_files.clear();
+  for (std::size_t i = 1; i < texts.size(); i += 2)
+    content_.auxiliary_files[texts[i]] = texts[i + 1];
+}
+
+std::string CheckpointWrite::finish(const std::string& tracker_text) {
+  const fs::path folder = pending_->path();
+  write_auxiliary_files(folder, content_.auxiliary_files, options_.files);
+  write_file(folder / kManifestFile, manifest_text_, options_.files);
+  pending_->commit();
+  write_file_atomically(root_ / kTrackerFile, tracker_text, options_.files);
+  return {};
 }
 
 std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
@@ -225,7 +215,9 @@ std::filesystem::path write_release(WeightReader& reader, const CheckpointSource
   };
   for (const WeightInfo& info : reader.weights()) add(info, TensorKind::weight);
   for (const WeightInfo& info : reader.states()) add(info, TensorKind::state);
-  return write_checkpoint(root, kReleaseFolder, kReleaseFolder, std::move(content), options);
+  CheckpointWrite write(root, kReleaseFolder, std::move(content), options);
+  write.write();
+  return write.commit(kReleaseFolder);
 }
 
 }  // namespace megatron

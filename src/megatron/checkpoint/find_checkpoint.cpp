@@ -10,6 +10,8 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/megatron_lm/mp_rank.h"
+#include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/resolve.h"
@@ -53,8 +55,11 @@ std::uint64_t identity_of(const HfDirectory& directory) {
 }
 
 CheckpointSource megatron_source(const fs::path& folder) {
-  const std::string place = (folder / kManifestFile).string(), text = read_file(place);
-  const auto opened = std::make_shared<const Manifest>(parse_manifest(text, place));
+  const bool is_torch_dist = is_torch_dist_folder(folder);
+  const std::string place = (folder / (is_torch_dist ? ".metadata" : kManifestFile)).string(),
+                    text = read_file(place);
+  const auto opened = std::make_shared<const Manifest>(is_torch_dist ? describe_torch_dist(folder)
+                                                                     : parse_manifest(text, place));
   const Manifest& manifest = *opened;
   CheckpointSource source{.kind = CheckpointSource::Kind::megatron,
                           .identity = checksum(text),
@@ -103,22 +108,16 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
   return source;
 }
 
-/// Throws a UserError that says what to do for a checkpoint that Megatron-LM itself wrote.
-void refuse_foreign_checkpoint(const fs::path& folder) {
-  for (const char* mark : {"metadata.json", ".metadata", "common.pt", "mp_rank_00"}) {
-    if (!fs::exists(folder / mark)) continue;
-    throw UserError({folder.string() + ": this is a Megatron-LM checkpoint in a torch format",
-                     std::string("it holds ") + mark,
-                     "export it with Megatron-LM to a Hugging Face directory and load that"});
-  }
-}
-
-void refuse_foreign_folder(const fs::path& root) {
-  refuse_foreign_checkpoint(root);
-  if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return;
-  if (const auto tracked = read_tracker(root))
-    refuse_foreign_checkpoint(
-        root / (tracked->iteration ? iteration_folder(*tracked->iteration) : kReleaseFolder));
+/// Returns the folder that Megatron-LM wrote: `root`, or what its tracker or `step` names there.
+std::optional<fs::path> find_foreign_folder(const fs::path& root,
+                                            std::optional<std::int64_t> step) {
+  if (is_foreign_folder(root)) return root;
+  if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
+  const auto tracked = read_tracker(root);
+  if (!tracked) return {};
+  const std::optional<std::int64_t> iteration = step ? step : tracked->iteration;
+  const fs::path folder = root / (iteration ? iteration_folder(*iteration) : kReleaseFolder);
+  return is_foreign_folder(folder) ? std::optional(folder) : std::nullopt;
 }
 
 /// Returns whether a run writes a file or folder of this name beside its checkpoints.
@@ -156,7 +155,8 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
     throw UserError({flag + root.string() + " is a file, not a folder", "",
                      "give the folder of a checkpoint or of a Hugging Face model"});
   if (has_no_checkpoint(root)) return std::nullopt;
-  refuse_foreign_folder(root);
+  if (const auto folder = find_foreign_folder(root, step))
+    return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
   if (const auto folder = find_checkpoint_folder(root, step))
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
   if (looks_like_hf_directory(root))

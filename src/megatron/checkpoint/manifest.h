@@ -29,6 +29,8 @@ struct Piece {
   std::string key = {};    ///< tensor in that file
   TensorSlice slice = {};  ///< held by a tensor of its own
   std::uint64_t checksum = 0;
+  /// Where the bytes begin in a file of another format, which has neither key nor checksum.
+  std::optional<std::uint64_t> offset = {};
 };
 
 /// A global tensor. Its pieces tile it exactly.

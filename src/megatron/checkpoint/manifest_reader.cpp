@@ -38,8 +38,22 @@ const SafetensorsFile& ManifestReader::file(const std::string& name) {
   return *file;
 }
 
+at::Tensor ManifestReader::foreign_tensor(const ManifestTensor& tensor, const Piece& piece) {
+  const auto [place, is_new] = foreign_files_.try_emplace(piece.file);
+  if (is_new) place->second = MappedFile(folder_ / piece.file);
+  const MappedFile& file = place->second;
+  const auto size =
+      static_cast<std::uint64_t>(num_elements(piece.slice.shape)) * element_size(tensor.type);
+  if (*piece.offset > file.size() || file.size() - *piece.offset < size)
+    throw UserError({file.path().string() + ": the file is shorter than it was",
+                     std::to_string(file.size()) + " bytes", kOtherIteration});
+  return view_bytes(file.bytes().subspan(*piece.offset, size),
+                    to_scalar_type(tensor.type, file.path().string()), piece.slice.shape);
+}
+
 at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestTensor& tensor,
                                         const Piece& piece) {
+  if (piece.offset) return foreign_tensor(tensor, piece);
   const SafetensorsFile& source = file(piece.file);
   const std::string place = source.path().string() + ": tensor '" + name + "'";
   const StoredTensor* stored = source.find(piece.key);

@@ -35,10 +35,13 @@ class ManifestReader : public WeightReader {
   const SafetensorsFile& file(const std::string& name);
 
  private:
+  at::Tensor foreign_tensor(const ManifestTensor& tensor, const Piece& piece);
+
   std::filesystem::path folder_;
   std::shared_ptr<const Manifest> manifest_;
   std::vector<WeightInfo> weights_, states_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, MappedFile> foreign_files_;
   std::set<const Piece*> verified_;
 };
 

@@ -9,6 +9,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/checkpoint_writer.h"
+#include "megatron/checkpoint/host_snapshot.h"
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/optimizer_config.h"
@@ -114,6 +115,14 @@ void add_main_parameters(const SavePlanner& list, MainParameters& main,
 
 std::filesystem::path save_checkpoint(const std::filesystem::path& root,
                                       const SaveRequest& request) {
+  const auto write = begin_checkpoint(root, request);
+  write->write();
+  return write->commit(std::to_string(request.progress.iteration));
+}
+
+std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& root,
+                                                  const SaveRequest& request,
+                                                  HostSnapshot* snapshot) {
   MEGATRON_CHECK(request.model != nullptr && request.weights != nullptr,
                  "a checkpoint needs a model and its weights");
   CheckpointContent content;
@@ -142,15 +151,21 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& root,
       list.add_state(state + ".", piece, {type, std::move(read)}, content.optimizer);
     });
   }
-  const std::int64_t iteration = request.progress.iteration;
-  return write_checkpoint(
-      root, iteration_folder(iteration), std::to_string(iteration), std::move(content),
-      {.lock = request.lock,
-       .files = request.files != nullptr ? *request.files : default_file_system(),
-       .world = request.world,
-       .device = request.weights->device(),
-       .before_commit = request.before_commit,
-       .placement = request.placement});
+  if (snapshot != nullptr) {
+    snapshot->restart();
+    snapshot->take(content.weights);
+    snapshot->take(content.optimizer);
+    if (request.before_commit) request.before_commit();
+  }
+  return std::make_unique<CheckpointWrite>(
+      root, iteration_folder(request.progress.iteration), std::move(content),
+      CheckpointWriteOptions{
+          .lock = request.lock,
+          .files = request.files != nullptr ? *request.files : default_file_system(),
+          .world = request.world,
+          .device = request.weights->device(),
+          .before_commit = snapshot == nullptr ? request.before_commit : std::function<void()>(),
+          .placement = request.placement});
 }
 
 }  // namespace megatron

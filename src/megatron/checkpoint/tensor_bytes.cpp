@@ -57,13 +57,15 @@ std::string dtype_name(at::ScalarType type) {
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored) {
   const at::ScalarType type =
       to_scalar_type(stored.type, file.path().string() + ": tensor '" + stored.name + "'");
-  const auto bytes = file.bytes(stored);
+  return view_bytes(file.bytes(stored), type, stored.shape);
+}
+
+at::Tensor view_bytes(std::span<const std::byte> bytes, at::ScalarType type, const Shape& shape) {
   const auto options = at::TensorOptions().dtype(type);
-  if (bytes.empty()) return at::empty(stored.shape, options);
-  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % element_size(stored.type) == 0) {
-    return at::from_blob(const_cast<std::byte*>(bytes.data()), stored.shape, options);
-  }
-  at::Tensor copy = at::empty(stored.shape, options);
+  if (bytes.empty()) return at::empty(shape, options);
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % c10::elementSize(type) == 0)
+    return at::from_blob(const_cast<std::byte*>(bytes.data()), shape, options);
+  at::Tensor copy = at::empty(shape, options);
   std::memcpy(copy.data_ptr(), bytes.data(), bytes.size());
   return copy;
 }

@@ -25,6 +25,8 @@ std::string dtype_name(at::ScalarType type);
 
 /// Returns a view of the file's bytes, valid as long as the file; a copy when they are not aligned.
 at::Tensor view_tensor(const SafetensorsFile& file, const StoredTensor& stored);
+/// The same for the bytes of a tensor in any file.
+at::Tensor view_bytes(std::span<const std::byte> bytes, at::ScalarType type, const Shape& shape);
 
 /// Returns `tensor` contiguous on the CPU; the same tensor when it already is.
 at::Tensor contiguous_cpu(const at::Tensor& tensor);

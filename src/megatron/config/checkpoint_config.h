@@ -20,6 +20,7 @@ struct CheckpointConfig {
   std::optional<std::int64_t> replication_jump;
   std::int64_t replication_factor = 2;
   std::optional<std::int64_t> ckpt_step;
+  bool async_save = false;  ///< a thread writes while training goes on
   bool finetune = false;
   bool use_checkpoint_args = false;
   bool exit_on_missing_checkpoint = false;

@@ -293,6 +293,11 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
             "all")
         .between(1, kMaxSize)
         .note(kNothingIsSaved);
+    t.field("async_save", &Config::async_save,
+            "write the checkpoints of --save-interval in the background: training stops only while "
+            "the state is copied to host memory, which holds one copy of it")
+        .differs_silently()
+        .note(kNothingIsSaved);
     t.field("non_persistent_save_interval", &Config::non_persistent_save_interval,
             "number of iterations between non-persistent checkpoints, of which only the latest is "
             "kept")

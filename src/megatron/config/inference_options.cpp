@@ -23,7 +23,8 @@ const FieldTable<ParallelConfig>& parallel_fields() {
   return field_table<Config>([](auto& t) {
     for (const Setting& setting : std::initializer_list<Setting>{
              &Config::tensor_model_parallel_size, &Config::pipeline_model_parallel_size,
-             &Config::use_tp_pp_dp_mapping, &Config::num_virtual_stages_per_pipeline_rank,
+             &Config::context_parallel_size, &Config::use_tp_pp_dp_mapping,
+             &Config::num_virtual_stages_per_pipeline_rank,
              &Config::decoder_first_pipeline_num_layers, &Config::decoder_last_pipeline_num_layers,
              &Config::pipeline_model_parallel_layout, &Config::expert_model_parallel_size,
              &Config::expert_tensor_parallel_size, &Config::device, &Config::cpu_transport,

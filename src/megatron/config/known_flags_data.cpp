@@ -105,11 +105,9 @@ constexpr KnownFlags kKnownFlags[] = {
      "ddp-param-name-patterns-for-fp32-local-accumulation+=- "
      "param-name-patterns-for-fp32-local-accumulation+=-"},
     {accepted, "without effect: the loss is always computed in fp32", "", "fp16-lm-cross-entropy"},
-    {accepted,
-     "without effect: there is one checkpoint format, with checksums and for any layout, "
-     "and saves are synchronous",
+    {accepted, "without effect: there is one checkpoint format, with checksums and for any layout",
      "",
-     "non-persistent-local-ckpt-algo={fully_parallel,atomic} async-save "
+     "non-persistent-local-ckpt-algo={fully_parallel,atomic} "
      "async-strategy={nvrx,mcore} use-persistent-ckpt-worker async-ckpt-cpu-priority=* "
      "async-ckpt-io-priority=* async-ckpt-use-cpu-shm auto-detect-ckpt-format "
      "no-ckpt-fully-parallel-save ckpt-fully-parallel-load "

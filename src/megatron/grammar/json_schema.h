@@ -4,13 +4,12 @@
 //     members of patternProperties and additionalProperties, whose keys may repeat. Without
 //     additionalProperties an object with `properties` or patternProperties has no others.
 //   - between tokens of JSON there is no space, but one space may follow ',' and ':', and one
-//   space,
-//     or a newline and up to 20 spaces, may stand at the inside of brackets and behind ','.
+//     space, or a newline and up to 20 spaces, may stand at the inside of brackets and behind ','.
 //   - integers have no point and no exponent, and exponents of numbers have at most two digits;
 //     numbers with bounds have no exponent and at most 15 digits behind the point.
 //   - strings under a pattern, format or length with another condition, keys of patterns, and
-//   values
-//     of enum and const are written with as few escapes as possible; other strings in any way.
+//     values of enum and const are written with as few escapes as possible; other strings in any
+//     way.
 //   - a schema without a type has the types that its keywords speak of.
 // What cannot be guaranteed is refused, by a UserError that names the keyword and its place.
 #pragma once

@@ -1,6 +1,5 @@
 // The passes of an engine: caches, drafts and logits of the planned runs, and the tokens that are
 // sampled and scored from these.
-#include <ATen/ops/stack.h>
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/running_text.h"
 
@@ -123,17 +121,14 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
              pools = std::ranges::any_of(hidden.counts, [](auto count) { return count > 0; });
   at::Tensor rows, experts;
   PassOutput output{
-      next_logits(model_, {.microbatch = microbatch_of({tokens.begin(), tokens.end()}),
+      next_logits(model_, {.microbatch = model_.rows_of({tokens.begin(), tokens.end()}, caches),
                            .caches = &caches,
                            .num_logits = std::move(counts),
                            .rows = observes ? &rows : nullptr,
                            .last_hidden = pools ? &hidden : nullptr,
                            .routed_experts = wants_experts ? &experts : nullptr})};
   if (pools) output.hidden = hidden.rows.to(c10::kCPU).contiguous();
-  std::vector<at::Tensor> layers;
-  for (std::int64_t i = 0; wants_experts && i < model_.config().num_layers; ++i)
-    if (model_.config().kind(i).has_experts()) layers.push_back(experts[i]);
-  if (wants_experts) output.routed_experts = at::stack(layers, 1).to(c10::kCPU);
+  if (wants_experts) output.routed_experts = experts_by_token(experts, model_.config());
   for (const SequenceCache* cache : caches)
     MEGATRON_CHECK(model_.model().keeps_states() || !cache->has_states(),
                    "a layer keeps a cache of its own, but Model::keeps_states() is false");

@@ -60,8 +60,8 @@ struct ServingRound {
 
 /// The ranks that run a server together. One is the leader: the first of the axis.
 struct ServingRanks {
-  /// All ranks that compute a pass together. Where experts are divided over dp (etp·ep > tp), these
-  /// are Rank::model with the ranks of dp that hold parts of the same experts.
+  /// All ranks that compute a pass together: Rank::replica, which without cp is Rank::model. Where
+  /// experts are divided over dp (etp·ep > tp·cp), these are Rank::expert_model.
   Axis axis = {};
   c10::Device device{c10::kCPU};  ///< of the communicators
   /// The leader begins a round at least this often, so that the others wait for less than the

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -59,6 +60,9 @@ std::vector<std::int64_t> lengths_of(const Microbatch& microbatch) {
   return lengths;
 }
 
+/// A pass with fewer rows than this for each chunk of a rank of cp is not divided.
+constexpr std::int64_t kLeastChunk = 64;
+
 /// Returns how many last tokens of each sequence count, with the default filled in.
 std::vector<std::int64_t> last_counts(const Pass& pass, const std::vector<std::int64_t>& counts) {
   const std::vector<std::int64_t> lengths = lengths_of(pass.microbatch);
@@ -85,6 +89,19 @@ Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& seque
   return microbatch;
 }
 
+Microbatch own_rows(Microbatch microbatch, const Caches& caches, const Axis& cp) {
+  const std::int64_t length = microbatch.at("tokens").size(1);
+  if (cp.size == 1 || length < 2 * cp.size * kLeastChunk) return microbatch;
+  microbatch.tensors["position_ids"] = position_ids({.microbatch = microbatch, .caches = &caches});
+  if (!microbatch.packed) microbatch.packed = {.cu_seqlens = {0, length}};
+  microbatch.packed->hybrid = {.num_ranks = cp.size, .parts = microbatch.packed->cu_seqlens};
+  const at::Tensor rows =
+      positions_of(placement_of(microbatch, cp.size).runs_of[static_cast<std::size_t>(cp.rank)]);
+  for (const char* name : {"tokens", "position_ids"})
+    microbatch.tensors[name] = at::index_select(microbatch.at(name), 1, rows);
+  return microbatch;
+}
+
 bool is_sequence_parallel(const Pass& pass, const Rank& rank) {
   return rank.sequence_parallel && (pass.training || pass.wants == Wants::loss);
 }
@@ -98,10 +115,10 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
                          .tokens = microbatch.at("tokens").to(rank.device),
                          .caches = pass.caches};
   if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
-  const Axis& cp = context_axis(microbatch, rank);
-  MEGATRON_CHECK(pass.caches == nullptr ||
-                     (cp.size == 1 && pass.caches->size() == lengths_of(microbatch).size()),
-                 "a pass needs a cache for each sequence, and has them on cp=1 only");
+  const bool has_all_rows = pass.caches != nullptr && microbatch.hybrid() == nullptr;
+  const Axis& cp = has_all_rows ? rank.context_axis(1) : context_axis(microbatch, rank);
+  MEGATRON_CHECK(pass.caches == nullptr || pass.caches->size() == lengths_of(microbatch).size(),
+                 "a pass needs a cache for each sequence");
   if (cp.size > 1 || microbatch.packed || pass.caches != nullptr) {
     auto placement = std::make_shared<SequencePlacement>(placement_of(microbatch, cp.size));
     placement->move_to(rank.device);
@@ -134,7 +151,7 @@ std::int64_t num_last_rows(const Pass& pass, const std::vector<std::int64_t>& co
 }
 
 at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
-                     const std::vector<std::int64_t>& counts) {
+                     const std::vector<std::int64_t>& counts, const ForwardContext& context) {
   const std::vector<std::int64_t> own = last_counts(pass, counts);
   if (!pass.microbatch.packed) return rows_sb.narrow(0, rows_sb.size(0) - own.front(), own.front());
   std::vector<std::int64_t> rows;
@@ -142,14 +159,25 @@ at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
     const std::int64_t end = pass.microbatch.packed->cu_seqlens[i + 1];
     for (std::int64_t row = end - own[i]; row < end; ++row) rows.push_back(row);
   }
+  if (context.cp != nullptr && context.cp->size > 1)
+    return gather_placed_rows(rows_sb, *context.placement, *context.cp, rows);
   return at::index_select(rows_sb, 0, at::tensor(rows, at::kLong).to(rows_sb.device()));
 }
 
 at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
                              const at::Device& device) {
-  return at::zeros(
-      {config.num_layers, pass.microbatch.at("tokens").numel(), config.moe.router_topk},
-      at::TensorOptions(device).dtype(at::kInt));
+  const Microbatch& microbatch = pass.microbatch;
+  const std::int64_t tokens =
+      microbatch.packed ? microbatch.packed->cu_seqlens.back() : microbatch.at("tokens").numel();
+  return at::zeros({config.num_layers, tokens, config.moe.router_topk},
+                   at::TensorOptions(device).dtype(at::kInt));
+}
+
+at::Tensor experts_by_token(const at::Tensor& routed_experts, const TransformerConfig& config) {
+  std::vector<at::Tensor> layers;
+  for (std::int64_t i = 0; i < config.num_layers; ++i)
+    if (config.kind(i).has_experts()) layers.push_back(routed_experts[i]);
+  return at::stack(layers, 1).to(c10::kCPU);
 }
 
 void advance_caches(const Pass& pass) {

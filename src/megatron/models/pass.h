@@ -39,7 +39,8 @@ struct Pass {
   bool training = false;               ///< turns dropout on
   bool recomputes_all_layers = false;  ///< backward computes the activations of its layers again
   /// One for each packed sequence, or one for all unpacked samples. Layers read them and append to
-  /// them. Null: every sequence begins with this pass.
+  /// them. Null: every sequence begins with this pass. With caches every rank of cp has all rows of
+  /// the microbatch, unless they are own_rows().
   const Caches* caches = nullptr;
   /// For last_logits how many of its last tokens count, for each packed sequence or the one sample;
   /// their rows come in the order of the sequences. Empty: one of each sequence or sample.
@@ -58,6 +59,12 @@ struct Pass {
 /// Returns a microbatch of sequences of token ids, packed if there are several.
 Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& sequences);
 
+/// Returns the rows that this rank of cp computes of a pass over such sequences: chunks of each
+/// (zigzag_runs()). Attention gathers the new keys and values of all ranks, so that each rank has
+/// whole caches. Of few rows, as in decode steps, every rank computes all, which needs no
+/// communication over cp.
+Microbatch own_rows(Microbatch microbatch, const Caches& caches, const Axis& cp);
+
 /// Returns whether the hidden rows of a pass are split over tp (Rank::sequence_parallel). They are
 /// only where a loss is computed: other passes have any number of rows.
 bool is_sequence_parallel(const Pass& pass, const Rank& rank);
@@ -72,13 +79,16 @@ at::Tensor position_ids(const Pass& pass);
 std::int64_t num_last_rows(const Pass& pass, const std::vector<std::int64_t>& counts);
 
 /// Returns the rows [rows, 1, …], or [1, b, …] of unpacked samples, of so many last tokens of the
-/// sequences in [s, b, …].
+/// sequences in [s, b, …]. Of own_rows() those of all ranks; collective over cp then, of which
+/// `context` must know.
 at::Tensor last_rows(const at::Tensor& rows_sb, const Pass& pass,
-                     const std::vector<std::int64_t>& counts);
+                     const std::vector<std::int64_t>& counts, const ForwardContext& context = {});
 
 /// Returns the zeros that Pass::routed_experts begins with.
 at::Tensor no_routed_experts(const Pass& pass, const TransformerConfig& config,
                              const at::Device& device);
+/// Returns Pass::routed_experts as [tokens, layers with experts, topk], on the CPU.
+at::Tensor experts_by_token(const at::Tensor& routed_experts, const TransformerConfig& config);
 
 /// Counts the tokens of a pass that has run in its caches.
 void advance_caches(const Pass& pass);

@@ -17,6 +17,7 @@
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/rotary.h"
+#include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
 
@@ -139,6 +140,7 @@ class TransformerModel : public Model {
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
                    " activations instead of ", received.size());
     ForwardContext context = forward_context(pass, config_, rank_);
+    const bool is_divided = context.cp != nullptr && context.cp->size > 1;
     context.published_tensors = std::make_shared<Published>();
     for (std::size_t i = 1; i < in.size(); ++i) context.publish(received[i].name, in[i]);
     if (pass.depth > 0)
@@ -155,8 +157,9 @@ class TransformerModel : public Model {
       if (is_run(part.stack, pass))
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
     if (const std::int64_t num_layers = own.stage.num_layers - own.stage.num_mtp;
-        context.routed_experts.defined() && num_layers > 0)  // ranks of tp route different tokens
-      all_reduce_(rank_.tp, context.routed_experts.narrow(0, own.stage.first_layer, num_layers),
+        context.routed_experts.defined() && num_layers > 0)  // ranks route different tokens
+      all_reduce_(is_divided ? rank_.tp_cp : rank_.tp,
+                  context.routed_experts.narrow(0, own.stage.first_layer, num_layers),
                   "routed experts");
     context.hooks = unit_hooks_;
     if (!own.stage.has_output) {
@@ -174,9 +177,11 @@ class TransformerModel : public Model {
       context.publish(spec_.stacks.back().published_name(), hidden_sbh);
       hidden_sbh = context.published(spec_.stacks[main_].published_name());
     }
-    if (pass.rows != nullptr) *pass.rows = hidden_sbh;
+    if (pass.rows != nullptr)
+      *pass.rows =
+          is_divided ? gather_placed_rows(hidden_sbh, *context.placement, *context.cp) : hidden_sbh;
     if (LastHidden* const last = pass.last_hidden; last != nullptr)
-      last->rows = last_rows(hidden_sbh, pass, last->counts).flatten(0, 1).to(at::kFloat);
+      last->rows = last_rows(hidden_sbh, pass, last->counts, context).flatten(0, 1).to(at::kFloat);
     return output(hidden_sbh, pass, context);
   }
 
@@ -311,7 +316,7 @@ class TransformerModel : public Model {
         if (shape.front() == 0)
           return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
         return {.result = heads_.front()
-                              ->logits(last_rows(hidden_sbh, pass, pass.num_logits))
+                              ->logits(last_rows(hidden_sbh, pass, pass.num_logits, context))
                               .reshape(shape)};
       }
       case Wants::logits:

@@ -94,7 +94,8 @@ at::Tensor Attention::attend(const AttentionInputs& inputs, double scale,
   return run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     const AttentionOptions options = attention_options(inputs.q, scale, context);
     if (context.caches != nullptr)
-      return cached_attention(inputs, options, *context.placement, *context.caches, path());
+      return cached_attention(inputs, options, *context.placement, *context.caches, path(),
+                              *context.cp);
     if (context.placement == nullptr)
       return core_attention(inputs.q, inputs.k, inputs.v, options).out;
     return context_parallel_attention(inputs, options,

@@ -22,11 +22,12 @@ struct Rank;
 struct SequencePlacement;
 
 /// The ranks that share a microbatch of hybrid context parallelism
-/// (schedules/hybrid_context_schedule.h).
+/// (schedules/hybrid_context_schedule.h), or a pass of inference (own_rows() in models/pass.h).
 struct HybridContext {
   std::int64_t num_ranks = 1;  ///< neighbours in dp-cp
   /// Begins of the parts of the rows that are divided over these ranks, each on its own, and the
-  /// sum of their lengths. A part is a sequence, and its padding as a sequence of its own.
+  /// sum of their lengths. A part is a sequence, and in training its padding as a sequence of its
+  /// own.
   std::vector<std::int64_t> parts = {};
   HybridContextSummary step = {};  ///< of the whole step
 };

@@ -12,6 +12,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear.h"
+#include "megatron/ops/context_parallel_attention.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/ops/latent_heads.h"
 #include "megatron/ops/recompute.h"
@@ -132,8 +133,11 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
   const std::int64_t rank = config_.kv_lora_rank, qk = config_.qk_head_dim,
                      rotated = config_.qk_pos_emb_head_dim;
   const Rotation rotation{context.rotary_cos, context.rotary_sin, /*interleaved=*/true};
-  const at::Tensor kept =
-      at::cat({latents[1].unsqueeze(2), rotate(latents[2].unsqueeze(2), rotation)}, -1);
+  const SequencePlacement& placement = *context.placement;
+  const Axis& cp = *context.cp;
+  const at::Tensor kept = gather_placed_rows(
+      at::cat({latents[1].unsqueeze(2), rotate(latents[2].unsqueeze(2), rotation)}, -1), placement,
+      cp);
   const at::Tensor q =
       linear_q_.forward(latents[0], context).unflatten(-1, {heads_, config_.qk_channels()});
   const at::Tensor q_position = rotate(q.narrow(-1, qk, rotated), rotation);
@@ -145,34 +149,53 @@ at::Tensor MultiLatentAttention::attend_to_latents(const Tensors& latents,
       attention_options(kept, latent_attention_scale(config_), context);
   // What a sequence computes does not depend on the others.
   Tensors out(context.caches->size()), queries, keys;
-  std::vector<std::size_t> later;       // sequences that attend to latents,
-  std::vector<std::int64_t> begins{0};  // their rows among the queries,
-  Caches caches;                        // and their caches
+  std::vector<std::size_t> later;                    // sequences that attend to latents,
+  std::vector<std::int64_t> begins{0}, of_query{0};  // their rows among keys and queries,
+  std::vector<PositionRun> later_runs;               // those of them that have queries here,
+  Caches caches;                                     // and their caches
+  const std::vector<SequencePiece> pieces =
+      pieces_of(placement.runs_of[static_cast<std::size_t>(cp.rank)], placement);
+  auto piece = pieces.begin();
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const PositionRun rows = rows_of_sequence(*context.placement, static_cast<std::int64_t>(i));
+    const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
     const auto part = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
     SequenceCache& cache = *(*context.caches)[i];
+    std::vector<PositionRun> runs;  // of the sequence, with queries here
+    std::int64_t first = 0, count = 0;
+    for (; piece != pieces.end() && piece->sequence == static_cast<std::int64_t>(i); ++piece) {
+      if (runs.empty()) first = piece->row;
+      runs.push_back(piece->positions);
+      count += piece->positions.count;
+    }
+    const auto mine = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
     if (cache.length == 0 && rows.count > 1) {
       cached_attention({{}, part(kept), part(kept).narrow(-1, 0, rank)}, {},
                        whole_placement(rows.count, {}), {&cache}, path());
-      if (!own) own = heads(latents, context);
-      out[i] = core_attention(part(own->q), part(own->k), part(own->v), options).out;
+      if (!own) {
+        own = heads(latents, context);
+        for (at::Tensor* x : {&own->k, &own->v}) *x = gather_placed_rows(*x, placement, cp);
+      }
+      out[i] = attend_to_sequences({mine(own->q), part(own->k), part(own->v)}, options,
+                                   whole_placement(rows.count, {}), runs);
       continue;
     }
     queries.push_back(
-        at::cat({by_head(part(q).narrow(-1, 0, qk), from_key), part(q_position)}, -1));
+        at::cat({by_head(mine(q).narrow(-1, 0, qk), from_key), mine(q_position)}, -1));
     keys.push_back(part(kept));
     later.push_back(i);
+    for (const PositionRun& run : runs)
+      later_runs.push_back({begins.back() + run.first, run.count});
     begins.push_back(begins.back() + rows.count);
+    of_query.push_back(of_query.back() + count);
     caches.push_back(&cache);
   }
   if (!later.empty()) {
     const at::Tensor key = at::cat(keys);
-    const at::Tensor of_latents =
-        cached_attention({at::cat(queries), key, key.narrow(-1, 0, rank)}, options,
-                         whole_placement(begins.back(), begins), caches, path());
+    const at::Tensor of_latents = cached_attention(
+        {at::cat(queries), key, key.narrow(-1, 0, rank)}, options,
+        {.length = begins.back(), .runs_of = {later_runs}, .cu_seqlens = begins}, caches, path());
     for (std::size_t i = 0; i < later.size(); ++i) {
-      const at::Tensor mine = of_latents.narrow(0, begins[i], begins[i + 1] - begins[i]);
+      const at::Tensor mine = of_latents.narrow(0, of_query[i], of_query[i + 1] - of_query[i]);
       out[later[i]] = by_head(mine.unflatten(-1, {heads_, rank}), to_value).flatten(2);
     }
   }

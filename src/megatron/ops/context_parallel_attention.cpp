@@ -17,23 +17,6 @@ at::Tensor reordered(const at::Tensor& x, const at::Tensor& order) {
   return x.is_meta() ? x.clone() : at::index_select(x, 0, order);
 }
 
-/// Attention of the rows of `runs` to all keys of their sequences. q holds the rows of the runs, k
-/// and v all rows of the placement in order.
-at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
-                               const SequencePlacement& placement,
-                               const std::vector<PositionRun>& runs) {
-  std::vector<at::Tensor> out;
-  for (const SequencePiece& piece : pieces_of(runs, placement)) {
-    const PositionRun keys = rows_of_sequence(placement, piece.sequence);
-    out.push_back(core_attention(inputs.q.narrow(0, piece.row, piece.positions.count),
-                                 inputs.k.narrow(0, keys.first, keys.count),
-                                 inputs.v.narrow(0, keys.first, keys.count),
-                                 options_of(piece, 0, placement, options))
-                      .out);
-  }
-  return out.size() == 1 ? out.front() : at::cat(out);
-}
-
 /// attend_to_sequences() where this rank has every row.
 at::Tensor attend_to_all(const AttentionInputs& inputs, const AttentionOptions& options,
                          const SequencePlacement& placement) {
@@ -136,6 +119,23 @@ at::Tensor hierarchical_attention(const AttentionInputs& inputs, const Attention
 }
 
 }  // namespace
+
+at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
+                               const SequencePlacement& placement,
+                               const std::vector<PositionRun>& runs) {
+  std::vector<at::Tensor> out;
+  for (const SequencePiece& piece : pieces_of(runs, placement)) {
+    const PositionRun keys = rows_of_sequence(placement, piece.sequence);
+    out.push_back(core_attention(inputs.q.narrow(0, piece.row, piece.positions.count),
+                                 inputs.k.narrow(0, keys.first, keys.count),
+                                 inputs.v.narrow(0, keys.first, keys.count),
+                                 options_of(piece, 0, placement, options))
+                      .out);
+  }
+  if (out.empty())
+    return inputs.q.new_empty({0, inputs.q.size(1), inputs.q.size(2) * inputs.v.size(3)});
+  return out.size() == 1 ? out.front() : at::cat(out);
+}
 
 AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
                             const SequencePlacement& placement, AttentionOptions options) {

@@ -43,6 +43,12 @@ at::Tensor context_parallel_attention(const AttentionInputs& inputs,
                                       const AttentionOptions& options,
                                       const ContextParallelism& context);
 
+/// Attention of the rows of `runs` to all keys of their sequences. q holds the rows of the runs, k
+/// and v all rows of the placement in order.
+at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
+                               const SequencePlacement& placement,
+                               const std::vector<PositionRun>& runs);
+
 /// The ring of p2p (ring_attention.cpp).
 at::Tensor ring_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                           const ContextParallelism& context);

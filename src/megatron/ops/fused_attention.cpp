@@ -181,7 +181,7 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   std::vector<kernels::AttentionForwardArguments> calls(sequences.size(), whole);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     kernels::AttentionForwardArguments& call = calls[i];
-    const auto& [first, count, start, blocks, numbers, cache_type] = sequences[i];
+    const auto& [first, count, start, blocks, numbers, cache_type, is_appended] = sequences[i];
     call.sq = attends ? count : 0;
     call.q_start = start;
     call.sk = call.total_q = call.total_k = start + count;
@@ -189,7 +189,7 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
       x->data = kernels::element_at(x->data, call.type, first * x->position_stride);
     call.out = kernels::element_at(call.out, call.type, first * row_heads * call.dv);
     call.lse += first * row_heads;
-    call.packed = {blocks->addresses(), numbers, count, cache_type};
+    call.packed = {blocks->addresses(), numbers, is_appended ? 0 : count, cache_type};
   }
   run(kernels::attention_kernels().forward_plan, kernels::attention_kernels().forward, calls);
   return out;

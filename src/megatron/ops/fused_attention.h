@@ -31,6 +31,7 @@ struct PackedSequence {
   const LayerBlocks* blocks = nullptr;    ///< of all sequences
   const std::int32_t* numbers = nullptr;  ///< of this sequence's blocks
   KvCacheType type = KvCacheType::same;
+  bool is_appended = false;  ///< their keys and values are in the blocks already
 };
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention

@@ -91,27 +91,53 @@ std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::
 
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
-                            std::string_view layer) {
-  std::vector<PackedSequence> sequences;
+                            std::string_view layer, const Axis& cp) {
+  at::Tensor k = inputs.k, v = inputs.v;
+  if (cp.size > 1) {
+    const at::Tensor both = gather_placed_rows(at::cat({k, v}, -1), placement, cp);
+    k = both.narrow(-1, 0, inputs.k.size(-1));
+    v = both.narrow(-1, inputs.k.size(-1), inputs.v.size(-1));
+  }
+  const bool packs = is_packed(k);
+  const auto rank = static_cast<std::size_t>(cp.rank);
+  const bool is_shared = placement.rows_of(cp.rank) < placement.length;
+  const std::vector<SequencePiece> pieces = pieces_of(placement.runs_of[rank], placement);
+  std::vector<PackedSequence> appended, queried;
   std::vector<at::Tensor> out;
+  auto piece = pieces.begin();
   for (std::size_t i = 0; i < caches.size(); ++i) {
     const SequenceCache& cache = *caches[i];
     const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
     const KvCacheType type = cache.memory().type();
-    const LayerBlocks& blocks =
-        blocks_for(cache, rows.count, layer, block_size(inputs.k, inputs.v, type));
-    options.q_start = cache.length;
-    if (is_packed(inputs.k)) {
-      sequences.push_back(
+    const LayerBlocks& blocks = blocks_for(cache, rows.count, layer, block_size(k, v, type));
+    std::pair<at::Tensor, at::Tensor> kept;
+    if (packs)
+      appended.push_back(
           {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
-      continue;
+    else
+      kept = append_plain(k.narrow(0, rows.first, rows.count), v.narrow(0, rows.first, rows.count),
+                          cache, blocks);
+    for (; piece != pieces.end() && piece->sequence == static_cast<std::int64_t>(i); ++piece) {
+      const auto& [first, count] = piece->positions;
+      const std::int64_t start = cache.length + first;
+      if (packs) {
+        queried.push_back(
+            {piece->row, count, start, &blocks, cache.blocks.data(), type, /*is_appended=*/true});
+      } else if (inputs.q.defined()) {
+        options.q_start = start;
+        out.push_back(core_attention(inputs.q.narrow(0, piece->row, count),
+                                     kept.first.narrow(0, 0, start + count),
+                                     kept.second.narrow(0, 0, start + count), options)
+                          .out);
+      }
     }
-    const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.first, rows.count); };
-    const auto [keys, values] = append_plain(own(inputs.k), own(inputs.v), cache, blocks);
-    if (inputs.q.defined()) out.push_back(core_attention(own(inputs.q), keys, values, options).out);
   }
-  if (is_packed(inputs.k)) return packed_attention(inputs, options, sequences);
-  return out.empty() ? at::Tensor() : at::cat(out);
+  if (packs && !is_shared) return packed_attention({inputs.q, k, v}, options, appended);
+  if (packs) packed_attention({{}, k, v}, options, appended);
+  if (!inputs.q.defined()) return {};
+  if (packs) return packed_attention({inputs.q, k, v}, options, queried);
+  if (out.empty()) return inputs.q.new_empty({0, k.size(1), inputs.q.size(2) * v.size(3)});
+  return at::cat(out);
 }
 
 }  // namespace megatron

@@ -17,8 +17,12 @@ namespace megatron {
 /// is its path, and computes attention [rows, 1, n·dv] of their queries [rows, 1, n, d] to all
 /// tokens of their own sequences. `placement` says which rows belong to which of the `caches`. A
 /// cache of unpacked samples has keys [rows, b, g, d]. Without queries it only appends.
+///
+/// Where the ranks of cp share the rows, each has the keys, values and queries of its own, and
+/// appends those of all. Collective over cp. The queries may also be those of rank 0 of a placement
+/// that has less than the rows of the keys.
 at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions options,
                             const SequencePlacement& placement, const Caches& caches,
-                            std::string_view layer);
+                            std::string_view layer, const Axis& cp = {});
 
 }  // namespace megatron

@@ -4,6 +4,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <functional>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/parallel/collectives.h"
 
 namespace megatron {
 namespace {
@@ -57,6 +60,8 @@ SequencePlacement whole_placement(std::int64_t length, std::vector<std::int64_t>
 
 SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
                                    std::vector<std::int64_t> cu_seqlens) {
+  MEGATRON_CHECK(ranks == 1 || length % (2 * ranks) == 0, "a sequence of ", length,
+                 " over cp=", ranks);
   return zigzag_placement_of_parts({0, length}, ranks, std::move(cu_seqlens));
 }
 
@@ -70,7 +75,7 @@ SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& par
                               .runs_of = RunsOfRanks(static_cast<std::size_t>(ranks)),
                               .cu_seqlens = std::move(cu_seqlens)};
   for (std::size_t part = 0; part + 1 < parts.size(); ++part) {
-    const RunsOfRanks runs = zigzag_runs(parts[part + 1] - parts[part], ranks);
+    const RunsOfRanks runs = zigzag_runs(parts[part + 1] - parts[part], ranks, parts[part]);
     for (std::size_t rank = 0; rank < runs.size(); ++rank) {
       for (const PositionRun& run : runs[rank])
         placement.runs_of[rank].push_back({parts[part] + run.first, run.count});
@@ -130,6 +135,38 @@ RowsInSequences rows_in_sequences(const std::vector<PositionRun>& runs,
     std::fill_n(sequences + piece.row, piece.positions.count, piece.sequence);
   }
   return packed;
+}
+
+at::Tensor gather_placed_rows(const at::Tensor& own, const SequencePlacement& placement,
+                              const Axis& cp, const std::vector<std::int64_t>& numbers) {
+  const auto selected = [&](const at::Tensor& rows, const std::vector<std::int64_t>& places) {
+    return at::index_select(rows, 0, at::tensor(places, at::kLong).to(rows.device()));
+  };
+  const at::Tensor row_of = placement.row_of.cpu();
+  const auto* place_of = row_of.const_data_ptr<std::int64_t>();
+  std::vector<std::int64_t> mine, counts, order(numbers.size());
+  std::int64_t first = 0, num_gathered = 0;
+  for (std::int64_t rank = 0; rank < cp.size; ++rank) {
+    const std::int64_t end = first + placement.rows_of(rank);
+    counts.push_back(-num_gathered);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const std::int64_t place = place_of[numbers[i]];
+      if (place < first || place >= end) continue;
+      if (rank == cp.rank) mine.push_back(place - first);
+      order[i] = num_gathered++;
+    }
+    counts.back() += num_gathered;
+    first = end;
+  }
+  return selected(all_gather(cp, selected(own, mine), "rows of sequences", counts), order);
+}
+
+at::Tensor gather_placed_rows(const at::Tensor& own, const SequencePlacement& placement,
+                              const Axis& cp) {
+  if (cp.size == 1) return own;
+  std::vector<std::int64_t> counts;
+  for (std::int64_t rank = 0; rank < cp.size; ++rank) counts.push_back(placement.rows_of(rank));
+  return at::index_select(all_gather(cp, own, "rows of sequences", counts), 0, placement.row_of);
 }
 
 }  // namespace megatron

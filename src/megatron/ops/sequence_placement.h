@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "megatron/parallel/axis.h"
 #include "megatron/schedules/position_runs.h"
 
 namespace megatron {
@@ -48,8 +49,8 @@ SequencePlacement zigzag_placement(std::int64_t length, std::int64_t ranks,
                                    std::vector<std::int64_t> cu_seqlens = {});
 
 /// zigzag_placement() of each part of the rows on its own: `parts` are the begins of the parts, and
-/// the sum of their lengths. Every length is a multiple of 2·ranks. All ranks then have the same
-/// work in each part.
+/// the sum of their lengths. All ranks then have the same work in each part. Parts may have any
+/// length (zigzag_runs()); if each is a multiple of 2·ranks, the ranks hold equally many rows.
 SequencePlacement zigzag_placement_of_parts(const std::vector<std::int64_t>& parts,
                                             std::int64_t ranks,
                                             std::vector<std::int64_t> cu_seqlens);
@@ -71,5 +72,12 @@ struct RowsInSequences {
 };
 RowsInSequences rows_in_sequences(const std::vector<PositionRun>& runs,
                                   const SequencePlacement& placement);
+
+/// Returns the rows of all ranks of cp, of which each gives its own [rows, …], in their order:
+/// those of these numbers, or all. Records no gradient. Collective over cp.
+at::Tensor gather_placed_rows(const at::Tensor& own, const SequencePlacement& placement,
+                              const Axis& cp, const std::vector<std::int64_t>& numbers);
+at::Tensor gather_placed_rows(const at::Tensor& own, const SequencePlacement& placement,
+                              const Axis& cp);
 
 }  // namespace megatron

@@ -16,19 +16,20 @@ std::array<Axis*, 13> axes_of(Rank& rank) {
           &rank.world, &rank.etp, &rank.ep, &rank.edp, &rank.etp_ep, &rank.expert_model};
 }
 
-/// An axis that is a part of another, and its ranks.
+/// An axis that only some runs have, and its ranks.
 struct PartAxis {
   Axis* axis;
   RankList ranks;
 };
 
-/// Fills in the axes that are parts of cp and dp-cp, without communicators.
+/// Fills in the axes that only some runs have, without communicators.
 std::vector<PartAxis> place_parts(const Mesh& mesh, Rank& rank, const RankOptions& options) {
   std::vector<PartAxis> parts;
   if (options.cp_a2a_size > 1) {
     auto [inner, outer] = mesh.instance_parts(rank.index, "cp", rank.cp.size / options.cp_a2a_size);
     parts = {{&rank.cp_a2a, std::move(inner)}, {&rank.cp_p2p, std::move(outer)}};
   }
+  if (options.infers) parts.push_back({&rank.replica, mesh.group(rank.index, rank.replica.name)});
   std::vector<RankList> blocks;
   for (std::int64_t size = 2; options.hybrid_cp && rank.dp_cp.size % size == 0; size *= 2)
     blocks.push_back(mesh.instance_parts(rank.index, "dp-cp", rank.dp_cp.size / size).inner);
@@ -43,7 +44,7 @@ std::vector<PartAxis> place_parts(const Mesh& mesh, Rank& rank, const RankOption
   return parts;
 }
 
-/// Places a rank on every axis, without communicators. Returns the axes that are parts of others.
+/// Places a rank on every axis, without communicators. Returns the axes that only some runs have.
 std::vector<PartAxis> place(const Mesh& mesh, Rank& rank, const RankOptions& options) {
   for (Axis* axis : axes_of(rank)) {
     axis->rank = mesh.coordinate(rank.index, axis->name);

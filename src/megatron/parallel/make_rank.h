@@ -19,6 +19,7 @@ struct RankOptions {
   /// Neighbours in cp that form a group of a2a+p2p (Rank::cp_a2a); a divisor of cp.
   std::int64_t cp_a2a_size = 1;
   bool hybrid_cp = false;  ///< make Rank::cp_blocks
+  bool infers = false;     ///< make Rank::replica
 };
 
 /// Makes the rank that `communicators` belongs to, with every group of more than one rank.

@@ -34,6 +34,8 @@ struct Rank {
   /// rank, each of which may share a microbatch. Otherwise empty.
   std::vector<Axis> cp_blocks;
   Axis model{"tp-pp"};  ///< The ranks that hold one replica of the model.
+  /// The ranks that compute a pass of inference together; with RankOptions::infers only.
+  Axis replica{"tp-cp-pp"};
   Axis world{"world"};
   /// The axes of the experts: tensor, expert and data parallel. The last are the ranks that hold
   /// the same experts.

@@ -12,10 +12,12 @@
 
 namespace megatron {
 
-ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayout& layout, Axis pp)
+ModelRunner::ModelRunner(Model& stages, ParamStore& weights, const PipelineLayout& layout, Axis pp,
+                         Axis cp)
     : model_(stages),
       weights_(&weights),
       pp_(std::move(pp)),
+      cp_(std::move(cp)),
       schedule_(PipelinePlan(layout, {.schedule = "auto"}).evaluation_schedule(1)),
       last_rank_(rank_of(layout.order, layout.num_ranks,
                          std::ranges::find(layout.stages, true, &StageLayers::has_output) -

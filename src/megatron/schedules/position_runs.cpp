@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "megatron/base/error.h"
-
 namespace megatron {
 namespace {
 
@@ -39,13 +37,16 @@ PositionRun part_in_chunk(const PositionRun& run, std::int64_t chunk, std::int64
 
 }  // namespace
 
-RunsOfRanks zigzag_runs(std::int64_t length, std::int64_t ranks) {
+RunsOfRanks zigzag_runs(std::int64_t length, std::int64_t ranks, std::int64_t first) {
   if (ranks == 1) return {{{0, length}}};
-  MEGATRON_CHECK(length % (2 * ranks) == 0, "a sequence of ", length, " over cp=", ranks);
-  const std::int64_t chunk = length / (2 * ranks);
+  const std::int64_t chunks = 2 * ranks;
+  const auto begin = [&](std::int64_t chunk) { return (chunk * length + first % chunks) / chunks; };
+  const auto run = [&](std::int64_t chunk) {
+    return PositionRun{begin(chunk), begin(chunk + 1) - begin(chunk)};
+  };
   RunsOfRanks runs;
   for (std::int64_t rank = 0; rank < ranks; ++rank)
-    runs.push_back({{rank * chunk, chunk}, {(2 * ranks - 1 - rank) * chunk, chunk}});
+    runs.push_back({run(rank), run(chunks - 1 - rank)});
   return runs;
 }
 

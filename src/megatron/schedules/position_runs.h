@@ -19,8 +19,10 @@ struct PositionRun {
 using RunsOfRanks = std::vector<std::vector<PositionRun>>;
 
 /// Cuts `length` positions into 2·ranks chunks of which rank r holds numbers r and 2·ranks − 1 − r,
-/// as Megatron Core does. One rank holds one run. `length` must be a multiple of 2·ranks.
-RunsOfRanks zigzag_runs(std::int64_t length, std::int64_t ranks);
+/// as Megatron Core does. One rank holds one run. If `length` is no multiple of 2·ranks, some
+/// chunks are longer by one; `first`, the number of positions before these, decides which, so that
+/// the ranks get equally many single positions.
+RunsOfRanks zigzag_runs(std::int64_t length, std::int64_t ranks, std::int64_t first = 0);
 
 /// Returns the runs of groups of `ranks` neighbours: those of its ranks, rank by rank.
 RunsOfRanks join_neighbours(const RunsOfRanks& runs, std::int64_t ranks);

@@ -89,7 +89,7 @@ RankContext DistributedContext::in_world() {
 
 Rank DistributedContext::place(const ParallelConfig& parallel) const {
   const Mesh mesh(mesh_sizes(parallel), world_.environment().world_size);
-  const RankOptions options{.device = device_.device};
+  const RankOptions options{.device = device_.device, .infers = true};
   return communicators_ ? make_rank(mesh, *communicators_, options) : make_rank(mesh, 0, options);
 }
 

@@ -110,10 +110,10 @@ EngineOptions InferenceRank::engine_options(const ModelOptions& options,
 
 ServingRanks InferenceRank::serving_ranks() const {
   const std::int64_t count = dp_ranks_per_replica();
-  MEGATRON_CHECK(count == 1 || rank_.etp_ep.size == count * rank_.tp.size,
-                 "experts are divided over ", rank_.etp_ep.size, " ranks, no multiple of tp ",
-                 rank_.tp.size);
-  return {.axis = count == 1 ? rank_.model : rank_.expert_model, .device = rank_.device};
+  MEGATRON_CHECK(count == 1 || rank_.etp_ep.size == count * rank_.tp_cp.size,
+                 "experts are divided over ", rank_.etp_ep.size, " ranks, no multiple of tp x cp ",
+                 rank_.tp_cp.size);
+  return {.axis = count == 1 ? rank_.replica : rank_.expert_model, .device = rank_.device};
 }
 
 ServingRanks InferenceRank::replica_leaders() const {

@@ -40,7 +40,7 @@ class InferenceRank {
   bool is_main_rank() const { return rank_.index == 0; }
   /// Returns whether this rank provides the results of its replica of the model.
   bool is_replica_leader() const {
-    return rank_.model.rank == 0 && rank_.dp.rank % dp_ranks_per_replica() == 0;
+    return rank_.replica.rank == 0 && rank_.dp.rank % dp_ranks_per_replica() == 0;
   }
   std::int64_t replica() const { return rank_.dp.rank / dp_ranks_per_replica(); }
   std::int64_t num_replicas() const { return rank_.dp.size / dp_ranks_per_replica(); }
@@ -62,7 +62,7 @@ class InferenceRank {
  private:
   /// Ranks of dp among which experts are divided process the same texts, in the same passes.
   std::int64_t dp_ranks_per_replica() const {
-    return std::lcm(rank_.etp_ep.size, rank_.tp.size) / rank_.tp.size;
+    return std::lcm(rank_.etp_ep.size, rank_.tp_cp.size) / rank_.tp_cp.size;
   }
 
   /// Loads another model, split as the first one.

@@ -81,8 +81,9 @@ std::vector<std::vector<DraftToken>> ModelDrafter::propose(std::span<const Draft
       num_logits.push_back(std::ssize(result[draft.place]) < runs[draft.place].run.num_drafts ? 1
                                                                                               : 0);
     }
-    const at::Tensor logits = next_logits(
-        model_, {.microbatch = microbatch_of(inputs), .caches = &caches, .num_logits = num_logits});
+    const at::Tensor logits = next_logits(model_, {.microbatch = model_.rows_of(inputs, caches),
+                                                   .caches = &caches,
+                                                   .num_logits = num_logits});
     for (const SequenceCache* cache : caches) memory_.set_filled(cache->blocks, cache->length);
     std::size_t row = 0;
     for (std::size_t i = 0; i < drafts.size(); ++i) {

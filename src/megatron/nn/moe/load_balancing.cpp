@@ -57,11 +57,6 @@ BalanceTerm balance_term(const at::Tensor& counts, const at::Tensor& score_sums,
   return {weights, (weights * score_sums).sum()};
 }
 
-/// Returns whether the positions of the ranks, one rank after another, are not in ascending order.
-bool is_reordered(const RoutingSpan& span) {
-  return span.placement != nullptr && span.placement->order.defined();
-}
-
 /// Returns the tokens' rows [T, n] of `positions`, [positions · b, n].
 at::Tensor select_positions(const at::Tensor& rows, const at::Tensor& positions,
                             std::int64_t batch) {
@@ -74,10 +69,12 @@ at::Tensor select_positions(const at::Tensor& rows, const at::Tensor& positions,
 /// Returns the rows of all tokens of the microbatch, with positions in ascending order. Collective
 /// over tp-cp.
 at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
-  if (input.rank.tp_cp.size == 1) return rows;
-  const at::Tensor by_rank =
-      all_gather(input.rank.tp_cp, rows.contiguous(), "router rows", input.span.tokens_of_ranks);
-  return is_reordered(input.span)
+  const auto& tokens = input.span.tokens_of_ranks;
+  const Axis& ranks =
+      std::ssize(tokens) == input.rank.tp_cp.size ? input.rank.tp_cp : input.rank.tp;
+  if (ranks.size == 1) return rows;
+  const at::Tensor by_rank = all_gather(ranks, rows.contiguous(), "router rows", tokens);
+  return input.span.is_reordered()
              ? select_positions(by_rank, input.span.placement->row_of, input.span.batch)
              : by_rank;
 }
@@ -85,11 +82,8 @@ at::Tensor all_rows(const BalancingInput& input, const at::Tensor& rows) {
 /// Returns this rank's rows of all_rows().
 at::Tensor own_rows(const BalancingInput& input, const at::Tensor& rows) {
   const RoutingSpan& span = input.span;
-  const std::int64_t first = span.first_token_of(input.rank.tp_cp.rank);
-  if (!is_reordered(span)) return rows.narrow(0, first, span.num_tokens());
-  const at::Tensor positions =
-      span.placement->order.narrow(0, first / span.batch, span.num_positions);
-  return select_positions(rows, positions, span.batch);
+  return span.is_reordered() ? select_positions(rows, span.positions_of_rank(), span.batch)
+                             : rows.narrow(0, span.first_token(), span.num_tokens());
 }
 
 }  // namespace

@@ -30,9 +30,11 @@ struct TokenSamples {
 /// ranks of tp-cp route them together: those of a rank of cp (`placement`), of which the ranks of
 /// tp take successive runs.
 struct RoutingSpan {
-  std::int64_t batch = 1;                        ///< samples; 1 with packed sequences
-  std::int64_t num_positions = 0;                ///< of this rank
-  std::vector<std::int64_t> tokens_of_ranks;     ///< tokens of each rank of tp-cp
+  std::int64_t batch = 1;          ///< samples; 1 with packed sequences
+  std::int64_t num_positions = 0;  ///< of this rank
+  /// Tokens of each rank of tp-cp, or of tp where the ranks of cp route the same.
+  std::vector<std::int64_t> tokens_of_ranks;
+  std::int64_t place = 0;                        ///< of this rank among these
   RowPositions positions = {};                   ///< of this rank's tokens, for random numbers
   const SequencePlacement* placement = nullptr;  ///< ForwardContext::placement
   std::vector<std::int64_t> lengths = {};        ///< of all samples or sequences, no padding
@@ -48,10 +50,18 @@ struct RoutingSpan {
   at::Tensor without_padding(const at::Tensor& rows) const {
     return padding.defined() ? rows.masked_fill(padding, 0) : rows;
   }
-  /// Returns the number of tokens of the ranks of tp-cp before `rank`.
+  /// Returns the number of tokens of the ranks before number `rank` of these.
   std::int64_t first_token_of(std::int64_t rank) const {
     return std::accumulate(tokens_of_ranks.begin(), tokens_of_ranks.begin() + rank,
                            std::int64_t{0});
+  }
+  std::int64_t first_token() const { return first_token_of(place); }
+  /// Returns whether the positions of the ranks, one rank after another, are not in ascending
+  /// order.
+  bool is_reordered() const { return placement != nullptr && placement->order.defined(); }
+  /// Returns the numbers of this rank's positions among those of all ranks, if is_reordered().
+  at::Tensor positions_of_rank() const {
+    return placement->order.narrow(0, first_token() / batch, num_positions);
   }
   /// Returns the samples, or the packed sequences, that the tokens belong to.
   TokenSamples samples() const {

@@ -33,26 +33,33 @@ bool splits_rows(const ForwardContext& context, const Rank& rank) {
   return rank.tp.size > 1 && !context.sequence_parallel;
 }
 
-/// Returns the tokens that this rank routes. All ranks of cp hold equally many rows.
+/// Returns the tokens that this rank routes.
 RoutingSpan routing_span(const at::Tensor& input_sbh, const ForwardContext& context,
                          const Rank& rank) {
-  const Axis& tp = rank.tp;
+  const Axis &tp = rank.tp, &cp = context.cp != nullptr ? *context.cp : rank.cp;
   const bool splits = splits_rows(context, rank);
-  const std::vector<std::int64_t> positions =
-      splits ? sequence_slices(input_sbh.size(0), tp)
-             : std::vector<std::int64_t>(static_cast<std::size_t>(tp.size), input_sbh.size(0));
+  const auto slices = [&](std::int64_t rows) {
+    return splits ? sequence_slices(rows, tp)
+                  : std::vector<std::int64_t>(static_cast<std::size_t>(tp.size), rows);
+  };
+  const std::vector<std::int64_t> positions = slices(input_sbh.size(0));
   const std::int64_t own = positions[static_cast<std::size_t>(tp.rank)];
   const auto first = std::accumulate(positions.begin(), positions.begin() + (splits ? tp.rank : 0),
                                      std::int64_t{0});
   RoutingSpan span{.batch = input_sbh.size(1),
                    .num_positions = own,
                    .tokens_of_ranks = {},
+                   .place = cp.rank * tp.size + tp.rank,
                    .positions = context.row_positions.slice(first, own),
                    .placement = context.placement.get(),
                    .lengths = context.lengths};
   if (span.positions.padding.defined()) span.padding = span.positions.padding.reshape({-1, 1});
-  for (std::int64_t cp_rank = 0; cp_rank < rank.cp.size; ++cp_rank) {
-    for (const std::int64_t count : positions) span.tokens_of_ranks.push_back(count * span.batch);
+  // Only with caches do the ranks of cp hold different numbers of rows.
+  for (std::int64_t cp_rank = 0; cp_rank < cp.size; ++cp_rank) {
+    const std::int64_t rows =
+        context.caches != nullptr ? span.placement->rows_of(cp_rank) : input_sbh.size(0);
+    for (const std::int64_t count : slices(rows))
+      span.tokens_of_ranks.push_back(count * span.batch);
   }
   const TokenSamples samples = span.samples();
   for (std::int64_t i = std::ssize(span.lengths); i < samples.count; ++i)
@@ -102,10 +109,14 @@ at::Tensor MoeLayer::forward(const at::Tensor& input_sbh, const ForwardContext& 
   const RoutingSpan span = routing_span(input_sbh, context, rank_);
   const at::Tensor x = own_sbh.reshape({-1, config_.hidden_size});
   const RoutedTokens routed = router_.forward(x, span, context);
-  if (context.routed_experts.defined())
-    context.routed_experts[index_]
-        .narrow(0, span.first_token_of(rank_.tp.rank), span.num_tokens())
-        .copy_(routed.experts.maximum(-1 - routed.experts));
+  if (context.routed_experts.defined()) {
+    const at::Tensor all = context.routed_experts[index_],
+                     chosen = routed.experts.maximum(-1 - routed.experts);
+    if (span.is_reordered())
+      all.index_copy_(0, span.positions_of_rank(), chosen);
+    else
+      all.narrow(0, span.first_token(), span.num_tokens()).copy_(chosen);
+  }
   const auto compute_shared = [&] {
     if (!shared_experts_) return at::Tensor();
     return run_node(context, LayerNode::shared_experts, input_sbh,

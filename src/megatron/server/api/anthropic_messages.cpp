@@ -52,15 +52,6 @@ void read_message(OrderedJson& messages, const BodyValue& message) {
     for (const BodyValue& block : content.elements()) read_block(messages, block, role);
 }
 
-void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
-  const std::string type = choice["type"]->text();
-  if (type != "auto" && type != "none")
-    throw UserError({choice->name(), kUnconstrained, "use the type auto or none"});
-  to.tool_choice = type == "none" ? ToolChoice::none : ToolChoice::automatic;
-  if (const auto disabled = choice.find("disable_parallel_tool_use"))
-    to.parallel_tool_calls = !(*disabled)->boolean();
-}
-
 const MemberReaders kReaders{
     {"messages",
      [](auto& to, auto& list) {
@@ -80,14 +71,15 @@ const MemberReaders kReaders{
          to.tools->push_back(tool_json(tool, tool["input_schema"].ordered()));
        }
      }},
-    {"tool_choice", read_tool_choice},
+    {"output_format", set_output_format},
     {"output_config",
      [](auto& to, auto& config) {
-       if (const auto format = config.find("format")) check_output_format(*format);
+       if (const auto format = config.find("format")) set_output_format(to, *format);
        if (const auto effort = config.find("effort")) set_effort(to, *effort);
      }},
-    {"stop_sequences", [](auto& to, auto& list) { (*to.sampling)["stop"] = list.json(); }},
+    {"stop_sequences", [](auto& to, auto& list) { (*to.sampling)["stop"] = list.ordered(); }},
     {"n", refuse_member},
+    {"return_routed_experts", refuse_member},
 };
 
 JsonText error_body(int status, const std::string& message) {

@@ -30,7 +30,9 @@ struct ChatAnswer {
   std::vector<std::int64_t> ids = {};  ///< all tokens
   std::int64_t reasoning_tokens = 0;
   std::optional<FinishReason> finish = {};
-  std::string stop_string = {};  ///< that ended the text; known at the end of all answers
+  // Known at the end of all answers:
+  std::string stop_string = {};                                             ///< that ended the text
+  std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};  ///< as in Generation
 
   /// Returns the text of all parts of a kind.
   std::string text_of(ChatPart::Kind kind) const;

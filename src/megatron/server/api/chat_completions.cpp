@@ -42,7 +42,6 @@ const MemberReaders kReaders{
        for (const BodyValue& message : list.elements()) to.messages->push_back(message_of(message));
        if (to.messages->empty()) throw UserError({list->name(), "an empty list", "give a message"});
      }},
-    {"response_format", [](auto&, auto& format) { check_output_format(format); }},
     {"logprobs",
      [](auto& to, auto& value) {
        if (value->boolean() && !to.sampling->contains("logprobs")) (*to.sampling)["logprobs"] = 0;
@@ -75,6 +74,8 @@ class ChatCompletionWriter final : public ChatWriter {
         has_logprobs_(request.request.params.return_log_probs),
         has_ids_(request.return_token_ids),
         has_usage_(request.include_usage),
+        has_experts_(request.request.params.return_routed_experts),
+        is_named_(request.tool_choice == ToolChoice::named),
         head_{{"id", random_id("chatcmpl-")},
               {"object", "chat.completion.chunk"},
               {"created", unix_time()},
@@ -135,10 +136,10 @@ class ChatCompletionWriter final : public ChatWriter {
   }
 
  private:
-  static JsonText finish_of(const ChatAnswer& answer) {
+  JsonText finish_of(const ChatAnswer& answer) const {
     if (!answer.finish) return nullptr;
     if (*answer.finish != FinishReason::stop) return finish_reason_name(FinishReason::length);
-    return answer.num_calls() > 0 ? "tool_calls" : "stop";
+    return answer.num_calls() > 0 && !is_named_ ? "tool_calls" : "stop";  // as OpenAI's do
   }
 
   JsonText logprobs_of(const std::vector<SampledToken>& tokens) const {
@@ -166,6 +167,7 @@ class ChatCompletionWriter final : public ChatWriter {
                        {"finish_reason", finish_of(answer)}};
     if (has_logprobs_) choice["logprobs"] = logprobs_of(tokens);
     if (has_ids_) choice["token_ids"] = answer.ids;
+    if (has_experts_) choice["routed_experts"] = answer.routed_experts;
     return choice;
   }
 
@@ -196,7 +198,8 @@ class ChatCompletionWriter final : public ChatWriter {
 
   const Tokenizer& tokenizer_;
   const std::vector<std::int64_t> prompt_;
-  const bool has_logprobs_, has_ids_, has_usage_;
+  const bool has_logprobs_, has_ids_, has_usage_, has_experts_;
+  const bool is_named_;  ///< the client has named the tool that is called
   const JsonText head_;  ///< of chunks
   std::vector<bool> has_begun_;
 };
@@ -205,6 +208,9 @@ ChatRequest read_chat_completion(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
   if (read.messages->empty())
     throw UserError({"request body: field 'messages' is missing", "", ""});
+  if (read.request.stream && read.request.params.return_routed_experts)
+    throw UserError({"request body: field 'return_routed_experts'", "has no meaning with 'stream'",
+                     "leave one of them out"});
   return read;
 }
 

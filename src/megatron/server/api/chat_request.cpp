@@ -1,5 +1,6 @@
 #include "megatron/server/api/chat_request.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -12,11 +13,56 @@
 namespace megatron {
 namespace {
 
+/// Returns a member of an object, or the object itself, which has the same members in Responses.
+BodyValue inner_of(const BodyValue& value, const char* member) {
+  const auto inner = value.find(member);
+  return inner ? *inner : value;
+}
+
+/// Reads a choice: a word or an object, in OpenAI's or Anthropic's names.
 void read_tool_choice(ChatRequest& to, const BodyValue& choice) {
-  const std::string name = choice.json().is_string() ? choice->text() : "";
-  if (name != "none" && name != "auto")
-    throw UserError({choice->name(), kUnconstrained, "use none or auto"});
-  to.tool_choice = name == "none" ? ToolChoice::none : ToolChoice::automatic;
+  static const std::map<std::string_view, ToolChoice> kChoices{
+      {"none", ToolChoice::none},         {"auto", ToolChoice::automatic},
+      {"required", ToolChoice::required}, {"any", ToolChoice::required},
+      {"function", ToolChoice::named},    {"tool", ToolChoice::named}};
+  const bool is_object = choice.json().is_object();
+  std::string type = is_object ? choice["type"]->text() : choice->text();
+  if (is_object && type == "allowed_tools") {
+    const BodyValue allowed = inner_of(choice, "allowed_tools");
+    for (const BodyValue& tool : allowed["tools"].elements())
+      to.allowed_tools.push_back(inner_of(tool, "function")["name"]->text());
+    type = allowed["mode"]->text();
+  }
+  const auto found = kChoices.find(type);
+  const bool is_named = found != kChoices.end() && found->second == ToolChoice::named;
+  if (found == kChoices.end() || (is_named && !is_object))
+    throw UserError({choice->name(), "'" + type + "' is not in this version",
+                     "use none, auto, required or any, a function, or allowed_tools"});
+  to.tool_choice = found->second;
+  if (is_named) to.allowed_tools = {inner_of(choice, "function")["name"]->text()};
+  if (!is_object) return;
+  if (const auto disabled = choice.find("disable_parallel_tool_use"))
+    to.parallel_tool_calls = !(*disabled)->boolean();
+}
+
+/// Checks the choice against the tools. Of some allowed tools that the model may call, it is told
+/// of no others.
+void check_tool_choice(ChatRequest& to, const std::string& source) {
+  const auto name_of = [](const OrderedJson& tool) {
+    return tool["function"]["name"].get<std::string>();
+  };
+  for (const std::string& name : to.allowed_tools)
+    if (std::ranges::count(*to.tools, name, name_of) == 0)
+      throw UserError({source + ": field 'tool_choice'", "there is no tool '" + name + "'",
+                       "name one of 'tools'"});
+  if (to.tool_choice == ToolChoice::automatic && !to.allowed_tools.empty())
+    std::erase_if(to.tools->get_ref<OrderedJson::array_t&>(), [&](const OrderedJson& tool) {
+      return std::ranges::count(to.allowed_tools, name_of(tool)) == 0;
+    });
+  if (!to.tools->empty()) return;
+  if (to.tool_choice == ToolChoice::required)
+    throw UserError({source + ": field 'tool_choice'", "there are no tools", "give 'tools'"});
+  to.tool_choice = ToolChoice::none;
 }
 
 /// Reads a tool: a function, whose members Responses have beside its type.
@@ -24,10 +70,16 @@ void read_tool(ChatRequest& to, const BodyValue& tool) {
   if (const std::string type = tool["type"]->text(); type != "function")
     throw UserError({tool->place() + ": a tool of type '" + type + "'", "is not in this version",
                      "give functions"});
-  const auto inner = tool.find("function");
-  const BodyValue& function = inner ? *inner : tool;
+  const BodyValue function = inner_of(tool, "function");
   const auto parameters = function.find("parameters");
   to.tools->push_back(tool_json(function, parameters ? parameters->ordered() : OrderedJson()));
+}
+
+void set_thinking_budget(ChatRequest& to, const BodyValue& budget) {
+  to.thinking_budget = budget->integer();
+  if (to.thinking_budget < -1)
+    throw UserError({budget->name(), std::to_string(to.thinking_budget),
+                     "give at least 0, or -1 for no limit"});
 }
 
 auto flag(bool ChatRequest::*member) {
@@ -67,12 +119,12 @@ const MemberReaders kSharedReaders{
        (*to.variables)["documents"] = value.ordered();
      }},
     {"reasoning_effort", set_effort},
-    {"thinking_token_budget", [](auto&, auto& value) { value->integer(); }},
+    {"thinking_token_budget", set_thinking_budget},
     {"thinking",
      [](auto& to, auto& value) {
        const std::string type = value["type"]->text();
        if (type != "adaptive") set_thinking(to, type != "disabled");
-       if (const auto budget = value.find("budget_tokens")) (*budget)->integer();
+       if (const auto budget = value.find("budget_tokens")) set_thinking_budget(to, *budget);
      }},
     {"echo",
      [](auto&, auto& value) {
@@ -89,17 +141,6 @@ const MemberReaders kSharedReaders{
          throw UserError({value->name(), "the server keeps no answers", "leave it out"});
      }},
 };
-
-/// Throws a UserError for a number of tokens that reasoning could exceed.
-void check_thinking_budgets(const ChatRequest& read, const BodyValue& body) {
-  const auto check = [&](const std::optional<BodyValue>& budget) {
-    if (budget && (read.is_open_ended || (*budget)->integer() < read.request.params.max_new_tokens))
-      throw UserError({(*budget)->name(), "below 'max_tokens': " + std::string(kUnconstrained),
-                       "leave it out"});
-  };
-  check(body.find("thinking_token_budget"));
-  if (const auto thinking = body.find("thinking")) check(thinking->find("budget_tokens"));
-}
 
 OrderedJson ordered_json(const std::string& text, const std::string& source) {
   parse_json(text, source);  // whose errors name the source
@@ -157,9 +198,9 @@ void refuse_member(ChatRequest&, const BodyValue& value) {
 ChatRequest read_chat_request(const std::string& body, const MemberReaders& readers) {
   const std::string source = "request body";
   const JsonCursor cursor(parse_json(body, source), source);
-  ChatRequest read{.body = OrderedJson::parse(body), .sampling = Json::object()};
+  ChatRequest read{.body = OrderedJson::parse(body)};
   for (OrderedJsonValue* list : {&read.messages, &read.tools}) **list = OrderedJson::array();
-  for (OrderedJsonValue* set : {&read.variables, &read.template_kwargs})
+  for (OrderedJsonValue* set : {&read.variables, &read.template_kwargs, &read.sampling})
     **set = OrderedJson::object();
   const BodyValue value(cursor, *read.body);
   for (const auto& [key, json] : cursor.object().items()) {
@@ -170,17 +211,16 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
     else if (shared != kSharedReaders.end())
       shared->second(read, value[key]);
     else
-      (*read.sampling)[key] = json;
+      (*read.sampling)[key] = value[key].ordered();
   }
   read.is_open_ended = !read.sampling->contains("max_tokens");
   (*read.sampling)["prompt"] = "";
-  read.request = read_completion(JsonCursor(std::move(*read.sampling), source));
-  check_thinking_budgets(read, value);
+  const std::string sampling = read.sampling->dump();
+  read.request = read_completion(JsonCursor(parse_json(sampling, source), source), sampling);
   if (read.request.tokens_as_ids)
     throw UserError({source + ": field 'return_tokens_as_token_ids'", "is not in this version",
                      "use 'return_token_ids'"});
-  if (read.tools->empty() && read.tool_choice == ToolChoice::automatic)
-    read.tool_choice = ToolChoice::none;
+  check_tool_choice(read, source);
   if (read.continue_final_message) read.add_generation_prompt = false;
   return read;
 }
@@ -236,9 +276,10 @@ void append_tool_call(OrderedJson& messages, OrderedJson call) {
   messages.back()["tool_calls"].push_back(std::move(call));
 }
 
-void check_output_format(const BodyValue& format) {
-  if (format["type"]->text() != "text")
-    throw UserError({format->name(), kUnconstrained, "use the type text"});
+void set_output_format(ChatRequest& to, const BodyValue& format) {
+  OrderedJson made{{"type", format["type"]->text()}};
+  if (made["type"] == "json_schema") made["json_schema"]["schema"] = format["schema"].ordered();
+  (*to.sampling)["response_format"] = std::move(made);
 }
 
 void set_thinking(ChatRequest& to, bool thinks) {
@@ -263,14 +304,13 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   const auto value_of = [](const OrderedJson& json) {
     return chat::read_json_value(json.dump(), "request body");
   };
-  const bool has_tools = !request.tools->empty() && request.tool_choice != ToolChoice::none;
+  const bool has_tools = request.tool_choice != ToolChoice::none;
   ChatInput input{.messages = value_of(*request.messages),
                   .tools = has_tools ? value_of(*request.tools) : chat::Value(),
                   .add_generation_prompt = request.add_generation_prompt,
                   .variables = chat.special_tokens};
-  OrderedJson variables = *request.variables;
-  variables.update(*request.template_kwargs);
-  for (const auto& [name, value] : variables.items())
+  request.variables->update(*request.template_kwargs);
+  for (const auto& [name, value] : request.variables->items())
     input.variables.emplace_back(name, value_of(value));
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)

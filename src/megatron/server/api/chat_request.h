@@ -20,8 +20,10 @@ struct ServedChat;
 struct ServedModel;
 
 enum class ToolChoice : std::uint8_t {
-  none,      ///< the model is not told of the tools
-  automatic  ///< the model may call tools
+  none,       ///< the model is not told of the tools
+  automatic,  ///< the model may call tools
+  required,   ///< the answer is a call, or several
+  named       ///< the answer is a call of the one allowed tool
 };
 
 struct ChatRequest {
@@ -30,10 +32,12 @@ struct ChatRequest {
   OrderedJsonValue messages;  ///< a list
   OrderedJsonValue tools;     ///< each {"type": "function", "function": {…}}
   ToolChoice tool_choice = ToolChoice::automatic;
+  std::vector<std::string> allowed_tools = {};  ///< names of tools that may be called; none: all
   bool parallel_tool_calls = true;
   bool is_open_ended = false;  ///< a text without max_tokens may fill the model's context
   bool include_usage = false;  ///< the stream ends with the numbers of tokens
   bool return_token_ids = false;
+  std::int64_t thinking_budget = -1;  ///< most tokens of reasoning; −1: there is no limit
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< the answer goes on with the last message
   /// More variables of the chat template, such as reasoning_effort, and those that the client gives
@@ -43,7 +47,7 @@ struct ChatRequest {
   std::vector<std::int64_t> prompt_ids = {};
   OrderedJsonValue body;  ///< as the client sent it
   /// Members of the body in the names of read_completion(), which `request` is read from.
-  JsonValue sampling;
+  OrderedJsonValue sampling;
 };
 
 /// A value of a body with the same value in the client's order of keys, which templates print.
@@ -73,8 +77,6 @@ class BodyValue {
 /// How an API reads its members. A member that has no reader is one of read_completion().
 using MemberReaders =
     std::map<std::string_view, std::function<void(ChatRequest&, const BodyValue&)>>;
-/// Why a member that demands a form of the answer is refused.
-inline constexpr const char* kUnconstrained = "output cannot be constrained yet";
 /// The reader of a member that has no meaning for conversations.
 void refuse_member(ChatRequest&, const BodyValue& value);
 
@@ -92,8 +94,8 @@ OrderedJson tool_call_json(const std::string& id, const std::string& name,
 OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters);
 /// Appends a call to the message of the assistant that ends `messages`, or to a new one.
 void append_tool_call(OrderedJson& messages, OrderedJson call);
-/// Throws a UserError unless the format of the text, {"type"}, is plain text.
-void check_output_format(const BodyValue& format);
+/// Reads the format of the text, {"type", "schema"}. Its schema keeps the order of keys.
+void set_output_format(ChatRequest& to, const BodyValue& format);
 /// Sets the variables that templates read to choose whether the model thinks.
 void set_thinking(ChatRequest& to, bool thinks);
 /// Sets reasoning_effort; "none" is no thinking.

@@ -11,6 +11,7 @@
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"
 #include "megatron/server/api/error_reply.h"
+#include "megatron/server/api/output_plan.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"
@@ -44,15 +45,16 @@ class ChatRun {
         request_(std::move(request)),
         reply_(std::move(reply)) {
     apply_defaults(model, request_.request);
+    plan_output(chat_of(model), request_, plan_);
     if (request_.is_open_ended)
       request_.request.params.max_new_tokens =
           std::max<std::int64_t>(model.max_model_len - std::ssize(request_.prompt_ids), 1);
     writer_ = api.make_writer(model, request_);
-    const bool has_tools = !request_.tools->empty() && request_.tool_choice != ToolChoice::none;
+    const bool has_tools = request_.tool_choice != ToolChoice::none;
     for (std::int64_t i = 0; i < request_.request.params.n; ++i) {
       texts_.push_back(
           {.parser = OutputParser(
-               {.format = chat_of(model).format,
+               {.format = plan_.format,
                 .prompt = request_.prompt,
                 .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
@@ -87,9 +89,10 @@ class ChatRun {
     ChatUsage usage{stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens};
     for (std::size_t i = 0; i < answers_.size(); ++i) {
       usage.reasoning_tokens += answers_[i].reasoning_tokens;
-      if (i < results.front().texts.size())
-        answers_[i].stop_string =
-            stop_string_of(results.front().texts[i], request_.request.params, tokenizer_);
+      if (i >= results.front().texts.size()) continue;
+      const Generation& text = results.front().texts[i];
+      answers_[i].stop_string = stop_string_of(text, request_.request.params, tokenizer_);
+      answers_[i].routed_experts = text.routed_experts;
     }
     if (!is_stream()) return reply_.send(200, writer_->body(answers_, usage));
     begin();
@@ -168,6 +171,7 @@ class ChatRun {
   const Tokenizer& tokenizer_;
   ChatRequest request_;
   HttpReply reply_;
+  OutputPlan plan_;  ///< the parsers refer to it
   std::unique_ptr<ChatWriter> writer_;
   std::vector<Text> texts_;
   std::vector<ChatAnswer> answers_;

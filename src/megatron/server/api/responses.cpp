@@ -73,8 +73,8 @@ const MemberReaders kReaders{
                            OrderedJson{{"role", "system"}, {"content", value->text()}});
      }},
     {"text",
-     [](auto&, auto& text) {
-       if (const auto format = text.find("format")) check_output_format(*format);
+     [](auto& to, auto& text) {
+       if (const auto format = text.find("format")) set_output_format(to, *format);
      }},
     {"reasoning",
      [](auto& to, auto& reasoning) {
@@ -95,6 +95,7 @@ const MemberReaders kReaders{
        }
      }},
     {"n", refuse_member},
+    {"return_routed_experts", refuse_member},
     {"truncation",
      [](auto&, auto& value) {
        if (value->text() != "disabled")

@@ -152,6 +152,7 @@ std::optional<std::string> TrainLoop::run_iteration() {
     validator_.evaluate_if_due();
     if (deadline() != nullptr)
       deadline()->record_iteration_time(trainer_.clock.monotonic_s() - start);
+    saver_.complete_if_written();
     saver_.save_if_due();
   }
   const auto reason = [&] {  // collective: a hung rank is detected at this call

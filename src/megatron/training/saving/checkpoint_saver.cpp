@@ -101,14 +101,13 @@ CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& 
     context_.deadline->record_save_time(bytes / kExpectedBytesPerSecond);
 }
 
-void CheckpointSaver::warn_on_failure(const std::function<void()>& save) {
+void CheckpointSaver::warn_on_failure(std::int64_t iteration, const std::function<void()>& save) {
   try {
     save();
   } catch (const UserError& error) {
     console_.bar.clear();
     if (plan_.rank.index != 0) return;
-    std::cerr << "WARNING: saving iteration " << state_.progress.iteration
-              << " failed: " << error.what()
+    std::cerr << "WARNING: saving iteration " << iteration << " failed: " << error.what()
               << "\n    training continues, and the next save tries again; earlier checkpoints are "
                  "intact"
               << std::endl;
@@ -120,13 +119,32 @@ bool CheckpointSaver::divides_iteration(std::optional<std::int64_t> interval) co
 }
 
 void CheckpointSaver::save_if_due() {
-  if (divides_iteration(config_.save_interval)) return try_to_save();
+  const std::int64_t iteration = state_.progress.iteration;
+  if (divides_iteration(config_.save_interval))
+    return warn_on_failure(iteration,
+                           [this] { save(config_.async_save ? Way::background : Way::blocking); });
   if (divides_iteration(config_.non_persistent_save_interval))
-    warn_on_failure([this] { save_non_persistent(); });
+    warn_on_failure(iteration, [this] { save_non_persistent(); });
+}
+
+void CheckpointSaver::complete_if_written() {
+  if (background_.is_under_way() && background_.is_written()) complete_background_save();
+}
+
+void CheckpointSaver::complete_background_save() {
+  if (!background_.is_under_way()) return;
+  const PausedInterval paused(context_.timers);
+  const SectionScope section(context_.communicators, "completing the checkpoint of iteration " +
+                                                         std::to_string(background_iteration_));
+  const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
+  warn_on_failure(background_iteration_, [this] {
+    background_.complete();
+    note_background_save_();
+  });
 }
 
 void CheckpointSaver::try_to_save() {
-  warn_on_failure([this] { save(); });
+  warn_on_failure(state_.progress.iteration, [this] { save(); });
 }
 
 void CheckpointSaver::save_at_end() {
@@ -143,7 +161,8 @@ void CheckpointSaver::save_at_end() {
   }
 }
 
-void CheckpointSaver::save() {
+void CheckpointSaver::save(Way way) {
+  complete_background_save();
   const std::int64_t iteration = state_.progress.iteration;
   if (context_.folders.save == nullptr || saved_iteration_ == iteration) return;
   const PausedInterval paused(context_.timers);
@@ -151,23 +170,35 @@ void CheckpointSaver::save() {
                              "saving the checkpoint of iteration " + std::to_string(iteration));
   {
     const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
-    save_persistent(iteration);
+    save_persistent(way);
   }
   context_.sections.record_save();
   calculate_section_timeouts(/*is_at_end=*/false);
 }
 
-void CheckpointSaver::save_persistent(std::int64_t iteration) {
+void CheckpointSaver::save_persistent(Way way) {
   const std::int64_t previous = config_.save_retain_interval ? tracked_iteration(config_.save) : 0;
-  const double start = context_.clock.monotonic_s();
-  save_to(*context_.folders.save, "save-checkpoint");
+  const double start_s = context_.clock.monotonic_s();
+  const TrainingProgress progress = state_.progress;
+  const bool is_blocking = way == Way::blocking;
+  save_to(*context_.folders.save, "save-checkpoint", nullptr, is_blocking ? nullptr : &background_);
+  if (is_blocking) return note_saved(progress, previous, start_s);
+  background_iteration_ = progress.iteration;
+  note_background_save_ = [=, this] {
+    print_saved(plan_, progress.iteration, context_.folders.save->path(), console_.lines());
+    note_saved(progress, previous, start_s);
+  };
+}
+
+void CheckpointSaver::note_saved(const TrainingProgress& progress, std::int64_t previous,
+                                 double start_s) {
   if (context_.deadline != nullptr)
-    context_.deadline->record_save_time(context_.clock.monotonic_s() - start);
-  saved_iteration_ = iteration;
-  record_progress();
+    context_.deadline->record_save_time(context_.clock.monotonic_s() - start_s);
+  saved_iteration_ = progress.iteration;
+  record_progress(progress);
   if (config_.save_retain_interval && plan_.rank.index == 0)
-    remove_unless_multiple(config_.save, previous, iteration, *config_.save_retain_interval,
-                           console_.out);
+    remove_unless_multiple(config_.save, previous, progress.iteration,
+                           *config_.save_retain_interval, console_.out);
 }
 
 void CheckpointSaver::save_non_persistent() {
@@ -177,19 +208,20 @@ void CheckpointSaver::save_non_persistent() {
   const SectionScope section(context_.communicators, "saving a non-persistent checkpoint");
   const SectionWatch::Scope timed = context_.sections.enter(RunSection::checkpointing);
   save_to(*folders.non_persistent, "save-checkpoint-non-persistent",
-          folders.local ? &*folders.local : nullptr);
+          folders.local ? &*folders.local : nullptr, nullptr);
   if (folders.non_persistent->is_leader())  // now that the new one is complete in every folder
     remove_all_but(folders.non_persistent->path(), state_.progress.iteration, console_.out);
 }
 
 void CheckpointSaver::save_to(SaveFolder& folder, std::string_view timer,
-                              const LocalPlacement* placement) {
+                              const LocalPlacement* placement, BackgroundSave* background) {
   save_training_state(plan_, state_,
                       {.folder = folder,
                        .timers = context_.timers,
                        .timer = timer,
                        .placement = placement,
-                       .before_commit = replica_check()},
+                       .before_commit = replica_check(),
+                       .background = background},
                       console_.lines());
 }
 
@@ -225,9 +257,8 @@ void CheckpointSaver::calculate_section_timeouts(bool is_at_end) {
   }
 }
 
-void CheckpointSaver::record_progress() {
+void CheckpointSaver::record_progress(const TrainingProgress& progress) {
   if (!log_) return;
-  const TrainingProgress& progress = state_.progress;
   try {
     log_->saved({.iteration = progress.iteration,
                  .floating_point_operations = progress.floating_point_operations,

@@ -19,6 +19,7 @@
 #include "megatron/training/run/job_deadline.h"
 #include "megatron/training/run/run_clock.h"
 #include "megatron/training/run/training_state.h"
+#include "megatron/training/saving/background_save.h"
 #include "megatron/training/saving/save_folders.h"
 
 namespace megatron {
@@ -46,9 +47,12 @@ class CheckpointSaver {
   CheckpointSaver(const TrainingPlan& plan, const TrainingState& state,
                   const SavingContext& context, const Console& console);
 
-  /// Saves when --save-interval or --non-persistent-save-interval is due. If a save fails, it
-  /// prints a warning and training continues.
+  /// Saves when --save-interval or --non-persistent-save-interval is due, with --async-save in the
+  /// background. If a save fails, it prints a warning and training continues.
   void save_if_due();
+  /// Completes the save in the background once its pieces are written. Call it in each iteration.
+  /// If the save has failed, prints a warning. Collective over the world.
+  void complete_if_written();
   /// Saves to --save unless it is unset or already holds this iteration. Prints a warning if the
   /// save fails.
   void try_to_save();
@@ -69,18 +73,24 @@ class CheckpointSaver {
   void calculate_section_timeouts(bool is_at_end);
 
  private:
-  /// Runs `save`. If it fails, prints a warning; the next save tries again.
-  void warn_on_failure(const std::function<void()>& save);
+  enum class Way { blocking, background };
+
+  /// Runs `save` of an iteration. If it fails, prints a warning; the next save tries again.
+  void warn_on_failure(std::int64_t iteration, const std::function<void()>& save);
   bool divides_iteration(std::optional<std::int64_t> interval) const;
-  void save();
-  void save_persistent(std::int64_t iteration);
+  void save(Way way = Way::blocking);
+  void save_persistent(Way way);
   void save_non_persistent();
-  void save_to(SaveFolder& folder, std::string_view timer,
-               const LocalPlacement* placement = nullptr);
+  void save_to(SaveFolder& folder, std::string_view timer, const LocalPlacement* placement,
+               BackgroundSave* background);
+  /// Waits for the save in the background, if there is one, and completes it or prints a warning.
+  void complete_background_save();
+  /// Does what follows a complete persistent checkpoint, whose save began at `start_s`.
+  void note_saved(const TrainingProgress& progress, std::int64_t previous, double start_s);
   bool is_replica_check_due() const;
   /// Returns what keeps weights that a fault has changed out of a checkpoint.
   std::function<void()> replica_check();
-  void record_progress();
+  void record_progress(const TrainingProgress& progress);
 
   const TrainingPlan& plan_;
   const TrainingState& state_;
@@ -88,6 +98,9 @@ class CheckpointSaver {
   const CheckpointConfig& config_;
   const Console console_;
   std::unique_ptr<ProgressLog> log_;
+  BackgroundSave background_;
+  std::function<void()> note_background_save_;  ///< once it is complete
+  std::int64_t background_iteration_ = 0;
   std::int64_t saved_iteration_;
   std::int64_t checked_iteration_ = -1;  ///< of the last save that compared the replicas
 };

@@ -24,6 +24,7 @@
 #include "megatron/training/observability/log_lines.h"
 #include "megatron/training/resilience/diagnosis/tensor_statistics.h"
 #include "megatron/training/run/training_plan.h"
+#include "megatron/training/saving/background_save.h"
 #include "megatron/training/saving/resume_differences.h"
 
 namespace megatron {
@@ -62,6 +63,10 @@ std::string place(const Rank& rank) {
     return std::to_string(axis.rank + 1) + "/" + std::to_string(axis.size);
   };
   return "[ t " + of(rank.tp) + ", p " + of(rank.pp) + " ]";
+}
+
+std::string padded(std::int64_t iteration) {
+  return format("%7lld", static_cast<long long>(iteration));
 }
 
 void print_timer(Timers& timers, std::string_view name, std::ostream& out) {
@@ -150,31 +155,43 @@ void load_training_state(const TrainingPlan& plan, TrainingState& state, Timers&
   print_timer(timers, "load-checkpoint", out);
 }
 
+void print_saved(const TrainingPlan& plan, std::int64_t iteration,
+                 const std::filesystem::path& root, std::ostream& out) {
+  out << "  [" << current_time() << "] successfully saved checkpoint from iteration "
+      << padded(iteration) << " to " << root.string() << ' ' << place(plan.rank) << std::endl;
+}
+
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                          const SaveTarget& target, std::ostream& out) {
   const std::string root = target.folder.path().string();
-  const std::string iteration = format("%7lld", static_cast<long long>(state.progress.iteration));
+  const std::string iteration = padded(state.progress.iteration);
   {
     const auto timing = target.timers.scope(target.timer);
     out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to "
         << root << " in megatron format" << std::endl;
-    save_checkpoint(
-        root, {.model = &*plan.settings.model,
-               .family = plan.family->name,
-               .settings = &plan.settings,
-               .weights = state.weights.get(),
-               .optimizer = plan.settings.checkpoint->save_optim ? state.optimizer.get() : nullptr,
-               .rerun_state = state.rerun_state,
-               .progress = state.progress,
-               .origin = plan.source ? &*plan.source : nullptr,
-               .tokenizer = &plan.tokenizer_files,
-               .lock = target.folder.lock(std::cerr),
-               .files = &target.folder.files(),
-               .world = plan.rank.world,
-               .before_commit = target.before_commit,
-               .placement = target.placement});
-    out << "  [" << current_time() << "] successfully saved checkpoint from iteration " << iteration
-        << " to " << root << ' ' << place(plan.rank) << std::endl;
+    const SaveRequest request{
+        .model = &*plan.settings.model,
+        .family = plan.family->name,
+        .settings = &plan.settings,
+        .weights = state.weights.get(),
+        .optimizer = plan.settings.checkpoint->save_optim ? state.optimizer.get() : nullptr,
+        .rerun_state = state.rerun_state,
+        .progress = state.progress,
+        .origin = plan.source ? &*plan.source : nullptr,
+        .tokenizer = &plan.tokenizer_files,
+        .lock = target.folder.lock(std::cerr),
+        .files = &target.folder.files(),
+        .world = plan.rank.world,
+        .before_commit = target.before_commit,
+        .placement = target.placement};
+    if (target.background != nullptr) {
+      target.background->start(root, request);
+      out << "  scheduled an async checkpoint save at iteration " << iteration << " to " << root
+          << std::endl;
+    } else {
+      save_checkpoint(root, request);
+      print_saved(plan, state.progress.iteration, root, out);
+    }
   }
   print_timer(target.timers, target.timer, out);
 }

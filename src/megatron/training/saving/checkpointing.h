@@ -1,6 +1,8 @@
 // Saves and loads the state of a training run and prints Megatron's lines around it.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <iosfwd>
 #include <string>
@@ -13,6 +15,7 @@
 
 namespace megatron {
 
+class BackgroundSave;
 struct LocalPlacement;
 struct TrainingPlan;
 
@@ -31,10 +34,16 @@ struct SaveTarget {
   /// Called on every rank after the weights have been read. If it throws, the checkpoint is not
   /// completed.
   std::function<void()> before_commit = {};
+  /// Writes the checkpoint while training goes on; null: the call does.
+  BackgroundSave* background = nullptr;
 };
 
-/// Saves the state at its current iteration. UserError when the save fails.
+/// Saves the state at its current iteration, or starts to. UserError when the save fails.
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                          const SaveTarget& target, std::ostream& out);
+
+/// Prints that the checkpoint of an iteration is complete.
+void print_saved(const TrainingPlan& plan, std::int64_t iteration,
+                 const std::filesystem::path& root, std::ostream& out);
 
 }  // namespace megatron

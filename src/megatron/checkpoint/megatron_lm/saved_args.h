@@ -1,0 +1,21 @@
+// The part of Megatron-LM's checkpoints that is no tensor: args, iteration, schedule, step counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "megatron/checkpoint/manifest.h"
+#include "megatron/formats/torch_file.h"
+
+namespace megatron {
+
+/// Fills everything but tensors from the state dict that Megatron-LM saved, or a list that holds
+/// it. `vocab_size` is the number of rows of the embedding: Megatron-LM computes with its padding.
+/// UserErrors name `source` and the entry.
+void describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
+                         const std::string& source, Manifest& manifest);
+
+/// Returns the type of a tensor. Throws a UserError that names `place` for types of no weight.
+SafetensorsDtype safetensors_dtype(const TorchDtype& dtype, const std::string& place);
+
+}  // namespace megatron

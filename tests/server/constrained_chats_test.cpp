@@ -1,0 +1,163 @@
+// Conversations whose answers must have a form: the texts that a model says, through HTTP.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "inference/successor_model.h"
+#include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/async_engine.h"
+#include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/served_chat.h"
+#include "megatron/server/api/served_model.h"
+#include "server/raw_client.h"
+
+namespace megatron {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kTemplate =
+    "{% for m in messages %}{{ m.content }}{% endfor %}>"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
+
+/// A model that continues "a" with "b", or with the first byte that is allowed.
+class ConstrainedChats : public testing::Test {
+ protected:
+  ConstrainedChats() {
+    TokenizerConfig config;
+    config.tokenizer_type = "ByteTokenizer";
+    tokenizer_.tokenizer = make_tokenizer(config);
+    chat_ = std::make_unique<ServedChat>(ServedChat{ChatTemplate(kTemplate, "test"),
+                                                    ChatTemplate(kTemplate, "test"),
+                                                    {},
+                                                    ChatEncoder(*tokenizer_.tokenizer),
+                                                    find_output_format("hermes", "qwen3", "")});
+    EngineOptions options;
+    options.tokenizer = tokenizer_.tokenizer.get();
+    engine_ = std::make_unique<AsyncEngine>(model_, options, ServingRanks{});
+    served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
+                                                        .tokenizer = tokenizer_,
+                                                        .chat = chat_.get(),
+                                                        .engine = *engine_,
+                                                        .max_model_len = 1024,
+                                                        .vocab_size = 257});
+    server_ = std::make_unique<HttpServer>(HttpOptions{},
+                                           [this](const HttpRequest& request, HttpReply reply) {
+                                             for (const ApiRoute& route : chat_routes(*served_))
+                                               if (route.path == request.path)
+                                                 return route.handler(request, std::move(reply));
+                                           });
+  }
+
+  std::string ask(const std::string& path, Json body, const Json& members) {
+    body.update({{"temperature", 0}, {"max_tokens", 400}});
+    body.update(members);
+    RawClient client(server_->port());
+    client.send(post(path, body.dump()));
+    return client.answer().body;
+  }
+  /// Returns the answer to a chat completion.
+  Json chat(const Json& members) {
+    return Json::parse(ask("/v1/chat/completions", hi(), members))["choices"][0];
+  }
+  static Json hi() {
+    return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})},
+            {"reasoning_effort", "none"}};
+  }
+  /// Returns the tools "f" and "g". The argument of g must be 1.
+  static Json tools() {
+    Json list = Json::array();
+    for (const char* name : {"f", "g"})
+      list.push_back({{"type", "function"}, {"function", {{"name", name}}}});
+    list[1]["function"]["parameters"] = Json::parse(
+        R"({"type": "object", "properties": {"x": {"$ref": "#/$defs/one"}}, "required": ["x"],
+            "$defs": {"one": {"const": 1}}})");
+    return list;
+  }
+
+  SuccessorModel model_{257};
+  LoadedTokenizer tokenizer_;
+  std::unique_ptr<ServedChat> chat_;
+  std::unique_ptr<AsyncEngine> engine_;
+  std::unique_ptr<ServedModel> served_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(ConstrainedChats, CallTheNamedTool) {
+  const Json choice = chat(
+      {{"tools", tools()}, {"tool_choice", {{"type", "function"}, {"function", {{"name", "g"}}}}}});
+  EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
+  ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  const Json& call = choice["message"]["tool_calls"][0]["function"];
+  EXPECT_EQ(call["name"], "g");
+  EXPECT_EQ(Json::parse(call["arguments"].get<std::string>()), Json({{"x", 1}}));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
+TEST_F(ConstrainedChats, StreamTheArgumentsOfRequiredCalls) {
+  const std::string stream =
+      ask("/v1/chat/completions", hi(),
+          {{"tools", tools()},
+           {"tool_choice", Json::parse(R"({"type": "allowed_tools", "allowed_tools": {"mode":
+                "required", "tools": [{"type": "function", "function": {"name": "g"}}]}})")},
+           {"parallel_tool_calls", false},
+           {"stream", true}});
+  std::string name, arguments, finish;
+  for (std::size_t at = 0; (at = stream.find("data: {", at)) != std::string::npos; ++at) {
+    const Json choice =
+        Json::parse(stream.substr(at + 6, stream.find("\n\n", at) - at - 6))["choices"][0];
+    EXPECT_EQ(choice["delta"].value("content", ""), "");
+    if (choice["finish_reason"].is_string()) finish = choice["finish_reason"].get<std::string>();
+    if (!choice["delta"].contains("tool_calls")) continue;
+    const Json& function = choice["delta"]["tool_calls"][0]["function"];
+    name += function.value("name", "");
+    arguments += function.value("arguments", "");
+  }
+  EXPECT_EQ(name, "g") << stream;
+  EXPECT_EQ(Json::parse(arguments), Json({{"x", 1}}));
+  EXPECT_EQ(finish, "tool_calls");
+}
+
+TEST_F(ConstrainedChats, CallSomeToolOfAnthropicsMessages) {
+  const Json answer =
+      Json::parse(ask("/v1/messages", hi(), Json::parse(R"({"tool_choice": {"type": "any",
+          "disable_parallel_tool_use": true}, "tools": [{"name": "g", "input_schema": {
+          "properties": {"x": {"type": "boolean"}}, "required": ["x"]}}]})")));
+  ASSERT_EQ(answer["content"].size(), 1u) << answer;
+  EXPECT_EQ(answer["content"][0]["name"], "g");
+  EXPECT_TRUE(answer["content"][0]["input"]["x"].is_boolean());
+  EXPECT_EQ(answer["stop_reason"], "tool_use");
+}
+
+TEST_F(ConstrainedChats, ReasonWithinABudgetBeforeTheirForm) {
+  const std::string schema =
+      R"({"properties": {"b": {"const": 2}, "a": {"const": 1}}, "required": ["a", "b"]})";
+  const Json choice =
+      chat({{"reasoning_effort", "high"},
+            {"thinking_token_budget", 3},
+            {"response_format",
+             {{"type", "json_schema"}, {"json_schema", {{"schema", Json::parse(schema)}}}}}});
+  EXPECT_EQ(choice["message"]["reasoning_content"], "?@A") << choice;
+  EXPECT_EQ(Json::parse(choice["message"]["content"].get<std::string>()),
+            Json({{"a", 1}, {"b", 2}}));
+}
+
+TEST_F(ConstrainedChats, ThatDoNotReasonBeginWithTheirForm) {
+  EXPECT_EQ(chat({{"guided_choice", {"yes", "no"}}})["message"]["content"], "no");
+  const Json answer =
+      Json::parse(ask("/v1/responses", {{"input", "Hi"}, {"reasoning", {{"effort", "none"}}}},
+                      Json::parse(R"({"text": {"format": {"type": "json_schema", "name": "n",
+              "schema": {"const": [1, 2]}}}})")));
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], "[1,2]") << answer;
+}
+
+TEST_F(ConstrainedChats, RefuseSchemasByName) {
+  EXPECT_THAT(
+      ask("/v1/chat/completions", hi(), {{"guided_json", {{"dependentSchemas", Json::object()}}}}),
+      HasSubstr("dependentSchemas"));
+}
+
+}  // namespace
+}  // namespace megatron
