@@ -59,5 +59,17 @@ TEST(JsonCursor, NamesTheWholePlaceOfAValue) {
   EXPECT_EQ(message_of([&] { list[1].text(); }), "dir/f.json: a.list[1] must be a string, got 2");
 }
 
+TEST(JsonCursor, TellsWhatIsGivenAndWhatIsUnknown) {
+  const Json parsed = parse_json(R"({"a": 1, "n": null})", "f");
+  const JsonCursor root(parsed, "f");
+  EXPECT_EQ(root.find_given("a")->integer(), 1);
+  EXPECT_FALSE(root.find_given("n"));
+  EXPECT_FALSE(root.find_given("none"));
+  root.allow_only({"a"});
+  EXPECT_THAT(message_of([&] { root.allow_only({"n"}); }),
+              StartsWith("f: field 'a': is not known here"));
+  EXPECT_THAT(message_of([&] { root["a"].allow_only({}); }), HasSubstr("must be an object"));
+}
+
 }  // namespace
 }  // namespace megatron

@@ -150,9 +150,10 @@ TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
       split_words("--load model --port 0 --api-key a --api-key b --served-model-name m n "
                   "--max-model-len 4096 --max-num-seqs 8 --max-num-batched-tokens 64 "
                   "--disable-log-requests --chat-template t.jinja --uvicorn-log-level info "
-                  "--enable-auto-tool-choice"),
+                  "--enable-auto-tool-choice --pooling-type mean"),
       1);
   EXPECT_EQ(options.server.port, 0);
+  EXPECT_EQ(options.server.pooling_type, "mean");
   EXPECT_THAT(options.server.api_key, ElementsAre("a", "b"));
   EXPECT_THAT(options.server.served_model_name, ElementsAre("m", "n"));
   EXPECT_EQ(options.engine.max_seq_length, 4096);

@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "inference/successor_model.h"
+#include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
-#include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "server/raw_client.h"

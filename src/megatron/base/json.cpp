@@ -141,6 +141,18 @@ std::optional<JsonCursor> JsonCursor::find(const std::string& key) const {
   return JsonCursor({value_, &*found}, place(), key_.empty() ? ": " : ".", key);
 }
 
+std::optional<JsonCursor> JsonCursor::find_given(const std::string& key) const {
+  std::optional<JsonCursor> member = find(key);
+  if (member && (*member)->is_null()) member.reset();
+  return member;
+}
+
+void JsonCursor::allow_only(std::initializer_list<std::string_view> keys) const {
+  for (const auto& [key, json] : object().items())
+    if (!json.is_null() && std::ranges::count(keys, key) == 0)
+      throw UserError({operator[](key).name(), "is not known here", "leave it out"});
+}
+
 const Json& JsonCursor::object() const { return require(value_->is_object(), "an object"); }
 
 const Json& JsonCursor::array() const { return require(value_->is_array(), "an array"); }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,6 +50,10 @@ class JsonCursor {
   JsonCursor operator[](const std::string& key) const;
   /// Returns nullopt when the value is not an object with a member `key`.
   std::optional<JsonCursor> find(const std::string& key) const;
+  /// Likewise, also when the member is null.
+  std::optional<JsonCursor> find_given(const std::string& key) const;
+  /// Throws if the value is no object, or has a member that is not null and none of `keys`.
+  void allow_only(std::initializer_list<std::string_view> keys) const;
   /// Return the value, which must be of that type.
   const Json& object() const;
   const Json& array() const;

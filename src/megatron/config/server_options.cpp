@@ -48,6 +48,10 @@ const FieldTable<ServerOptions>& server_table() {
             "format in which the model writes its reasoning, by vLLM's name, or none; default: the "
             "chat template tells")
         .value_name("NAME");
+    t.field("pooling_type", &Options::pooling_type,
+            "hidden state that is the embedding of a text: that of its last token, or the mean of "
+            "all")
+        .choices({"last", "mean"});
     t.field("disable_access_log", &Options::disable_access_log,
             "do not print a line for each request")
         .alias("disable-uvicorn-access-log")

@@ -23,6 +23,7 @@ struct ServerOptions {
   std::int64_t max_connections = 16384;
   double grace_seconds = 10;
   std::string tool_call_parser, reasoning_parser;  ///< "": by the chat template
+  std::string pooling_type = "last";
   bool disable_access_log = false;
 };
 

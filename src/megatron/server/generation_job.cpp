@@ -62,7 +62,9 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
                           .params = params_,
                           .site = {.prompt = prompt, .sample = i * num_samples},
                           .priority = options_.priority,
-                          .source = "the prompt"};
+                          .source = "the prompt",
+                          .pooling = options_.pooling,
+                          .normalizes = options_.normalizes};
       if (model_.request_timeout_s > 0) request.deadline_s = begin_s_ + model_.request_timeout_s;
       requests.push_back(std::move(request));
     }

@@ -42,7 +42,9 @@ struct JobCallbacks {
 
 struct JobOptions {
   std::int64_t priority = 0;
-  bool has_seed = false;  ///< the texts do not depend on other requests
+  bool has_seed = false;            ///< the texts do not depend on other requests
+  Pooling pooling = Pooling::none;  ///< other than none: the results are embeddings
+  bool normalizes = false;          ///< embeddings have length 1
 };
 
 /// Starts the texts of some prompts and returns. The job lives until on_end or on_error was called,

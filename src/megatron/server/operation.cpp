@@ -5,6 +5,8 @@
 
 #include "megatron/base/json_text.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/server/openapi.h"
+#include "megatron/server/page/chat_page.h"
 
 namespace megatron {
 namespace {
@@ -43,6 +45,17 @@ void add_operation_routes(HttpRouter& router, const std::string& version,
     if (!router.refuse_unless_ready(reply)) reply.send(200, R"({"status":"ok"})");
   };
   for (const char* path : {"/health", "/ping"}) router.add("GET", path, health, RouteAccess::open);
+  router.add(
+      "GET", "/",
+      [](const HttpRequest&, HttpReply reply) {
+        reply.send(200, std::string(chat_page().html), "text/html; charset=utf-8",
+                   chat_page_headers());
+      },
+      RouteAccess::open);
+  router.add(
+      "GET", "/openapi.json",
+      [](const HttpRequest&, HttpReply reply) { reply.send(200, openapi_json()); },
+      RouteAccess::open);
   router.add(
       "GET", "/version",
       [body = JsonText{{"version", version}}.dump()](const HttpRequest&, HttpReply reply) {

@@ -11,8 +11,9 @@
 
 namespace megatron {
 
-/// Adds /health and /ping (503 unless the model serves), /version and /metrics. `load` returns how
-/// busy the engine is; threads of the server call it, at any time.
+/// Adds the chat page at /, /openapi.json, /health and /ping (503 unless the model serves),
+/// /version and /metrics. `load` returns how busy the engine is; threads of the server call it, at
+/// any time.
 void add_operation_routes(HttpRouter& router, const std::string& version,
                           std::function<EngineLoad()> load);
 

@@ -71,6 +71,14 @@ void HttpRouter::add(const std::string& method, const std::string& path, HttpHan
   routes_[path][method] = {std::move(handler), access};
 }
 
+std::vector<std::pair<std::string, std::string>> HttpRouter::routes() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [path, methods] : routes_)
+    for (const auto& [method, unused] : methods) all.emplace_back(method, path);
+  return all;
+}
+
 void HttpRouter::set_state(State state, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   state_ = state;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatron/server/http/http_server.h"
@@ -48,6 +49,8 @@ class HttpRouter {
   /// Answers with status 503 unless the model serves. Returns whether it did.
   bool refuse_unless_ready(HttpReply& reply) const;
   std::int64_t num_open() const { return num_open_; }
+  /// Returns the methods of all paths.
+  std::vector<std::pair<std::string, std::string>> routes() const;
   const ServerMetrics& metrics() const { return metrics_; }
 
   /// Answers a request: the handler of HttpServer.

@@ -20,13 +20,10 @@
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/replicas.h"
-#include "megatron/server/api/chat_apis.h"
-#include "megatron/server/api/completions.h"
+#include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
-#include "megatron/server/api/tokenize.h"
 #include "megatron/server/operation.h"
-#include "megatron/server/page/chat_page.h"
 #include "megatron/server/router.h"
 #include "megatron/training/run/stop_signals.h"
 
@@ -61,13 +58,6 @@ class Service {
       const RequestServer* engine = engine_;
       return engine ? engine->load() : EngineLoad{};
     });
-    router_.add(
-        "GET", "/",
-        [](const HttpRequest&, HttpReply reply) {
-          reply.send(200, std::string(chat_page().html), "text/html; charset=utf-8",
-                     chat_page_headers());
-        },
-        RouteAccess::open);
   }
 
   HttpRouter& router() { return router_; }
@@ -129,20 +119,6 @@ std::vector<std::string> model_names(const ServeOptions& options) {
   return {folder.filename().string()};
 }
 
-/// Adds the routes of the APIs. The model outlives the handlers.
-void add_api_routes(HttpRouter& router, const ServedModel& model) {
-  router.add("POST", "/v1/completions", [&model](const HttpRequest& request, HttpReply reply) {
-    answer_completion(model, request, std::move(reply));
-  });
-  const auto add = [&](std::vector<ApiRoute> routes, RouteAccess access) {
-    for (ApiRoute& route : routes)
-      router.add(route.method, route.path, std::move(route.handler), access);
-  };
-  add(chat_routes(model), RouteAccess::generates);
-  add(chat_prompt_routes(model), RouteAccess::keyed);
-  add(tokenize_routes(model, model.chat == nullptr ? "" : model.chat->source), RouteAccess::keyed);
-}
-
 int serve_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const ServeOptions options = read_serve_options(args, environment.world_size);
@@ -176,7 +152,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .vocab_size = config.vocab_size,
         .defaults = tokenizer.defaults,
         .request_timeout_s = options.server.request_timeout,
-        .aliases = names});
+        .aliases = names,
+        .embedding_size = config.hidden_size,
+        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last});
     add_model_routes(router, names, model->max_model_len);
     add_api_routes(router, *model);
     return service->run(engine, signals);

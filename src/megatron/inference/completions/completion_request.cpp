@@ -23,22 +23,6 @@ std::vector<std::int64_t> integers(const JsonCursor& list) {
   return values;
 }
 
-/// Returns the prompts: a text, a list of texts, a list of ids, or a list of such lists.
-std::vector<CompletionPrompt> prompts_of(const JsonCursor& value) {
-  if (!value->is_array()) return {value.text()};
-  const std::vector<JsonCursor> elements = value.elements();
-  if (elements.empty()) throw UserError({value.name(), "an empty list", "give a prompt"});
-  if (elements.front()->is_number()) return {integers(value)};
-  std::vector<CompletionPrompt> prompts;
-  for (const JsonCursor& element : elements) {
-    if (element->is_array())
-      prompts.emplace_back(integers(element));
-    else
-      prompts.emplace_back(element.text());
-  }
-  return prompts;
-}
-
 /// Sets a setting of sampling_table() to texts of values.
 void set_sampling(CompletionRequest& request, std::string_view name, const JsonCursor& value,
                   const std::vector<std::string>& texts) {
@@ -153,7 +137,7 @@ void ignore(CompletionRequest&, const JsonCursor&) {}
 /// request to OpenAI's servers.
 const std::map<std::string_view, Read> kMembers{
     {"model", [](auto& to, auto& value) { to.model = value.text(); }},
-    {"prompt", [](auto& to, auto& value) { to.prompts = prompts_of(value); }},
+    {"prompt", [](auto& to, auto& value) { to.prompts = completion_prompts(value); }},
     {"echo", [](auto& to, auto& value) { to.echo = value.boolean(); }},
     {"stream", [](auto& to, auto& value) { to.stream = value.boolean(); }},
     {"priority", [](auto& to, auto& value) { to.priority = value.integer(); }},
@@ -221,7 +205,7 @@ const std::map<std::string_view, Read> kMembers{
 }  // namespace
 
 CompletionRequest read_completion(const JsonCursor& body, std::string_view text) {
-  CompletionRequest request{.prompts = prompts_of(body["prompt"])};
+  CompletionRequest request{.prompts = completion_prompts(body["prompt"])};
   for (const auto& [key, json] : body.object().items()) {
     if (json.is_null()) continue;
     const JsonCursor value = body[key];
@@ -250,6 +234,21 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
                      std::to_string(most) + " texts of a prompt",
                      "give at most " + std::to_string(kMaxChoices)});
   return request;
+}
+
+std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value) {
+  if (!value->is_array()) return {value.text()};
+  const std::vector<JsonCursor> elements = value.elements();
+  if (elements.empty()) throw UserError({value.name(), "an empty list", "give a prompt"});
+  if (elements.front()->is_number()) return {integers(value)};
+  std::vector<CompletionPrompt> prompts;
+  for (const JsonCursor& element : elements) {
+    if (element->is_array())
+      prompts.emplace_back(integers(element));
+    else
+      prompts.emplace_back(element.text());
+  }
+  return prompts;
 }
 
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,

@@ -43,6 +43,9 @@ struct CompletionRequest {
 /// order of the schema there.
 CompletionRequest read_completion(const JsonCursor& body, std::string_view text = {});
 
+/// Returns the prompts of a value: a text, a list of texts, a list of ids, or a list of such lists.
+std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value);
+
 /// Returns the token ids of a prompt. UserError that names `source` when it has none.
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
                                          const std::string& source, bool add_special_tokens = true);

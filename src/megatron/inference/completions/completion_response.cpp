@@ -155,6 +155,16 @@ JsonText CompletionChoice::logprobs_of(const std::vector<SampledToken>& tokens) 
           {"text_offset", offsets}};
 }
 
+std::vector<std::string> token_texts(const Tokenizer& tokenizer,
+                                     std::span<const std::int64_t> context,
+                                     std::span<const std::int64_t> ids) {
+  DecodeStream stream(tokenizer, short_ids(context));
+  std::vector<std::string> pieces;
+  for (const std::int64_t id : ids) pieces.push_back(stream.add(static_cast<std::int32_t>(id)));
+  if (!pieces.empty()) pieces.back() += stream.finish();
+  return pieces;
+}
+
 JsonText completion_choices(const CompletionRequest& request, const Tokenizer& tokenizer,
                             std::vector<PromptResult> results) {
   JsonText choices = JsonText::array();

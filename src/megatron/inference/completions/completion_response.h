@@ -20,6 +20,11 @@ struct PromptResult {
   std::vector<Generation> texts = {};  ///< samples, or beams of which there may be fewer than n
 };
 
+/// Returns the text that each id adds behind those before it, the first of them behind `context`.
+std::vector<std::string> token_texts(const Tokenizer& tokenizer,
+                                     std::span<const std::int64_t> context,
+                                     std::span<const std::int64_t> ids);
+
 /// What log-probabilities are listed under.
 struct TokenName {
   std::string name;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "megatron/server/api/api_route.h"
 #include "megatron/server/api/chat_answer.h"
 #include "megatron/server/api/chat_request.h"
 #include "megatron/server/http/http_server.h"
@@ -31,10 +30,5 @@ extern const ChatApi kAnthropicMessagesApi;  ///< Anthropic's /v1/messages
 /// Answers a request: with a stream if it asks for one.
 void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest& request,
                  HttpReply reply);
-
-/// Returns the routes of all of them. The model must outlive them.
-std::vector<ApiRoute> chat_routes(const ServedModel& model);
-/// Returns the routes that render prompts only: /apply-template, and those that count tokens.
-std::vector<ApiRoute> chat_prompt_routes(const ServedModel& model);
 
 }  // namespace megatron

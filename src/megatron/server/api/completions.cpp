@@ -159,8 +159,7 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
                      {.priority = asked.priority, .has_seed = asked.has_seed}, reply,
                      std::move(callbacks));
   } catch (const UserError&) {
-    const auto [status, message] = error_of(std::current_exception());
-    reply.send(status, openai_error(status, message).dump());
+    reply_error(reply, std::current_exception());
   }
 }
 

@@ -8,6 +8,7 @@
 #include "megatron/base/wall_clock.h"
 #include "megatron/inference/completions/completion_request.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/server/http/http_server.h"
 
 namespace megatron {
 namespace {
@@ -45,6 +46,11 @@ std::pair<int, std::string> error_of(const std::exception_ptr& error) {
   } catch (...) {
     return {500, "the engine has failed"};
   }
+}
+
+void reply_error(HttpReply& reply, const std::exception_ptr& error) {
+  const auto [status, message] = error_of(error);
+  reply.send(status, openai_error(status, message).dump());
 }
 
 void check_model_name(const ServedModel& model, const std::string& name) {

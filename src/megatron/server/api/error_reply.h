@@ -10,6 +10,7 @@
 
 namespace megatron {
 
+class HttpReply;
 struct ServedModel;
 
 /// Returns the body of an error; status 404 means that there is no such model.
@@ -19,6 +20,8 @@ JsonText anthropic_error(int status, const std::string& message);
 /// Returns the status and the message of an error: 400 for a UserError, 404 for that of
 /// check_model_name(), 500 for a failed engine.
 std::pair<int, std::string> error_of(const std::exception_ptr& error);
+/// Sends an error in OpenAI's form.
+void reply_error(HttpReply& reply, const std::exception_ptr& error);
 /// Throws a UserError unless `name` is empty or one of the model's.
 void check_model_name(const ServedModel& model, const std::string& name);
 /// Returns `prefix` and 24 random hexadecimal digits.

@@ -7,6 +7,7 @@
 
 #include "megatron/config/sampling_params.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/pooler.h"
 
 namespace megatron {
 
@@ -24,6 +25,8 @@ struct ServedModel {
   SamplingParams defaults = {};           ///< of generation_config.json; a request's values win
   double request_timeout_s = 0;           ///< after which a text ends as it is; 0: none
   std::vector<std::string> aliases = {};  ///< more names by which clients may call it
+  std::int64_t embedding_size = 0;
+  Pooling pooling = Pooling::last;  ///< of embeddings; a request's wins
 };
 
 }  // namespace megatron

@@ -1,25 +1,22 @@
-#include "megatron/server/api/tokenize.h"
-
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/server/api/api_routes.h"
+#include "megatron/server/api/json_handler.h"
+#include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/tokenizers/tokenizer.h"
 
 namespace megatron {
 namespace {
 
-JsonCursor read_body(const HttpRequest& request) {
-  return {parse_json(request.body, "request body"), "request body"};
-}
-
 bool flag(const JsonCursor& body, const std::string& name, bool otherwise) {
-  const std::optional<JsonCursor> value = body.find(name);
-  return value && !(*value)->is_null() ? value->boolean() : otherwise;
+  const std::optional<JsonCursor> value = body.find_given(name);
+  return value ? value->boolean() : otherwise;
 }
 
 JsonText tokenize(const ServedModel& model, const HttpRequest& request) {
-  const JsonCursor body = read_body(request);
+  const JsonCursor body = body_of(request);
   const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
   const std::string prompt = body["prompt"].text();
   const std::vector<std::int32_t> ids = flag(body, "add_special_tokens", true)
@@ -38,7 +35,7 @@ JsonText tokenize(const ServedModel& model, const HttpRequest& request) {
 
 JsonText detokenize(const ServedModel& model, const HttpRequest& request) {
   std::vector<std::int32_t> ids;
-  for (const JsonCursor& value : read_body(request)["tokens"].elements()) {
+  for (const JsonCursor& value : body_of(request)["tokens"].elements()) {
     const std::int64_t id = value.integer();
     if (id < 0 || id >= model.vocab_size)
       throw UserError({value.name(), std::to_string(id),
@@ -48,7 +45,7 @@ JsonText detokenize(const ServedModel& model, const HttpRequest& request) {
   return {{"prompt", model.tokenizer.tokenizer->decode(ids, SpecialTokens::keep)}};
 }
 
-JsonText tokenizer_info(const ServedModel& model, const std::string& chat_template) {
+JsonText tokenizer_info(const ServedModel& model, const HttpRequest& /*request*/) {
   const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
   const auto token = [&](std::int32_t id) -> JsonText {
     if (id < 0) return nullptr;
@@ -61,20 +58,20 @@ JsonText tokenizer_info(const ServedModel& model, const std::string& chat_templa
           {"eos_token", token(tokenizer.eod())},
           {"pad_token", token(tokenizer.pad())},
           {"unk_token", token(tokenizer.unk())},
-          {"chat_template", chat_template.empty() ? JsonText() : JsonText(chat_template)}};
+          {"chat_template", model.chat == nullptr ? JsonText() : JsonText(model.chat->source)}};
 }
 
 }  // namespace
 
-std::vector<ApiRoute> tokenize_routes(const ServedModel& model, const std::string& chat_template) {
-  return {{"POST", "/tokenize",
-           json_handler([&model](const HttpRequest& request) { return tokenize(model, request); })},
-          {"POST", "/detokenize", json_handler([&model](const HttpRequest& request) {
-             return detokenize(model, request);
-           })},
-          {"GET", "/tokenizer_info", json_handler([&model, chat_template](const HttpRequest&) {
-             return tokenizer_info(model, chat_template);
-           })}};
+std::vector<ApiRoute> tokenize_routes(const ServedModel& model) {
+  using Body = JsonText (*)(const ServedModel&, const HttpRequest&);
+  const auto handler = [&model](Body body) {
+    return json_handler(
+        [&model, body](const HttpRequest& request) { return body(model, request); });
+  };
+  return {{"POST", "/tokenize", handler(tokenize)},
+          {"POST", "/detokenize", handler(detokenize)},
+          {"GET", "/tokenizer_info", handler(tokenizer_info)}};
 }
 
 }  // namespace megatron

@@ -1,10 +1,8 @@
-// A route of an API: what HttpRouter::add() takes.
+// What handlers of requests share: bodies of JSON, and answers to what they throw.
 #pragma once
 
 #include <exception>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "megatron/base/json.h"
 #include "megatron/base/json_text.h"
@@ -13,10 +11,10 @@
 
 namespace megatron {
 
-struct ApiRoute {
-  std::string method, path;
-  HttpHandler handler;
-};
+/// Returns the body of a request.
+inline JsonCursor body_of(const HttpRequest& request) {
+  return {parse_json(request.body, "request body"), "request body"};
+}
 
 /// Sends what `use` throws as an error in OpenAI's form.
 template <class Use>
@@ -24,8 +22,7 @@ void answer_errors(HttpReply& reply, const Use& use) {
   try {
     use();
   } catch (const std::exception&) {
-    const auto [status, message] = error_of(std::current_exception());
-    reply.send(status, openai_error(status, message).dump());
+    reply_error(reply, std::current_exception());
   }
 }
 
