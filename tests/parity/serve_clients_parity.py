@@ -55,6 +55,8 @@ ANTHROPIC_TOOL = {
     "input_schema": WEATHER["parameters"],
 }
 GREEDY = {"model": NAME, "temperature": 0}
+# The client of Anthropic has no name for it any more.
+GREEDY_MESSAGE = {"model": NAME, "extra_body": {"temperature": 0}}
 
 
 class Colour(enum.Enum):
@@ -394,7 +396,7 @@ def forced_tools(to):
     with to.report.guard("tool_choice any of messages"):
         answer = to.anthropic.messages.create(
             messages=CHATS[0], tools=[ANTHROPIC_TOOL], max_tokens=200,
-            tool_choice={"type": "any", "disable_parallel_tool_use": True}, **GREEDY,
+            tool_choice={"type": "any", "disable_parallel_tool_use": True}, **GREEDY_MESSAGE,
         )  # fmt: skip
         call = next(block for block in answer.content if block.type == "tool_use")
         check_call(to, "tool_choice any of messages", json.dumps(call.input), call.name)
@@ -539,7 +541,9 @@ def messages(to):
     ids = to.model.chat_ids(chat)
     made, text, finish = to.expected(ids)
     reason = "end_turn" if finish == "stop" else "max_tokens"
-    given = dict(system="You are terse.", messages=CHATS[0], max_tokens=NUM_NEW, **GREEDY)
+    given = dict(
+        system="You are terse.", messages=CHATS[0], max_tokens=NUM_NEW, **GREEDY_MESSAGE
+    )
     answer = to.anthropic.messages.create(**given)
     to.same("message", (answer.content[0].text, answer.stop_reason), (text, reason))
     total = answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
@@ -635,7 +639,7 @@ def anthropic_errors(to):
     create = to.anthropic.messages.create
     bad = anthropic.BadRequestError
     to.raises("anthropic BadRequestError", bad,
-              lambda: create(model=NAME, temperature=-1, **given), "temperature",
+              lambda: create(model=NAME, extra_body={"temperature": -1}, **given), "temperature",
               "invalid_request_error")  # fmt: skip
     to.raises("anthropic BadRequestError for no messages", bad,
               lambda: create(model=NAME, max_tokens=4, messages=[]), "messages")  # fmt: skip
