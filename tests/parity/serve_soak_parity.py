@@ -6,7 +6,7 @@ batch` (with a seed) on the same model, and of transformers for chats; the memor
 be flat from a fifth of the requests on. Then many connections are opened that say nothing, while the
 server must answer others.
 
-Environment: SOAK_REQUESTS (1500), SOAK_CONNECTIONS (1500): the whole soak has 10000 of each."""
+Environment: SOAK_REQUESTS (2000), SOAK_CONNECTIONS (2000): the whole soak has 10000 of each."""
 import asyncio
 import json
 import os
@@ -25,8 +25,8 @@ import program
 from report import Report
 from serving import ChatModel, Server
 
-NUM_REQUESTS = int(os.environ.get("SOAK_REQUESTS", 1500))
-NUM_CONNECTIONS = int(os.environ.get("SOAK_CONNECTIONS", 1500))
+NUM_REQUESTS = int(os.environ.get("SOAK_REQUESTS", 2000))
+NUM_CONNECTIONS = int(os.environ.get("SOAK_CONNECTIONS", 2000))
 IN_FLIGHT = 64
 MOST_GROWTH = 1.05
 LIMIT_S = 60  # for one answer

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -26,6 +27,12 @@ LISTENING = re.compile(r"listening on http://[^:]+:(\d+)")
 def qwen_template():
     package = Path(importlib.util.find_spec("axolotl").origin).parent
     return (package / "utils/chat_templates/templates/qwen_25.jinja").read_text()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 class ChatModel:
