@@ -1,8 +1,8 @@
 """The real clients `openai` and `anthropic` against `megatron serve`.
 
-The model is a tiny random one. Texts, token ids, log-probabilities, numbers of tokens and embeddings
-must be those of transformers, greedy; what cannot be greedy must be the same twice. Streams must add
-up to the whole answers, and errors must arrive as the clients' own exceptions.
+The model is a tiny random one. Texts, token ids, log-probabilities, numbers of tokens and
+embeddings must be those of transformers, greedy; what cannot be greedy must be the same twice.
+Streams must add up to the whole answers, and errors must arrive as the clients' own exceptions.
 
 Usage: serve_clients_parity.py [--only NAME]     checks whose name begins so"""
 import argparse
@@ -243,8 +243,9 @@ def chats(to):
         ids = to.model.chat_ids(messages)
         made, text, finish = to.expected(ids)
         answer = to.openai.chat.completions.create(
-            messages=messages, max_completion_tokens=NUM_NEW, logprobs=True, top_logprobs=2, **GREEDY
-        )
+            messages=messages, max_completion_tokens=NUM_NEW, logprobs=True, top_logprobs=2,
+            **GREEDY,
+        )  # fmt: skip
         choice = answer.choices[0]
         to.same(f"chat {number}", (choice.message.content, choice.finish_reason), (text, finish))
         to.same(

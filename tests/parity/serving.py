@@ -105,7 +105,7 @@ class ChatModel:
 
 
 class Server:
-    """`megatron serve` of a folder on a free port, for the time of a `with`. Its log is in `log`."""
+    """`megatron serve` of a folder on a free port, for the time of a `with`; its log is `log`."""
 
     def __init__(self, folder, *flags, log="serve.log"):
         self.log = Path(log)

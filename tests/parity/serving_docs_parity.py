@@ -18,17 +18,19 @@ from serving import free_port
 DOCS = Path(__file__).resolve().parents[2] / "docs/serving.md"
 SECTION = "From the demo to a chat"
 STAND_INS = {
-    "make": """
+    "make": r"""
 [ "$*" = demo ]
 mkdir -p out/demo
-for i in $(seq 400); do echo "Ge1:$i In the beginning God created the heaven and the earth."; echo; done > text.txt
+for i in $(seq 400); do
+  printf 'Ge1:%d In the beginning God created the heaven and the earth.\n\n' "$i"
+done > text.txt
 megatron=build/bin/megatron
-$megatron preprocess-data --input text.txt --text-documents paragraph --output-prefix corpus \\
+$megatron preprocess-data --input text.txt --text-documents paragraph --output-prefix corpus \
   --tokenizer-type ByteTokenizer --append-eod
-$megatron pretrain gpt --num-layers 2 --hidden-size 64 --ffn-hidden-size 128 \\
-  --num-attention-heads 2 --seq-length 256 --position-embedding-type rope --normalization RMSNorm \\
-  --swiglu --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --micro-batch-size 2 \\
-  --global-batch-size 2 --lr 3e-3 --train-iters 2 --eval-iters 0 --data-path corpus_text_document \\
+$megatron pretrain gpt --num-layers 2 --hidden-size 64 --ffn-hidden-size 128 \
+  --num-attention-heads 2 --seq-length 256 --position-embedding-type rope --normalization RMSNorm \
+  --swiglu --disable-bias-linear --hidden-dropout 0 --attention-dropout 0 --micro-batch-size 2 \
+  --global-batch-size 2 --lr 3e-3 --train-iters 2 --eval-iters 0 --data-path corpus_text_document \
   --split 100,0,0 --tokenizer-type ByteTokenizer --save out/demo/checkpoint
 """,
     "pip": """
