@@ -315,12 +315,14 @@ def never_reads(report, server):
     }  # fmt: skip
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
         client.sendall(request_bytes("/v1/chat/completions", body))
-        client.recv(1)
+        deadline = time.monotonic() + 30
+        while not gauge(server, "megatron_num_requests_running") and time.monotonic() < deadline:
+            time.sleep(0.01)
         check_idle(report, server)
         grown = server.resident_bytes() - before
         received, end = 0, b""
         with suppress(ConnectionError):
-            while data := client.recv(1 << 16):
+            while b"[DONE]" not in end and (data := client.recv(1 << 16)):
                 received, end = received + len(data), (end + data)[-100:]
     report.result("a client that reads nothing is disconnected", b"[DONE]" not in end,
                   f"after {received} bytes, memory {grown / 2**20:+.1f} MiB")  # fmt: skip
