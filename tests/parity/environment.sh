@@ -5,7 +5,8 @@
 
 parity_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 parity_requirements=$parity_root/tests/parity/requirements.txt
-# Packages of which only some files are read, so that their dependencies are left out.
+# Packages of which only some files are read, so that their dependencies are left out. With
+# scikit-learn, which lm-eval asks for, transformers would import it, pandas and pyarrow everywhere.
 parity_vocabularies=$parity_root/tests/parity/vocabularies.txt
 CACHE=$(cd "$parity_root" && source scripts/cache.sh && echo "$CACHE")
 parity_hash=$({
