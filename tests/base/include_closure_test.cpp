@@ -53,10 +53,10 @@ std::map<std::string, int> sources_that_see() {
 
 TEST(IncludeClosure, StaysWithinItsBound) {
   const std::map<std::string, int> bounds{
-      {"megatron/base/json.h", 72},          {"megatron/base/json_fwd.h", 150},
+      {"megatron/base/json.h", 76},          {"megatron/base/json_fwd.h", 160},
       {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
       {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
-      {"megatron/params/parameter.h", 148},  {"megatron/config/problems.h", 145},
+      {"megatron/params/parameter.h", 148},  {"megatron/config/problems.h", 153},
   };
   const std::map<std::string, int> sources = sources_that_see();
   for (const auto& [header, bound] : bounds) {
