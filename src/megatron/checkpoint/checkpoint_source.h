@@ -58,6 +58,10 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
 /// The same, but throws a UserError when there is none.
 CheckpointSource require_checkpoint(const std::filesystem::path& root);
 
+/// Returns a checkpoint below `root` that Megatron-LM saved, which a save could replace; nullopt if
+/// there is none.
+std::optional<std::filesystem::path> find_foreign_checkpoint(const std::filesystem::path& root);
+
 /// Opens the source that find_checkpoint() found at `folder`, without a search. Ranks call it that
 /// follow the rank which searched.
 CheckpointSource open_checkpoint(const std::filesystem::path& folder, CheckpointSource::Kind kind);

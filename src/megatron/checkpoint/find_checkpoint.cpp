@@ -173,6 +173,13 @@ CheckpointSource open_checkpoint(const std::filesystem::path& folder, Checkpoint
                                                   : hugging_face_source(folder);
 }
 
+std::optional<fs::path> find_foreign_checkpoint(const fs::path& root) {
+  if (!fs::is_directory(root)) return std::nullopt;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root))
+    if (entry.is_directory() && is_foreign_folder(entry.path())) return entry.path();
+  return std::nullopt;
+}
+
 std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& root,
                                                 std::optional<std::int64_t> step,
                                                 const std::string& flag) {
