@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/inference/input_ids.h"
