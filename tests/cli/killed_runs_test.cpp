@@ -107,6 +107,11 @@ class KilledRuns : public testing::Test {
 
 TEST_F(KilledRuns, GoOnAsIfNeverKilled) { go_on_as_if_never_killed(); }
 
+TEST_F(KilledRuns, GoOnWithBackgroundSavesAsIfNeverKilled) {
+  killed_flags_ = {"--async-save"};
+  go_on_as_if_never_killed();
+}
+
 // Offload changes no bit, and a file of its folder does not outlive its process.
 TEST_F(KilledRuns, GoOnWithOffloadAsIfNeverKilled) {
   const TemporaryFolder scratch{fs::temp_directory_path()};
