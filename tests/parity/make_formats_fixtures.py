@@ -13,6 +13,7 @@ import enum
 import io
 import json
 import math
+import os
 import pickle
 import queue
 import shutil
@@ -190,7 +191,7 @@ def write_dcp():
         "step": 3,
         "nested": {"list": [torch.ones(2), "text"]},
     }
-    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    dcp.save(state, checkpoint_id=folder.name, no_dist=True)
     flat = {"w": state["w"], "b": state["b"], "s": state["s"], "nested.list.0": torch.ones(2)}
     (OUTPUT / "dcp.json").write_text(
         json.dumps([described(*item) for item in flat.items()], indent=1) + "\n"
@@ -229,7 +230,7 @@ def write_torch_dist():
         "args": argparse.Namespace(num_layers=2),
         "iteration": 5,
     }
-    dist_checkpointing.save(state, folder)
+    dist_checkpointing.save(state, folder.name)
     flat = {key: weight}
     (OUTPUT / "torch_dist.json").write_text(
         json.dumps([described(*item) for item in flat.items()], indent=1) + "\n"
@@ -288,6 +289,7 @@ def write_old_index():
 
 def main():
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    os.chdir(OUTPUT)  # indices have the path of their folder
     write_pickles()
     write_torch_files()
     write_dcp()
