@@ -1,11 +1,11 @@
-"""Writes tests/formats/fixtures: pickles and checkpoints of the real Python, torch and megatron-core.
+"""Writes tests/formats/fixtures: pickles and checkpoints of the real Python, torch, megatron-core.
 
     python tests/parity/make_formats_fixtures.py
 
 pickles.json has each value in all protocols and as text (text_of() below). torch_files.json has the
 tensors of the *.pt files: names, dtypes, shapes, strides and their elements as bytes. dcp/ and
-torch_dist/ are checkpoints of torch.distributed.checkpoint and of megatron-core's dist_checkpointing;
-dcp.json and torch_dist.json have their tensors.
+torch_dist/ are checkpoints of torch.distributed.checkpoint and of megatron-core's
+dist_checkpointing; dcp.json and torch_dist.json have their tensors.
 """
 import argparse
 import collections
@@ -82,11 +82,12 @@ def write_pickles():
     pickles = [pickle.dumps(big, protocol) for protocol in range(2, 6)]
     cases.append(dict(name="big", text=text_of(big), pickles=pickles))
     # What only Python 2 wrote.
-    for name, old in (
-        ("python2_text", b"(lp0\nI01\naI00\naS'it\\'s\\x41\\n'\np1\naL12345678901L\naF1.5\nag1\na."),
-        ("python2_binary", b"]q\x00(U\x02abT\x03\x00\x00\x00xyzJ\xff\xff\xff\xff(K\x01K\x02lK\x03e."),
-        ("python2_dict", b"(I1\nV\\u00e9\xe9\nI2\n(tdp0\n."),
-    ):
+    old_pickles = dict(
+        python2_text=b"(lp0\nI01\naI00\naS'it\\'s\\x41\\n'\np1\naL12345678901L\naF1.5\nag1\na.",
+        python2_binary=b"]q\0(U\2abT\3\0\0\0xyzJ\xff\xff\xff\xff(K\1K\2lK\3e.",
+        python2_dict=b"(I1\nV\\u00e9\xe9\nI2\n(tdp0\n.",
+    )
+    for name, old in old_pickles.items():
         cases.append(dict(name=name, text=text_of(pickle.loads(old)), pickles=[old]))
     for case in cases:
         case["pickles"] = [data.hex() for data in case["pickles"]]
@@ -258,7 +259,10 @@ def write_old_index():
     entries = {}
     for key, value in data.state_dict_metadata.items():
         if hasattr(value, "chunks"):
-            chunks = [clone(names.metadata, "ChunkStorageMetadata", **vars(c)) for c in value.chunks]
+            chunks = [
+                clone(names.metadata, "ChunkStorageMetadata", **vars(chunk))
+                for chunk in value.chunks
+            ]
             properties = clone(names.tensor, "TensorProperties", dtype=value.properties.dtype)
             entries[key] = clone(
                 names.metadata,

@@ -5,7 +5,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/formats/zip_directory.h"
 
 namespace megatron {
 namespace {
