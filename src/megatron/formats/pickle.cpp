@@ -65,9 +65,13 @@ std::optional<std::string> latin1_bytes(std::string_view text) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead >= 0x80 && ((lead & 0xFE) != 0xC2 || ++i == text.size() || (text[i] & 0xC0) != 0x80))
-      return std::nullopt;
-    bytes += lead < 0x80 ? text[i] : static_cast<char>((lead & 3) << 6 | (text[i] & 0x3F));
+    if (lead < 0x80) {
+      bytes += text[i];
+      continue;
+    }
+    ++i;
+    if ((lead & 0xFE) != 0xC2 || i == text.size() || (text[i] & 0xC0) != 0x80) return std::nullopt;
+    bytes += static_cast<char>((lead & 3) << 6 | (text[i] & 0x3F));
   }
   return bytes;
 }
