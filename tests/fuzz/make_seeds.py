@@ -168,6 +168,17 @@ def data_files():
     yield "metrics_log", b'{"iteration": 1, "lm loss": 2.5, "routing": {"load": [[1, 2]]}}\n' * 3
 
 
+def foreign_checkpoints():
+    folder = TESTS / "formats" / "fixtures"
+    for line in (folder / "pickles.json").read_text().splitlines():
+        for pickle in json.loads(line)["pickles"]:
+            yield "pickle", bytes.fromhex(pickle)
+    for path in folder.glob("*.pt"):
+        yield "torch_file", path.read_bytes()
+    for path in [folder / "old_index.pkl", *folder.glob("*/.metadata")]:
+        yield "dcp_metadata", path.read_bytes()
+
+
 def remote_files():
     settings = b"[default]\naws_access_key_id = AKIA\naws_secret_access_key=x=\n"
     settings += b"[profile p]\nregion = eu-west-1\n"
@@ -245,6 +256,7 @@ def chat_outputs():
 def all_seeds():
     yield from tokenizer_files()
     yield from data_files()
+    yield from foreign_checkpoints()
     yield from remote_files()
     yield from settings()
     yield from templates()

@@ -30,6 +30,7 @@ std::span<const Target> targets() {
       {"config_file", parse_config_file},
       {"conversations", parse_conversations},
       {"data_names", parse_data_names},
+      {"dcp_metadata", parse_dcp_metadata},
       {"decode", parse_decode},
       {"documents", parse_documents},
       {"duplicate_journal", parse_duplicate_journal},
@@ -45,6 +46,7 @@ std::span<const Target> targets() {
       {"metrics_log", parse_metrics_log},
       {"npy", parse_npy},
       {"object_location", parse_object_location},
+      {"pickle", parse_pickle},
       {"preprocess_checkpoint", parse_preprocess_checkpoint},
       {"punkt_model", parse_punkt_model},
       {"safetensors", parse_safetensors},
@@ -53,6 +55,7 @@ std::span<const Target> targets() {
       {"tiktoken", parse_tiktoken},
       {"tokenizer_config", parse_tokenizer_config},
       {"tokenizer_json", parse_tokenizer_json},
+      {"torch_file", parse_torch_file},
       {"word_splitter", parse_word_splitter},
       {"wordpiece", parse_wordpiece},
   };

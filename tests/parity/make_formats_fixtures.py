@@ -1,11 +1,11 @@
-"""Writes tests/formats/fixtures: pickles and checkpoints of the real Python, torch and megatron-core.
+"""Writes tests/formats/fixtures: pickles and checkpoints of the real Python, torch, megatron-core.
 
     python tests/parity/make_formats_fixtures.py
 
 pickles.json has each value in all protocols and as text (text_of() below). torch_files.json has the
 tensors of the *.pt files: names, dtypes, shapes, strides and their elements as bytes. dcp/ and
-torch_dist/ are checkpoints of torch.distributed.checkpoint and of megatron-core's dist_checkpointing;
-dcp.json and torch_dist.json have their tensors.
+torch_dist/ are checkpoints of torch.distributed.checkpoint and of megatron-core's
+dist_checkpointing; dcp.json and torch_dist.json have their tensors.
 """
 import argparse
 import collections
@@ -13,6 +13,7 @@ import enum
 import io
 import json
 import math
+import os
 import pickle
 import queue
 import shutil
@@ -67,7 +68,7 @@ def values():
     yield "nested", {"a": [{"b": ({"c": [1, [2, [3]]]},)}], 5: "five", (1, "x"): None}
     yield "ordered", collections.OrderedDict([("z", 1), ("a", [2]), ("m", None)])
     yield "bytes", [b"", b"abc", bytes(range(3, 256, 9)), b"y" * 256, bytearray(b"\x00\xfe")]
-    yield "sets", [set(), {1, 2, 3}, frozenset(), frozenset(["a", "b"])]
+    yield "sets", [set(), {1, 2, 3}, frozenset(), frozenset(["a"])]
 
 
 def write_pickles():
@@ -81,11 +82,12 @@ def write_pickles():
     pickles = [pickle.dumps(big, protocol) for protocol in range(2, 6)]
     cases.append(dict(name="big", text=text_of(big), pickles=pickles))
     # What only Python 2 wrote.
-    for name, old in (
-        ("python2_text", b"(lp0\nI01\naI00\naS'it\\'s\\x41\\n'\np1\naL12345678901L\naF1.5\nag1\na."),
-        ("python2_binary", b"]q\x00(U\x02abT\x03\x00\x00\x00xyzJ\xff\xff\xff\xff(K\x01K\x02lK\x03e."),
-        ("python2_dict", b"(I1\nV\\u00e9\xe9\nI2\n(tdp0\n."),
-    ):
+    old_pickles = dict(
+        python2_text=b"(lp0\nI01\naI00\naS'it\\'s\\x41\\n'\np1\naL12345678901L\naF1.5\nag1\na.",
+        python2_binary=b"]q\0(U\2abT\3\0\0\0xyzJ\xff\xff\xff\xff(K\1K\2lK\3e.",
+        python2_dict=b"(I1\nV\\u00e9\xe9\nI2\n(tdp0\n.",
+    )
+    for name, old in old_pickles.items():
         cases.append(dict(name=name, text=text_of(pickle.loads(old)), pickles=[old]))
     for case in cases:
         case["pickles"] = [data.hex() for data in case["pickles"]]
@@ -190,7 +192,7 @@ def write_dcp():
         "step": 3,
         "nested": {"list": [torch.ones(2), "text"]},
     }
-    dcp.save(state, checkpoint_id=folder, no_dist=True)
+    dcp.save(state, checkpoint_id=folder.name, no_dist=True)
     flat = {"w": state["w"], "b": state["b"], "s": state["s"], "nested.list.0": torch.ones(2)}
     (OUTPUT / "dcp.json").write_text(
         json.dumps([described(*item) for item in flat.items()], indent=1) + "\n"
@@ -229,7 +231,7 @@ def write_torch_dist():
         "args": argparse.Namespace(num_layers=2),
         "iteration": 5,
     }
-    dist_checkpointing.save(state, folder)
+    dist_checkpointing.save(state, folder.name)
     flat = {key: weight}
     (OUTPUT / "torch_dist.json").write_text(
         json.dumps([described(*item) for item in flat.items()], indent=1) + "\n"
@@ -257,7 +259,10 @@ def write_old_index():
     entries = {}
     for key, value in data.state_dict_metadata.items():
         if hasattr(value, "chunks"):
-            chunks = [clone(names.metadata, "ChunkStorageMetadata", **vars(c)) for c in value.chunks]
+            chunks = [
+                clone(names.metadata, "ChunkStorageMetadata", **vars(chunk))
+                for chunk in value.chunks
+            ]
             properties = clone(names.tensor, "TensorProperties", dtype=value.properties.dtype)
             entries[key] = clone(
                 names.metadata,
@@ -288,6 +293,7 @@ def write_old_index():
 
 def main():
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    os.chdir(OUTPUT)  # indices have the path of their folder
     write_pickles()
     write_torch_files()
     write_dcp()

@@ -65,9 +65,13 @@ std::optional<std::string> latin1_bytes(std::string_view text) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    if (lead >= 0x80 && ((lead & 0xFE) != 0xC2 || ++i == text.size() || (text[i] & 0xC0) != 0x80))
-      return std::nullopt;
-    bytes += lead < 0x80 ? text[i] : static_cast<char>((lead & 3) << 6 | (text[i] & 0x3F));
+    if (lead < 0x80) {
+      bytes += text[i];
+      continue;
+    }
+    ++i;
+    if ((lead & 0xFE) != 0xC2 || i == text.size() || (text[i] & 0xC0) != 0x80) return std::nullopt;
+    bytes += static_cast<char>((lead & 3) << 6 | (text[i] & 0x3F));
   }
   return bytes;
 }
@@ -119,6 +123,7 @@ class PickleParser {
   template <class Number>
   Number little() {
     Number number;
+    // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): there are that many bytes.
     std::memcpy(&number, take(sizeof number).data(), sizeof number);
     return number;
   }
@@ -252,8 +257,8 @@ std::string PickleParser::unescaped(std::string_view line, bool is_unicode) {
     if (num_digits > 0) {
       const std::string_view digits = line.substr(i + 2, num_digits);
       std::uint32_t code = 0;
-      const char* const end = digits.data() + digits.size();
-      if (digits.size() < num_digits || std::from_chars(digits.data(), end, code, 16).ptr != end ||
+      const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+      if (digits.size() < num_digits || read.ptr != digits.data() + digits.size() ||
           code > 0x10FFFF)
         fail("an escape is not complete: " + quoted_text(line));
       if (is_unicode)
@@ -384,6 +389,7 @@ bool PickleParser::container() {
 std::optional<PickleValue> PickleParser::made_data(std::string_view name, const Values& args) {
   const bool has_items = args.size() == 1 && is_sequence(args[0]);
   const Values& items = has_items ? args[0].node_->items : args;
+  charge(items.size());
   if (name == "torch.Size" && has_items) return make(PickleKind::tuple, items);
   if (name == "builtins.set" || name == "builtins.frozenset") {
     if (has_items || args.empty()) return make(PickleKind::set, items);
@@ -400,6 +406,7 @@ std::optional<PickleValue> PickleParser::made_data(std::string_view name, const 
     if (args.size() != 2 || !args[0].is(PickleKind::text) || !args[1].is(PickleKind::text) ||
         !args[1].node_->text.starts_with("latin"))
       return std::nullopt;
+    charge(args[0].node_->text.size() / sizeof(PickleValue));
     if (auto bytes = latin1_bytes(args[0].node_->text))
       return make(PickleKind::bytes, std::move(*bytes));
   }

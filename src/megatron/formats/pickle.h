@@ -117,7 +117,8 @@ struct PickleEntry {
   PickleValue key, value;
 };
 
-/// How many values a pickle may have. Each costs at most 100 bytes of memory.
+/// How many values a pickle may have, where each place that holds one counts, and texts count by
+/// their length. Each costs at most 100 bytes of memory.
 inline constexpr std::uint64_t kMaxPickleValues = 100'000'000;
 
 /// A pickle in memory. Calls of what only makes data are replaced by their result: OrderedDict

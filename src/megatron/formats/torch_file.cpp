@@ -5,7 +5,6 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
-#include "megatron/formats/zip_directory.h"
 
 namespace megatron {
 namespace {
@@ -176,7 +175,7 @@ void TorchFile::read_zip(std::span<const std::byte> bytes, std::uint64_t origin)
     throw UserError({source_ + " is a model of TorchScript",
                      {},
                      "load it in PyTorch and save its state_dict() with torch.save"});
-  if (const std::string_view order = text_of("byteorder"); order != "" && order != "little")
+  if (const std::string_view order = text_of("byteorder"); !order.empty() && order != "little")
     throw UserError({"its byte order is not supported", quoted_text(order), {}});
   if (!records.contains("data.pkl")) throw UserError("the archive has no data.pkl");
   pickle_ = Pickle(text_of("data.pkl"), source_ + ": data.pkl");

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/formats/byte_range.h"
 #include "megatron/formats/pickle.h"
+#include "megatron/formats/zip_directory.h"
 
 namespace megatron {
 
