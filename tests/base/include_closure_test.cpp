@@ -77,7 +77,7 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
     if (header.ends_with("/print_config.h")) continue;  // no struct
     ++structs;
     if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h")) {
-      EXPECT_LE(count, 144) << header;  // all that computes reads the architecture
+      EXPECT_LE(count, 146) << header;  // all that computes reads the architecture
     } else if (header.ends_with("/tokenizer_config.h")) {
       EXPECT_LE(count, 90) << header;  // a part of what --load names
     } else {

@@ -16,7 +16,6 @@
 #include "megatron/base/file_system.h"
 #include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/folder_lock.h"
-#include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/local/replication_groups.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
