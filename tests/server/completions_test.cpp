@@ -124,6 +124,7 @@ TEST_F(ServedCompletions, MistakesAreTheClients) {
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
+  EXPECT_THAT(long_one.body, HasSubstr(R"("code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
   const RawAnswer huge = ask(R"({"prompt": [3], "temperature": 1e400})");
   EXPECT_EQ(huge.status, 400);

@@ -13,6 +13,7 @@
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/inference/sampling/stop_strings.h"
+#include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"
 
 namespace megatron {
@@ -22,7 +23,7 @@ void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids
                   std::int64_t max_new_tokens) {
   const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
   if (size > longest || max_new_tokens > longest - size)
-    throw UserError({"the model has a context of " + std::to_string(longest) + " tokens",
+    throw UserError({kContextExceeded + std::to_string(longest) + " tokens",
                      "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
                          std::to_string(max_new_tokens),
                      "shorten the prompt or ask for fewer tokens"});

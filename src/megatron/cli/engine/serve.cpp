@@ -147,8 +147,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .tokenizer = tokenizer,
         .chat = chat.get(),
         .engine = engine,
-        .max_model_len = std::min({scheduler.max_sequence_length, max_sequence_length(config),
-                                   scheduler.num_blocks * scheduler.block_size}),
+        .max_model_len =
+            std::min({options.engine.max_seq_length.value_or(context_length(config)),
+                      max_sequence_length(config), scheduler.num_blocks * scheduler.block_size}),
         .vocab_size = config.vocab_size,
         .defaults = tokenizer.defaults,
         .request_timeout_s = options.server.request_timeout,

@@ -22,7 +22,11 @@ class UnknownModel : public UserError {
 }  // namespace
 
 JsonText openai_error(int status, const std::string& message) {
-  return error_json(status, message, status == 404 ? "model_not_found" : "");
+  const bool is_too_long = message.starts_with(kContextExceeded);
+  return error_json(status, message,
+                    status == 404 ? "model_not_found"
+                    : is_too_long ? "context_length_exceeded"
+                                  : "");
 }
 
 JsonText anthropic_error(int status, const std::string& message) {

@@ -13,6 +13,9 @@ namespace megatron {
 class HttpReply;
 struct ServedModel;
 
+/// What the message begins with that refuses a prompt which is too long, with a code of its own.
+inline constexpr const char* kContextExceeded = "the model has a context of ";
+
 /// Returns the body of an error; status 404 means that there is no such model.
 JsonText openai_error(int status, const std::string& message);
 /// Returns the body of an error in Anthropic's form, {"type", "error": {"type", "message"}}.
