@@ -119,6 +119,17 @@ TEST_F(ServedCompletions, StreamsRepeatPromptsWithLogprobs) {
   }
 }
 
+TEST_F(ServedCompletions, BoundTheLikelyTokens) {
+  served_->max_logprobs = 2;
+  EXPECT_EQ(ask(R"({"prompt": [3], "logprobs": 2, "prompt_logprobs": 2})").status, 200);
+  for (const std::string name : {"logprobs", "prompt_logprobs"}) {
+    const RawAnswer answer = ask(R"({"prompt": [3], ")" + name + R"(": 3})");
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_THAT(answer.body, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(answer.body, HasSubstr("at most 2"));
+  }
+}
+
 TEST_F(ServedCompletions, MistakesAreTheClients) {
   EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");

@@ -207,6 +207,11 @@ void start_generation(const ServedModel& model, std::vector<std::vector<std::int
   SamplingParams own = params;
   own.add_end_tokens(model.tokenizer.stop_token_ids);
   check_sampling_options(own, model.vocab_size);
+  if (const std::int64_t most = std::max(own.logprobs, own.prompt_best); most > model.max_logprobs)
+    throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'",
+                     std::to_string(most) + " likely tokens",
+                     "ask for at most " + std::to_string(model.max_logprobs) +
+                         ", or start the server with a higher --max-logprobs"});
   for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
   std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
                                   std::move(callbacks))

@@ -155,7 +155,8 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .request_timeout_s = options.server.request_timeout,
         .aliases = names,
         .embedding_size = config.hidden_size,
-        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last});
+        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last,
+        .max_logprobs = options.server.max_logprobs});
     add_model_routes(router, names, model->max_model_len);
     add_api_routes(router, *model);
     return service->run(engine, signals);

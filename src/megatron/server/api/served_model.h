@@ -27,6 +27,7 @@ struct ServedModel {
   std::vector<std::string> aliases = {};  ///< more names by which clients may call it
   std::int64_t embedding_size = 0;
   Pooling pooling = Pooling::last;  ///< of embeddings; a request's wins
+  std::int64_t max_logprobs = 20;   ///< most of the likeliest tokens that a request may want
 };
 
 }  // namespace megatron
