@@ -119,6 +119,23 @@ TEST_F(ServedCompletions, StreamsRepeatPromptsWithLogprobs) {
   }
 }
 
+TEST_F(ServedCompletions, CountTheTextsThatWait) {
+  served_->max_texts = 4;
+  const std::string four = R"({"prompt": [[3], [4]], "best_of": 2})";
+  EXPECT_EQ(ask(four).status, 200);
+  EXPECT_EQ(*served_->num_texts, 0);
+  const RawAnswer large = ask(R"({"prompt": [[3], [4], [5]], "n": 2})");
+  EXPECT_EQ(large.status, 400);
+  EXPECT_THAT(large.body, HasSubstr("--max-queued-requests"));
+  *served_->num_texts = 1;  // of another request
+  const RawAnswer full = ask(four);
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(full.headers.at("retry-after"), "1");
+  EXPECT_THAT(full.body, HasSubstr(R"("code":"queue_full")"));
+  EXPECT_EQ(*served_->num_texts, 1);
+  EXPECT_EQ(ask(R"({"prompt": [[3], [4], [5]]})").status, 200);
+}
+
 TEST_F(ServedCompletions, BoundTheLikelyTokens) {
   served_->max_logprobs = 2;
   EXPECT_EQ(ask(R"({"prompt": [3], "logprobs": 2, "prompt_logprobs": 2})").status, 200);

@@ -48,8 +48,12 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
         options_(options),
         reply_(std::move(reply)),
         callbacks_(std::move(callbacks)) {}
+  GenerationJob(const GenerationJob&) = delete;
+  GenerationJob& operator=(const GenerationJob&) = delete;
+  ~GenerationJob() { leave(); }
 
   void start(std::vector<std::vector<std::int64_t>> prompts) {
+    enter(std::ssize(prompts) * std::max(params_.num_samples(), params_.num_beams));
     for (std::vector<std::int64_t>& ids : prompts) results_.push_back({.ids = std::move(ids)});
     num_left_ = results_.size();
     reply_.on_disconnect([weak = weak_from_this()] {
@@ -83,6 +87,20 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     std::size_t num_tokens = 0;
   };
 
+  /// Counts the texts of the job. Throws an error for the client where there are too many.
+  void enter(std::int64_t count) {
+    if (count > model_.max_texts)
+      throw UserError({"the request has " + std::to_string(count) + " texts",
+                       "the server takes " + std::to_string(model_.max_texts) + " at a time",
+                       "divide it, or start the server with a higher --max-queued-requests"});
+    num_texts_ = count;
+    if (all_texts_->fetch_add(count) + count <= model_.max_texts) return;
+    leave();
+    reply_.add_header("Retry-After", "1");
+    throw RefusedRequest(429, {"too many texts wait", "", "try again later"});
+  }
+  void leave() { *all_texts_ -= num_texts_.exchange(0); }
+
   void add(std::size_t prompt, TextRequest request) {
     const RequestId id = model_.engine.add_request(
         std::move(request), [job = shared_from_this(), prompt](const News& news) {
@@ -100,6 +118,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   /// Ends all requests that have not ended.
   void cancel() {
     has_ended_ = true;
+    leave();
     const std::lock_guard lock(mutex_);
     for (const RequestId id : ids_) model_.engine.cancel(id);
   }
@@ -178,6 +197,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
                       .queue_s = stats_.queue_s,
                       .first_token_s = first_token_s_ - begin_s_,
                       .last_token_s = last_token_s_ - begin_s_});
+    leave();
     callbacks_.on_end(std::move(results_), stats_);
     has_ended_ = true;
   }
@@ -189,6 +209,8 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   const JobCallbacks callbacks_;
   const double begin_s_ = monotonic_seconds();
   std::atomic<bool> has_ended_ = false;
+  const std::shared_ptr<std::atomic<std::int64_t>> all_texts_ = model_.num_texts;
+  std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in all_texts_
   std::mutex mutex_;  ///< guards ids_
   std::vector<RequestId> ids_;
   // The engine's thread has what follows.
