@@ -232,7 +232,7 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
            {R"({"prompt": [[3], []]})", "line: prompt: ids: an empty list"},
            {R"({"prompt": [3, 20]})", "line: prompt: ids[1]: 20"},
            {R"({"prompt": "x"})", "x"},
-           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: --logit-bias: token id 20"},
+           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: 'logit_bias': token id 20"},
            {R"({"prompt": "3", "stop_token_ids": [20]})", "line: stop_token_ids: token id 20"}})
     EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
                 HasSubstr(text));
@@ -253,7 +253,7 @@ TEST_F(Completions, OneThatCannotBeSampledEndsAlone) {
   ASSERT_EQ(finished.size(), 2u);
   EXPECT_EQ(finished[0].number, 0u);
   EXPECT_THAT(message_of([&] { std::rethrow_exception(finished[0].error); }),
-              HasSubstr("line: --min-new-tokens: every token that the model allows ends the text"));
+              HasSubstr("line: 'min_tokens': every token that the model allows ends the text"));
   EXPECT_EQ(finished[1].error, nullptr);
   EXPECT_EQ(Json::parse(finished[1].choices.dump())[0]["text"], " 4 5");
   EXPECT_EQ(queue.num_prompts(), 0);

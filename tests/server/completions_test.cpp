@@ -154,6 +154,9 @@ TEST_F(ServedCompletions, MistakesAreTheClients) {
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
   EXPECT_THAT(long_one.body, HasSubstr(R"("code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
+  const RawAnswer bias = ask(R"({"prompt": [3], "logit_bias": {"999999": 1}})");
+  EXPECT_EQ(bias.status, 400);
+  EXPECT_THAT(bias.body, HasSubstr("'logit_bias': token id 999999"));
   const RawAnswer huge = ask(R"({"prompt": [3], "temperature": 1e400})");
   EXPECT_EQ(huge.status, 400);
   EXPECT_THAT(huge.body, HasSubstr("the body: field 'temperature': the number is larger"));

@@ -80,7 +80,7 @@ constexpr Schema kSchemas[] = {
     {"Sampling",
      "model?string max_tokens?integer[0,] min_tokens?integer[0,] temperature?number[0,] "
      "top_k?integer[-1,] top_p?number[0,1] min_p?number[0,1] typical_p?number[0,1] "
-     "repetition_penalty?number[1e-30,1e30] presence_penalty?number[-2,2] seed?integer[0,] "
+     "repetition_penalty?number[1e-30,1e30] presence_penalty?number[-2,2] seed?integer "
      "frequency_penalty?number[-2,2] logit_bias?object stop_token_ids?integer[0,]* "
      "allowed_token_ids?integer[0,]* termination_id?integer[0,] ignore_eos?boolean "
      "skip_special_tokens?boolean stream?boolean stream_options?object return_token_ids?boolean "

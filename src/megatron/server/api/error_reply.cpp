@@ -36,7 +36,7 @@ std::pair<int, std::string> error_of(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const UserError& mistake) {
     const auto* refused = dynamic_cast<const RefusedRequest*>(&mistake);
-    return {refused ? refused->status : 400, mistake.parts().one_line()};
+    return {refused ? refused->status : 400, with_members(mistake).parts().one_line()};
   } catch (const std::exception& failure) {
     return {500, failure.what()};
   } catch (...) {
