@@ -505,7 +505,8 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
   Update update{.token = 5, .prompt_tokens = {{.id = 4, .logprob = -1, .rank = 3}}};
-  update.finished = Generation{.stop_string = "end", .stop_token = SampledToken{.id = 9, .logprob = -2}};
+  update.finished =
+      Generation{.stop_string = "end", .stop_token = SampledToken{.id = 9, .logprob = -2}};
   const auto read_update = from_bytes<Update>(to_bytes(update));
   EXPECT_EQ(read_update.prompt_tokens.at(0).rank, 3);
   EXPECT_EQ(read_update.finished->stop_string, "end");

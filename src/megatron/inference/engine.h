@@ -146,7 +146,7 @@ class Engine {
   std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<RunningText>> running_;  ///< by sequence
   std::set<std::pair<SequenceId, SequenceId>> places_;  ///< of running_: {request, sequence}
-  std::vector<Update> news_;                                    ///< that the next step returns
+  std::vector<Update> news_;                            ///< that the next step returns
 };
 
 }  // namespace megatron

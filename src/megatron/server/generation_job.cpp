@@ -211,7 +211,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   std::atomic<bool> has_ended_ = false;
   const std::shared_ptr<std::atomic<std::int64_t>> all_texts_ = model_.num_texts;
   std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in all_texts_
-  std::mutex mutex_;  ///< guards ids_
+  std::mutex mutex_;                         ///< guards ids_
   std::vector<RequestId> ids_;
   // The engine's thread has what follows.
   std::vector<PromptResult> results_;

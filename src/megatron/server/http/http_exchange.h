@@ -60,7 +60,7 @@ class HttpExchange {
   void send(Head head);
 
   const std::size_t max_unread_bytes_;
-  std::mutex mutex_;                           ///< guards what follows
+  std::mutex mutex_;  ///< guards what follows
   /// Null once the library's work has ended.
   std::function<void()> suspend_, resume_, shut_down_;
   HttpHeaders headers_;                        ///< of the answer, by add_header()

@@ -311,8 +311,8 @@ class HttpServer::Daemon {
     for (const auto& [name, value] : head.headers) text += name + ": " + value + "\r\n";
     text += "Content-Length: " + std::to_string(head.body.size()) +
             "\r\nConnection: close\r\n\r\n" + head.body;
-    const ssize_t sent = ::send(socket_of(connection), text.data(), text.size(),
-                                MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent =
+        ::send(socket_of(connection), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent == std::ssize(text) ? MHD_YES : MHD_NO;
   }
 
