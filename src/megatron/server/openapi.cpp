@@ -158,7 +158,9 @@ constexpr Schema kSchemas[] = {
      true},
     {"TextGeneration",
      "text!string* segments!string** tokens!integer** logprobs?number** scores:number*"},
-    {"TokenizeRequest", "prompt!string add_special_tokens?boolean return_token_strs?boolean"},
+    {"TokenizeRequest",
+     "prompt:string messages:Message+ add_special_tokens?boolean return_token_strs?boolean "
+     "add_generation_prompt?boolean tools?object* chat_template_kwargs?object"},
     {"Tokens", "count!integer max_model_len!integer tokens!integer* token_strs?string*"},
     {"DetokenizeRequest", "tokens!integer[0,]*"},
     {"Prompt", "prompt!string"},
