@@ -58,7 +58,6 @@ TEST(ContextLength, IsThatOfTraining) {
   model.max_position_embeddings = 0;
   EXPECT_EQ(context_length(model), std::numeric_limits<std::int64_t>::max());
   model.max_position_embeddings = 1024;
-  model.position_embedding_type = PositionEmbedding::rope;
   model.rope_scaling_factor = 4;
   model.rope_original_max_position_embeddings = 512;
   const auto length = [&](RopeScaling scaling) {
@@ -69,8 +68,6 @@ TEST(ContextLength, IsThatOfTraining) {
   EXPECT_EQ(length(RopeScaling::llama3), 1024) << "the length is that after scaling";
   EXPECT_EQ(length(RopeScaling::linear), 4 * 1024);
   EXPECT_EQ(length(RopeScaling::yarn), 4 * 512);
-  model.position_embedding_type = PositionEmbedding::learned_absolute;
-  EXPECT_EQ(length(RopeScaling::linear), 1024);
 }
 
 TEST(ReadIds, TakesIntegers) {

@@ -44,14 +44,12 @@ class ConstrainedChats : public testing::Test {
                                                         .engine = *engine_,
                                                         .max_model_len = 1024,
                                                         .vocab_size = 257});
-    server_ = std::make_unique<HttpServer>(HttpOptions{},
-                                           [this](const HttpRequest& request, HttpReply reply) {
-                                             for (const auto& routes : {chat_routes(*served_),
-                                                                        tokenize_routes(*served_)})
-                                               for (const ApiRoute& route : routes)
-                                                 if (route.path == request.path)
-                                                   return route.handler(request, std::move(reply));
-                                           });
+    server_ = std::make_unique<HttpServer>(
+        HttpOptions{}, [this](const HttpRequest& request, HttpReply reply) {
+          for (const auto& routes : {chat_routes(*served_), tokenize_routes(*served_)})
+            for (const ApiRoute& route : routes)
+              if (route.path == request.path) return route.handler(request, std::move(reply));
+        });
   }
 
   std::string ask(const std::string& path, Json body, const Json& members) {

@@ -35,8 +35,7 @@ const FieldTable<ServerOptions>& server_table() {
             "requests; more are refused with status 429")
         .at_least(0);
     t.field("max_logprobs", &Options::max_logprobs,
-            "most of the likeliest tokens that logprobs, top_logprobs or prompt_logprobs may ask "
-            "for")
+            "most likely tokens that logprobs, top_logprobs or prompt_logprobs may ask for")
         .at_least(0);
     t.field("max_connections", &Options::max_connections,
             "open connections; more are refused. The limit of open files (ulimit -n) bounds it")

@@ -138,10 +138,8 @@ void Engine::add_text(SequenceId sequence, std::unique_ptr<RunningText> text) {
 void Engine::drop(SequenceId sequence) {
   scheduler_.drop(sequence);
   drafter_->forget(sequence);
-  const auto found = running_.find(sequence);
-  if (found == running_.end()) return;
-  places_.erase({found->second->group->id, sequence});
-  running_.erase(found);
+  places_.erase({running_.at(sequence)->group->id, sequence});
+  running_.erase(sequence);
 }
 
 }  // namespace megatron

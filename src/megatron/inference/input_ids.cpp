@@ -82,15 +82,11 @@ std::int64_t max_sequence_length(const TransformerConfig& model) {
 std::int64_t context_length(const TransformerConfig& model) {
   const std::int64_t trained = model.max_position_embeddings;
   if (trained <= 0) return std::numeric_limits<std::int64_t>::max();
-  const RopeScaling scaling = model.rope_scaling_type;
-  if (model.position_embedding_type == PositionEmbedding::learned_absolute ||
-      (scaling != RopeScaling::linear && scaling != RopeScaling::yarn))
-    return trained;
-  const std::int64_t original =
-      scaling == RopeScaling::yarn ? model.rope_original_max_position_embeddings : trained;
-  constexpr double kLongest = 1e15;
-  return static_cast<std::int64_t>(
-      std::clamp(static_cast<double>(original) * model.rope_scaling_factor, 1.0, kLongest));
+  const bool is_yarn = model.rope_scaling_type == RopeScaling::yarn;
+  if (!is_yarn && model.rope_scaling_type != RopeScaling::linear) return trained;
+  const auto from =
+      static_cast<double>(is_yarn ? model.rope_original_max_position_embeddings : trained);
+  return static_cast<std::int64_t>(std::min(from * model.rope_scaling_factor, 1e15));
 }
 
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,

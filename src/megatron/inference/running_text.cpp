@@ -63,7 +63,6 @@ std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits
 
 Generation RunningText::take_result(FinishReason reason) {
   result.finish_reason = reason;
-  const bool has_stop_token = result.stop_token.has_value();
   result.score /= static_cast<double>(std::max<std::int64_t>(1, result.num_sampled()));
   if (text) {
     text->finish();
@@ -74,7 +73,7 @@ Generation RunningText::take_result(FinishReason reason) {
     }
   }
   const std::int64_t num_computed = std::ssize(group->request.prompt) + std::ssize(result.ids) -
-                                    (result.ids.empty() || has_stop_token ? 0 : 1);
+                                    (result.ids.empty() || result.stop_token ? 0 : 1);
   if (std::ssize(result.routed_experts) > num_computed)
     result.routed_experts.resize(static_cast<std::size_t>(num_computed));
   result.num_cached = std::max<std::int64_t>(0, group->num_cached);

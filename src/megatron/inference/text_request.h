@@ -48,7 +48,6 @@ struct Generation {
   std::string stop_string = {};  ///< of SamplingParams::stop, that ended the text; "": none
   /// That ended the text, with its log-probability as in `tokens`; not of a beam.
   std::optional<SampledToken> stop_token = {};
-
   /// Returns the number of tokens that were sampled: those of `ids` and the stop token.
   std::int64_t num_sampled() const { return std::ssize(ids) + (stop_token ? 1 : 0); }
 };

@@ -48,9 +48,6 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
         options_(options),
         reply_(std::move(reply)),
         callbacks_(std::move(callbacks)) {}
-  GenerationJob(const GenerationJob&) = delete;
-  GenerationJob& operator=(const GenerationJob&) = delete;
-  ~GenerationJob() { leave(); }
 
   void start(std::vector<std::vector<std::int64_t>> prompts) {
     enter(std::ssize(prompts) * std::max(params_.num_samples(), params_.num_beams));
@@ -94,12 +91,12 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
                        "the server takes " + std::to_string(model_.max_texts) + " at a time",
                        "divide it, or start the server with a higher --max-queued-requests"});
     num_texts_ = count;
-    if (all_texts_->fetch_add(count) + count <= model_.max_texts) return;
+    if (model_.num_texts->fetch_add(count) + count <= model_.max_texts) return;
     leave();
     reply_.add_header("Retry-After", "1");
     throw RefusedRequest(429, {"too many texts wait", "", "try again later"});
   }
-  void leave() { *all_texts_ -= num_texts_.exchange(0); }
+  void leave() { *model_.num_texts -= num_texts_.exchange(0); }
 
   void add(std::size_t prompt, TextRequest request) {
     const RequestId id = model_.engine.add_request(
@@ -209,8 +206,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   const JobCallbacks callbacks_;
   const double begin_s_ = monotonic_seconds();
   std::atomic<bool> has_ended_ = false;
-  const std::shared_ptr<std::atomic<std::int64_t>> all_texts_ = model_.num_texts;
-  std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in all_texts_
+  std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in ServedModel::num_texts
   std::mutex mutex_;                         ///< guards ids_
   std::vector<RequestId> ids_;
   // The engine's thread has what follows.
@@ -229,11 +225,9 @@ void start_generation(const ServedModel& model, std::vector<std::vector<std::int
   SamplingParams own = params;
   own.add_end_tokens(model.tokenizer.stop_token_ids);
   check_sampling_options(own, model.vocab_size);
-  if (const std::int64_t most = std::max(own.logprobs, own.prompt_best); most > model.max_logprobs)
-    throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'",
-                     std::to_string(most) + " likely tokens",
-                     "ask for at most " + std::to_string(model.max_logprobs) +
-                         ", or start the server with a higher --max-logprobs"});
+  if (std::max(own.logprobs, own.prompt_best) > model.max_logprobs)
+    throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'", "too many tokens",
+                     "at most " + std::to_string(model.max_logprobs) + " (--max-logprobs)"});
   for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
   std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
                                   std::move(callbacks))

@@ -48,15 +48,12 @@ void set_scalar(CompletionRequest& request, const std::string& name, const JsonC
 
 /// Returns a text in which members of the body take the place of the flags of sampling.
 std::string with_member_names(std::string text) {
-  for (std::size_t at = 0; (at = text.find("--", at)) != std::string::npos;) {
+  for (std::size_t at = 0; (at = text.find("--", at)) != std::string::npos; ++at) {
     const std::size_t end =
         std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), text.size());
     std::string name = text.substr(at + 2, end - at - 2);
     std::ranges::replace(name, '-', '_');
-    if (sampling_table().set().find_name(name) == nullptr) {
-      at = end;  // a flag of the program
-      continue;
-    }
+    if (sampling_table().set().find_name(name) == nullptr) continue;  // a flag of the program
     if (name == "max_new_tokens" || name == "min_new_tokens") name.erase(3, 4);
     text.replace(at, end - at, "'" + name + "'");
   }

@@ -12,12 +12,11 @@
 namespace megatron {
 
 JsonText openai_error(int status, const std::string& message) {
-  const bool is_too_long = message.starts_with(kContextExceeded);
   return error_json(status, message,
-                    status == 404   ? "model_not_found"
-                    : status == 429 ? "queue_full"
-                    : is_too_long   ? "context_length_exceeded"
-                                    : "");
+                    status == 404                           ? "model_not_found"
+                    : status == 429                         ? "queue_full"
+                    : message.starts_with(kContextExceeded) ? "context_length_exceeded"
+                                                            : "");
 }
 
 JsonText anthropic_error(int status, const std::string& message) {

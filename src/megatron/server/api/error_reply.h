@@ -18,8 +18,7 @@ struct ServedModel;
 inline constexpr const char* kContextExceeded = "the model has a context of ";
 
 /// A UserError whose status is another than 400.
-class RefusedRequest : public UserError {
- public:
+struct RefusedRequest : UserError {
   RefusedRequest(int http_status, const Parts& parts) : UserError(parts), status(http_status) {}
   int status;
 };

@@ -60,14 +60,13 @@ class HttpExchange {
   void send(Head head);
 
   const std::size_t max_unread_bytes_;
-  std::mutex mutex_;  ///< guards what follows
-  /// Null once the library's work has ended.
-  std::function<void()> suspend_, resume_, shut_down_;
-  HttpHeaders headers_;                        ///< of the answer, by add_header()
-  std::optional<Head> head_;                   ///< of an answer that was not taken
-  std::string unread_;                         ///< bytes of the stream
-  bool has_head_ = false, is_stream_ = false;  ///< the answer has begun
-  bool has_ended_ = false;                     ///< nothing is to be added to the answer
+  std::mutex mutex_;                                    ///< guards what follows
+  std::function<void()> suspend_, resume_, shut_down_;  ///< null once the library's work ends
+  HttpHeaders headers_;                                 ///< of the answer, by add_header()
+  std::optional<Head> head_;                            ///< of an answer that was not taken
+  std::string unread_;                                  ///< bytes of the stream
+  bool has_head_ = false, is_stream_ = false;           ///< the answer has begun
+  bool has_ended_ = false;                              ///< nothing is to be added to the answer
   bool is_suspended_ = false, is_gone_ = false;
   double begin_s_ = 0;
   ReplyRecord record_;
