@@ -159,8 +159,7 @@ constexpr Schema kSchemas[] = {
     {"TextGeneration",
      "text!string* segments!string** tokens!integer** logprobs?number** scores:number*"},
     {"TokenizeRequest",
-     "prompt:string messages:Message+ add_special_tokens?boolean return_token_strs?boolean "
-     "add_generation_prompt?boolean tools?object* chat_template_kwargs?object"},
+     "prompt?string messages?Message+ add_special_tokens?boolean return_token_strs?boolean"},
     {"Tokens", "count!integer max_model_len!integer tokens!integer* token_strs?string*"},
     {"DetokenizeRequest", "tokens!integer[0,]*"},
     {"Prompt", "prompt!string"},
