@@ -505,11 +505,13 @@ TEST(Messages, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read[1].text.deadline_s, std::numeric_limits<double>::infinity());
 
   Update update{.token = 5, .prompt_tokens = {{.id = 4, .logprob = -1, .rank = 3}}};
-  update.finished = Generation{.stop_string = "end", .stop_token = 9};
+  update.finished =
+      Generation{.stop_string = "end", .stop_token = SampledToken{.id = 9, .logprob = -2}};
   const auto read_update = from_bytes<Update>(to_bytes(update));
   EXPECT_EQ(read_update.prompt_tokens.at(0).rank, 3);
   EXPECT_EQ(read_update.finished->stop_string, "end");
-  EXPECT_EQ(read_update.finished->stop_token, 9);
+  EXPECT_EQ(read_update.finished->stop_token.value().id, 9);
+  EXPECT_EQ(read_update.finished->stop_token->logprob, -2);
 
   std::vector<News> refused(1);
   refused[0].error = std::make_exception_ptr(UserError({"a", "b", "c"}));

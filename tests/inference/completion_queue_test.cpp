@@ -88,6 +88,24 @@ TEST_F(Completions, EndAtStopTokensAndStrings) {
   EXPECT_EQ(choices[3][0]["stop_reason"], 6);
 }
 
+TEST_F(Completions, ListTheStopTokenWithoutItsText) {
+  const Json choice = answer(R"({"prompt": [3], "temperature": 0, "stop_token_ids": [6],
+                                 "logprobs": 1, "return_token_ids": true})")[0];
+  EXPECT_EQ(choice["text"], " 4 5");
+  EXPECT_EQ(choice["token_ids"], Json::parse("[4, 5, 6]"));
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"([" 4", " 5", " 6"])"));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0, 2, 4]"));
+  EXPECT_EQ(choice["logprobs"]["token_logprobs"][2], choice["logprobs"]["token_logprobs"][0]);
+  EXPECT_EQ(usage_.completion_tokens, 3);
+  EXPECT_EQ(usage_.longest, 3) << "the stop token needs no position";
+  // Harnesses drop one token behind the prompt, which may be the stop token.
+  const Json echo = answer(R"({"prompt": [4, 5], "temperature": 0, "stop_token_ids": [6],
+                               "max_tokens": 1, "echo": true, "logprobs": 1})")[0];
+  EXPECT_EQ(echo["text"], "4 5");
+  EXPECT_EQ(echo["logprobs"]["token_logprobs"].size(), 3u);
+  EXPECT_EQ(usage_.completion_tokens, 1);
+}
+
 TEST_F(Completions, ShowSpecialTokensIfTheyAreAsked) {
   std::vector<std::string> letters;
   for (char c = 'a'; std::ssize(letters) < kVocabSize; ++c) letters.emplace_back(1, c);
@@ -214,7 +232,7 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
            {R"({"prompt": [[3], []]})", "line: prompt: ids: an empty list"},
            {R"({"prompt": [3, 20]})", "line: prompt: ids[1]: 20"},
            {R"({"prompt": "x"})", "x"},
-           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: --logit-bias: token id 20"},
+           {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: 'logit_bias': token id 20"},
            {R"({"prompt": "3", "stop_token_ids": [20]})", "line: stop_token_ids: token id 20"}})
     EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
                 HasSubstr(text));
@@ -235,7 +253,7 @@ TEST_F(Completions, OneThatCannotBeSampledEndsAlone) {
   ASSERT_EQ(finished.size(), 2u);
   EXPECT_EQ(finished[0].number, 0u);
   EXPECT_THAT(message_of([&] { std::rethrow_exception(finished[0].error); }),
-              HasSubstr("line: --min-new-tokens: every token that the model allows ends the text"));
+              HasSubstr("line: 'min_tokens': every token that the model allows ends the text"));
   EXPECT_EQ(finished[1].error, nullptr);
   EXPECT_EQ(Json::parse(finished[1].choices.dump())[0]["text"], " 4 5");
   EXPECT_EQ(queue.num_prompts(), 0);

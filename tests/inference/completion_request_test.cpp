@@ -77,6 +77,14 @@ TEST(CompletionRequest, ReadsEveryMember) {
   EXPECT_FALSE(request.add_special_tokens || params.skip_special_tokens);
 }
 
+TEST(CompletionRequest, TakesNegativeSeedsAsVllmDoes) {
+  const CompletionRequest negative = read(R"({"prompt": "a", "seed": -5})");
+  EXPECT_TRUE(negative.has_seed);
+  EXPECT_GE(negative.params.seed, 0);
+  EXPECT_NE(negative.params.seed, read(R"({"prompt": "a", "seed": -6})").params.seed);
+  EXPECT_FALSE(read(R"({"prompt": "a", "seed": -1})").has_seed);
+}
+
 TEST(CompletionRequest, HasPromptsOfFourForms) {
   EXPECT_THAT(read(R"({"prompt": ["a", "b"]})").prompts,
               ElementsAre(CompletionPrompt("a"), CompletionPrompt("b")));

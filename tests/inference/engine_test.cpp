@@ -15,6 +15,7 @@
 #include "inference/small_model.h"
 #include "inference/successor_model.h"
 #include "megatron/base/error.h"
+#include "megatron/base/monotonic_clock.h"
 #include "megatron/config/resolve.h"
 #include "megatron/inference/scorer.h"
 #include "megatron/ops/matmul.h"
@@ -499,6 +500,21 @@ TEST(Engine, CancelledAndLateRequestsEnd) {
   now_s = 6;
   EXPECT_EQ(words(engine.step()), Words({"0: deadline"}));
   EXPECT_TRUE(engine.is_idle());
+}
+
+// The time to cancel one does not grow with the number of all.
+TEST(Engine, CancelsManyRequestsSoon) {
+  SuccessorModel model(50);
+  Engine engine(model);
+  std::vector<SequenceId> requests;
+  for (int i = 0; i < 40'000; ++i)
+    requests.push_back(engine.add_request({.prompt = {3}, .params = {.n = 2}}));
+  EXPECT_FALSE(engine.step().empty());  // some texts run, and have forked
+  const double begin_s = monotonic_seconds();
+  for (const SequenceId request : requests) EXPECT_TRUE(engine.cancel(request));
+  EXPECT_LT(monotonic_seconds() - begin_s, 5);
+  EXPECT_TRUE(engine.is_idle());
+  EXPECT_EQ(engine.scheduler().pool().num_available(), engine.scheduler().pool().num_blocks());
 }
 
 // A step without a pass, because a request ends before it, is as any other.

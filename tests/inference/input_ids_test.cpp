@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <sstream>
 
 #include "megatron/base/files.h"
+#include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 
@@ -48,6 +51,23 @@ TEST_F(PromptFile, MistakesNameFileAndLine) {
               HasSubstr("half.jsonl, line 1: half of a surrogate pair"));
   EXPECT_THAT(message_of([&] { read_prompts(folder_ / "nowhere.txt", notes_); }),
               HasSubstr("cannot open " + (folder_ / "nowhere.txt").string()));
+}
+
+TEST(ContextLength, IsThatOfTraining) {
+  TransformerConfig model;
+  model.max_position_embeddings = 0;
+  EXPECT_EQ(context_length(model), std::numeric_limits<std::int64_t>::max());
+  model.max_position_embeddings = 1024;
+  model.rope_scaling_factor = 4;
+  model.rope_original_max_position_embeddings = 512;
+  const auto length = [&](RopeScaling scaling) {
+    model.rope_scaling_type = scaling;
+    return context_length(model);
+  };
+  EXPECT_EQ(length(RopeScaling::none), 1024);
+  EXPECT_EQ(length(RopeScaling::llama3), 1024) << "the length is that after scaling";
+  EXPECT_EQ(length(RopeScaling::linear), 4 * 1024);
+  EXPECT_EQ(length(RopeScaling::yarn), 4 * 512);
 }
 
 TEST(ReadIds, TakesIntegers) {

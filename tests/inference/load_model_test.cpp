@@ -129,6 +129,8 @@ TEST_F(LoadModel, FlagsThatNameNoTokenizerChangeTheCheckpoints) {
   EXPECT_EQ(load_tokenizer(flags, source).tokenizer->pad(), 7);
   flags.given = {"null_tokenizer_pad_id"};
   EXPECT_EQ(load_tokenizer(flags, source).tokenizer->pad(), -1) << "its default was given";
+  flags.config.chat_template = "other.jinja";
+  EXPECT_EQ(load_tokenizer(flags, source).config.chat_template, "other.jinja");
   flags.config.null_tokenizer_eod_id = 3;
   EXPECT_THAT(load_tokenizer(flags, source).stop_token_ids, ElementsAre(3));
   flags.config.force_system_message = true;

@@ -117,13 +117,12 @@ def completions(to):
         choice = answer.choices[0]
         to.same(f"completion {prompt!r}", (choice.text, choice.finish_reason), (text, finish))
         given = choice.model_extra.get("token_ids")
-        to.same(f"completion {prompt!r}, ids", [i for i in given if i != to.model.end],
-                [i for i in made if i != to.model.end])  # fmt: skip
+        to.same(f"completion {prompt!r}, ids", given, made)
         log_probs = choice.logprobs.token_logprobs
         to.report.close(
             f"completion {prompt!r}, log-probabilities",
             log_probs,
-            to.log_probs(ids, made)[: len(log_probs)],
+            to.log_probs(ids, made),
         )
         to.same(f"completion {prompt!r}, the chosen token is the best",
                 [max(top.values()) for top in choice.logprobs.top_logprobs], log_probs)  # fmt: skip
@@ -230,8 +229,8 @@ def completion_streams(to):
             for value in choice.logprobs.token_logprobs
         ]
         made = to.expected(ids)[0]
-        theirs = to.log_probs(ids, made)[: len(ours)]
-        to.report.result("stream with log-probabilities, all of them", len(ours) >= len(made) - 1)
+        theirs = to.log_probs(ids, made)
+        to.same("stream with log-probabilities, all of them", len(ours), len(made))
         to.report.close("stream with log-probabilities", ours, theirs)
 
 
@@ -255,12 +254,13 @@ def chats(to):
         )
         values = choice.logprobs.content
         ours = [value.logprob for value in values]
-        theirs = to.log_probs(ids, made)[: len(ours)]
+        theirs = to.log_probs(ids, made)
         to.report.close(f"chat {number}, log-probabilities", ours, theirs)
         to.same(f"chat {number}, the chosen token is the best",
                 [value.top_logprobs[0].logprob for value in values], ours)  # fmt: skip
         whole = b"".join(bytes(value.bytes) for value in values).decode(errors="replace")
-        to.same(f"chat {number}, bytes of tokens", whole, text)
+        end = "<|im_end|>" if finish == "stop" else ""
+        to.same(f"chat {number}, bytes of tokens", whole, text + end)
 
 
 def chat_streams(to):

@@ -101,6 +101,20 @@ TEST_F(ServedChats, HideSpecialTokensThatNoParserTakes) {
   EXPECT_TRUE(choice("d", four)["stop_reason"].is_null());
 }
 
+TEST_F(ServedChats, ListTheStopTokenWithoutItsText) {
+  const std::string members = R"("logprobs": true, "return_token_ids": true, "stop_token_ids": )";
+  const Json stopped = choice("d", members + "[7]");
+  EXPECT_EQ(stopped["message"]["content"], "eg");
+  EXPECT_EQ(stopped["token_ids"], Json::parse("[4, 5, 6, 7]"));
+  ASSERT_EQ(stopped["logprobs"]["content"].size(), 4u);
+  EXPECT_EQ(stopped["logprobs"]["content"][3]["token"], "h");
+  const Json at_once = choice("d", members + "[4]");
+  EXPECT_EQ(at_once["message"]["content"], "");
+  EXPECT_EQ(at_once["logprobs"]["content"][0]["token"], "e");
+  EXPECT_THAT(ask("d", members + "[4]"), HasSubstr(R"("completion_tokens":1)"));
+  EXPECT_THAT(ask("d", members + R"([4], "stream": true)"), HasSubstr(R"("token":"e")"));
+}
+
 TEST_F(ServedChats, GiveTheBytesOfTokens) {
   const std::string members = R"("max_tokens": 2, "logprobs": true, "top_logprobs": 1)";
   const Json tokens = choice("i", members)["logprobs"]["content"];

@@ -119,12 +119,44 @@ TEST_F(ServedCompletions, StreamsRepeatPromptsWithLogprobs) {
   }
 }
 
+TEST_F(ServedCompletions, CountTheTextsThatWait) {
+  served_->max_texts = 4;
+  const std::string four = R"({"prompt": [[3], [4]], "best_of": 2})";
+  EXPECT_EQ(ask(four).status, 200);
+  EXPECT_EQ(*served_->num_texts, 0);
+  const RawAnswer large = ask(R"({"prompt": [[3], [4], [5]], "n": 2})");
+  EXPECT_EQ(large.status, 400);
+  EXPECT_THAT(large.body, HasSubstr("--max-queued-requests"));
+  *served_->num_texts = 1;  // of another request
+  const RawAnswer full = ask(four);
+  EXPECT_EQ(full.status, 429);
+  EXPECT_EQ(full.headers.at("retry-after"), "1");
+  EXPECT_THAT(full.body, HasSubstr(R"("code":"queue_full")"));
+  EXPECT_EQ(*served_->num_texts, 1);
+  EXPECT_EQ(ask(R"({"prompt": [[3], [4], [5]]})").status, 200);
+}
+
+TEST_F(ServedCompletions, BoundTheLikelyTokens) {
+  served_->max_logprobs = 2;
+  EXPECT_EQ(ask(R"({"prompt": [3], "logprobs": 2, "prompt_logprobs": 2})").status, 200);
+  for (const std::string name : {"logprobs", "prompt_logprobs"}) {
+    const RawAnswer answer = ask(R"({"prompt": [3], ")" + name + R"(": 3})");
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_THAT(answer.body, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(answer.body, HasSubstr("at most 2"));
+  }
+}
+
 TEST_F(ServedCompletions, MistakesAreTheClients) {
   EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
+  EXPECT_THAT(long_one.body, HasSubstr(R"("code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
+  const RawAnswer bias = ask(R"({"prompt": [3], "logit_bias": {"999999": 1}})");
+  EXPECT_EQ(bias.status, 400);
+  EXPECT_THAT(bias.body, HasSubstr("'logit_bias': token id 999999"));
   const RawAnswer huge = ask(R"({"prompt": [3], "temperature": 1e400})");
   EXPECT_EQ(huge.status, 400);
   EXPECT_THAT(huge.body, HasSubstr("the body: field 'temperature': the number is larger"));

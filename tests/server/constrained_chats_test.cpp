@@ -44,12 +44,12 @@ class ConstrainedChats : public testing::Test {
                                                         .engine = *engine_,
                                                         .max_model_len = 1024,
                                                         .vocab_size = 257});
-    server_ = std::make_unique<HttpServer>(HttpOptions{},
-                                           [this](const HttpRequest& request, HttpReply reply) {
-                                             for (const ApiRoute& route : chat_routes(*served_))
-                                               if (route.path == request.path)
-                                                 return route.handler(request, std::move(reply));
-                                           });
+    server_ = std::make_unique<HttpServer>(
+        HttpOptions{}, [this](const HttpRequest& request, HttpReply reply) {
+          for (const auto& routes : {chat_routes(*served_), tokenize_routes(*served_)})
+            for (const ApiRoute& route : routes)
+              if (route.path == request.path) return route.handler(request, std::move(reply));
+        });
   }
 
   std::string ask(const std::string& path, Json body, const Json& members) {
@@ -85,6 +85,15 @@ class ConstrainedChats : public testing::Test {
   std::unique_ptr<ServedModel> served_;
   std::unique_ptr<HttpServer> server_;
 };
+
+TEST_F(ConstrainedChats, AreTokenizedAsTheyAreRendered) {
+  const Json answer = Json::parse(ask("/tokenize", hi(), {{"return_token_strs", true}}));
+  const std::string prompt = "Hi><think></think>";
+  EXPECT_EQ(answer["count"], prompt.size());
+  EXPECT_EQ(answer["tokens"].get<std::vector<int>>(),
+            std::vector<int>(prompt.begin(), prompt.end()));
+  EXPECT_EQ(answer["token_strs"].size(), prompt.size());
+}
 
 TEST_F(ConstrainedChats, CallTheNamedTool) {
   const Json choice = chat(

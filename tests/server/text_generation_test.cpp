@@ -82,7 +82,7 @@ TEST_F(TextGenerationApi, NamesWhatIsWrong) {
       {R"("prompts": ["3"], "top_k": 1, "top_p": 0.5)", "'top_p': has no meaning with 'top_k'"},
       {R"("prompts": ["3"], "top_p": 0.5, "top_p_decay": 0.9)", "'top_p_decay'"},
       {R"("prompts": ["3"], "prevent_newline_after_colon": true)", "prevent_newline_after_colon"},
-      {R"("prompts": ["3"], "random_seed": -1)", "'seed'"},
+      {R"("prompts": ["3"], "random_seed": -1)", "'random_seed'"},
       {R"("prompts": ["3"], "beam_width": 1)", "'beam_width'"},
       {R"("prompts": ["3", "4"], "beam_width": 2)", "'beam_width'"},
       {R"("prompts": ["3"], "beam_width": 2, "stop_on_eol": true)", "'num_beams'"},

@@ -159,6 +159,7 @@ TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerFlag
     if (is_given && field.name.find("vocab_size") == std::string::npos && !values.empty())
       assign(field, &stored, values);
   }
+  if (!flags.config.chat_template.empty()) stored.chat_template = flags.config.chat_template;
   return stored;
 }
 

@@ -19,7 +19,7 @@ const FieldTable<EngineSettings>& engine_table() {
         .alias("max-num-batched-tokens");
     t.field("inference_max_seq_length", &Settings::max_seq_length,
             "refuse a prompt that has more tokens than this with its new ones; none: what the "
-            "model and the KV cache have room for")
+            "model and the KV cache have room for, of serve at most the model's context")
         .at_least(1)
         .alias("max-model-len");
     t.field("inference_dynamic_batching_buffer_size_gb", &Settings::buffer_size_gb,

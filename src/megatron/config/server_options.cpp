@@ -31,8 +31,11 @@ const FieldTable<ServerOptions>& server_table() {
             "seconds after which a text ends as it is; 0: never")
         .at_least(0);
     t.field("max_queued_requests", &Options::max_queued_requests,
-            "requests that may wait beside those that are computed; more are refused with status "
-            "429")
+            "texts that may wait beside those that are computed, of all prompts and choices of all "
+            "requests; more are refused with status 429")
+        .at_least(0);
+    t.field("max_logprobs", &Options::max_logprobs,
+            "most likely tokens that logprobs, top_logprobs or prompt_logprobs may ask for")
         .at_least(0);
     t.field("max_connections", &Options::max_connections,
             "open connections; more are refused. The limit of open files (ulimit -n) bounds it")

@@ -19,7 +19,7 @@ struct ServerOptions {
   std::vector<std::string> allowed_origins;
   double max_body_mb = 64;
   double request_timeout = 0;  ///< seconds; 0: none
-  std::int64_t max_queued_requests = 1024;
+  std::int64_t max_queued_requests = 4096, max_logprobs = 20;
   std::int64_t max_connections = 16384;
   double grace_seconds = 10;
   std::string tool_call_parser, reasoning_parser;  ///< "": by the chat template

@@ -123,11 +123,11 @@ SequenceId Engine::add_request(TextRequest request) {
       if (forks)
         first->siblings.push_back(std::move(sample));
       else
-        running_.emplace(scheduler_.add(scheduled), std::move(sample));
+        add_text(scheduler_.add(scheduled), std::move(sample));
     }
   }
   if (!group->search && first->siblings.empty()) allow_drafts(sequence);
-  running_.emplace(sequence, std::move(first));
+  add_text(sequence, std::move(first));
   if (max_new_tokens == 0 && !scores && !embeds && !own.params.return_routed_experts)
     finish(sequence, FinishReason::length);
   return group->id;
@@ -136,8 +136,9 @@ SequenceId Engine::add_request(TextRequest request) {
 bool Engine::cancel(SequenceId request) {
   std::erase_if(news_, [&](const Update& update) { return update.request == request; });
   std::vector<SequenceId> sequences;
-  for (const auto& [sequence, text] : running_)
-    if (text->group->id == request) sequences.push_back(sequence);
+  for (auto place = places_.lower_bound({request, 0});
+       place != places_.end() && place->first == request; ++place)
+    sequences.push_back(place->second);
   for (const SequenceId sequence : sequences) drop(sequence);
   return !sequences.empty();
 }

@@ -23,7 +23,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "megatron/inference/scheduler.h"
@@ -131,6 +133,8 @@ class Engine {
   void finish_beams(SequenceGroup& group, FinishReason reason);
   /// Ends a text with its siblings, or all beams, not because of a token.
   void finish(SequenceId sequence, FinishReason reason);
+  /// Adds a text to running_, and drops it.
+  void add_text(SequenceId sequence, std::unique_ptr<RunningText> text);
   void drop(SequenceId sequence);
 
   ModelRunner model_;
@@ -141,7 +145,8 @@ class Engine {
   std::unique_ptr<Drafter> drafter_;
   std::int64_t num_draft_steps_ = 0;  ///< steps that might have had drafts
   std::map<SequenceId, std::unique_ptr<RunningText>> running_;  ///< by sequence
-  std::vector<Update> news_;                                    ///< that the next step returns
+  std::set<std::pair<SequenceId, SequenceId>> places_;  ///< of running_: {request, sequence}
+  std::vector<Update> news_;                            ///< that the next step returns
 };
 
 }  // namespace megatron

@@ -48,7 +48,7 @@ void Engine::take(SequenceId sequence, RunResult result) {
     sibling->cache = text.cache.fork();
     const SequenceId fork =
         scheduler_.fork(sequence, std::ssize(group.request.prompt), result.firsts[i].id);
-    running_.emplace(fork, std::move(sibling));
+    add_text(fork, std::move(sibling));
     allow_drafts(fork);
   }
   if (!result.firsts.empty()) text.siblings.clear();
@@ -72,7 +72,7 @@ void Engine::continue_beams(SequenceGroup& group) {
     next->sampler = from.sampler;
     next->sampler.append(beam.ids.back());
     next->cache = from.cache.fork();
-    running_.emplace(fork, std::move(next));
+    add_text(fork, std::move(next));
     group.beams.push_back(fork);
   }
   if (group.beams.empty()) finish_beams(group, group.limit());
@@ -130,9 +130,15 @@ void Engine::finish(SequenceId sequence, FinishReason reason) {
   drop(sequence);
 }
 
+void Engine::add_text(SequenceId sequence, std::unique_ptr<RunningText> text) {
+  places_.emplace(text->group->id, sequence);
+  running_.emplace(sequence, std::move(text));
+}
+
 void Engine::drop(SequenceId sequence) {
   scheduler_.drop(sequence);
   drafter_->forget(sequence);
+  places_.erase({running_.at(sequence)->group->id, sequence});
   running_.erase(sequence);
 }
 

@@ -79,6 +79,16 @@ std::int64_t max_sequence_length(const TransformerConfig& model) {
              : std::numeric_limits<std::int64_t>::max();
 }
 
+std::int64_t context_length(const TransformerConfig& model) {
+  const std::int64_t trained = model.max_position_embeddings;
+  if (trained <= 0) return std::numeric_limits<std::int64_t>::max();
+  const bool is_yarn = model.rope_scaling_type == RopeScaling::yarn;
+  if (!is_yarn && model.rope_scaling_type != RopeScaling::linear) return trained;
+  const auto from =
+      static_cast<double>(is_yarn ? model.rope_original_max_position_embeddings : trained);
+  return static_cast<std::int64_t>(std::min(from * model.rope_scaling_factor, 1e15));
+}
+
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,
                      const std::string& source, std::int64_t num_positions) {
   if (ids.empty())

@@ -44,6 +44,11 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 /// positions, otherwise the largest int64 (no limit).
 std::int64_t max_sequence_length(const TransformerConfig& model);
 
+/// Returns the number of tokens that the model was made for, as vLLM derives max_model_len:
+/// max_position_embeddings, which linear scaling of RoPE multiplies, or with YaRN the original
+/// length times its factor; the largest int64 where nothing says it.
+std::int64_t context_length(const TransformerConfig& model);
+
 /// Throws UserError naming `source` when `ids` is empty, an id is outside the model's vocabulary,
 /// or there are fewer learned positions than `num_positions`.
 void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig& model,

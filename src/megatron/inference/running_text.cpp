@@ -30,7 +30,7 @@ RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
 std::optional<FinishReason> RunningText::append(const SampledToken& token) {
   const SamplingParams& params = group->request.params;
   result.score += token.logprob;
-  if (sampler.is_stop_token(token.id)) return result.stop_token = token.id, FinishReason::stop;
+  if (sampler.is_stop_token(token.id)) return result.stop_token = token, FinishReason::stop;
   if (text) text->add(token.id, sampler.may_stop());
   sampler.append(token.id);
   result.ids.push_back(token.id);
@@ -63,9 +63,7 @@ std::vector<float> RunningText::penalized_logprobs(std::span<const float> logits
 
 Generation RunningText::take_result(FinishReason reason) {
   result.finish_reason = reason;
-  const bool has_stop_token = result.stop_token.has_value();
-  result.score /= static_cast<double>(
-      std::max<std::int64_t>(1, std::ssize(result.ids) + (has_stop_token ? 1 : 0)));
+  result.score /= static_cast<double>(std::max<std::int64_t>(1, result.num_sampled()));
   if (text) {
     text->finish();
     if (text->has_stopped()) {
@@ -75,7 +73,7 @@ Generation RunningText::take_result(FinishReason reason) {
     }
   }
   const std::int64_t num_computed = std::ssize(group->request.prompt) + std::ssize(result.ids) -
-                                    (result.ids.empty() || has_stop_token ? 0 : 1);
+                                    (result.ids.empty() || result.stop_token ? 0 : 1);
   if (std::ssize(result.routed_experts) > num_computed)
     result.routed_experts.resize(static_cast<std::size_t>(num_computed));
   result.num_cached = std::max<std::int64_t>(0, group->num_cached);

@@ -46,7 +46,10 @@ struct Generation {
   /// token follows it: no pass computes it.
   std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
   std::string stop_string = {};  ///< of SamplingParams::stop, that ended the text; "": none
-  std::optional<std::int64_t> stop_token = {};  ///< that ended the text; not of a beam
+  /// That ended the text, with its log-probability as in `tokens`; not of a beam.
+  std::optional<SampledToken> stop_token = {};
+  /// Returns the number of tokens that were sampled: those of `ids` and the stop token.
+  std::int64_t num_sampled() const { return std::ssize(ids) + (stop_token ? 1 : 0); }
 };
 
 /// Returns the texts of a request that are its result: of more than SamplingParams::n samples the

@@ -13,6 +13,7 @@
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/inference/sampling/stop_strings.h"
+#include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"
 
 namespace megatron {
@@ -22,7 +23,7 @@ void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids
                   std::int64_t max_new_tokens) {
   const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
   if (size > longest || max_new_tokens > longest - size)
-    throw UserError({"the model has a context of " + std::to_string(longest) + " tokens",
+    throw UserError({kContextExceeded + std::to_string(longest) + " tokens",
                      "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
                          std::to_string(max_new_tokens),
                      "shorten the prompt or ask for fewer tokens"});
@@ -49,6 +50,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
         callbacks_(std::move(callbacks)) {}
 
   void start(std::vector<std::vector<std::int64_t>> prompts) {
+    enter(std::ssize(prompts) * std::max(params_.num_samples(), params_.num_beams));
     for (std::vector<std::int64_t>& ids : prompts) results_.push_back({.ids = std::move(ids)});
     num_left_ = results_.size();
     reply_.on_disconnect([weak = weak_from_this()] {
@@ -82,6 +84,20 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     std::size_t num_tokens = 0;
   };
 
+  /// Counts the texts of the job. Throws an error for the client where there are too many.
+  void enter(std::int64_t count) {
+    if (count > model_.max_texts)
+      throw UserError({"the request has " + std::to_string(count) + " texts",
+                       "the server takes " + std::to_string(model_.max_texts) + " at a time",
+                       "divide it, or start the server with a higher --max-queued-requests"});
+    num_texts_ = count;
+    if (model_.num_texts->fetch_add(count) + count <= model_.max_texts) return;
+    leave();
+    reply_.add_header("Retry-After", "1");
+    throw RefusedRequest(429, {"too many texts wait", "", "try again later"});
+  }
+  void leave() { *model_.num_texts -= num_texts_.exchange(0); }
+
   void add(std::size_t prompt, TextRequest request) {
     const RequestId id = model_.engine.add_request(
         std::move(request), [job = shared_from_this(), prompt](const News& news) {
@@ -99,6 +115,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   /// Ends all requests that have not ended.
   void cancel() {
     has_ended_ = true;
+    leave();
     const std::lock_guard lock(mutex_);
     for (const RequestId id : ids_) model_.engine.cancel(id);
   }
@@ -177,6 +194,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
                       .queue_s = stats_.queue_s,
                       .first_token_s = first_token_s_ - begin_s_,
                       .last_token_s = last_token_s_ - begin_s_});
+    leave();
     callbacks_.on_end(std::move(results_), stats_);
     has_ended_ = true;
   }
@@ -188,7 +206,8 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   const JobCallbacks callbacks_;
   const double begin_s_ = monotonic_seconds();
   std::atomic<bool> has_ended_ = false;
-  std::mutex mutex_;  ///< guards ids_
+  std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in ServedModel::num_texts
+  std::mutex mutex_;                         ///< guards ids_
   std::vector<RequestId> ids_;
   // The engine's thread has what follows.
   std::vector<PromptResult> results_;
@@ -206,6 +225,9 @@ void start_generation(const ServedModel& model, std::vector<std::vector<std::int
   SamplingParams own = params;
   own.add_end_tokens(model.tokenizer.stop_token_ids);
   check_sampling_options(own, model.vocab_size);
+  if (std::max(own.logprobs, own.prompt_best) > model.max_logprobs)
+    throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'", "too many tokens",
+                     "at most " + std::to_string(model.max_logprobs) + " (--max-logprobs)"});
   for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
   std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
                                   std::move(callbacks))

@@ -49,7 +49,8 @@ struct JobOptions {
 
 /// Starts the texts of some prompts and returns. The job lives until on_end or on_error was called,
 /// or the client of `reply` is gone. Adds the model's end tokens to the stop tokens. UserError when
-/// a prompt or its new tokens do not fit the model; then nothing is started.
+/// a prompt or its new tokens do not fit the model, or too many texts wait; then nothing is
+/// started.
 void start_generation(const ServedModel& model, std::vector<std::vector<std::int64_t>> prompts,
                       const SamplingParams& params, JobOptions options, HttpReply reply,
                       JobCallbacks callbacks);

@@ -80,14 +80,14 @@ constexpr Schema kSchemas[] = {
     {"Sampling",
      "model?string max_tokens?integer[0,] min_tokens?integer[0,] temperature?number[0,] "
      "top_k?integer[-1,] top_p?number[0,1] min_p?number[0,1] typical_p?number[0,1] "
-     "repetition_penalty?number[1e-30,1e30] presence_penalty?number[-2,2] seed?integer[0,] "
+     "repetition_penalty?number[1e-30,1e30] presence_penalty?number[-2,2] seed?integer "
      "frequency_penalty?number[-2,2] logit_bias?object stop_token_ids?integer[0,]* "
      "allowed_token_ids?integer[0,]* termination_id?integer[0,] ignore_eos?boolean "
      "skip_special_tokens?boolean stream?boolean stream_options?object return_token_ids?boolean "
      "priority?integer user:any metadata:any"},
     {"CompletionRequest",
      "prompt!Prompts +Sampling n?integer[1,128] best_of?integer[0,128] num_beams?integer[1,128] "
-     "length_penalty?number[-30,30] logprobs?integer[0,] echo?boolean stop:Stop "
+     "length_penalty?number[-30,30] logprobs?integer[0,20] echo?boolean stop:Stop "
      "guided_regex?string guided_choice?string* guided_json:any structured_outputs?object "
      "response_format?object return_routed_experts?boolean return_tokens_as_token_ids?boolean "
      "add_special_tokens?boolean",
@@ -106,7 +106,7 @@ constexpr Schema kSchemas[] = {
      "chat_template_kwargs?object"},
     {"ChatRequest",
      "messages!Message+ +ChatOptions n?integer[1,128] stop:Stop logprobs?boolean "
-     "max_completion_tokens?integer[0,] top_logprobs?integer[0,] reasoning_effort?string "
+     "max_completion_tokens?integer[0,] top_logprobs?integer[0,20] reasoning_effort?string "
      "response_format?object"},
     {"ChatCompletion",
      "id!string object!=chat.completion created!integer model!string usage!Usage "
@@ -158,7 +158,8 @@ constexpr Schema kSchemas[] = {
      true},
     {"TextGeneration",
      "text!string* segments!string** tokens!integer** logprobs?number** scores:number*"},
-    {"TokenizeRequest", "prompt!string add_special_tokens?boolean return_token_strs?boolean"},
+    {"TokenizeRequest",
+     "prompt?string messages?Message+ add_special_tokens?boolean return_token_strs?boolean"},
     {"Tokens", "count!integer max_model_len!integer tokens!integer* token_strs?string*"},
     {"DetokenizeRequest", "tokens!integer[0,]*"},
     {"Prompt", "prompt!string"},

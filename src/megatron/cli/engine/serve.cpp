@@ -138,8 +138,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
   const auto serve = [&](RequestServer& engine, const StopSignalHandler& signals) {
     HttpRouter& router = service->router();
     const SchedulerOptions& scheduler = engine_options.scheduler;
-    router.set_max_open(scheduler.max_running * rank.num_replicas() +
-                        options.server.max_queued_requests);
+    const std::int64_t max_texts =
+        scheduler.max_running * rank.num_replicas() + options.server.max_queued_requests;
+    router.set_max_open(max_texts);
     const TransformerConfig& config = rank.model().config();
     const std::vector<std::string> names = model_names(options);
     model = std::make_unique<const ServedModel>(ServedModel{
@@ -147,14 +148,17 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .tokenizer = tokenizer,
         .chat = chat.get(),
         .engine = engine,
-        .max_model_len = std::min({scheduler.max_sequence_length, max_sequence_length(config),
-                                   scheduler.num_blocks * scheduler.block_size}),
+        .max_model_len =
+            std::min({options.engine.max_seq_length.value_or(context_length(config)),
+                      max_sequence_length(config), scheduler.num_blocks * scheduler.block_size}),
         .vocab_size = config.vocab_size,
         .defaults = tokenizer.defaults,
         .request_timeout_s = options.server.request_timeout,
         .aliases = names,
         .embedding_size = config.hidden_size,
-        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last});
+        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last,
+        .max_texts = max_texts,
+        .max_logprobs = options.server.max_logprobs});
     add_model_routes(router, names, model->max_model_len);
     add_api_routes(router, *model);
     return service->run(engine, signals);

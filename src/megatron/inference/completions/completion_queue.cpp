@@ -13,9 +13,9 @@ EngineOptions with_tokenizer(EngineOptions options, const Tokenizer* tokenizer) 
   return options;
 }
 
-/// Returns an error that names the request.
+/// Returns an error that names the request and its members.
 UserError error_of(const std::string& source, const UserError& error) {
-  const auto& [what, got, fix] = error.parts();
+  const auto [what, got, fix] = with_members(error).parts();
   return UserError({what.starts_with(source) ? what : source + ": " + what, got, fix});
 }
 

@@ -1,6 +1,7 @@
 #include "megatron/inference/completions/completion_request.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -45,13 +46,14 @@ void set_scalar(CompletionRequest& request, const std::string& name, const JsonC
   set_sampling(request, name, value, {text});
 }
 
-/// Returns a text in which members of the body take the place of flags.
-std::string with_members(std::string text) {
-  for (std::size_t at = 0; (at = text.find("--", at)) != std::string::npos;) {
+/// Returns a text in which members of the body take the place of the flags of sampling.
+std::string with_member_names(std::string text) {
+  for (std::size_t at = 0; (at = text.find("--", at)) != std::string::npos; ++at) {
     const std::size_t end =
         std::min(text.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", at), text.size());
     std::string name = text.substr(at + 2, end - at - 2);
     std::ranges::replace(name, '-', '_');
+    if (sampling_table().set().find_name(name) == nullptr) continue;  // a flag of the program
     if (name == "max_new_tokens" || name == "min_new_tokens") name.erase(3, 4);
     text.replace(at, end - at, "'" + name + "'");
   }
@@ -150,8 +152,9 @@ const std::map<std::string_view, Read> kMembers{
      }},
     {"seed",
      [](auto& to, auto& value) {
-       set_scalar(to, "seed", value);
-       to.has_seed = true;
+       const std::int64_t seed = value.integer();
+       to.has_seed = seed != -1;  // vLLM's "none"
+       to.params.seed = seed & std::numeric_limits<std::int64_t>::max();
      }},
     {"stop",
      [](auto& to, auto& value) {
@@ -223,10 +226,9 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
                      "leave one of them out"});
   try {
     check_sampling_options(params);
-  } catch (const UserError& error) {  // which names flags
-    const auto& [what, got, fix] = error.parts();
-    throw UserError(
-        {body.place() + ": " + with_members(what), with_members(got), with_members(fix)});
+  } catch (const UserError& error) {
+    const auto [what, got, fix] = with_members(error).parts();
+    throw UserError({body.place() + ": " + what, got, fix});
   }
   if (const std::int64_t most = std::max(params.num_samples(), params.num_beams);
       most > kMaxChoices)
@@ -234,6 +236,11 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
                      std::to_string(most) + " texts of a prompt",
                      "give at most " + std::to_string(kMaxChoices)});
   return request;
+}
+
+UserError with_members(const UserError& error) {
+  const auto& [what, got, fix] = error.parts();
+  return UserError({with_member_names(what), with_member_names(got), with_member_names(fix)});
 }
 
 std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value) {

@@ -15,6 +15,7 @@ namespace megatron {
 
 class JsonCursor;
 class Tokenizer;
+class UserError;
 
 /// A text, or token ids.
 using CompletionPrompt = std::variant<std::string, std::vector<std::int64_t>>;
@@ -42,6 +43,9 @@ struct CompletionRequest {
 /// `text` is the JSON that has the body, or has it as its member "body": members of output have the
 /// order of the schema there.
 CompletionRequest read_completion(const JsonCursor& body, std::string_view text = {});
+
+/// Returns an error in which members of the body take the place of the flags of sampling.
+UserError with_members(const UserError& error);
 
 /// Returns the prompts of a value: a text, a list of texts, a list of ids, or a list of such lists.
 std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value);

@@ -50,9 +50,9 @@ TokenName token_name(const Tokenizer& tokenizer, std::span<const std::int32_t> b
 
 JsonText stop_reason(const Generation& text, const SamplingParams& params) {
   if (!text.stop_string.empty()) return text.stop_string;
-  if (!text.stop_token || std::ranges::count(params.stop_token_ids, *text.stop_token) == 0)
+  if (!text.stop_token || std::ranges::count(params.stop_token_ids, text.stop_token->id) == 0)
     return nullptr;
-  return *text.stop_token;
+  return text.stop_token->id;
 }
 
 JsonText prompt_logprobs_json(const Tokenizer& tokenizer, std::int64_t first_id,
@@ -94,6 +94,7 @@ JsonText CompletionChoice::add(std::string text, std::vector<SampledToken> token
                                const std::vector<SampledToken>& prompt_tokens,
                                const Generation* finished) {
   const bool is_first = !std::exchange(has_begun_, true);
+  if (finished != nullptr && finished->stop_token) tokens.push_back(*finished->stop_token);
   JsonText ids = JsonText::array();
   for (const SampledToken& token : tokens) ids.push_back(token.id);
   if (is_first && request_.echo) {
@@ -196,7 +197,7 @@ CompletionUsage usage_of(const std::vector<PromptResult>& results) {
   for (const PromptResult& result : results) {
     usage.prompt_tokens += std::ssize(result.ids);
     for (const Generation& text : result.texts) {
-      usage.completion_tokens += std::ssize(text.ids);
+      usage.completion_tokens += text.num_sampled();
       usage.longest = std::max(usage.longest, std::ssize(result.ids) + std::ssize(text.ids));
     }
   }

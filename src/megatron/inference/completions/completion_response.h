@@ -53,7 +53,8 @@ class CompletionChoice {
                    const std::vector<std::int64_t>& prompt_ids);
 
   /// Returns a choice of what is new, without its index. The first one has the prompt if the
-  /// request wants that. `finished` is null unless the text has ended.
+  /// request wants that. `finished` is null unless the text has ended; its stop token is the last
+  /// of the tokens, without a text.
   JsonText add(std::string text, std::vector<SampledToken> tokens,
                const std::vector<SampledToken>& prompt_tokens, const Generation* finished);
 
@@ -77,7 +78,7 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
 /// The numbers of tokens of a request, as OpenAI's "usage" reports them.
 struct CompletionUsage {
   std::int64_t prompt_tokens = 0;      ///< of all prompts, each counted once
-  std::int64_t completion_tokens = 0;  ///< of all sampled texts
+  std::int64_t completion_tokens = 0;  ///< of all sampled texts, with their stop tokens
   std::int64_t longest = 0;            ///< a prompt with one of its texts; not reported
 };
 /// Returns the usage of a request from the results of all its prompts.

@@ -27,10 +27,11 @@ struct ChatPart {
 struct ChatAnswer {
   std::int64_t index = 0;
   std::vector<ChatPart> parts = {};
-  std::vector<std::int64_t> ids = {};  ///< all tokens
+  std::vector<std::int64_t> ids = {};  ///< all tokens, with a stop token
   std::int64_t reasoning_tokens = 0;
   std::optional<FinishReason> finish = {};
-  std::string stop_string = {};                  ///< that ended the text
+  std::optional<SampledToken> stop_token = {};   ///< that ended the text; in no part
+  std::string stop_string = {};                  ///< likewise
   JsonText stop_reason = {};                     ///< vLLM's
   std::vector<SampledToken> prompt_tokens = {};  ///< of the first answer, if they are scored
   /// Those of Generation.
@@ -38,6 +39,8 @@ struct ChatAnswer {
 
   /// Returns the text of all parts of a kind.
   std::string text_of(ChatPart::Kind kind) const;
+  /// Returns whether what comes next, such as the stop token, belongs to the text.
+  bool is_in_text() const { return parts.empty() || parts.back().kind == ChatPart::Kind::text; }
   /// Returns the number of calls.
   std::int64_t num_calls() const;
 };
@@ -64,7 +67,7 @@ class ChatWriter {
   virtual std::string begin_part(const ChatAnswer& /*answer*/) { return ""; }
   virtual std::string add(const ChatAnswer& answer, const ChatDelta& delta) = 0;
   virtual std::string end_part(const ChatAnswer& /*answer*/) { return ""; }
-  /// The text has ended. `rest` has ids alone.
+  /// The text has ended. `rest` has the ids of tags, and the stop token.
   virtual std::string end_answer(const ChatAnswer& /*answer*/, const ChatDelta& /*rest*/) {
     return "";
   }

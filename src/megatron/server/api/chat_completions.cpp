@@ -168,6 +168,7 @@ class ChatCompletionWriter final : public ChatWriter {
       call["function"] = {{"name", part.name}, {"arguments", part.text}};
       message["tool_calls"].push_back(std::move(call));
     }
+    if (answer.stop_token && answer.is_in_text()) tokens.push_back(*answer.stop_token);
     JsonText choice = {{"index", answer.index},
                        {"message", std::move(message)},
                        {"logprobs", nullptr},
@@ -194,8 +195,7 @@ class ChatCompletionWriter final : public ChatWriter {
                        {"logprobs", nullptr},
                        {"finish_reason", finish_of(answer)},
                        {"stop_reason", answer.stop_reason}};
-    const bool is_text = !answer.parts.empty() && answer.parts.back().kind == Kind::text;
-    if (has_logprobs_ && is_text && !added.tokens.empty())
+    if (has_logprobs_ && answer.is_in_text() && !added.tokens.empty())
       choice["logprobs"] = logprobs_of(added.tokens);
     if (has_ids_) choice["token_ids"] = added.ids;
     JsonText json = head_;

@@ -74,6 +74,12 @@ class ChatRun {
     show(index, text.parser.finish());
     count_tags(index, /*next=*/nullptr);
     if (!answer.parts.empty()) write(writer_->end_part(answer));
+    answer.stop_token = piece.finished->stop_token;
+    if (answer.stop_token) {
+      answer.ids.push_back(answer.stop_token->id);
+      text.pending.ids.push_back(answer.stop_token->id);
+      text.pending.tokens.push_back(*answer.stop_token);
+    }
     write(writer_->end_answer(answer, text.pending));
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <random>
 
-#include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
 #include "megatron/inference/completions/completion_request.h"
@@ -11,18 +10,13 @@
 #include "megatron/server/http/http_server.h"
 
 namespace megatron {
-namespace {
-
-/// The client asks for a model that is not served.
-class UnknownModel : public UserError {
- public:
-  using UserError::UserError;
-};
-
-}  // namespace
 
 JsonText openai_error(int status, const std::string& message) {
-  return error_json(status, message, status == 404 ? "model_not_found" : "");
+  return error_json(status, message,
+                    status == 404                           ? "model_not_found"
+                    : status == 429                         ? "queue_full"
+                    : message.starts_with(kContextExceeded) ? "context_length_exceeded"
+                                                            : "");
 }
 
 JsonText anthropic_error(int status, const std::string& message) {
@@ -40,7 +34,8 @@ std::pair<int, std::string> error_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const UserError& mistake) {
-    return {dynamic_cast<const UnknownModel*>(&mistake) ? 404 : 400, mistake.parts().one_line()};
+    const auto* refused = dynamic_cast<const RefusedRequest*>(&mistake);
+    return {refused ? refused->status : 400, with_members(mistake).parts().one_line()};
   } catch (const std::exception& failure) {
     return {500, failure.what()};
   } catch (...) {
@@ -55,7 +50,8 @@ void reply_error(HttpReply& reply, const std::exception_ptr& error) {
 
 void check_model_name(const ServedModel& model, const std::string& name) {
   if (name.empty() || name == model.name || std::ranges::count(model.aliases, name) > 0) return;
-  throw UnknownModel({"there is no model '" + name + "'", "", "this server has " + model.name});
+  throw RefusedRequest(404,
+                       {"there is no model '" + name + "'", "", "this server has " + model.name});
 }
 
 std::string random_id(const std::string& prefix) {

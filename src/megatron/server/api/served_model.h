@@ -1,7 +1,10 @@
 // What every API needs of the model that is served.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,11 @@ struct ServedModel {
   std::vector<std::string> aliases = {};  ///< more names by which clients may call it
   std::int64_t embedding_size = 0;
   Pooling pooling = Pooling::last;  ///< of embeddings; a request's wins
+  /// Texts of all requests that have not ended, and the most of them.
+  std::shared_ptr<std::atomic<std::int64_t>> num_texts =
+      std::make_shared<std::atomic<std::int64_t>>(0);
+  std::int64_t max_texts = std::numeric_limits<std::int64_t>::max();
+  std::int64_t max_logprobs = 20;  ///< most of the likeliest tokens that a request may want
 };
 
 }  // namespace megatron

@@ -64,6 +64,8 @@ CompletionRequest read_text_generation(const JsonCursor& body) {
   }
   refuse(flag("prevent_newline_after_colon"), "prevent_newline_after_colon",
          "is not in this version", "leave it out");
+  const auto seed = body.find_given("random_seed");
+  refuse(seed && seed->integer() < 0, "random_seed", "is negative", "give at least 0");
   refuse(!adds_bos && std::ranges::count(read.prompts, CompletionPrompt("")) > 0, "prompts",
          "an empty prompt", "give \"add_BOS\": true");
   refuse(read.params.top_k > 0 && read.params.top_p > 0, "top_p", "has no meaning with 'top_k'",

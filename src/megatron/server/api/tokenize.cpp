@@ -2,6 +2,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/server/api/api_routes.h"
+#include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/json_handler.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
@@ -15,13 +16,26 @@ bool flag(const JsonCursor& body, const std::string& name, bool otherwise) {
   return value ? value->boolean() : otherwise;
 }
 
+/// Returns the ids of a prompt, or of messages as the chat template renders them.
+std::vector<std::int32_t> tokenized_ids(const ServedModel& model, const JsonCursor& body,
+                                        const std::string& text) {
+  if (!body.find_given("messages")) {
+    const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
+    const std::string prompt = body["prompt"].text();
+    return flag(body, "add_special_tokens", true) ? tokenizer.encode(prompt)
+                                                  : tokenizer.encode_fragment(prompt);
+  }
+  OrderedJson chat = OrderedJson::parse(text);  // templates show the client's order of keys
+  chat.erase("return_token_strs");
+  ChatRequest request = kChatCompletionsApi.read(chat.dump());
+  render_prompt(model, request);
+  return {request.prompt_ids.begin(), request.prompt_ids.end()};
+}
+
 JsonText tokenize(const ServedModel& model, const HttpRequest& request) {
   const JsonCursor body = body_of(request);
   const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
-  const std::string prompt = body["prompt"].text();
-  const std::vector<std::int32_t> ids = flag(body, "add_special_tokens", true)
-                                            ? tokenizer.encode(prompt)
-                                            : tokenizer.encode_fragment(prompt);
+  const std::vector<std::int32_t> ids = tokenized_ids(model, body, request.body);
   JsonText texts;
   if (flag(body, "return_token_strs", false)) {
     texts = JsonText::array();

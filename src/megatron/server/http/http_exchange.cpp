@@ -59,7 +59,7 @@ void HttpExchange::complete(bool is_sent) {
   bool is_early = false;
   {
     const std::lock_guard lock(mutex_);
-    suspend_ = resume_ = nullptr;
+    suspend_ = resume_ = shut_down_ = nullptr;
     record_.is_cut = !is_sent;
     is_early = !has_ended_;
     is_gone_ = true;
@@ -75,11 +75,12 @@ void HttpExchange::complete(bool is_sent) {
   if (on_done) on_done(record);
 }
 
-void HttpExchange::disconnect() {
+void HttpExchange::disconnect(bool at_once) {
   std::function<void()> call;
   bool is_early = false;
   {
     const std::lock_guard lock(mutex_);
+    if (at_once && shut_down_) shut_down_();
     if (std::exchange(is_gone_, true)) return;
     is_early = !has_ended_;
     unread_ = {};
@@ -146,7 +147,7 @@ void HttpReply::write(std::string_view bytes) {
     exchange.resume();
     if (exchange.unread_.size() <= exchange.max_unread_bytes_) return;
   }
-  exchange.disconnect();
+  exchange.disconnect(/*at_once=*/true);
 }
 
 void HttpReply::end() {

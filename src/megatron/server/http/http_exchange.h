@@ -25,13 +25,14 @@ class HttpExchange {
   };
   enum class Step { answer, wait, close };
 
-  /// `suspend` stops the library's work on the connection, and `resume` continues it. They are
-  /// called under the lock, so that none is lost.
+  /// `suspend` stops the library's work on the connection, and `resume` continues it; `shut_down`
+  /// ends the connection. They are called under the lock, so that none is lost.
   HttpExchange(std::size_t max_unread_bytes, std::function<void()> suspend,
-               std::function<void()> resume)
+               std::function<void()> resume, std::function<void()> shut_down)
       : max_unread_bytes_(max_unread_bytes),
         suspend_(std::move(suspend)),
-        resume_(std::move(resume)) {}
+        resume_(std::move(resume)),
+        shut_down_(std::move(shut_down)) {}
 
   HttpRequest request;
 
@@ -46,8 +47,9 @@ class HttpExchange {
   static constexpr std::int64_t kStreamEnd = -1, kStreamBroken = -2;
   /// Ends the work of the library: the connection is no longer its.
   void complete(bool is_sent);
-  /// The client is gone, or is to go.
-  void disconnect();
+  /// The client is gone, or is to go. With `at_once` the connection ends though the client does not
+  /// read what was sent.
+  void disconnect(bool at_once = false);
   /// No HttpReply is left.
   void abandon();
 
@@ -58,13 +60,13 @@ class HttpExchange {
   void send(Head head);
 
   const std::size_t max_unread_bytes_;
-  std::mutex mutex_;                           ///< guards what follows
-  std::function<void()> suspend_, resume_;     ///< null once the library's work has ended
-  HttpHeaders headers_;                        ///< of the answer, by add_header()
-  std::optional<Head> head_;                   ///< of an answer that was not taken
-  std::string unread_;                         ///< bytes of the stream
-  bool has_head_ = false, is_stream_ = false;  ///< the answer has begun
-  bool has_ended_ = false;                     ///< nothing is to be added to the answer
+  std::mutex mutex_;                                    ///< guards what follows
+  std::function<void()> suspend_, resume_, shut_down_;  ///< null once the library's work ends
+  HttpHeaders headers_;                                 ///< of the answer, by add_header()
+  std::optional<Head> head_;                            ///< of an answer that was not taken
+  std::string unread_;                                  ///< bytes of the stream
+  bool has_head_ = false, is_stream_ = false;           ///< the answer has begun
+  bool has_ended_ = false;                              ///< nothing is to be added to the answer
   bool is_suspended_ = false, is_gone_ = false;
   double begin_s_ = 0;
   ReplyRecord record_;

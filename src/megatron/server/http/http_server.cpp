@@ -53,6 +53,10 @@ void keep_alive(int socket) {
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
 }
 
+int socket_of(MHD_Connection* connection) {
+  return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
 std::string lower_case(std::string text) {
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
@@ -186,8 +190,7 @@ class HttpServer::Daemon {
       daemon.connections_.erase(reinterpret_cast<std::uintptr_t>(*context));
       return;
     }
-    const int socket =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    const int socket = socket_of(connection);
     std::uint64_t number = 0;
     {
       const std::lock_guard lock(daemon.mutex_);
@@ -241,7 +244,8 @@ class HttpServer::Daemon {
                                             const char* method) {
     auto exchange = std::make_shared<HttpExchange>(
         options_.max_unread_bytes, [connection] { MHD_suspend_connection(connection); },
-        [connection] { MHD_resume_connection(connection); });
+        [connection] { MHD_resume_connection(connection); },
+        [connection] { ::shutdown(socket_of(connection), SHUT_RDWR); });
     HttpRequest& request = exchange->request;
     request.method = method;
     request.path = path;
@@ -307,9 +311,8 @@ class HttpServer::Daemon {
     for (const auto& [name, value] : head.headers) text += name + ": " + value + "\r\n";
     text += "Content-Length: " + std::to_string(head.body.size()) +
             "\r\nConnection: close\r\n\r\n" + head.body;
-    const int socket =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    const ssize_t sent = ::send(socket, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent =
+        ::send(socket_of(connection), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return sent == std::ssize(text) ? MHD_YES : MHD_NO;
   }
 
