@@ -259,9 +259,11 @@ TEST(Pickle, AccessorsNameWhatIsWrong) {
 TEST(Pickle, SurvivesRandomDamage) {
   std::vector<std::string> pickles;
   std::ifstream lines(fixture("pickles.json"));
-  for (std::string line; std::getline(lines, line);)
-    for (const std::string hex : nlohmann::json::parse(line)["pickles"])
-      pickles.push_back(from_hex(hex));
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line);
+    for (const std::string hex : row["pickles"]) pickles.push_back(from_hex(hex));
+  }
+  ASSERT_FALSE(pickles.empty());
   std::mt19937 random(1);
   for (int round = 0; round < 20'000; ++round) {
     try {
