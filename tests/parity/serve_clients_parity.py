@@ -259,8 +259,8 @@ def chats(to):
         to.same(f"chat {number}, the chosen token is the best",
                 [value.top_logprobs[0].logprob for value in values], ours)  # fmt: skip
         whole = b"".join(bytes(value.bytes) for value in values).decode(errors="replace")
-        end = "<|im_end|>" if finish == "stop" else ""
-        to.same(f"chat {number}, bytes of tokens", whole, text + end)
+        shown = to.model.tokenizer.decode(made)  # log-probabilities list special tokens, too
+        to.same(f"chat {number}, bytes of tokens", whole, shown)
 
 
 def chat_streams(to):
@@ -428,7 +428,7 @@ def structured_output(to):
     with to.report.guard("response_format json_object"):
         text = to.openai.chat.completions.create(
             messages=CHATS[0], response_format={"type": "json_object"}, temperature=1, seed=1,
-            logit_bias={str(to.model.ids("}")[0]): 100}, **given,
+            logit_bias={str(to.model.ids("{")[0]): 100, str(to.model.ids("}")[0]): 50}, **given,
         ).choices[0].message.content  # fmt: skip
         value = json.loads(text)
         to.report.result("response_format json_object", isinstance(value, dict), text)
