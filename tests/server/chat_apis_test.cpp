@@ -252,6 +252,11 @@ TEST_F(ChatApis, NameWhatIsWrong) {
               HasSubstr("'return_routed_experts'"));
   EXPECT_THAT(refusal(kChatCompletionsApi, "{" + hi + R"(, "temperature": -1})"),
               HasSubstr("temperature"));
+  // A user's message without parts says nothing, and instructions alone ask for nothing.
+  EXPECT_THAT(refusal(kAnthropicMessagesApi, R"({"max_tokens": 9, "messages": [{"role": "user",
+                "content": []}]})"),
+              HasSubstr("says nothing"));
+  EXPECT_THAT(refusal(kResponsesApi, R"({"instructions": "Hi"})"), HasSubstr("'input' is missing"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "previous_response_id": "r"})"),
               HasSubstr("keeps no answers"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "store": true})"),

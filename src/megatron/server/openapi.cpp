@@ -14,13 +14,13 @@ namespace {
 
 constexpr RouteAccess kOpen = RouteAccess::open, kKeyed = RouteAccess::keyed,
                       kGenerates = RouteAccess::generates;
-constexpr const char* kStream = "text/event-stream";
+constexpr std::string_view kStream = "text/event-stream";
 
 struct Operation {
   const char *method, *path, *summary;
   RouteAccess access;
   std::string_view body, answer;     ///< names of schemas; "": none
-  const char* other_type = nullptr;  ///< of answers that are no JSON
+  std::string_view other_type = {};  ///< of answers that are no JSON; "": none
 };
 
 constexpr Operation kOperations[] = {
@@ -254,8 +254,10 @@ JsonText json_content(std::string_view schema) {
 JsonText operation_json(const Operation& one) {
   JsonText json{{"summary", one.summary}}, answer{{"description", one.summary}};
   answer["content"] = one.answer.empty() ? JsonText::object() : json_content(one.answer);
-  if (one.other_type != nullptr)
-    answer["content"][one.other_type] = {{"schema", {{"type", "string"}}}};
+  if (one.other_type == kStream)  // of events, whose data are objects of the API
+    answer["content"][std::string(kStream)] = JsonText::object();
+  else if (!one.other_type.empty())
+    answer["content"][std::string(one.other_type)] = {{"schema", {{"type", "string"}}}};
   if (std::string_view(one.path).ends_with("{name}"))
     json["parameters"].push_back({{"name", "name"},
                                   {"in", "path"},

@@ -201,8 +201,10 @@ class AnthropicWriter final : public ChatWriter {
 /// Reads a request, or one to count tokens, which needs no max_tokens.
 ChatRequest read_messages(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (!read.body->contains("messages") || (*read.body)["messages"].empty())
+  if (!read.body->contains("messages"))
     throw UserError({"request body: field 'messages' is missing", "", ""});
+  if (read.messages->empty())
+    throw UserError({"request body: field 'messages'", "says nothing", "give a message of a user"});
   if (read.messages->back()["role"] == "assistant") {  // the answer goes on with it
     read.continue_final_message = true;
     read.add_generation_prompt = false;

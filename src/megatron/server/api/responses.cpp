@@ -306,7 +306,8 @@ class ResponseWriter final : public ChatWriter {
 
 ChatRequest read_response_request(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (read.messages->empty()) throw UserError({"request body: field 'input' is missing", "", ""});
+  if (!read.body->contains("input") || read.messages->empty())
+    throw UserError({"request body: field 'input' is missing", "", ""});
   return read;
 }
 
