@@ -101,6 +101,7 @@ const MemberReaders kSharedReaders{
     {"tool_choice", read_tool_choice},
     {"stream_options",
      [](auto& to, auto& value) {
+       value->object();
        if (const auto usage = value.find("include_usage"))
          to.include_usage = usage->cursor().boolean();
      }},

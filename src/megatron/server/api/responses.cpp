@@ -78,6 +78,7 @@ const MemberReaders kReaders{
      }},
     {"reasoning",
      [](auto& to, auto& reasoning) {
+       reasoning->object();
        if (const auto effort = reasoning.find("effort")) set_effort(to, *effort);
      }},
     {"max_output_tokens",
