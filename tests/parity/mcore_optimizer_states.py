@@ -36,6 +36,7 @@ torch.Tensor.type = type_on_a_device
 
 def train(model, optimizer, rows):
     """Returns the mean loss over the data-parallel ranks."""
+    optimizer.zero_grad()
     loss, _ = mcore_moe.step(model, rows, MICRO_BATCH_SIZE)
     optimizer.step()
     mean = torch.tensor([loss])

@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/formats/dcp_metadata.h"
+#include "megatron/models/architecture.h"
 
 namespace megatron {
 namespace {
@@ -66,6 +68,13 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
   return TorchFile(files.file(kCommonFile).bytes(), (folder / kCommonFile).string());
 }
 
+/// Returns whether the states of the optimizer depend on the layout of the run.
+bool has_unusable_optimizer(const fs::path& folder) {
+  const DcpMetadata index = read_dcp_metadata(folder);
+  return std::ranges::any_of(
+      index.tensors, [](const auto& one) { return is_unusable_optimizer_state(one.first); });
+}
+
 }  // namespace
 
 bool is_torch_dist_folder(const fs::path& folder) {
@@ -93,8 +102,16 @@ Manifest describe_torch_dist(const fs::path& folder) {
   if (embedding == tensors.end() || embedding->second.shape.empty())
     throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
   describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
-  add_torch_dist_tensors(tensors, place, manifest);
+  add_torch_dist_tensors(tensors,
+                         DeclaredTensors(architecture_from_json(*manifest.model, place)), place,
+                         manifest);
   return manifest;
+}
+
+std::string why_no_optimizer(const fs::path& folder) {
+  if (!has_unusable_optimizer(folder)) return "it was saved with --no-save-optim";
+  return "its optimizer's buffers can only be read in the layout of the run that saved them: save "
+         "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
 }
 
 }  // namespace megatron
