@@ -3,7 +3,10 @@
 The weights that we read must be those of the real model bit by bit, and so must its
 log-probabilities be ours."""
 import json
+import os
 import pickle
+import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +15,9 @@ import numpy as np
 import torch
 
 import checkpoint_files
+import corpus
 import mcore_checkpoints
+import mcore_optimizer_states
 import mcore_saved_args
 import peer_ranks
 import program
@@ -57,7 +62,7 @@ def num_layers(name):
 
 
 def world_size(of):
-    return max(of["tp"] * of["pp"], of["tp"] * of["ep"])
+    return of.get("ranks") or max(of["tp"] * of["pp"], of["tp"] * of["ep"])
 
 
 def described(of):
@@ -114,8 +119,8 @@ class RealModel:
     """A model on one rank with random weights, none of which is neutral."""
 
     def __init__(self, name, work):
-        self.model = mcore_checkpoints.build(case_of(name, layout(), "", ""), 0)
         torch.manual_seed(len(name))
+        self.model = mcore_checkpoints.build(case_of(name, layout(), "", ""), 0)
         self.weights = {}
         with torch.no_grad():
             for key, tensors in mcore_checkpoints.named_tensors(self.model).items():
@@ -142,6 +147,195 @@ def differences(found, expected):
             or found[key].tobytes() != np.ascontiguousarray(expected[key]).tobytes()
         ),
     }
+
+
+def old_order(version, tensor, heads):
+    """Rows of queries, keys and values as checkpoint_version 0 or 1 has them: Megatron-LM's
+    fix_query_key_value_ordering() turns them into (head, 3, size)."""
+    rows = tensor.reshape(heads, 3, -1, *tensor.shape[1:])
+    if version == 0:
+        rows = rows.swapaxes(0, 1)
+    if version == 1:
+        rows = rows.swapaxes(1, 2)
+    return np.ascontiguousarray(rows).reshape(tensor.shape)
+
+
+OLD_NAMES = [
+    ("decoder.layers", "transformer.layers"),
+    ("decoder.final_layernorm", "transformer.final_layernorm"),
+    ("self_attention.linear_qkv.layer_norm_", "input_layernorm."),
+    ("mlp.linear_fc1.layer_norm_", "post_attention_layernorm."),
+    ("self_attention.linear_qkv", "attention.query_key_value"),
+    ("self_attention.linear_proj", "attention.dense"),
+    ("mlp.linear_fc1", "mlp.dense_h_to_4h"),
+    ("mlp.linear_fc2", "mlp.dense_4h_to_h"),
+]
+
+
+def old_state(weights, version, rank, ranks, heads=4):
+    """The nested state dict of a rank of Megatron-LM before version 3, with its old names."""
+    embedding, transformer = {}, {}
+    for name, tensor in weights.items():
+        axis = 1 if re.search(r"(linear_proj|linear_fc2)\.weight", name) else 0
+        is_whole = "norm" in name or "position" in name or re.search(
+            r"(linear_proj|linear_fc2)\.bias", name
+        )
+        part = tensor if is_whole else np.split(tensor, ranks, axis)[rank]
+        if "linear_qkv" in name and "norm" not in name:
+            part = old_order(version, part, heads // ranks)
+        value = torch.from_numpy(np.ascontiguousarray(part))
+        if name.startswith("embedding."):
+            _, module, key = name.split(".")
+            embedding[module] = {key: value}
+            continue
+        for new, old in OLD_NAMES:
+            name = name.replace(new, old)
+        transformer[name.removeprefix("transformer.")] = value
+    return {"language_model": {"embedding": embedding, "transformer": transformer}}
+
+
+def check_old_versions(report, real, rows, work):
+    for version in (0, 1, 2):
+        for ranks in (1, 2):
+            folder = work / f"version {version} of {ranks}"
+            for rank in range(ranks):
+                file = folder / f"iter_0000003/mp_rank_{rank:02d}/model_optim_rng.pt"
+                file.parent.mkdir(parents=True)
+                state = {
+                    "args": saved_args(GPT2, layout(tp=ranks)),
+                    "iteration": 3,
+                    "model": old_state(real.weights, version, rank, ranks),
+                }
+                if version:
+                    state["checkpoint_version"] = float(version)
+                torch.save(state, file)
+            (folder / "latest_checkpointed_iteration.txt").write_text("3")
+            title = f"checkpoint_version {version}, {ranks} tensor-parallel ranks"
+            check_folder(report, title, folder, real, rows, work)
+
+
+def check_next_losses(report, case, samples, work):
+    """Training goes on with the optimizer's state as megatron-core's does."""
+    title = f"{case['optimizer']}, {case['variant']}, {case['ranks']} ranks, next losses"
+    with report.guard(title):
+        output = program.pretrain(
+            samples,
+            [
+                *flags_of(case["variant"]),
+                *mcore_optimizer_states.FLAGS,
+                *["--load", work / case["folder"], "--train-iters", 5],
+            ],
+        )
+        losses = program.log_values(output, "lm loss")
+        report.close(title, losses, np.load(work / f"{case['folder']}.npy"))
+
+
+# (variant, layout, form of the optimizer's state, ranks)
+OPTIMIZERS = [
+    (LLAMA, layout(), "fp32", 1),
+    (LLAMA, layout(tp=2), "fp32", 2),
+    (SHARED_EXPERTS, layout(), "fp32", 1),
+    (LLAMA, layout(), "fully_reshardable", 1),
+    (SHARED_EXPERTS, layout(), "fully_reshardable", 1),
+    (LLAMA, layout(), "fully_sharded_model_space", 1),
+]
+
+
+def check_optimizers(report, work):
+    samples = corpus.make(work, vocab_size=VOCAB_SIZE, seq_length=SEQ_LENGTH, num_samples=20)
+    np.save(work / "rows.npy", samples.rows)
+    cases = []
+    for name, of, form, ranks in OPTIMIZERS:
+        folder = f"optimizer {len(cases)}"
+        cases.append(case_of(name, of, "torch_dist", folder, optimizer=form, ranks=ranks))
+        args = saved_args(name, of, use_distributed_optimizer=form != "fp32")
+        (work / f"{folder}.args").write_bytes(pickle.dumps(args))
+    save_all(cases, work)
+    for case in cases:
+        check_next_losses(report, case, samples, work)
+
+
+class Touch:
+    """Its pickle would make a file if it were run."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch '{self.path}'",)
+
+
+def refused(report, title, folder, said, arguments=("checkpoint", "inspect")):
+    with report.guard(title):
+        message = program.run(*arguments, folder, expect=2).stderr
+        report.result(title, said in message, message.strip().splitlines()[0][-160:])
+
+
+def damaged(source, work, title, damage):
+    """A copy of a folder after damage(its iteration)."""
+    folder = work / f"damaged {title}"
+    shutil.copytree(source, folder)
+    damage(folder / f"iter_{mcore_checkpoints.ITERATION:07d}")
+    return folder
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def with_args(file, **changes):
+    """Saves a file of torch.save again with other args or tensors."""
+    state = torch.load(file, weights_only=False)
+    for key, value in changes.items():
+        if key == "tensor":
+            state["model"]["decoder.layers.0.unknown.weight"] = value
+        elif key == "run":
+            state["run"] = value
+        else:
+            setattr(state["args"], key, value)
+    torch.save(state, file)
+
+
+def check_damage(report, dist, ranks, work):
+    """Each damage has one message; `ranks` has two tensor-parallel ranks."""
+    piece, first, second = "__0_0.distcp", "mp_rank_00", "mp_rank_01"
+    file, proof = "model_optim_rng.pt", work / "was run"
+    damages = {
+        "metadata.json is missing": (
+            dist,
+            lambda f: (f / "metadata.json").unlink(),
+            "metadata.json",
+        ),
+        "a file of pieces is missing": (dist, lambda f: (f / piece).unlink(), piece),
+        "a file of pieces is cut": (dist, lambda f: cut(f / piece), piece),
+        "the index is cut": (dist, lambda f: cut(f / ".metadata"), ".metadata"),
+        "common.pt is cut": (dist, lambda f: cut(f / "common.pt"), "common.pt"),
+        "other layers in args": (
+            dist,
+            lambda f: with_args(f / "common.pt", num_layers=3),
+            "decoder.layers.3",
+        ),
+        "a rank is missing": (ranks, lambda f: shutil.rmtree(f / second), second),
+        "a rank's file is cut": (ranks, lambda f: cut(f / second / file), second),
+        "another tp in args": (
+            ranks,
+            lambda f: with_args(f / first / file, tensor_model_parallel_size=1),
+            first,
+        ),
+        "an unknown tensor": (
+            ranks,
+            lambda f: with_args(f / first / file, tensor=torch.zeros(3)),
+            "unknown.weight",
+        ),
+    }
+    for title, (source, damage, said) in damages.items():
+        refused(report, title, damaged(source, work, title, damage), said)
+    folder = damaged(
+        ranks, work, "runs", lambda f: with_args(f / first / file, run=Touch(str(proof)))
+    )
+    with report.guard("a pickle that would run a program"):
+        program.run("checkpoint", "inspect", folder)
+        report.result("a pickle that would run a program is only read", not proof.exists())
 
 
 def check_folder(report, title, folder, real, rows, work):
@@ -184,6 +378,11 @@ def main():
             names = dict.fromkeys(case["variant"] for case in cases)
             models = {name: RealModel(name, work) for name in names}
             save_all(cases, work)
+            with report.guard("optimizers"):
+                check_optimizers(report, work)
+            check_old_versions(report, models[GPT2], rows, work)
+            found = {(case["format"], case["tp"]): case["folder"] for case in reversed(cases)}
+            check_damage(report, work / found["torch_dist", 1], work / found["torch", 2], work)
             for case in cases:
                 title = f"{case['format']}, {case['variant']}, {described(layout_of(case))}"
                 check_folder(
