@@ -8,6 +8,7 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
 import mcore_checkpoints
 import mcore_models
@@ -32,6 +33,19 @@ def type_on_a_device(tensor, *arguments, **settings):
 
 
 torch.Tensor.type = type_on_a_device
+
+
+plain_states = DistributedOptimizer._get_main_param_and_optimizer_states
+
+
+def states_without_step(optimizer, parameter):
+    """Drops the number of steps, which Apex's Adam does not keep for each parameter. With it,
+    megatron-core cannot save in the form dp_reshardable."""
+    states = plain_states(optimizer, parameter)
+    return {name: state for name, state in states.items() if name != "step"}
+
+
+DistributedOptimizer._get_main_param_and_optimizer_states = states_without_step
 
 
 def train(model, optimizer, rows):

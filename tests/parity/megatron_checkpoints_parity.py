@@ -79,15 +79,13 @@ def flags_of(name):
 def saved_args(name, of, **more):
     interleaved = of["chunks"] if of["chunks"] > 1 else None
     return mcore_saved_args.namespace(
-        flags_of(name),
+        [*flags_of(name), *mcore_optimizer_states.FLAGS],
         **{
             **dict(
                 vocab_size=VOCAB_SIZE,
                 padded_vocab_size=VOCAB_SIZE,
                 seq_length=SEQ_LENGTH,
-                micro_batch_size=2,
-                global_batch_size=4,
-                train_iters=10,
+                train_iters=5,
                 iteration=mcore_checkpoints.ITERATION,
                 consumed_train_samples=12,
                 tensor_model_parallel_size=of["tp"],
