@@ -94,6 +94,8 @@ def answer(case, directory, model, args, folder):
         use_distributed_optimizer=is_distributed,
     )
     optimizer = get_megatron_optimizer(config, [wrapped])
+    for group in optimizer.param_groups:  # as the scheduler of megatron-core does at each step
+        group["weight_decay"] = WEIGHT_DECAY * group["wd_mult"]
     batches = np.split(np.load(directory / "rows.npy"), mcore_checkpoints.ITERATION + NUM_MORE)
     before, after = np.split(np.array(batches), [mcore_checkpoints.ITERATION])
     for batch in before:
