@@ -160,9 +160,7 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
   if (!source.manifest || !source.manifest->optimizer)
-    throw UserError({place + ": holds no optimizer state",
-                     why_none(source),
-                     kWithoutOptimizer});
+    throw UserError({place + ": holds no optimizer state", why_none(source), kWithoutOptimizer});
   const Manifest& manifest = *source.manifest;
   std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);

@@ -45,8 +45,8 @@ std::string_view without_chain(std::string_view name) {
 const std::pair<std::string_view, std::string_view>* find_state(std::string_view name) {
   if (!name.starts_with(kOptimizer)) return nullptr;
   name.remove_prefix(kOptimizer.size());
-  const auto* state = std::ranges::find_if(
-      kStates, [&](const auto& one) { return name.starts_with(one.first); });
+  const auto* state =
+      std::ranges::find_if(kStates, [&](const auto& one) { return name.starts_with(one.first); });
   return state == kStates.end() ? nullptr : state;
 }
 
@@ -79,7 +79,7 @@ void add(const std::string& prefix, std::string name, ForeignTensor tensor,
     throw UserError({what + ": " + shape_text(tensor.shape),
                      "expected " + shape_text(parameter->second.global_shape),
                      "check the args of the checkpoint"});
-  manifest.tensors[prefix + name] = {.kind = !prefix.empty()                  ? TensorKind::optimizer
+  manifest.tensors[prefix + name] = {.kind = !prefix.empty() ? TensorKind::optimizer
                                              : declared.states.contains(name) ? TensorKind::state
                                                                               : TensorKind::weight,
                                      .type = tensor.type,

@@ -34,8 +34,8 @@ struct DeclaredTensors {
 
 /// Adds the weights and optimizer states of a torch_dist checkpoint under our names. There layers
 /// of one kind are one tensor with the layer as its first axis. The optimizer is left out of the
-/// manifest if its states are missing or is_unusable_optimizer_state(). UserErrors name `source` and a
-/// tensor that the model does not have.
+/// manifest if its states are missing or is_unusable_optimizer_state(). UserErrors name `source`
+/// and a tensor that the model does not have.
 void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
                             const std::string& source, Manifest& manifest);
 

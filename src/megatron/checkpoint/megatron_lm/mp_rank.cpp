@@ -291,10 +291,11 @@ class FolderDescription {
     } else if (chunk.file->at.ep > 0) {
       return;  // every rank of ep has it
     }
-    // Megatron-LM's own layers split the projections to latents, those of Transformer Engine do not.
+    // Megatron-LM's own layers split the projections to latents, those of Transformer Engine do
+    // not.
     const Shape& whole = sharding.global_shape;
-    const bool is_whole = sharding.splits.empty() ||
-                          (sharding.splits.size() == 1 && sharding.splits.front().dim < 0);
+    const bool is_whole =
+        sharding.splits.empty() || (sharding.splits.size() == 1 && sharding.splits.front().dim < 0);
     if (is_whole && sizes_.tp > 1 && !local.tensor.shape.empty() &&
         local.tensor.shape.front() * sizes_.tp == whole.front())
       sharding.splits = {AxisSplit{.dim = 0}};

@@ -53,7 +53,8 @@ std::vector<TensorSlice> flat_slices(const DcpTensor& tensor, const DcpPiece& pi
     throw UserError({place, shape_text(tensor.shape) + " is no flat form of " + shape_text(whole),
                      "save the checkpoint again with a newer Megatron-LM"});
   std::vector<TensorSlice> slices;
-  for (const TensorSlice& slice : flat_range_slices(part, piece.offsets.back(), piece.sizes.back())) {
+  for (const TensorSlice& slice :
+       flat_range_slices(part, piece.offsets.back(), piece.sizes.back())) {
     Shape offset = slice.global_offset;
     for (std::size_t i = 0; i < num_axes; ++i) offset[i] += piece.offsets[i] * part[i];
     slices.push_back(slice_at(offset, slice.shape));
@@ -130,9 +131,8 @@ Manifest describe_torch_dist(const fs::path& folder) {
   if (embedding == tensors.end() || embedding->second.shape.empty())
     throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
   describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
-  add_torch_dist_tensors(tensors,
-                         DeclaredTensors(architecture_from_json(*manifest.model, place)), place,
-                         manifest);
+  add_torch_dist_tensors(tensors, DeclaredTensors(architecture_from_json(*manifest.model, place)),
+                         place, manifest);
   return manifest;
 }
 
