@@ -97,13 +97,6 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
   return TorchFile(files.file(kCommonFile).bytes(), (folder / kCommonFile).string());
 }
 
-/// Returns whether the states of the optimizer depend on the layout of the run.
-bool has_unusable_optimizer(const fs::path& folder) {
-  const DcpMetadata index = read_dcp_metadata(folder);
-  return std::ranges::any_of(
-      index.tensors, [](const auto& one) { return is_unusable_optimizer_state(one.first); });
-}
-
 }  // namespace
 
 bool is_torch_dist_folder(const fs::path& folder) {
@@ -137,7 +130,10 @@ Manifest describe_torch_dist(const fs::path& folder) {
 }
 
 std::string why_no_optimizer(const fs::path& folder) {
-  if (!has_unusable_optimizer(folder)) return "it was saved with --no-save-optim";
+  const DcpMetadata index = read_dcp_metadata(folder);
+  if (std::ranges::none_of(index.tensors,
+                           [](const auto& one) { return is_unusable_optimizer_state(one.first); }))
+    return "it was saved with --no-save-optim";
   return "its optimizer's buffers can only be read in the layout of the run that saved them: save "
          "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
 }
