@@ -134,18 +134,6 @@ CheckpointSource hugging_face_source(const fs::path& folder) {
   return source;
 }
 
-/// Returns the folder that Megatron-LM wrote: `root`, or what its tracker or `step` names there.
-std::optional<fs::path> find_foreign_folder(const fs::path& root,
-                                            std::optional<std::int64_t> step) {
-  if (is_foreign_folder(root)) return root;
-  if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
-  const auto tracked = read_tracker(root);
-  if (!tracked) return {};
-  const std::optional<std::int64_t> iteration = step ? step : tracked->iteration;
-  const fs::path folder = root / (iteration ? iteration_folder(*iteration) : kReleaseFolder);
-  return is_foreign_folder(folder) ? std::optional(folder) : std::nullopt;
-}
-
 /// Returns whether a run writes a file or folder of this name beside its checkpoints.
 bool is_run_artifact(std::string_view name) {
   constexpr std::string_view kNames[] = {"metrics.jsonl", "progress.txt", "non_persistent",
@@ -167,6 +155,17 @@ bool has_no_checkpoint(const fs::path& root) {
 }
 
 }  // namespace
+
+std::optional<fs::path> find_foreign_folder(const fs::path& root,
+                                            std::optional<std::int64_t> step) {
+  if (is_foreign_folder(root)) return root;
+  if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
+  const auto tracked = read_tracker(root);
+  if (!tracked) return {};
+  const std::optional<std::int64_t> iteration = step ? step : tracked->iteration;
+  const fs::path folder = root / (iteration ? iteration_folder(*iteration) : kReleaseFolder);
+  return is_foreign_folder(folder) ? std::optional(folder) : std::nullopt;
+}
 
 CheckpointSource open_checkpoint(const std::filesystem::path& folder, CheckpointSource::Kind kind) {
   return kind == CheckpointSource::Kind::megatron ? megatron_source(folder)

@@ -216,6 +216,19 @@ FolderErrors find_errors(const std::filesystem::path& folder) {
   return errors;
 }
 
+FolderErrors find_foreign_errors(const std::filesystem::path& folder) {
+  FolderErrors errors;
+  collect(errors.damage, [&] {
+    ManifestReader reader(folder,
+                          open_checkpoint(folder, CheckpointSource::Kind::megatron).manifest);
+    for (const auto& [name, tensor] : reader.manifest().tensors)
+      for (const Piece& piece : tensor.pieces)
+        collect(errors.damage,
+                [&] { check_values(name, reader.piece_tensor(name, tensor, piece), errors); });
+  });
+  return errors;
+}
+
 FolderErrors find_hf_errors(const std::filesystem::path& folder) {
   FolderErrors errors;
   collect(errors.damage, [&] {
@@ -316,7 +329,10 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
   if (!fs::is_directory(root))
     throw UserError({root.string() + ": is not a folder", "", "check the path"});
   std::vector<fs::path> folders;
-  if (all) {
+  const auto foreign = find_foreign_folder(root, std::nullopt);
+  if (foreign) {
+    folders.push_back(*foreign);
+  } else if (all) {
     folders = all_checkpoint_folders(root);
   } else if (const auto latest = find_checkpoint_folder(root, std::nullopt)) {
     folders.push_back(*latest);
@@ -328,8 +344,12 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
                      "give the folder that --save wrote, or one with config.json and safetensors"});
   std::string damage, values;
   for (const fs::path& folder : folders) {
-    const FolderErrors errors = is_hf ? find_hf_errors(folder) : find_errors(folder);
-    const std::string whole = is_hf ? "complete (a Hugging Face folder has no checksums)" : "whole";
+    const FolderErrors errors = is_hf     ? find_hf_errors(folder)
+                                : foreign ? find_foreign_errors(folder)
+                                          : find_errors(folder);
+    const std::string whole = is_hf     ? "complete (a Hugging Face folder has no checksums)"
+                              : foreign ? "complete (Megatron-LM's checkpoints have no checksums)"
+                                        : "whole";
     const bool is_whole = errors.damage.empty();
     out << folder.string() << ": " << (is_whole ? whole : "damaged")
         << (errors.values.empty() ? ""

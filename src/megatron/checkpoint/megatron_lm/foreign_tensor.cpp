@@ -8,6 +8,8 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint.h"
+#include "megatron/checkpoint/hf_reader.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -23,6 +25,30 @@ const std::array<std::pair<std::string_view, std::string_view>, 5> kStates{{
     {"exp_avg.", "exp_avg."},
     {"momentum_buffer.", "momentum_buffer."},
 }};
+
+/// Norms that stand alone, and the same norms in the linear layer behind them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNorms{{
+    {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_"},
+    {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
+    {".q_layernorm.", ".linear_q_up_proj.layer_norm_"},
+    {".kv_layernorm.", ".linear_kv_up_proj.layer_norm_"},
+}};
+
+/// Takes the number of one of several optimizers, "chained_N.", off a name.
+std::string_view without_chain(std::string_view name) {
+  constexpr std::string_view kChain = "chained_";
+  const auto end = name.find('.');
+  return name.starts_with(kChain) && end != name.npos ? name.substr(end + 1) : name;
+}
+
+/// Returns the state of an optimizer that a name begins with; nullptr for other names.
+const std::pair<std::string_view, std::string_view>* find_state(std::string_view name) {
+  if (!name.starts_with(kOptimizer)) return nullptr;
+  name.remove_prefix(kOptimizer.size());
+  const auto* state =
+      std::ranges::find_if(kStates, [&](const auto& one) { return name.starts_with(one.first); });
+  return state == kStates.end() ? nullptr : state;
+}
 
 /// Returns element `index` along the first axis, which is dropped.
 ForeignTensor element(const ForeignTensor& stacked, std::int64_t index) {
@@ -40,46 +66,87 @@ ForeignTensor element(const ForeignTensor& stacked, std::int64_t index) {
   return one;
 }
 
-void add(std::string name, ForeignTensor tensor, bool is_state_of_optimizer, Manifest& manifest) {
+void add(const std::string& prefix, std::string name, ForeignTensor tensor,
+         const DeclaredTensors& declared, const std::string& source, Manifest& manifest) {
   if (const auto place = name.find(kExperts); place != std::string::npos)
     name.replace(place, kExperts.size(), ".mlp.experts.");
-  TensorKind kind = is_state_of_optimizer ? TensorKind::optimizer : TensorKind::weight;
-  if (kind == TensorKind::weight && name.ends_with(".expert_bias")) kind = TensorKind::state;
-  manifest.tensors[std::move(name)] = {.kind = kind,
-                                       .type = tensor.type,
-                                       .shape = std::move(tensor.shape),
-                                       .pieces = std::move(tensor.pieces)};
+  name = declared.our_name(std::move(name));
+  const auto parameter = declared.shardings.find(name);
+  const std::string what = source + ": tensor '" + prefix + name + "'";
+  if (parameter == declared.shardings.end())
+    throw UserError({what, "the model has no such parameter", "check the args of the checkpoint"});
+  if (parameter->second.global_shape != tensor.shape)
+    throw UserError({what + ": " + shape_text(tensor.shape),
+                     "expected " + shape_text(parameter->second.global_shape),
+                     "check the args of the checkpoint"});
+  manifest.tensors[prefix + name] = {.kind = !prefix.empty() ? TensorKind::optimizer
+                                             : declared.states.contains(name) ? TensorKind::state
+                                                                              : TensorKind::weight,
+                                     .type = tensor.type,
+                                     .shape = std::move(tensor.shape),
+                                     .pieces = std::move(tensor.pieces)};
 }
 
 }  // namespace
 
-void add_torch_dist_tensors(const ForeignTensors& theirs, const std::string& source,
-                            Manifest& manifest) {
+DeclaredTensors::DeclaredTensors(const TransformerConfig& model)
+    : shardings(declared_shardings(library_families().all().front(), model)) {
+  for (auto& [name, sharding] :
+       declared_shardings(library_families().all().front(), model, /*of_states=*/true)) {
+    shardings.emplace(name, std::move(sharding));
+    states.insert(name);
+  }
+}
+
+std::string DeclaredTensors::our_name(std::string name) const {
+  if (shardings.contains(name)) return name;
+  for (const auto& [alone, fused] : kNorms)
+    for (const auto& [from, to] : {std::pair(alone, fused), std::pair(fused, alone)})
+      if (const auto place = name.find(from); place != std::string::npos) {
+        std::string other = std::string(name).replace(place, from.size(), to);
+        if (shardings.contains(other)) return other;
+      }
+  return name;
+}
+
+bool is_unusable_optimizer_state(std::string_view name) {
+  name = without_chain(name);
+  return name.starts_with("optimizer.") && find_state(name) == nullptr;
+}
+
+void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
+                            const std::string& source, Manifest& manifest) {
+  bool has_states = false, is_unusable = false;
   for (const auto& [full_name, tensor] : theirs) {
-    std::string_view name = full_name;
+    if (is_unusable_optimizer_state(full_name)) {
+      is_unusable = true;
+      continue;
+    }
+    std::string_view name = without_chain(full_name);
     std::string prefix;
-    const bool is_of_optimizer = name.starts_with("optimizer.");
-    if (is_of_optimizer) {
-      const auto state = std::ranges::find_if(kStates, [&](const auto& one) {
-        return name.starts_with(kOptimizer) &&
-               name.substr(kOptimizer.size()).starts_with(one.first);
-      });
-      if (state == kStates.end()) continue;
+    if (const auto* state = find_state(name)) {
+      has_states = true;
       prefix = state->second;
       name.remove_prefix(kOptimizer.size() + state->first.size());
     }
     const bool is_stacked = name.starts_with(kLayers) && name.size() > kLayers.size() &&
                             std::isdigit(static_cast<unsigned char>(name[kLayers.size()])) == 0;
     if (!is_stacked) {
-      add(prefix + std::string(name), tensor, is_of_optimizer, manifest);
+      add(prefix, std::string(name), tensor, declared, source, manifest);
       continue;
     }
     if (tensor.shape.empty())
       throw UserError({source + ": tensor '" + full_name + "' has no axis of layers", "", ""});
     for (std::int64_t layer = 0; layer < tensor.shape.front(); ++layer)
-      add(prefix + std::string(kLayers) + std::to_string(layer) + "." +
+      add(prefix,
+          std::string(kLayers) + std::to_string(layer) + "." +
               std::string(name.substr(kLayers.size())),
-          element(tensor, layer), is_of_optimizer, manifest);
+          element(tensor, layer), declared, source, manifest);
+  }
+  if (!has_states || is_unusable) {
+    manifest.optimizer.reset();
+    std::erase_if(manifest.tensors,
+                  [](const auto& one) { return one.second.kind == TensorKind::optimizer; });
   }
 }
 

@@ -15,12 +15,11 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/format.h"
-#include "megatron/checkpoint/hf_reader.h"
+#include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/formats/torch_file.h"
 #include "megatron/models/architecture.h"
-#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -29,7 +28,7 @@ constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight",
                            kLayers = "decoder.layers.", kLocalExperts = "local_experts.";
 
 /// Older names, in the order in which they are replaced.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRenames{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kRenames{{
     {"language_model.", ""},
     {"transformer.", "decoder."},
     {"encoder.", "decoder."},
@@ -42,7 +41,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kRenames
     {".post_attention_norm.", ".pre_mlp_layernorm."},
     {".post_attention_layernorm.", ".pre_mlp_layernorm."},
     {"decoder.final_norm.", "decoder.final_layernorm."},
-    {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_"},
     {".mlp.local_experts.", ".mlp.experts.local_experts."},
     {".mlp.experts.experts.", ".mlp.experts."},
     {"word_embeddings_for_head.weight", ""},  // the last stage's copy of the embedding
@@ -203,10 +201,7 @@ class FolderDescription {
     describe_saved_args(root, vocab_rows(), lead.mapped.path().string(), manifest_);
     manifest_.optimizer.reset();
     model_ = architecture_from_json(*manifest_.model, lead.mapped.path().string());
-    shardings_ = declared_shardings(library_families().all().front(), model_);
-    for (auto& [name, sharding] :
-         declared_shardings(library_families().all().front(), model_, /*of_states=*/true))
-      shardings_.emplace(name, std::move(sharding)), states_.insert(name);
+    declared_.emplace(model_);
     place_tensors();
   }
 
@@ -266,15 +261,11 @@ class FolderDescription {
                      "load a checkpoint of a GPT"});
   }
 
-  /// Returns the full name, and the sharding with it.
+  /// Returns the name in the whole model.
   std::string full_name(const Chunk& chunk, const LocalTensor& local) const {
-    if (!local.layer) return local.name;
+    if (!local.layer) return declared_->our_name(local.name);
     const std::int64_t layer = *local.layer + first_layers_.at({chunk.number, chunk.file->at.pp});
-    const std::string begin = std::string(kLayers) + std::to_string(layer) + ".";
-    constexpr std::string_view kNorm = "pre_mlp_layernorm.";
-    if (local.name.starts_with(kNorm) && !shardings_.contains(begin + local.name))
-      return begin + "mlp.linear_fc1.layer_norm_" + local.name.substr(kNorm.size());
-    return begin + local.name;
+    return declared_->our_name(std::string(kLayers) + std::to_string(layer) + "." + local.name);
   }
 
   void place_tensors() {
@@ -285,8 +276,8 @@ class FolderDescription {
   void place(const Chunk& chunk, const LocalTensor& local) {
     const std::string name = full_name(chunk, local),
                       where = chunk.file->mapped.path().string() + ": tensor '" + name + "'";
-    const auto found = shardings_.find(name);
-    if (found == shardings_.end()) {
+    const auto found = declared_->shardings.find(name);
+    if (found == declared_->shardings.end()) {
       if (name == "output_layer.weight" && !model_.untie_embeddings_and_output_weights) return;
       throw UserError(
           {where, "the model has no such parameter", "check the args of the checkpoint"});
@@ -300,6 +291,14 @@ class FolderDescription {
     } else if (chunk.file->at.ep > 0) {
       return;  // every rank of ep has it
     }
+    // Megatron-LM's own layers split the projections to latents, those of Transformer Engine do
+    // not.
+    const Shape& whole = sharding.global_shape;
+    const bool is_whole =
+        sharding.splits.empty() || (sharding.splits.size() == 1 && sharding.splits.front().dim < 0);
+    if (is_whole && sizes_.tp > 1 && !local.tensor.shape.empty() &&
+        local.tensor.shape.front() * sizes_.tp == whole.front())
+      sharding.splits = {AxisSplit{.dim = 0}};
     for (AxisSplit& split : sharding.splits)
       if (split.pad_multiple > 0) split.pad_multiple = 1;
     Shape local_shape = sharding.local_shape(axes);
@@ -312,7 +311,7 @@ class FolderDescription {
     ManifestTensor& tensor = manifest_.tensors[name];
     if (!tensor.pieces.empty() && tensor.type != type)
       throw UserError({where, "its type differs from that of other ranks", ""});
-    tensor.kind = states_.contains(name) ? TensorKind::state : TensorKind::weight;
+    tensor.kind = declared_->states.contains(name) ? TensorKind::state : TensorKind::weight;
     tensor.type = type;
     tensor.shape = sharding.global_shape;
     for (const TensorSlice& slice : sharding.owned_slices(axes)) {
@@ -347,8 +346,7 @@ class FolderDescription {
   std::vector<Chunk> chunks_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> first_layers_;  ///< by chunk, stage
   TransformerConfig model_;
-  std::map<std::string, Sharding> shardings_;
-  std::set<std::string> states_;
+  std::optional<DeclaredTensors> declared_;
   Manifest manifest_;
 };
 

@@ -59,8 +59,9 @@ std::optional<std::int64_t> optimizer_step(const PickleValue& value, int depth =
   if (depth > kMaxDepth) return std::nullopt;
   const bool is_list = value.is(PickleKind::list) || value.is(PickleKind::tuple);
   if (!is_list && !value.is(PickleKind::dict)) return std::nullopt;
-  if (const auto step = value.find("step"); step && step->is(PickleKind::integer))
-    return step->integer("step");
+  if (const auto step = value.find("step");
+      step && (step->is(PickleKind::integer) || step->is(PickleKind::real)))
+    return static_cast<std::int64_t>(step->real("step"));
   if (is_list) {
     for (const PickleValue& one : value.items("param_groups"))
       if (const auto step = optimizer_step(one, depth + 1)) return step;

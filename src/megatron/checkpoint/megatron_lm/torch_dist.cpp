@@ -1,5 +1,6 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,7 +11,9 @@
 #include "megatron/base/json.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
+#include "megatron/checkpoint/piece_slices.h"
 #include "megatron/formats/dcp_metadata.h"
+#include "megatron/models/architecture.h"
 
 namespace megatron {
 namespace {
@@ -34,20 +37,48 @@ class MappedFolder {
   std::map<std::string, MappedFile> files_;
 };
 
+/// Returns the slices of a piece of a tensor of shape [parts of each axis …, elements of a part],
+/// which is how Megatron-LM saves flat states of optimizers. They follow each other in the piece.
+std::vector<TensorSlice> flat_slices(const DcpTensor& tensor, const DcpPiece& piece,
+                                     const std::string& place) {
+  const Shape& whole = tensor.original_shape;
+  const std::size_t num_axes = whole.size();
+  Shape part;
+  bool is_valid = tensor.shape.size() == num_axes + 1;
+  for (std::size_t i = 0; is_valid && i < num_axes; ++i) {
+    is_valid = tensor.shape[i] > 0 && whole[i] % tensor.shape[i] == 0 && piece.sizes[i] == 1;
+    if (is_valid) part.push_back(whole[i] / tensor.shape[i]);
+  }
+  if (!is_valid || num_elements(part) != tensor.shape.back())
+    throw UserError({place, shape_text(tensor.shape) + " is no flat form of " + shape_text(whole),
+                     "save the checkpoint again with a newer Megatron-LM"});
+  std::vector<TensorSlice> slices;
+  for (const TensorSlice& slice :
+       flat_range_slices(part, piece.offsets.back(), piece.sizes.back())) {
+    Shape offset = slice.global_offset;
+    for (std::size_t i = 0; i < num_axes; ++i) offset[i] += piece.offsets[i] * part[i];
+    slices.push_back(slice_at(offset, slice.shape));
+  }
+  return slices;
+}
+
 ForeignTensor tensor_of(const DcpTensor& tensor, MappedFolder& folder, const std::string& place) {
-  if (!tensor.original_shape.empty())
-    throw UserError({place, "its last axes are flattened, as megatron-core did before 0.7",
-                     "load the checkpoint with a newer Megatron-LM and save it again"});
-  ForeignTensor result{.type = safetensors_dtype(tensor.dtype, place), .shape = tensor.shape};
+  const bool is_flat = !tensor.original_shape.empty();
+  ForeignTensor result{.type = safetensors_dtype(tensor.dtype, place),
+                       .shape = is_flat ? tensor.original_shape : tensor.shape};
   for (const DcpPiece& piece : tensor.pieces) {
     const MappedFile& file = folder.file(piece.file);
     const TorchTensor stored =
         read_dcp_tensor(file.bytes(), tensor, piece, file.path().string() + ": " + place);
     if (!stored.is_contiguous())
       throw UserError({file.path().string() + ": " + place, "its elements are not in order", ""});
-    result.pieces.push_back({.file = piece.file,
-                             .slice = slice_at(piece.offsets, piece.sizes),
-                             .offset = stored.bytes().begin});
+    std::uint64_t offset = stored.bytes().begin;
+    for (TensorSlice& slice : is_flat ? flat_slices(tensor, piece, place)
+                                      : std::vector{slice_at(piece.offsets, piece.sizes)}) {
+      const auto size = static_cast<std::uint64_t>(num_elements(slice.shape));
+      result.pieces.push_back({.file = piece.file, .slice = std::move(slice), .offset = offset});
+      offset += size * tensor.dtype.element_size;
+    }
   }
   return result;
 }
@@ -93,8 +124,18 @@ Manifest describe_torch_dist(const fs::path& folder) {
   if (embedding == tensors.end() || embedding->second.shape.empty())
     throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
   describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
-  add_torch_dist_tensors(tensors, place, manifest);
+  add_torch_dist_tensors(tensors, DeclaredTensors(architecture_from_json(*manifest.model, place)),
+                         place, manifest);
   return manifest;
+}
+
+std::string why_no_optimizer(const fs::path& folder) {
+  const DcpMetadata index = read_dcp_metadata(folder);
+  if (std::ranges::none_of(index.tensors,
+                           [](const auto& one) { return is_unusable_optimizer_state(one.first); }))
+    return "it was saved with --no-save-optim";
+  return "its optimizer's buffers can only be read in the layout of the run that saved them: save "
+         "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "megatron/checkpoint/manifest.h"
 
@@ -16,5 +17,8 @@ bool is_torch_dist_folder(const std::filesystem::path& folder);
 /// state of the optimizer if its form does not depend on the layout of the run. Reads no tensor.
 /// UserErrors name the folder and the tensor or arg. Not collective.
 Manifest describe_torch_dist(const std::filesystem::path& folder);
+
+/// Says why the manifest of such a folder has no optimizer.
+std::string why_no_optimizer(const std::filesystem::path& folder);
 
 }  // namespace megatron
