@@ -7,6 +7,7 @@ DIR/cases.json lists {"folder", "format", "variant", "num_layers", "vocab_size",
 (.npz), args the pickle of a namespace. Folders are made as Megatron-LM's save_checkpoint() does.
 With "optimizer" (see mcore_optimizer_states.py), it trains before and after.
 """
+import multiprocessing
 import os
 import pickle
 import re
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.dist_checkpointing.strategies import filesystem_async
 
 import mcore_models
 import mcore_moe
@@ -207,4 +209,6 @@ def answer(case, directory):
 
 
 if __name__ == "__main__":
+    # megatron-core would spawn it, and the new interpreter would run this file and join as a rank.
+    filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
     mcore_cpu.answer_cases(answer)
