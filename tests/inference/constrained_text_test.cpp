@@ -54,8 +54,8 @@ std::vector<Generation> generate(const TextRequest& request, SpeculativeConfig s
 const std::vector<OutputConstraint> kConstraints{
     {Kind::regex, {"(ab|[x-z]{2}){3,20}"}},
     {Kind::choice, {"abab", "yes", "no"}},
-    {Kind::json_schema,
-     {R"({"properties": {"a": {"type": "boolean"}, "b": {"enum": ["ab", null]}}, "required": ["a"]})"}}};
+    {Kind::json_schema, {R"({"properties": {"a": {"type": "boolean"}, "b": {"enum": ["ab", null]}},
+          "required": ["a"]})"}}};
 
 void expect_fit(const Generation& generation, const OutputConstraint& constraint) {
   GrammarCache cache(tokenizer());

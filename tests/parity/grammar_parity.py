@@ -1,8 +1,8 @@
 """Validates texts that `generate --guided-json` says by the package jsonschema.
 
 A random model says several texts for each schema: one of each keyword, and random ones. Each text
-that ends by itself must be JSON that is valid. A schema may be refused only if a keyword that is not
-supported is in it; those of the list must not be."""
+that ends by itself must be JSON that is valid. A schema may be refused only if a keyword that is
+not supported is in it; those of the list must not be."""
 import json
 import random
 import sys
@@ -35,10 +35,12 @@ SCHEMAS = [
     {"type": "string", "minLength": 3}, {"type": "string", "maxLength": 5},
     {"type": "string", "minLength": 2, "maxLength": 4},
     {"type": "string", "pattern": "^[a-z]{2,5}$"}, {"type": "string", "pattern": "b"},
-    {"type": "string", "pattern": "^a|b$"}, {"type": "string", "pattern": "\\d+\\.\\d", "maxLength": 6},
+    {"type": "string", "pattern": "^a|b$"},
+    {"type": "string", "pattern": "\\d+\\.\\d", "maxLength": 6},
     {"pattern": "^(\"|\\\\|\\n|é){1,4}$"}, {"pattern": "^[^a-c]*$", "maxLength": 7},
     *({"type": "string", "format": name} for name in (
-        "date", "time", "date-time", "uuid", "email", "ipv4", "ipv6", "uri", "hostname", "duration")),
+        "date", "time", "date-time", "uuid", "email", "ipv4", "ipv6", "uri", "hostname",
+        "duration")),
     {"items": {"type": "integer"}}, {"items": {"type": "null"}, "minItems": 2, "maxItems": 4},
     {"prefixItems": [{"type": "integer"}, {"type": "string"}]},
     {"prefixItems": [{"type": "integer"}], "items": False, "minItems": 1},
@@ -79,11 +81,13 @@ SCHEMAS = [
 
 def random_schema(rng, depth):
     """A schema of the keywords that are supported."""
-    kind = rng.choice(["integer", "number", "string", "enum", "null", "boolean"] + ["array", "object", "anyOf"] * (depth > 0))
+    kinds = ["integer", "number", "string", "enum", "null", "boolean"]
+    kind = rng.choice(kinds + ["array", "object", "anyOf"] * (depth > 0))
     if kind in ("null", "boolean"):
         return {"type": kind}
     if kind == "enum":
-        return {"enum": rng.sample([0, 1, -7, "", "a", "é", None, True, [1], {"x": 1}], rng.randint(1, 4))}
+        values = [0, 1, -7, "", "a", "é", None, True, [1], {"x": 1}]
+        return {"enum": rng.sample(values, rng.randint(1, 4))}
     if kind in ("integer", "number"):
         schema = {"type": kind}
         low = rng.randint(-300, 300) if kind == "integer" else rng.randint(-3000, 3000) / 100
@@ -113,7 +117,8 @@ def random_schema(rng, depth):
     if kind == "anyOf":
         return {"anyOf": [random_schema(rng, depth - 1) for _ in range(rng.randint(1, 3))]}
     names = rng.sample(["a", "b", "ab", "é", "x y", 'q"'], rng.randint(0, 4))
-    schema = {"type": "object", "properties": {name: random_schema(rng, depth - 1) for name in names}}
+    properties = {name: random_schema(rng, depth - 1) for name in names}
+    schema = {"type": "object", "properties": properties}
     schema["required"] = [name for name in names if rng.random() < 0.5]
     choice = rng.random()
     if choice < 0.3:

@@ -23,8 +23,8 @@ AttentionInputs fused_attention_backward(const at::Tensor& dout, const Attention
                                          const AttentionResult& result,
                                          const AttentionOptions& options);
 
-/// New tokens of a sequence whose keys and values are in the blocks of a KV cache, on the CPU packed
-/// as the kernels read them (kernels::PackedBlocks).
+/// New tokens of a sequence whose keys and values are in the blocks of a KV cache, on the CPU as
+/// the kernels pack them (kernels::PackedBlocks).
 struct PackedSequence {
   std::int64_t first_row = 0, count = 0;  ///< of the tokens in q, k and v
   std::int64_t start = 0;                 ///< position of the first one

@@ -74,7 +74,7 @@ class HuggingFaceTokenizer : public Tokenizer {
   hugging_face::Decoder decoder_;
   hugging_face::SpecialTokenIds special_;
   std::int32_t id_limit_ = 0, unk_ = -1;
-  bool decodes_byte_level_ = false;     ///< the decoder reads the alphabet of byte_level.h
+  bool decodes_byte_level_ = false;      ///< the decoder reads the alphabet of byte_level.h
   bool decodes_bytes_together_ = false;  ///< the decoder reads runs of tokens such as <0x41>
   const WordSplitter* byte_level_words_ = nullptr;  ///< of pre_tokenizer_, if it has them
   bool has_independent_parts_ = false;              ///< of words of bytes
