@@ -76,7 +76,7 @@ std::string file_name(const Coordinates& at, const Coordinates& sizes) {
 std::optional<std::string> model_file(const fs::path& root, const std::string& folder) {
   for (const char* name : {"model_optim_rng.pt", "model_rng.pt", "model_states.pt"})
     if (fs::exists(root / folder / name)) return folder + "/" + name;
-  const std::string deepspeed = folder + "_model_states.pt";
+  std::string deepspeed = folder + "_model_states.pt";
   if (fs::exists(root / deepspeed)) return deepspeed;
   return std::nullopt;
 }
@@ -183,7 +183,7 @@ class FolderDescription {
     const RankFile lead = open_rank(folder_, first, {});
     const PickleValue& root = lead.content->root();
     const auto args = root.find("args");
-    const PickleValue none;
+    const PickleValue none{};
     const PickleValue& of = args ? *args : none;
     sizes_ = {.tp = integer_arg(of, "tensor_model_parallel_size"),
               .pp = integer_arg(of, "pipeline_model_parallel_size"),
