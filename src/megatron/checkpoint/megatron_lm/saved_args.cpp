@@ -103,7 +103,7 @@ void describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
   Json json = Json::object();
   for (const Field& field : settings_table().set().fields)
     json[field.name] = join_values(field.get(&settings));
-  manifest.settings = std::move(json);
+  manifest.settings = json;
   TrainingProgress& progress = manifest.progress;
   progress.iteration = count(root, "iteration");
   progress.consumed_train_samples = count(*args, "consumed_train_samples");
