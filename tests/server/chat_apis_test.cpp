@@ -257,6 +257,9 @@ TEST_F(ChatApis, NameWhatIsWrong) {
                 "content": []}]})"),
               HasSubstr("says nothing"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"instructions": "Hi"})"), HasSubstr("'input' is missing"));
+  EXPECT_THAT(
+      refusal(kResponsesApi, R"({"input": "Hi", "max_output_tokens": -1, "max_tokens": 1})"),
+      HasSubstr("'max_output_tokens'"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "previous_response_id": "r"})"),
               HasSubstr("keeps no answers"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "store": true})"),

@@ -48,8 +48,7 @@ const MemberReaders kReaders{
        if (value->boolean() && !to.sampling->contains("logprobs")) (*to.sampling)["logprobs"] = 0;
      }},
     {"top_logprobs", [](auto& to, auto& value) { (*to.sampling)["logprobs"] = value->integer(); }},
-    {"max_completion_tokens",
-     [](auto& to, auto& value) { (*to.sampling)["max_tokens"] = value->integer(); }},
+    {"max_completion_tokens", set_max_tokens},
     {"modalities",
      [](auto&, auto& list) {
        for (const BodyValue& one : list.elements())

@@ -287,6 +287,12 @@ void set_thinking(ChatRequest& to, bool thinks) {
   for (const char* name : {"enable_thinking", "thinking"}) (*to.variables)[name] = thinks;
 }
 
+void set_max_tokens(ChatRequest& to, const BodyValue& count) {
+  if (count->integer() < 0)
+    throw UserError({count->name(), "is " + std::to_string(count->integer()), "give 0 or more"});
+  (*to.sampling)["max_tokens"] = count->integer();
+}
+
 void set_effort(ChatRequest& to, const BodyValue& effort) {
   const std::string text = effort->text();
   set_thinking(to, text != "none");

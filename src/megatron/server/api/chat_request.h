@@ -100,6 +100,8 @@ void set_output_format(ChatRequest& to, const BodyValue& format);
 void set_thinking(ChatRequest& to, bool thinks);
 /// Sets reasoning_effort; "none" is no thinking.
 void set_effort(ChatRequest& to, const BodyValue& effort);
+/// Reads a number of new tokens, which has names of its own in some APIs.
+void set_max_tokens(ChatRequest& to, const BodyValue& count);
 
 /// Returns the chat template of the model. UserError when it has none.
 const ServedChat& chat_of(const ServedModel& model);

@@ -81,8 +81,7 @@ const MemberReaders kReaders{
        reasoning->object();
        if (const auto effort = reasoning.find("effort")) set_effort(to, *effort);
      }},
-    {"max_output_tokens",
-     [](auto& to, auto& value) { (*to.sampling)["max_tokens"] = value->integer(); }},
+    {"max_output_tokens", set_max_tokens},
     {"top_logprobs", [](auto& to, auto& value) { (*to.sampling)["logprobs"] = value->integer(); }},
     {"include",
      [](auto& to, auto& list) {
