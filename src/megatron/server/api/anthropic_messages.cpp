@@ -74,6 +74,7 @@ const MemberReaders kReaders{
     {"output_format", set_output_format},
     {"output_config",
      [](auto& to, auto& config) {
+       config->object();
        if (const auto format = config.find("format")) set_output_format(to, *format);
        if (const auto effort = config.find("effort")) set_effort(to, *effort);
      }},

@@ -74,6 +74,7 @@ const MemberReaders kReaders{
      }},
     {"text",
      [](auto& to, auto& text) {
+       text->object();
        if (const auto format = text.find("format")) set_output_format(to, *format);
      }},
     {"reasoning",
