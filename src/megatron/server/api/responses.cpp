@@ -307,7 +307,7 @@ class ResponseWriter final : public ChatWriter {
 
 ChatRequest read_response_request(const std::string& body) {
   ChatRequest read = read_chat_request(body, kReaders);
-  if (!read.body->contains("input") || read.messages->empty())
+  if (!read.body->contains("input") || (*read.body)["input"].empty() || read.messages->empty())
     throw UserError({"request body: field 'input' is missing", "", ""});
   return read;
 }
