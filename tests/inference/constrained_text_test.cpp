@@ -38,7 +38,8 @@ std::string text_of(const Generation& generation) {
   return text;
 }
 
-std::vector<Generation> generate(const TextRequest& request, SpeculativeConfig speculative = {}) {
+std::vector<Generation> generate(const TextRequest& request,
+                                 const SpeculativeConfig& speculative = {}) {
   SuccessorModel model(kVocabulary, 3);
   Engine engine(model, {.tokenizer = &tokenizer(), .speculation = {.config = speculative}});
   engine.add_request(request);

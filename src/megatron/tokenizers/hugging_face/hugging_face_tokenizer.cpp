@@ -88,7 +88,7 @@ std::string HuggingFaceTokenizer::token(std::int32_t id) const {
 }
 
 std::string HuggingFaceTokenizer::token_bytes(std::int32_t id) const {
-  const std::string own = token(id);
+  std::string own = token(id);
   if (added_tokens_.decoded(id) != nullptr || own.empty()) return own;
   if (awaits_more(id) && own.find_first_not_of("0123456789abcdefABCDEF", 3) == 5)
     return {static_cast<char>(std::stoi(own.substr(3, 2), nullptr, 16))};
