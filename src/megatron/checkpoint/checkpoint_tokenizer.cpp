@@ -164,11 +164,8 @@ TokenizerConfig with_tokenizer_flags(TokenizerConfig stored, const TokenizerFlag
 }
 
 Json tokenizer_to_json(const TokenizerConfig& config) {
-  Json json = Json::object();
   const TokenizerConfig named = with_resolved_type(config);
-  for (const Field& field : tokenizer_table().set().fields)
-    json[field.name] = join_values(field.get(&named));
-  return json;
+  return fields_to_json(tokenizer_table().set(), &named);
 }
 
 TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files) {

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
+#include "megatron/config/field.h"
 
 namespace megatron {
 namespace {
@@ -231,6 +232,12 @@ Manifest read_manifest(const JsonCursor& json, const std::string& source) {
 
 const char* tensor_kind_name(TensorKind kind) {
   return kind == TensorKind::weight ? "weight" : kind == TensorKind::state ? "state" : "optimizer";
+}
+
+Json fields_to_json(const FieldSet& fields, const void* object) {
+  Json json = Json::object();
+  for (const Field& field : fields.fields) json[field.name] = join_values(field.get(object));
+  return json;
 }
 
 std::string manifest_text(const Manifest& manifest) {

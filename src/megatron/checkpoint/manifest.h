@@ -17,6 +17,8 @@
 
 namespace megatron {
 
+struct FieldSet;
+
 /// A weight, a piece of the optimizer's state, or a layer's own state (ParameterKind::state).
 enum class TensorKind { weight, optimizer, state };
 
@@ -70,6 +72,9 @@ using AuxiliaryFiles = std::map<std::string, std::string>;
 inline constexpr const char* kManifestFile = "manifest.json";
 /// Folder of the auxiliary files in a checkpoint.
 inline constexpr const char* kAuxiliaryFolder = "hugging_face";
+
+/// Returns the values of fields of `object` as text, as a manifest stores settings.
+Json fields_to_json(const FieldSet& fields, const void* object);
 
 /// Formats the manifest as indented JSON that includes its own checksum.
 std::string manifest_text(const Manifest& manifest);

@@ -20,13 +20,6 @@
 namespace megatron {
 namespace {
 
-Json settings_to_json(const Settings& settings) {
-  Json json = Json::object();
-  for (const Field& field : settings_table().set().fields)
-    json[field.name] = join_values(field.get(&settings));
-  return json;
-}
-
 /// Returns the parameters that this rank writes among those that every data-parallel rank of a
 /// group holds. The sizes are balanced over ranks.
 std::set<const Parameter*> parameters_to_write(const ParamStore& store) {
@@ -129,8 +122,9 @@ std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& r
   content.manifest.progress = request.progress;
   content.manifest.family = request.family;
   content.manifest.model = architecture_to_json(*request.model);
-  content.manifest.settings =
-      request.settings != nullptr ? settings_to_json(*request.settings) : Json::object();
+  content.manifest.settings = request.settings != nullptr
+                                  ? fields_to_json(settings_table().set(), request.settings)
+                                  : Json::object();
   if (request.origin != nullptr) {
     content.manifest.model_type = request.origin->model_type;
     content.auxiliary_files = request.origin->auxiliary_files;

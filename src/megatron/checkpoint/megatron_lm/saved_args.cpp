@@ -100,10 +100,7 @@ void describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
   model.vocab_size = vocab_size;
   resolve(model);
   manifest.model = architecture_to_json(model);
-  Json json = Json::object();
-  for (const Field& field : settings_table().set().fields)
-    json[field.name] = join_values(field.get(&settings));
-  manifest.settings = json;
+  manifest.settings = fields_to_json(settings_table().set(), &settings);
   TrainingProgress& progress = manifest.progress;
   progress.iteration = count(root, "iteration");
   progress.consumed_train_samples = count(*args, "consumed_train_samples");
