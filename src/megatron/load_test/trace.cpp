@@ -19,16 +19,17 @@ std::map<std::string, std::int64_t> read_lengths(const std::string& data) {
   std::map<std::string, std::int64_t> lengths;
   for (const std::string& part : split_at(data, ',')) {
     const std::vector<std::string> sides = split_at(part, '=');
-    const auto value = sides.size() == 2 ? exact_number<std::int64_t>(sides[1]) : std::nullopt;
+    const std::int64_t value =
+        sides.size() == 2 ? exact_number<std::int64_t>(sides[1]).value_or(-1) : -1;
     bool is_known = false;
     for (const char* suffix : {"", "_stdev", "_min", "_max"})
       is_known |= sides[0] == "prompt_tokens" + std::string(suffix) ||
                   sides[0] == "output_tokens" + std::string(suffix);
-    if (!is_known || !value || *value < 0)
+    if (!is_known || value < 0)
       throw UserError({"--data", "'" + part + "' is neither a length nor a file",
                        "write for example --data prompt_tokens=256,prompt_tokens_stdev=64,"
                        "output_tokens=128, or name a file"});
-    lengths[sides[0]] = *value;
+    lengths[sides[0]] = value;
   }
   return lengths;
 }
