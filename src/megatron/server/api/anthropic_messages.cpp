@@ -215,11 +215,7 @@ ChatRequest read_messages(const std::string& body) {
 
 }  // namespace
 
-const ChatApi kAnthropicMessagesApi{
-    read_messages,
-    [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
-      return std::make_unique<AnthropicWriter>(model, request);
-    },
-    anthropic_error};
+const ChatApi kAnthropicMessagesApi{read_messages, new_chat_writer<AnthropicWriter>,
+                                    anthropic_error};
 
 }  // namespace megatron

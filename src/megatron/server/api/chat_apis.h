@@ -23,6 +23,12 @@ struct ChatApi {
   JsonText (*error_body)(int status, const std::string& message);
 };
 
+/// The ChatApi::make_writer of a class of writers.
+template <class Writer>
+std::unique_ptr<ChatWriter> new_chat_writer(const ServedModel& model, const ChatRequest& request) {
+  return std::make_unique<Writer>(model, request);
+}
+
 extern const ChatApi kChatCompletionsApi;    ///< OpenAI's /v1/chat/completions, with vLLM's members
 extern const ChatApi kResponsesApi;          ///< OpenAI's /v1/responses; the server keeps nothing
 extern const ChatApi kAnthropicMessagesApi;  ///< Anthropic's /v1/messages

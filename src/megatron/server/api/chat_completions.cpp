@@ -225,11 +225,7 @@ ChatRequest read_chat_completion(const std::string& body) {
 
 }  // namespace
 
-const ChatApi kChatCompletionsApi{
-    read_chat_completion,
-    [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
-      return std::make_unique<ChatCompletionWriter>(model, request);
-    },
-    openai_error};
+const ChatApi kChatCompletionsApi{read_chat_completion, new_chat_writer<ChatCompletionWriter>,
+                                  openai_error};
 
 }  // namespace megatron

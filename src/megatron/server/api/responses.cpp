@@ -314,11 +314,6 @@ ChatRequest read_response_request(const std::string& body) {
 
 }  // namespace
 
-const ChatApi kResponsesApi{
-    read_response_request,
-    [](const ServedModel& model, const ChatRequest& request) -> std::unique_ptr<ChatWriter> {
-      return std::make_unique<ResponseWriter>(model, request);
-    },
-    openai_error};
+const ChatApi kResponsesApi{read_response_request, new_chat_writer<ResponseWriter>, openai_error};
 
 }  // namespace megatron
