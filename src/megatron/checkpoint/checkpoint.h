@@ -30,10 +30,6 @@ struct CheckpointSource;
 struct Settings;
 struct TransformerConfig;
 
-/// Prefix of the names under which main weights are stored as optimizer state:
-/// main_param.<weight>.
-inline constexpr const char* kMainParameterPrefix = "main_param.";
-
 struct SaveRequest {
   const TransformerConfig* model = nullptr;
   std::string family = {};             ///< ModelFamily::name

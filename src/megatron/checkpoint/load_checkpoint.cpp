@@ -11,8 +11,6 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/manifest_reader.h"
-#include "megatron/checkpoint/megatron_lm/mp_rank.h"
-#include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
@@ -30,15 +28,6 @@ void check_state(const Parameter& parameter, const std::string& name, const Mani
       {place + ": tensor '" + name + "' has another shape than its parameter",
        shape_text(tensor.shape) + ", expected " + shape_text(parameter.sharding().global_shape),
        kWithoutOptimizer});
-}
-
-/// Says why a checkpoint holds no optimizer state.
-std::string why_none(const CheckpointSource& source) {
-  if (!source.manifest) return "";
-  if (is_torch_dist_folder(source.folder)) return why_no_optimizer(source.folder);
-  return is_mp_rank_folder(source.folder)
-             ? "the states in files of ranks have no names: save in Megatron-LM's torch_dist format"
-             : "it was saved with --no-save-optim";
 }
 
 /// Returns whether no state of a parameter is expected, because it was not trained.
@@ -160,7 +149,8 @@ void load_weights(const CheckpointSource& source, ParamStore& store, MainParamet
 std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer) {
   const std::string place = source.folder.string();
   if (!source.manifest || !source.manifest->optimizer)
-    throw UserError({place + ": holds no optimizer state", why_none(source), kWithoutOptimizer});
+    throw UserError({place + ": holds no optimizer state",
+                     source.manifest ? source.manifest->no_optimizer : "", kWithoutOptimizer});
   const Manifest& manifest = *source.manifest;
   std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);

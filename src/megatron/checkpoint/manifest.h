@@ -56,6 +56,8 @@ struct Manifest {
   JsonValue model;     ///< written by architecture_to_json
   JsonValue settings;  ///< stored for inspection and for the diff on resume
   std::optional<OptimizerRecord> optimizer;
+  /// Why there is none. Not stored.
+  std::string no_optimizer = "it was saved with --no-save-optim";
   std::string family;      ///< ModelFamily::name; "" in older ones: the family of model_type
   JsonValue rerun_state;   ///< state of a step that is to be rerun; null when there is none
   std::string model_type;  ///< Hugging Face family of the weights; "" for none
@@ -68,6 +70,10 @@ struct Manifest {
 /// Content by file name of config.json, generation_config.json and the tokenizer's files, which are
 /// carried between directories and checkpoints.
 using AuxiliaryFiles = std::map<std::string, std::string>;
+
+/// Prefix of the names under which main weights are stored as optimizer state:
+/// main_param.<weight>.
+inline constexpr const char* kMainParameterPrefix = "main_param.";
 
 inline constexpr const char* kManifestFile = "manifest.json";
 /// Folder of the auxiliary files in a checkpoint.

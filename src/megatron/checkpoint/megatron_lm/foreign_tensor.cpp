@@ -7,9 +7,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/checkpoint/checkpoint.h"
-#include "megatron/checkpoint/hf_reader.h"
-#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -89,15 +86,6 @@ void add(const std::string& prefix, std::string name, ForeignTensor tensor,
 
 }  // namespace
 
-DeclaredTensors::DeclaredTensors(const TransformerConfig& model)
-    : shardings(declared_shardings(library_families().all().front(), model)) {
-  for (auto& [name, sharding] :
-       declared_shardings(library_families().all().front(), model, /*of_states=*/true)) {
-    shardings.emplace(name, std::move(sharding));
-    states.insert(name);
-  }
-}
-
 std::string DeclaredTensors::our_name(std::string name) const {
   if (shardings.contains(name)) return name;
   for (const auto& [alone, fused] : kNorms)
@@ -109,22 +97,18 @@ std::string DeclaredTensors::our_name(std::string name) const {
   return name;
 }
 
-bool is_unusable_optimizer_state(std::string_view name) {
-  name = without_chain(name);
-  return name.starts_with("optimizer.") && find_state(name) == nullptr;
-}
-
 void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
                             const std::string& source, Manifest& manifest) {
   bool has_states = false, is_unusable = false;
   for (const auto& [full_name, tensor] : theirs) {
-    if (is_unusable_optimizer_state(full_name)) {
+    std::string_view name = without_chain(full_name);
+    std::string prefix;
+    const auto* state = find_state(name);
+    if (state == nullptr && name.starts_with("optimizer.")) {
       is_unusable = true;
       continue;
     }
-    std::string_view name = without_chain(full_name);
-    std::string prefix;
-    if (const auto* state = find_state(name)) {
+    if (state != nullptr) {
       has_states = true;
       prefix = state->second;
       name.remove_prefix(kOptimizer.size() + state->first.size());
@@ -143,6 +127,10 @@ void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors&
               std::string(name.substr(kLayers.size())),
           element(tensor, layer), declared, source, manifest);
   }
+  if (is_unusable)
+    manifest.no_optimizer =
+        "its optimizer's buffers can only be read in the layout of the run that saved them: save "
+        "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
   if (!has_states || is_unusable) {
     manifest.optimizer.reset();
     std::erase_if(manifest.tensors,

@@ -1,13 +1,13 @@
 // A tensor of a checkpoint of Megatron-LM, and how its name and its axes become ours.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "megatron/checkpoint/manifest.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/params/sharding.h"
 
 namespace megatron {
@@ -20,27 +20,23 @@ struct ForeignTensor {
 };
 using ForeignTensors = std::map<std::string, ForeignTensor>;
 
-/// The weights and the states of layers that a model has.
+/// The weights and the states of layers that a model has, and what else places them.
 struct DeclaredTensors {
-  explicit DeclaredTensors(const TransformerConfig& model);
-
   /// Returns the name in the model of a tensor that Megatron-LM may have saved under another: a
   /// norm stands alone or in the linear layer behind it. Returns other names as they are.
   std::string our_name(std::string name) const;
 
   std::map<std::string, Sharding> shardings;
   std::set<std::string> states;  ///< those of `shardings` that are no weights
+  std::int64_t head_size = 0;
+  bool has_own_output = false;  ///< an output layer that is not the embedding
 };
 
 /// Adds the weights and optimizer states of a torch_dist checkpoint under our names. There layers
 /// of one kind are one tensor with the layer as its first axis. The optimizer is left out of the
-/// manifest if its states are missing or is_unusable_optimizer_state(). UserErrors name `source`
-/// and a tensor that the model does not have.
+/// manifest if its states are missing, or have the form of one run's buffers, which depends on its
+/// layout. UserErrors name `source` and a tensor that the model does not have.
 void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
                             const std::string& source, Manifest& manifest);
-
-/// Returns whether a tensor belongs to an optimizer but has the form of one run's buffers, which
-/// depends on its layout.
-bool is_unusable_optimizer_state(std::string_view name);
 
 }  // namespace megatron

@@ -17,9 +17,7 @@
 #include "megatron/base/format.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
-#include "megatron/config/transformer_config.h"
 #include "megatron/formats/torch_file.h"
-#include "megatron/models/architecture.h"
 
 namespace megatron {
 namespace {
@@ -180,8 +178,9 @@ class FolderDescription {
  public:
   explicit FolderDescription(fs::path folder) : folder_(std::move(folder)) {
     const std::string first = first_folder();
-    const RankFile lead = open_rank(folder_, first, {});
-    const PickleValue& root = lead.content->root();
+    files_.push_back(open_rank(folder_, first, {}));
+    const PickleValue root = files_.front().content->root();
+    const std::string place = files_.front().mapped.path().string();
     const auto args = root.find("args");
     const PickleValue none{};
     const PickleValue& of = args ? *args : none;
@@ -195,13 +194,14 @@ class FolderDescription {
       for (std::int64_t tp = 0; tp < sizes_.tp; ++tp)
         for (std::int64_t ep = 0; ep < sizes_.ep; ++ep) {
           const Coordinates at{.tp = tp, .pp = pp, .ep = ep};
-          files_.push_back(open_rank(folder_, file_name(at, sizes_), at));
+          const std::string name = file_name(at, sizes_);
+          if (name != first) files_.push_back(open_rank(folder_, name, at));
         }
     read_models();
-    describe_saved_args(root, vocab_rows(), lead.mapped.path().string(), manifest_);
+    declared_ = describe_saved_args(root, vocab_rows(), place, manifest_);
     manifest_.optimizer.reset();
-    model_ = architecture_from_json(*manifest_.model, lead.mapped.path().string());
-    declared_.emplace(model_);
+    manifest_.no_optimizer =
+        "the states in files of ranks have no names: save in Megatron-LM's torch_dist format";
     place_tensors();
   }
 
@@ -263,9 +263,9 @@ class FolderDescription {
 
   /// Returns the name in the whole model.
   std::string full_name(const Chunk& chunk, const LocalTensor& local) const {
-    if (!local.layer) return declared_->our_name(local.name);
+    if (!local.layer) return declared_.our_name(local.name);
     const std::int64_t layer = *local.layer + first_layers_.at({chunk.number, chunk.file->at.pp});
-    return declared_->our_name(std::string(kLayers) + std::to_string(layer) + "." + local.name);
+    return declared_.our_name(std::string(kLayers) + std::to_string(layer) + "." + local.name);
   }
 
   void place_tensors() {
@@ -276,9 +276,9 @@ class FolderDescription {
   void place(const Chunk& chunk, const LocalTensor& local) {
     const std::string name = full_name(chunk, local),
                       where = chunk.file->mapped.path().string() + ": tensor '" + name + "'";
-    const auto found = declared_->shardings.find(name);
-    if (found == declared_->shardings.end()) {
-      if (name == "output_layer.weight" && !model_.untie_embeddings_and_output_weights) return;
+    const auto found = declared_.shardings.find(name);
+    if (found == declared_.shardings.end()) {
+      if (name == "output_layer.weight" && !declared_.has_own_output) return;
       throw UserError(
           {where, "the model has no such parameter", "check the args of the checkpoint"});
     }
@@ -311,14 +311,14 @@ class FolderDescription {
     ManifestTensor& tensor = manifest_.tensors[name];
     if (!tensor.pieces.empty() && tensor.type != type)
       throw UserError({where, "its type differs from that of other ranks", ""});
-    tensor.kind = declared_->states.contains(name) ? TensorKind::state : TensorKind::weight;
+    tensor.kind = declared_.states.contains(name) ? TensorKind::state : TensorKind::weight;
     tensor.type = type;
     tensor.shape = sharding.global_shape;
     for (const TensorSlice& slice : sharding.owned_slices(axes)) {
       const bool is_old_qkv = version_ < 2 && name.find(".linear_qkv.") != std::string::npos &&
                               name.find("layer_norm") == std::string::npos;
       for (const TensorSlice& part :
-           is_old_qkv ? old_qkv_slices(slice, version_, model_.kv_channels) : std::vector{slice})
+           is_old_qkv ? old_qkv_slices(slice, version_, declared_.head_size) : std::vector{slice})
         tensor.pieces.push_back({.file = chunk.file->name,
                                  .slice = slice_at(part.global_offset, part.shape),
                                  .offset = offset_in(local_shape, part) * element_size(type) +
@@ -345,8 +345,7 @@ class FolderDescription {
   std::vector<RankFile> files_;
   std::vector<Chunk> chunks_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> first_layers_;  ///< by chunk, stage
-  TransformerConfig model_;
-  std::optional<DeclaredTensors> declared_;
+  DeclaredTensors declared_;
   Manifest manifest_;
 };
 

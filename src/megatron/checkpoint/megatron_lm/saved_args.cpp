@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/hf_reader.h"
 #include "megatron/config/checkpoint_args.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/resolve.h"
@@ -15,6 +16,7 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/architecture.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -73,6 +75,19 @@ std::optional<std::int64_t> optimizer_step(const PickleValue& value, int depth =
   return std::nullopt;
 }
 
+DeclaredTensors declared_by(const TransformerConfig& model) {
+  const ModelFamily& family = library_families().all().front();
+  DeclaredTensors declared{.shardings = declared_shardings(family, model),
+                           .states = {},
+                           .head_size = model.kv_channels,
+                           .has_own_output = model.untie_embeddings_and_output_weights};
+  for (auto& [name, sharding] : declared_shardings(family, model, /*of_states=*/true)) {
+    declared.shardings.emplace(name, std::move(sharding));
+    declared.states.insert(name);
+  }
+  return declared;
+}
+
 double number(const PickleValue& of, const char* key) {
   const auto found = of.find(key);
   const bool is_number = found && (found->is(PickleKind::integer) || found->is(PickleKind::real));
@@ -86,8 +101,8 @@ std::int64_t count(const PickleValue& of, const char* key) {
 
 }  // namespace
 
-void describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
-                         const std::string& source, Manifest& manifest) {
+DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
+                                    const std::string& source, Manifest& manifest) {
   const PickleValue root = state.is(PickleKind::list) && state.items(source).size() == 1
                                ? state.items(source).front()
                                : state;
@@ -113,6 +128,7 @@ void describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
     manifest.optimizer =
         OptimizerRecord{.name = settings.optimizer->optimizer,
                         .num_steps = optimizer_step(*optimizer).value_or(progress.iteration)};
+  return declared_by(model);
 }
 
 SafetensorsDtype safetensors_dtype(const TorchDtype& dtype, const std::string& place) {

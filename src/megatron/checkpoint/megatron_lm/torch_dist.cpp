@@ -1,19 +1,15 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 
-#include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
-#include "megatron/base/json.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/formats/dcp_metadata.h"
-#include "megatron/models/architecture.h"
 
 namespace megatron {
 namespace {
@@ -123,19 +119,10 @@ Manifest describe_torch_dist(const fs::path& folder) {
   const auto embedding = tensors.find(kEmbedding);
   if (embedding == tensors.end() || embedding->second.shape.empty())
     throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
-  describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
-  add_torch_dist_tensors(tensors, DeclaredTensors(architecture_from_json(*manifest.model, place)),
-                         place, manifest);
+  const DeclaredTensors declared =
+      describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
+  add_torch_dist_tensors(tensors, declared, place, manifest);
   return manifest;
-}
-
-std::string why_no_optimizer(const fs::path& folder) {
-  const DcpMetadata index = read_dcp_metadata(folder);
-  if (std::ranges::none_of(index.tensors,
-                           [](const auto& one) { return is_unusable_optimizer_state(one.first); }))
-    return "it was saved with --no-save-optim";
-  return "its optimizer's buffers can only be read in the layout of the run that saved them: save "
-         "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
 }
 
 }  // namespace megatron

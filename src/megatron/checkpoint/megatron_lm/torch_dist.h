@@ -18,7 +18,4 @@ bool is_torch_dist_folder(const std::filesystem::path& folder);
 /// UserErrors name the folder and the tensor or arg. Not collective.
 Manifest describe_torch_dist(const std::filesystem::path& folder);
 
-/// Says why the manifest of such a folder has no optimizer.
-std::string why_no_optimizer(const std::filesystem::path& folder);
-
 }  // namespace megatron
