@@ -44,6 +44,15 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
   return bytes;
 }
 
+/// Returns the checkpoint that a run would resume from; nullopt where there is no whole one.
+std::optional<SavedFolder> saved_before(const fs::path& root) try {
+  const std::optional<fs::path> folder = find_checkpoint_folder(root, std::nullopt);
+  if (!folder) return std::nullopt;
+  return SavedFolder{.path = *folder, .manifest = read_manifest(*folder)};
+} catch (const UserError&) {
+  return std::nullopt;
+}
+
 }  // namespace
 
 CheckpointWrite::CheckpointWrite(fs::path root, const std::string& name, CheckpointContent content,
@@ -68,6 +77,15 @@ CheckpointWrite::~CheckpointWrite() = default;
 void CheckpointWrite::write() try {
   Manifest& manifest = content_.manifest;
   const std::int64_t rank = steps_.rank();
+  std::vector<WriteItem> frozen;
+  std::erase_if(content_.weights, [&](WriteItem& item) {
+    if (item.is_frozen) frozen.push_back(std::move(item));
+    return item.is_frozen;
+  });
+  const std::optional<SavedFolder> before = frozen.empty() ? std::nullopt : saved_before(root_);
+  write_shard_files(folder_,
+                    {.prefix = "frozen", .rank = rank, .before = before ? &*before : nullptr},
+                    std::move(frozen), manifest, options_.files);
   write_shard_files(folder_, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
                     manifest, options_.files);
   write_shard_files(folder_, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
