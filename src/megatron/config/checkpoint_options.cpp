@@ -79,18 +79,26 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
   return field_table<CheckpointOptions>([](auto& t) {
     t.about(
         "inspect DIR prints the contents of a checkpoint. verify DIR checks every checksum, and "
-        "that every number is finite. diff A B prints the largest difference of each weight.");
+        "that every number is finite. diff A B prints the largest difference of each weight. gc "
+        "DIR "
+        "removes what interrupted saves left behind and, with --keep, old iterations.");
     t.group("Checkpoint");
     t.field("action", &CheckpointOptions::action, "action to perform")
         .positional()
         .required()
-        .choices({"inspect", "verify", "diff"});
+        .choices({"inspect", "verify", "diff", "gc"});
     t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories")
         .positional()
         .value_name("DIR");
     t.field("json", &CheckpointOptions::json, "inspect: print JSON");
     t.field("all", &CheckpointOptions::all,
             "verify: check every iteration instead of only the latest");
+    t.field(
+         "keep", &CheckpointOptions::keep,
+         "gc: iterations to keep, the newest ones; the one that a run resumes from always stays; "
+         "default: all")
+        .at_least(1);
+    t.field("dry_run", &CheckpointOptions::dry_run, "gc: only say what would be removed");
   });
 }
 
