@@ -18,6 +18,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
@@ -176,6 +177,20 @@ TEST(ParameterKinds, AFileOfFrozenWeightsIsWrittenOnce) {
   const auto fifth = save_checkpoint(folder.path(), run.request(5));
   EXPECT_EQ(std::filesystem::hard_link_count(fifth / kFrozenFile), 1u) << "a damaged manifest";
   expect_loads(folder.path(), 5, run);
+}
+
+TEST(ParameterKinds, ASaveThatIsGivenUpLeavesNothing) {
+  const TemporaryFolder folder;
+  RouterRun run(1);
+  {
+    const auto write = begin_checkpoint(folder.path(), run.request());
+    write->give_up();
+    write->write();
+    expect_user_error([&] { write->commit("1"); }, {"the save was given up"});
+  }
+  EXPECT_FALSE(find_checkpoint(folder.path()));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_EQ(entry.path().filename(), ".lock");
 }
 
 TEST(ParameterKinds, ASaveThatLinksLosesNothingInAFault) {

@@ -83,13 +83,16 @@ void CheckpointWrite::write() try {
     return item.is_frozen;
   });
   const std::optional<SavedFolder> before = frozen.empty() ? std::nullopt : saved_before(root_);
-  write_shard_files(folder_,
-                    {.prefix = "frozen", .rank = rank, .before = before ? &*before : nullptr},
-                    std::move(frozen), manifest, options_.files);
-  write_shard_files(folder_, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
-                    manifest, options_.files);
-  write_shard_files(folder_, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
-                    manifest, options_.files);
+  ShardFileOptions shards{.prefix = "frozen",
+                          .rank = rank,
+                          .before = before ? &*before : nullptr,
+                          .is_given_up = &is_given_up_};
+  write_shard_files(folder_, shards, std::move(frozen), manifest, options_.files);
+  shards.before = nullptr;
+  shards.prefix = "weights";
+  write_shard_files(folder_, shards, std::move(content_.weights), manifest, options_.files);
+  shards.prefix = "optimizer";
+  write_shard_files(folder_, shards, std::move(content_.optimizer), manifest, options_.files);
 } catch (...) {
   fault_ = std::current_exception();
 }

@@ -40,7 +40,9 @@ std::vector<fs::path> old_iterations(const fs::path& root, std::int64_t keep) {
   if (const auto tracker = read_tracker(root); tracker && tracker->iteration)
     std::erase_if(iterations, [&](std::int64_t one) { return one >= *tracker->iteration; });
   std::vector<fs::path> folders;
-  for (const std::int64_t one : iterations) folders.push_back(root / iteration_folder(one));
+  for (const std::int64_t one : iterations)
+    if (const fs::path folder = root / iteration_folder(one); !fs::is_symlink(folder))
+      folders.push_back(folder);
   return folders;
 }
 

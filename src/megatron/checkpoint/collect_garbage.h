@@ -14,8 +14,8 @@ struct GarbageOptions {
 };
 
 /// Removes from `root` the leftovers of interrupted saves and, with `keep`, the older iterations.
-/// The one that a run resumes from stays, and so does what is newer. Prints a line for each folder,
-/// and the space that it frees: a file that other checkpoints hold too frees none. Throws a
+/// The one that a run resumes from stays, and so do newer ones and symbolic links. Prints a line
+/// for each folder, and the space that it frees: a file that others hold too frees none. Throws a
 /// UserError when a run writes below `root`, or it holds no checkpoint.
 void collect_garbage(const std::filesystem::path& root, const GarbageOptions& options,
                      std::ostream& out);

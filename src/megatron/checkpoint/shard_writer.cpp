@@ -79,10 +79,13 @@ class ShardFile {
     sort_for_writing(headers_);
   }
 
-  void write(const std::filesystem::path& folder, Manifest& manifest, FileSystem& files) const {
+  void write(const std::filesystem::path& folder, const std::atomic<bool>* is_given_up,
+             Manifest& manifest, FileSystem& files) const {
     SafetensorsWriter writer(folder / name_, headers_, kMetadata, files);
     manifest.headers[name_] = writer.header_checksum();
     for (const TensorHeader& head : writer.order()) {
+      if (is_given_up != nullptr && *is_given_up)
+        throw UserError({(folder / name_).string(), "the save was given up", ""});
       const WriteItem& piece = *by_key_.at(head.name);
       const at::Tensor content = content_of(piece);
       const auto bytes = tensor_bytes(content);
@@ -147,7 +150,7 @@ void write_shard_files(const std::filesystem::path& folder, const ShardFileOptio
   for (std::size_t part = 0; part < groups.size(); ++part) {
     const ShardFile file(shard_name(files, part), groups[part]);
     if (files.before == nullptr || !file.link(*files.before, folder, manifest, file_system))
-      file.write(folder, manifest, file_system);
+      file.write(folder, files.is_given_up, manifest, file_system);
   }
 }
 

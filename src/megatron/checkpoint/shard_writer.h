@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,6 +39,8 @@ struct ShardFileOptions {
   /// A file that this checkpoint holds already, with the same bytes, is not written again: it gets
   /// a second name. May be null.
   const SavedFolder* before = nullptr;
+  /// Once true, the next piece is not written: the call throws a UserError. May be null.
+  const std::atomic<bool>* is_given_up = nullptr;
   std::uint64_t max_shard_bytes = std::uint64_t{4} << 30;  ///< per file; a larger slice gets a
                                                            ///< file of its own
 };

@@ -70,7 +70,7 @@ std::string file_name(const Coordinates& at, const Coordinates& sizes) {
   return folder;
 }
 
-/// Returns the model files that a folder of a rank may hold, the usual one first.
+/// Returns the model file of a rank's folder; nullopt when there is none.
 std::optional<std::string> model_file(const fs::path& root, const std::string& folder) {
   for (const char* name : {"model_optim_rng.pt", "model_rng.pt", "model_states.pt"})
     if (fs::exists(root / folder / name)) return folder + "/" + name;

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/server/generation_job.h"
 #include "megatron/tokenizers/chat/json_values.h"
 
 namespace megatron {
@@ -321,6 +322,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)
     request.prompt = open_final_message(std::move(request.prompt), *request.messages);
+  check_sizes(model, request.request.params.n, {request.prompt});
   const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
 }
