@@ -21,7 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import program
 from report import Report
 
-NUM_RANDOM = 220
+NUM_RANDOM = 150
 TEXTS = 8
 SHARE_ENDED = 0.5  # of all texts, at least
 LEAST_OF_SUITE = 150
