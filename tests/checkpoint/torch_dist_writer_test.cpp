@@ -15,6 +15,7 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/formats/dcp_metadata.h"
+#include "megatron/formats/torch_file.h"
 #include "megatron/models/architecture.h"
 #include "support/temporary_folder.h"
 
@@ -83,6 +84,25 @@ TEST(TorchDistWriter, StacksLayersThatAreAlike) {
   EXPECT_FALSE(mixed.tensors.contains("decoder.layers." + router));
   EXPECT_FALSE(mixed.tensors.contains("decoder.layers.0." + router));
   EXPECT_TRUE(mixed.tensors.contains("decoder.layers.1." + router));
+}
+
+TEST(TorchDistWriter, NamesArgsAsMegatronDoes) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1, with_experts("1")).request(5));
+  convert_checkpoint({.load = root / "run", .save = root / "theirs", .format = "torch_dist"});
+  const std::string bytes = read_file(root / "theirs/iter_0000005/common.pt");
+  const TorchFile common(std::as_bytes(std::span(bytes)), "common.pt");
+  const PickleValue args = common.root().at("args", "it");
+  EXPECT_TRUE(args.is_object_of("argparse.Namespace"));
+  for (const char* name :
+       {"rope_original_max_position_embeddings", "yarn_original_max_position_embeddings",
+        "original_max_position_embeddings"})
+    EXPECT_EQ(args.at(name, "args").integer(name), 8192);
+  for (const char* name : {"vocab_size", "padded_vocab_size"})
+    EXPECT_EQ(args.at(name, "args").integer(name), tiny_llama().vocab_size);
+  EXPECT_EQ(args.at("moe_layer_freq", "args").integer("it"), 1);
+  EXPECT_EQ(args.at("params_dtype", "args").global_name(), "torch.float32");
+  EXPECT_EQ(common.root().at("iteration", "it").integer("it"), 5);
 }
 
 TEST(TorchDistWriter, WritesReleasesAndPlainFolders) {
