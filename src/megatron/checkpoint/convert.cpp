@@ -12,6 +12,7 @@
 #include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"
+#include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/tokenizer_config.h"
@@ -158,20 +159,23 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   if (request.format == "megatron") {
     add_run_tokenizer_files(*source, conversion.notes);
     conversion.folder = write_checked_release(reader, *source, request.save);
-    add_notes_on_non_finite(reader, conversion);
-    return conversion;
+  } else if (request.format == "torch_dist") {
+    conversion.folder = write_torch_dist(reader, *source, request.save);
+  } else if (request.format == "dcp") {
+    write_dcp(reader, *source, request.save);
+  } else {
+    MEGATRON_CHECK(request.format == "hf", "unknown format ", request.format);
+    const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
+    conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
+    write_hf_directory(reader,
+                       {.model = source->model,
+                        .network = &find_model_family(source->family, *request.families),
+                        .model_type = export_family(*source, request),
+                        .dtype = request.dtype,
+                        .auxiliary_files = source->auxiliary_files,
+                        .ids = tokenizer.ids},
+                       request.save);
   }
-  MEGATRON_CHECK(request.format == "hf", "unknown format ", request.format);
-  const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
-  conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
-  write_hf_directory(reader,
-                     {.model = source->model,
-                      .network = &find_model_family(source->family, *request.families),
-                      .model_type = export_family(*source, request),
-                      .dtype = request.dtype,
-                      .auxiliary_files = source->auxiliary_files,
-                      .ids = tokenizer.ids},
-                     request.save);
   add_notes_on_non_finite(reader, conversion);
   return conversion;
 }

@@ -1,5 +1,5 @@
 // `megatron convert`: converts weights from any source that --load accepts to a Hugging Face
-// directory or a release.
+// directory, a release, or a folder of Megatron-LM or of torch.distributed.checkpoint.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,7 +16,7 @@ namespace megatron {
 
 struct ConvertRequest {
   std::filesystem::path load = {}, save = {};
-  std::string format = {};         ///< hf | megatron
+  std::string format = {};         ///< hf | megatron | torch_dist | dcp
   std::string hf_model_type = {};  ///< "": the family of the source's weights, else the first
                                    ///< family that can hold the model
   std::optional<c10::ScalarType> dtype = {};  ///< nullopt keeps the stored type

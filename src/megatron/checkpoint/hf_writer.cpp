@@ -10,11 +10,9 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
-#include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
@@ -193,16 +191,11 @@ void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path&
 
 void write_hf_directory(WeightReader& reader, const HfExport& request,
                         const std::filesystem::path& folder) {
-  require_empty_folder(folder);
   ExportPlan plan;
   plan.type = request.dtype.value_or(common_type(reader));
   choose_family(reader, request, plan);
   plan_files(request, plan);
-  const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
-  megatron::create_directories(parent);
-  remove_stale_temporaries_of(fs::absolute(folder).lexically_normal());
-  require_free_space(parent, plan.total_bytes);
-  PendingFolder pending(folder);
+  PendingFolder pending = begin_new_folder(folder, plan.total_bytes);
   write_weights(reader, plan, pending.path());
   for (const auto& [name, text] : request.auxiliary_files) {
     if (name != "config.json") write_file(pending.path() / name, text);

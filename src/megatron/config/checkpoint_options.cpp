@@ -48,9 +48,11 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.field(
          "format", &ConvertOptions::format,
          "format to write; hf: a Hugging Face directory (which llama.cpp's converter can convert "
-         "to GGUF); megatron: a release checkpoint")
+         "to GGUF); megatron: a release checkpoint; torch_dist: a checkpoint of Megatron-LM, with "
+         "the state of the optimizer; dcp: the same tensors for torch.distributed.checkpoint")
         .required()
-        .choices({"hf", "megatron"});
+        .choices({"hf", "megatron", "torch_dist", "dcp"})
+        .alias("to");
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
             "model family to write with --format hf; default: that of the input, else the first "
             "that can represent the model")

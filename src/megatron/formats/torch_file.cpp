@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
+#include "megatron/formats/pickle_writer.h"
 
 namespace megatron {
 namespace {
@@ -386,6 +388,32 @@ std::optional<std::string_view> stored_bytes(const PickleValue& value) {
   if (value.is(PickleKind::bytes)) return value.bytes("bytes");
   if (!value.is_object_of("_io.BytesIO") && !value.is_object_of("io.BytesIO")) return std::nullopt;
   return members(value.state(), 1, "a BytesIO")[0].bytes("a BytesIO");  // content, position, …
+}
+
+Json torch_tensor(const TorchTensor& tensor) {
+  const auto* const row = std::ranges::find(kDtypes, tensor.dtype, &DtypeRow::dtype);
+  MEGATRON_CHECK(row != kDtypes.end() && !row->storage.empty(),
+                 "torch.save has no storage class for ", tensor.dtype.name);
+  std::vector<std::int64_t> strides(tensor.shape.size());
+  std::int64_t count = 1;
+  for (std::size_t i = strides.size(); i-- > 0; count *= tensor.shape[i]) strides[i] = count;
+  const Json storage = pickle_tuple(
+      {"storage", pickle_global("torch." + std::string(row->storage)), "0", "cpu", count});
+  const Json hooks = pickle_call("collections.OrderedDict", Json::array());
+  return pickle_call("torch._utils._rebuild_tensor_v2",
+                     {pickle_persistent_id(storage), 0, pickle_tuple(tensor.shape),
+                      pickle_tuple(strides), /*requires_grad*/ false, hooks});
+}
+
+void write_torch_file(FileWriter& file, const Json& value,
+                      std::optional<std::span<const std::byte>> storage) {
+  const std::string pickle = pickle_of(value);
+  const auto bytes_of = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  std::vector<std::pair<std::string, std::span<const std::byte>>> records{
+      {"archive/data.pkl", bytes_of(pickle)}, {"archive/byteorder", bytes_of("little")}};
+  if (storage) records.emplace_back("archive/data/0", *storage);
+  records.emplace_back("archive/version", bytes_of("3\n"));
+  write_zip(file, records);
 }
 
 }  // namespace megatron

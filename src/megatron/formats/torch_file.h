@@ -1,6 +1,6 @@
-// Reads the structure of files that torch.save writes, today's (a zip archive of stored records)
-// and those of PyTorch before 1.6: what was saved as a pickle, and where its tensors' bytes lie.
-// The caller reads the bytes. https://pytorch.org/docs/stable/notes/serialization.html
+// Reads the structure of files of torch.save, today's (a zip archive of stored records) and those
+// of PyTorch before 1.6: what was saved as a pickle, and where its tensors' bytes lie, which the
+// caller reads. Writes today's. https://pytorch.org/docs/stable/notes/serialization.html
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/json_fwd.h"
 #include "megatron/formats/pickle.h"
 #include "megatron/formats/zip_directory.h"
 
@@ -71,6 +72,15 @@ class TorchFile {
   Pickle pickle_;
   std::map<std::string, ByteRange> storages_;  ///< by key
 };
+
+/// Returns a tensor, of which only dtype and shape are read, as pickle_of() takes it. Its elements
+/// are the storage of its file, in row-major order.
+Json torch_tensor(const TorchTensor& tensor);
+
+/// Appends the file of torch.save(value) to `file`, for a value that pickle_of() takes. `storage`
+/// is that of the only tensor in it.
+void write_torch_file(FileWriter& file, const Json& value,
+                      std::optional<std::span<const std::byte>> storage = std::nullopt);
 
 /// An array or a scalar of NumPy, in the pickle itself.
 struct NumpyArray {

@@ -7,17 +7,18 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.state.",
-                           kExperts = ".mlp.experts.experts.";
+                           kExperts = ".mlp.experts.experts.", kOurExperts = ".mlp.experts.";
 
-/// The states of optimizers by Megatron's names and ours.
+/// The states of optimizers by Megatron's names and ours. The first one with our name is written.
 const std::array<std::pair<std::string_view, std::string_view>, 5> kStates{{
-    {"fp32_param.", kMainParameterPrefix},
     {"param.", kMainParameterPrefix},
+    {"fp32_param.", kMainParameterPrefix},
     {"exp_avg_sq.", "exp_avg_sq."},
     {"exp_avg.", "exp_avg."},
     {"momentum_buffer.", "momentum_buffer."},
@@ -66,7 +67,7 @@ ForeignTensor element(const ForeignTensor& stacked, std::int64_t index) {
 void add(const std::string& prefix, std::string name, ForeignTensor tensor,
          const DeclaredTensors& declared, const std::string& source, Manifest& manifest) {
   if (const auto place = name.find(kExperts); place != std::string::npos)
-    name.replace(place, kExperts.size(), ".mlp.experts.");
+    name.replace(place, kExperts.size(), kOurExperts);
   name = declared.our_name(std::move(name));
   const auto parameter = declared.shardings.find(name);
   const std::string what = source + ": tensor '" + prefix + name + "'";
@@ -136,6 +137,26 @@ void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors&
     std::erase_if(manifest.tensors,
                   [](const auto& one) { return one.second.kind == TensorKind::optimizer; });
   }
+}
+
+TorchDistPlace torch_dist_place(const std::string& state, std::string name,
+                                std::int64_t num_stacked) {
+  TorchDistPlace place;
+  const std::size_t begin = kLayers.size(), end = name.find('.', begin);
+  if (num_stacked > 0 && name.starts_with(kLayers) && end != std::string::npos) {
+    if (const auto layer = exact_number<std::int64_t>(name.substr(begin, end - begin))) {
+      place = {.stack = {num_stacked}, .offset = {*layer}};
+      name.erase(begin, end + 1 - begin);
+    }
+  }
+  if (const auto at = name.find(kOurExperts); at != std::string::npos)
+    name.replace(at, kOurExperts.size(), kExperts);
+  const auto* const known =
+      std::ranges::find(kStates, state, &std::pair<std::string_view, std::string_view>::second);
+  if (!state.empty()) place.name = kOptimizer;
+  place.name += known == kStates.end() ? state : known->first;
+  place.name += name;
+  return place;
 }
 
 }  // namespace megatron

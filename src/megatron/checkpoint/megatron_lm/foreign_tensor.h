@@ -39,4 +39,15 @@ struct DeclaredTensors {
 void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
                             const std::string& source, Manifest& manifest);
 
+/// Where a torch_dist checkpoint has one of our tensors.
+struct TorchDistPlace {
+  std::string name = {};
+  Shape stack = {}, offset = {};  ///< the axes before those of ours, and where ours is along them
+};
+
+/// Returns the place of a tensor of the model, or of what the optimizer keeps for it in `state`
+/// ("exp_avg."). `num_stacked` layers are one tensor; 0: each layer has names of its own.
+TorchDistPlace torch_dist_place(const std::string& state, std::string name,
+                                std::int64_t num_stacked);
+
 }  // namespace megatron

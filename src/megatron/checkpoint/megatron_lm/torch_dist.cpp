@@ -1,22 +1,38 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 
-#include <memory>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/base/words.h"
+#include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
+#include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/piece_slices.h"
-#include "megatron/formats/dcp_metadata.h"
+#include "megatron/checkpoint/shard_writer.h"
+#include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/formats/dcp_writer.h"
 
 namespace megatron {
 namespace {
 
 constexpr const char *kIndex = ".metadata", *kCommonFile = "common.pt",
-                     *kCommonState = "common_state/shard_0_1",
+                     *kCommonState = "common_state/shard_0_1", *kFormatFile = "metadata.json",
                      *kEmbedding = "embedding.word_embeddings.weight";
+constexpr std::int64_t kMaxPartBytes = std::int64_t{1} << 30;
+constexpr const char* kFolderFormat =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
+    R"("common_backend": "torch", "common_backend_version": 1})";
 
 /// The files of a folder, mapped once.
 class MappedFolder {
@@ -93,10 +109,135 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
   return TorchFile(files.file(kCommonFile).bytes(), (folder / kCommonFile).string());
 }
 
+/// Returns the optimizer's states and the type of each.
+std::map<std::string, at::ScalarType> optimizer_states(const CheckpointSource& source) {
+  std::map<std::string, at::ScalarType> states;
+  if (!source.manifest || !source.manifest->optimizer) return states;
+  for (const auto& [name, tensor] : source.manifest->tensors)
+    if (tensor.kind == TensorKind::optimizer)
+      states.emplace(name.substr(0, name.find('.') + 1), to_scalar_type(tensor.type, name));
+  return states;
+}
+
+/// Returns the number of layers to stack: all if they are alike, else none.
+std::int64_t num_stacked_layers(const WeightReader& reader, std::int64_t num_layers) {
+  std::map<Shape, std::string> layers;  // what each has
+  for (const auto* infos : {&reader.weights(), &reader.states()})
+    for (const WeightInfo& info : *infos) {
+      const TorchDistPlace place = torch_dist_place("", info.name, num_layers);
+      layers[place.offset] += place.name + dtype_name(info.type) + shape_text(info.shape);
+    }
+  layers.erase(Shape());  // what is in no layer
+  std::set<std::string> kinds;
+  for (const auto& [layer, kind] : layers) kinds.insert(kind);
+  return std::cmp_equal(layers.size(), num_layers) && kinds.size() == 1 ? num_layers : 0;
+}
+
+/// Returns a shape or an offset behind that of a stack of layers.
+Shape behind(Shape stack, const Shape& shape) {
+  stack.insert(stack.end(), shape.begin(), shape.end());
+  return stack;
+}
+
+/// Lists a tensor of ours in parts along its first axis. One without a name is zero.
+void add_parts(WeightReader& reader, const TorchDistPlace& place, const WeightInfo& ours,
+               std::vector<WriteItem>& items) {
+  const std::int64_t rows = ours.shape.empty() ? 1 : ours.shape.front(),
+                     bytes = num_elements(ours.shape) *
+                             static_cast<std::int64_t>(c10::elementSize(ours.type)),
+                     step = std::max<std::int64_t>(
+                         1, kMaxPartBytes * rows / std::max<std::int64_t>(bytes, 1));
+  std::int64_t first = 0;
+  do {
+    Shape offset(ours.shape.size(), 0), shape = ours.shape;
+    if (!shape.empty()) offset.front() = first, shape.front() = std::min(step, rows - first);
+    items.push_back({.name = place.name,
+                     .type = to_safetensors_dtype(ours.type),
+                     .global_shape = behind(place.stack, ours.shape),
+                     .slice = slice_at(behind(place.offset, offset),
+                                       behind(Shape(place.stack.size(), 1), shape)),
+                     .tensor = [&reader, ours, slice = slice_at(offset, shape)] {
+                       at::Tensor part = at::zeros(slice.shape, ours.type);
+                       if (!ours.name.empty()) reader.copy_slice(ours.name, slice, part);
+                       return part;
+                     }});
+    first += step;
+  } while (first < rows);
+}
+
+/// Lists the tensors under Megatron's names, where `num_stacked` layers are one tensor, or, without
+/// that number, under ours.
+std::vector<WriteItem> items_of(WeightReader& reader, const CheckpointSource& source,
+                                std::optional<std::int64_t> num_stacked = std::nullopt) {
+  std::vector<WriteItem> items;
+  const auto place_of = [&](const std::string& state, const std::string& name) {
+    return num_stacked ? torch_dist_place(state, name, *num_stacked)
+                       : TorchDistPlace{.name = state + name};
+  };
+  for (const auto* infos : {&reader.weights(), &reader.states()})
+    for (const WeightInfo& info : *infos) add_parts(reader, place_of("", info.name), info, items);
+  auto states = optimizer_states(source);
+  if (num_stacked && !states.empty()) states.emplace(kMainParameterPrefix, at::kFloat);
+  for (const auto& [state, type] : states)
+    for (const WeightInfo& info : reader.weights()) {
+      WeightInfo ours{.name = state + info.name, .shape = info.shape, .type = type};
+      const auto stored = source.manifest->tensors.find(ours.name);
+      const bool is_stored = stored != source.manifest->tensors.end();
+      if (!num_stacked && !is_stored) continue;
+      if (!num_stacked) ours.type = to_scalar_type(stored->second.type, ours.name);
+      // Megatron stores main weights always and states of frozen weights too, which are zero.
+      if (!is_stored) ours.name = state == kMainParameterPrefix ? info.name : "";
+      add_parts(reader, place_of(state, info.name), ours, items);
+    }
+  return items;
+}
+
+/// Returns the modules of a weight that have a state of their own, which Transformer Engine keeps
+/// and megatron-core asks for even where it is empty.
+std::vector<std::string> modules_with_state(const std::string& weight) {
+  const std::string module = weight.substr(0, weight.rfind('.'));
+  const std::string leaf = module.substr(module.rfind('.') + 1);
+  if (!leaf.starts_with("linear_") && leaf != "eh_proj" && !leaf.ends_with("norm")) return {};
+  if (leaf != "linear_proj") return {module};
+  return {module, module.substr(0, module.size() - leaf.size()) + "core_attention"};
+}
+
+/// Writes the empty states of modules, one for each layer and expert.
+void write_module_states(const WeightReader& reader, std::int64_t num_stacked, DcpWriter& writer) {
+  std::set<std::string> written;
+  for (const auto* infos : {&reader.weights(), &reader.states()})
+    for (const WeightInfo& info : *infos) {
+      auto [name, stack, offset] = torch_dist_place("", info.name, num_stacked);
+      const bool is_of_experts = name.find(".mlp.experts.") != std::string::npos;
+      if (is_of_experts || stack.empty()) {
+        stack.push_back(is_of_experts ? info.shape.front() : 1);
+        offset.push_back(0);
+      }
+      do {
+        const std::string shard =
+            "._extra_state/shard_" + joined_text(offset, ".") + "_" + joined_text(stack, ".");
+        for (const std::string& module : modules_with_state(name))
+          if (written.insert(module + shard).second)
+            writer.write_object(module + shard, Json::array({nullptr}));
+      } while (is_of_experts && ++offset.back() < stack.back());
+    }
+}
+
+void write_items(const std::vector<WriteItem>& items, DcpWriter& writer) {
+  for (const WriteItem& item : items) {
+    const at::Tensor part = item.tensor();
+    writer.write(item.name,
+                 {.dtype = *find_torch_dtype(dtype_name(part.scalar_type())),
+                  .shape = item.global_shape,
+                  .pieces = {{.offsets = item.slice.global_offset, .sizes = item.slice.shape}}},
+                 tensor_bytes(part));
+  }
+}
+
 }  // namespace
 
 bool is_torch_dist_folder(const fs::path& folder) {
-  return fs::exists(folder / kIndex) || fs::exists(folder / "metadata.json");
+  return fs::exists(folder / kIndex) || fs::exists(folder / kFormatFile);
 }
 
 Manifest describe_torch_dist(const fs::path& folder) {
@@ -123,6 +264,44 @@ Manifest describe_torch_dist(const fs::path& folder) {
       describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
   add_torch_dist_tensors(tensors, declared, place, manifest);
   return manifest;
+}
+
+fs::path write_torch_dist(WeightReader& reader, const CheckpointSource& source,
+                          const fs::path& root) {
+  if (source.family != "gpt")
+    throw UserError({"torch_dist is not written for models of the family " + source.family, "",
+                     "use --format dcp or megatron"});
+  const std::int64_t num_stacked = num_stacked_layers(reader, source.model.num_layers);
+  const std::vector<WriteItem> items = items_of(reader, source, num_stacked);
+  const std::string iteration =
+      source.is_release ? kReleaseFolder : iteration_folder(source.iteration);
+  PendingFolder pending = begin_new_folder(root, num_bytes(items));
+  const fs::path folder = pending.path() / iteration;
+  megatron::create_directories(folder);
+  DcpWriter writer(folder);
+  write_items(items, writer);
+  write_module_states(reader, num_stacked, writer);
+  writer.close();
+  FileWriter common(folder / kCommonFile);
+  write_torch_file(common, common_state_of({.source = source,
+                                            .weight_type = reader.weights().front().type,
+                                            .layers_are_alike = num_stacked > 0,
+                                            .has_optimizer = !optimizer_states(source).empty()}));
+  common.close(/*sync=*/true);
+  write_file(folder / kFormatFile, kFolderFormat);
+  write_file(pending.path() / kTrackerFile,
+             source.is_release ? kReleaseFolder : std::to_string(source.iteration));
+  pending.commit();
+  return root / iteration;
+}
+
+void write_dcp(WeightReader& reader, const CheckpointSource& source, const fs::path& folder) {
+  const std::vector<WriteItem> items = items_of(reader, source);
+  PendingFolder pending = begin_new_folder(folder, num_bytes(items));
+  DcpWriter writer(pending.path());
+  write_items(items, writer);
+  writer.close();
+  pending.commit();
 }
 
 }  // namespace megatron
