@@ -16,6 +16,7 @@
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/models/architecture.h"
 #include "megatron/parallel/object_collectives.h"
 

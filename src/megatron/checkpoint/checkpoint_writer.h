@@ -21,11 +21,11 @@
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/shard_writer.h"
-#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
 
+class WeightReader;
 struct CheckpointSource;
 
 /// Content of a checkpoint folder. The writer fills in the manifest's tensors and files.

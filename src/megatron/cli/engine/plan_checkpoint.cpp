@@ -13,8 +13,8 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/settings.h"
-#include "megatron/planner/checkpoint_plan.h"
 #include "megatron/planner/plan_layouts.h"
+#include "megatron/planner/save_interval.h"
 
 namespace megatron {
 namespace {

@@ -1,8 +1,4 @@
-#include "megatron/planner/checkpoint_plan.h"
-
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "megatron/config/mesh_sizes.h"
 #include "megatron/config/parallel_config.h"
@@ -55,16 +51,6 @@ TEST(CheckpointShares, AddUpToTheSameInEveryLayout) {
     run.parallel->data_parallel_sharding_strategy = "optim_grads_params";
     EXPECT_NEAR(total(run, sizes, 8).weights, one.weights, 1e-9 * one.weights);
   }
-}
-
-TEST(BestSaveInterval, LosesLeast) {
-  for (const double save : {1.0, 30.0, 600.0}) {
-    const double failure = 3 * 3600, best = best_save_interval(save, failure);
-    EXPECT_LT(lost_share(best, save, failure), lost_share(0.7 * best, save, failure));
-    EXPECT_LT(lost_share(best, save, failure), lost_share(1.4 * best, save, failure));
-  }
-  EXPECT_NEAR(best_save_interval(1e-6, 1e6) / std::sqrt(2.0), 1, 1e-3) << "Young's for short saves";
-  EXPECT_EQ(best_save_interval(20, 10), 10) << "no save ends between failures";
 }
 
 }  // namespace
