@@ -4,6 +4,7 @@
 #include <array>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/words.h"
 
 namespace megatron {
@@ -335,6 +336,11 @@ std::vector<NamedTensor> TorchFile::tensors(const PickleValue& value) const {
   };
   collect(collect, value, "", 0);
   return found;
+}
+
+TorchFile open_torch_file(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return TorchFile(file.bytes(), path.string());
 }
 
 std::optional<NumpyArray> numpy_array(const PickleValue& value) {

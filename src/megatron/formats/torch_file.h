@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -71,6 +72,9 @@ class TorchFile {
   Pickle pickle_;
   std::map<std::string, ByteRange> storages_;  ///< by key
 };
+
+/// Reads a file, whose path is the source of messages.
+TorchFile open_torch_file(const std::filesystem::path& path);
 
 /// An array or a scalar of NumPy, in the pickle itself.
 struct NumpyArray {
