@@ -16,6 +16,9 @@ namespace megatron {
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest);
 
+/// Returns an integer of a state dict, or 0 if there is none.
+std::int64_t saved_count(const PickleValue& of, const char* key);
+
 /// Returns the type of a tensor. Throws a UserError that names `place` for types of no weight.
 SafetensorsDtype safetensors_dtype(const TorchDtype& dtype, const std::string& place);
 
