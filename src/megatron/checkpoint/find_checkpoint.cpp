@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/megatron_lm/deepspeed.h"
 #include "megatron/checkpoint/megatron_lm/mp_rank.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/stale_temporaries.h"
@@ -55,7 +56,7 @@ std::uint64_t identity_of(const HfDirectory& directory) {
 }
 
 bool is_foreign_folder(const fs::path& folder) {
-  return is_torch_dist_folder(folder) || is_mp_rank_folder(folder);
+  return is_torch_dist_folder(folder) || is_deepspeed_folder(folder) || is_mp_rank_folder(folder);
 }
 
 /// A manifest, and the checksum of what describes its tensors.
@@ -69,8 +70,9 @@ DescribedFolder described(const fs::path& folder) {
     const std::string place = (folder / kManifestFile).string(), text = read_file(place);
     return {parse_manifest(text, place), checksum(text)};
   }
-  DescribedFolder read{.manifest = is_torch_dist_folder(folder) ? describe_torch_dist(folder)
-                                                                : describe_mp_rank(folder)};
+  DescribedFolder read{.manifest = is_torch_dist_folder(folder)  ? describe_torch_dist(folder)
+                                   : is_deepspeed_folder(folder) ? describe_deepspeed(folder)
+                                                                 : describe_mp_rank(folder)};
   std::string places;
   for (const auto& [name, tensor] : read.manifest.tensors)
     for (const Piece& piece : tensor.pieces)
@@ -159,6 +161,9 @@ bool has_no_checkpoint(const fs::path& root) {
 std::optional<fs::path> find_foreign_folder(const fs::path& root,
                                             std::optional<std::int64_t> step) {
   if (is_foreign_folder(root)) return root;
+  // A Hugging Face model in `root` goes before what DeepSpeed saved below it.
+  if (!fs::exists(root / "model.safetensors") && !fs::exists(root / "model.safetensors.index.json"))
+    if (auto folder = find_deepspeed_folder(root, step)) return folder;
   if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
   const auto tracked = read_tracker(root);
   if (!tracked) return {};

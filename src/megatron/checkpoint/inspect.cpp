@@ -348,7 +348,7 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
                                 : foreign ? find_foreign_errors(folder)
                                           : find_errors(folder);
     const std::string whole = is_hf     ? "complete (a Hugging Face folder has no checksums)"
-                              : foreign ? "complete (Megatron-LM's checkpoints have no checksums)"
+                              : foreign ? "complete (Megatron-LM and DeepSpeed write no checksums)"
                                         : "whole";
     const bool is_whole = errors.damage.empty();
     out << folder.string() << ": " << (is_whole ? whole : "damaged")

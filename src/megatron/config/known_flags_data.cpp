@@ -125,6 +125,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "num-dataset-builder-threads=* dataloader-fast-cache-load fast-cache-load "
      "defer-npy-index-mmap dataloader-defer-npy-index-mmap trust-remote-code "
      "tokenizer-hf-no-use-fast use-gigatoken disable-msc logging-level=*"},
+    {accepted, "without effect: --deepspeed-config and --zero-stage say what a run shards", "",
+     "deepspeed no-pipeline-parallel deepspeed-activation-checkpointing"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/words.h"
 #include "megatron/formats/pickle_writer.h"
 
@@ -337,6 +338,11 @@ std::vector<NamedTensor> TorchFile::tensors(const PickleValue& value) const {
   };
   collect(collect, value, "", 0);
   return found;
+}
+
+TorchFile open_torch_file(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return TorchFile(file.bytes(), path.string());
 }
 
 std::optional<NumpyArray> numpy_array(const PickleValue& value) {

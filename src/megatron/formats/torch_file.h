@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -72,6 +73,9 @@ class TorchFile {
   Pickle pickle_;
   std::map<std::string, ByteRange> storages_;  ///< by key
 };
+
+/// Reads a file, whose path is the source of messages.
+TorchFile open_torch_file(const std::filesystem::path& path);
 
 /// Returns a tensor, of which only dtype and shape are read, as pickle_of() takes it. Its elements
 /// are the storage of its file, in row-major order.

@@ -46,11 +46,16 @@ std::optional<std::string> value_text(const PickleValue& value) {
   }
 }
 
+/// Returns the args in Megatron-LM's spelling; Megatron-DeepSpeed has some of its own.
 CheckpointArgs args_of(const PickleValue& args) {
   CheckpointArgs all;
   for (const auto& [key, value] : args.entries("args")) {
-    const auto name = value_text(key);
+    auto name = value_text(key);
     if (!name) continue;
+    if (*name == "num_key_value_heads") {
+      *name = "num_query_groups";
+      all.emplace_back("group_query_attention", std::vector<std::string>{"true"});
+    }
     std::vector<std::string> values;
     if (value.is(PickleKind::list) || value.is(PickleKind::tuple)) {
       for (const PickleValue& one : value.items(*name))
@@ -58,6 +63,9 @@ CheckpointArgs args_of(const PickleValue& args) {
     } else if (auto text = value_text(value)) {
       values.push_back(*std::move(text));
     }
+    if (*name == "normalization")
+      for (std::string& norm : values)
+        norm = norm == "rmsnorm" ? "RMSNorm" : norm == "layernorm" ? "LayerNorm" : norm;
     if (!values.empty()) all.emplace_back(*name, std::move(values));
   }
   return all;
@@ -99,11 +107,6 @@ double number(const PickleValue& of, const char* key) {
   const auto found = of.find(key);
   const bool is_number = found && (found->is(PickleKind::integer) || found->is(PickleKind::real));
   return is_number ? found->real(key) : 0;
-}
-
-std::int64_t count(const PickleValue& of, const char* key) {
-  const auto found = of.find(key);
-  return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
 }
 
 /// Returns a value as argparse would have it. Patterns of layers are numbers or lists of them.
@@ -193,6 +196,11 @@ Json optimizer_state(const OptimizerConfig& config, std::int64_t num_steps,
 
 }  // namespace
 
+std::int64_t saved_count(const PickleValue& of, const char* key) {
+  const auto found = of.find(key);
+  return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
+}
+
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest) {
   const PickleValue root = state.is(PickleKind::list) && state.items(source).size() == 1
@@ -209,13 +217,13 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
   manifest.model = architecture_to_json(model);
   manifest.settings = fields_to_json(settings_table().set(), &settings);
   TrainingProgress& progress = manifest.progress;
-  progress.iteration = count(root, "iteration");
-  progress.consumed_train_samples = count(*args, "consumed_train_samples");
-  progress.skipped_train_samples = count(*args, "skipped_train_samples");
-  progress.consumed_valid_samples = count(*args, "consumed_valid_samples");
+  progress.iteration = saved_count(root, "iteration");
+  progress.consumed_train_samples = saved_count(*args, "consumed_train_samples");
+  progress.skipped_train_samples = saved_count(*args, "skipped_train_samples");
+  progress.consumed_valid_samples = saved_count(*args, "consumed_valid_samples");
   progress.floating_point_operations = number(root, "num_floating_point_operations_so_far");
   if (const auto schedule = root.find("opt_param_scheduler"))
-    progress.scheduler_num_steps = count(*schedule, "num_steps");
+    progress.scheduler_num_steps = saved_count(*schedule, "num_steps");
   if (const auto optimizer = root.find("optimizer"))
     manifest.optimizer =
         OptimizerRecord{.name = settings.optimizer->optimizer,

@@ -19,6 +19,9 @@ namespace megatron {
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest);
 
+/// Returns an integer of a state dict, or 0 if there is none.
+std::int64_t saved_count(const PickleValue& of, const char* key);
+
 /// What decides the part that is no tensor when Megatron-LM's checkpoint is written.
 struct CommonState {
   const CheckpointSource& source;

@@ -21,6 +21,7 @@
 #include "megatron/checkpoint/piece_slices.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/formats/dcp_metadata.h"
 #include "megatron/formats/dcp_writer.h"
 
 namespace megatron {
@@ -49,48 +50,36 @@ class MappedFolder {
   std::map<std::string, MappedFile> files_;
 };
 
-/// Returns the slices of a piece of a tensor of shape [parts of each axis …, elements of a part],
-/// which is how Megatron-LM saves flat states of optimizers. They follow each other in the piece.
-std::vector<TensorSlice> flat_slices(const DcpTensor& tensor, const DcpPiece& piece,
-                                     const std::string& place) {
+/// Returns the part that a piece of a tensor of shape [parts of each axis …, elements of a part]
+/// has elements of, which is how Megatron-LM saves flat states of optimizers.
+TensorSlice flat_part(const DcpTensor& tensor, const DcpPiece& piece, const std::string& place) {
   const Shape& whole = tensor.original_shape;
-  const std::size_t num_axes = whole.size();
-  Shape part;
-  bool is_valid = tensor.shape.size() == num_axes + 1;
-  for (std::size_t i = 0; is_valid && i < num_axes; ++i) {
+  Shape offset, part;
+  bool is_valid = tensor.shape.size() == whole.size() + 1;
+  for (std::size_t i = 0; is_valid && i < whole.size(); ++i) {
     is_valid = tensor.shape[i] > 0 && whole[i] % tensor.shape[i] == 0 && piece.sizes[i] == 1;
-    if (is_valid) part.push_back(whole[i] / tensor.shape[i]);
+    part.push_back(is_valid ? whole[i] / tensor.shape[i] : 0);
+    offset.push_back(piece.offsets[i] * part[i]);
   }
   if (!is_valid || num_elements(part) != tensor.shape.back())
     throw UserError({place, shape_text(tensor.shape) + " is no flat form of " + shape_text(whole),
                      "save the checkpoint again with a newer Megatron-LM"});
-  std::vector<TensorSlice> slices;
-  for (const TensorSlice& slice :
-       flat_range_slices(part, piece.offsets.back(), piece.sizes.back())) {
-    Shape offset = slice.global_offset;
-    for (std::size_t i = 0; i < num_axes; ++i) offset[i] += piece.offsets[i] * part[i];
-    slices.push_back(slice_at(offset, slice.shape));
-  }
-  return slices;
+  return slice_at(std::move(offset), std::move(part));
 }
 
-ForeignTensor tensor_of(const DcpTensor& tensor, MappedFolder& folder, const std::string& place) {
+ManifestTensor tensor_of(const DcpTensor& tensor, MappedFolder& folder, const std::string& place) {
   const bool is_flat = !tensor.original_shape.empty();
-  ForeignTensor result{.type = safetensors_dtype(tensor.dtype, place),
-                       .shape = is_flat ? tensor.original_shape : tensor.shape};
+  ManifestTensor result{.type = safetensors_dtype(tensor.dtype, place),
+                        .shape = is_flat ? tensor.original_shape : tensor.shape};
   for (const DcpPiece& piece : tensor.pieces) {
     const MappedFile& file = folder.file(piece.file);
-    const TorchTensor stored =
-        read_dcp_tensor(file.bytes(), tensor, piece, file.path().string() + ": " + place);
-    if (!stored.is_contiguous())
-      throw UserError({file.path().string() + ": " + place, "its elements are not in order", ""});
-    std::uint64_t offset = stored.bytes().begin;
-    for (TensorSlice& slice : is_flat ? flat_slices(tensor, piece, place)
-                                      : std::vector{slice_at(piece.offsets, piece.sizes)}) {
-      const auto size = static_cast<std::uint64_t>(num_elements(slice.shape));
-      result.pieces.push_back({.file = piece.file, .slice = std::move(slice), .offset = offset});
-      offset += size * tensor.dtype.element_size;
-    }
+    const std::string where = file.path().string() + ": " + place;
+    StoredElements stored =
+        stored_elements(read_dcp_tensor(file.bytes(), tensor, piece, where), piece.file, where);
+    if (is_flat) stored.runs.front().first = piece.offsets.back();
+    const TensorSlice slice =
+        is_flat ? flat_part(tensor, piece, place) : slice_at(piece.offsets, piece.sizes);
+    MEGATRON_CHECK(add_pieces(stored, slice.shape, slice, result.pieces), where);
   }
   return result;
 }
@@ -106,7 +95,7 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
     throw UserError({folder.string() + ": it has neither " + kCommonFile + " nor " + kCommonState,
                      "the architecture of its model is not known",
                      "load a checkpoint that Megatron-LM saved"});
-  return TorchFile(files.file(kCommonFile).bytes(), (folder / kCommonFile).string());
+  return open_torch_file(folder / kCommonFile);
 }
 
 /// Returns the optimizer's states and the type of each.
