@@ -14,6 +14,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
