@@ -46,11 +46,10 @@ std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
   return text;
 }
 
-std::uint64_t identity_of(const HfDirectory& directory) {
-  std::string text = read_file(directory.folder() / "config.json");
+std::uint64_t identity_of(const HfDirectory& directory, std::string text) {
   for (const auto& [name, entry] : directory.tensors()) {
-    text += '\n' + name + ' ' + std::to_string(static_cast<int>(entry.tensor->type)) + ' ' +
-            std::to_string(entry.tensor->begin) + ' ' + std::to_string(entry.tensor->end);
+    text += '\n' + name + ' ' + std::to_string(static_cast<int>(entry.tensor.type)) + ' ' +
+            std::to_string(entry.tensor.begin) + ' ' + std::to_string(entry.tensor.end);
   }
   return checksum(text);
 }
@@ -115,23 +114,25 @@ CheckpointSource megatron_source(const fs::path& folder) {
 CheckpointSource hugging_face_source(const fs::path& folder) {
   const HfDirectory directory(folder);
   const HfConfig& config = directory.config();
+  std::vector<std::string> notes = config.notes;
+  const AuxiliaryFiles files = directory.auxiliary_files(notes);
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
-                          .identity = identity_of(directory),
+                          .identity = identity_of(directory, files.at("config.json")),
                           .folder = folder,
                           .is_release = true,
                           .model = config.model,
                           .given_training_fields = config.given_training_fields,
-                          .notes = config.notes,
+                          .notes = notes,
                           .family = directory.family().network,
                           .model_type = config.model_type,
-                          .auxiliary_files = read_auxiliary_files(folder),
+                          .auxiliary_files = files,
                           .tokenizer = stored_tokenizer(folder)};
   if (directory.tensors().empty())
     throw UserError(
         {folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
   const auto& [name, entry] = *directory.tensors().begin();
-  source.weight_type = to_scalar_type(
-      entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
+  source.weight_type = to_scalar_type(entry.tensor.type,
+                                      entry.file.string() + ": tensor '" + entry.tensor.name + "'");
   resolve(source.model);
   return source;
 }
@@ -188,20 +189,21 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
                                                 std::optional<std::int64_t> step,
                                                 const std::string& flag) {
   if (!fs::exists(root)) return std::nullopt;
-  if (!fs::is_directory(root))
+  const bool is_hf = looks_like_hf_directory(root), is_folder = fs::is_directory(root);
+  if (!is_folder && !is_hf)
     throw UserError({flag + root.string() + " is a file, not a folder", "",
-                     "give the folder of a checkpoint or of a Hugging Face model"});
-  if (has_no_checkpoint(root)) return std::nullopt;
-  if (const auto folder = find_foreign_folder(root, step))
+                     "give the folder of a checkpoint or of a Hugging Face model, or a GGUF file"});
+  if (is_folder && has_no_checkpoint(root)) return std::nullopt;
+  if (const auto folder = is_folder ? find_foreign_folder(root, step) : std::nullopt)
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
-  if (const auto folder = find_checkpoint_folder(root, step))
+  if (const auto folder = is_folder ? find_checkpoint_folder(root, step) : std::nullopt)
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
-  if (looks_like_hf_directory(root))
-    return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
+  if (is_hf) return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
   throw UserError({flag + root.string() + ": neither a checkpoint nor a Hugging Face directory",
                    std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
                        ", no config.json",
-                   "give the folder that --save wrote, or one with config.json and safetensors"});
+                   "give the folder that --save wrote, or one with config.json and safetensors, or "
+                   "a GGUF file"});
 }
 
 CheckpointSource require_checkpoint(const std::filesystem::path& root) {
