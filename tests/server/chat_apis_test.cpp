@@ -146,6 +146,12 @@ TEST_F(ChatApis, EffortAndKwargsReachTheTemplate) {
               HasSubstr("{thinks=False}"));
 }
 
+TEST_F(ChatApis, TheNewerNameOfMaxTokensWins) {
+  const std::string both = R"({"messages": [{"role": "user", "content": "Hi"}],
+      "max_tokens": 20, "max_completion_tokens": 3})";
+  EXPECT_EQ(kChatCompletionsApi.read(both).request.params.max_new_tokens, 3);
+}
+
 TEST_F(ChatApis, FormatsKeepTheOrderOfTheirKeys) {
   const std::string hi = R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, )",
                     schema = R"({"properties":{"b":{},"a":{}}})";

@@ -154,6 +154,23 @@ TEST_F(ConstrainedChats, ReasonWithinABudgetBeforeTheirForm) {
             Json({{"a", 1}, {"b", 2}}));
 }
 
+TEST_F(ConstrainedChats, CountReasoningWithoutTheCallBehindIt) {
+  const Json answer = Json::parse(ask("/v1/chat/completions", hi(),
+                                      {{"reasoning_effort", "high"},
+                                       {"thinking_token_budget", 3},
+                                       {"tools", tools()},
+                                       {"tool_choice", "required"}}));
+  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"],
+            3 + std::string("</think>").size())
+      << answer;
+}
+
+TEST_F(ConstrainedChats, RefuseParametersOfAnotherType) {
+  Json list = tools();
+  list[1]["function"]["parameters"]["type"] = "strng";
+  EXPECT_THAT(ask("/v1/chat/completions", hi(), {{"tools", list}}), HasSubstr("is of type"));
+}
+
 TEST_F(ConstrainedChats, ThatDoNotReasonBeginWithTheirForm) {
   EXPECT_EQ(chat({{"guided_choice", {"yes", "no"}}})["message"]["content"], "no");
   const Json answer =

@@ -341,6 +341,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "is not in this version: log-probabilities are the model's, before temperature and filters",
      "leave it out", "inference-dynamic-batching-logprobs-mode=raw_logprobs"},
     {accepted, "without effect: it tunes Megatron-LM's inference engine", "",
+     "inference-dynamic-batching-buffer-guaranteed-fraction=* "
+     "inference-dynamic-batching-buffer-overflow-factor=* inference-dynamic-batching-chunk-size=* "
+     "inference-dynamic-batching-max-requests-override=* "
+     "inference-dynamic-batching-max-tokens-override=* inference-max-batch-size=* "
      "inference-dynamic-batching-mamba-memory-ratio=* inference-dynamic-batching-num-cuda-graphs=* "
      "inference-dynamic-batching-track-paused-request-events "
      "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "

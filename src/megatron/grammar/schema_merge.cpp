@@ -125,7 +125,7 @@ OrderedJson SchemaReader::keywords(const OrderedJson& schema, const std::string&
     if (!holds) refuse_keyword(place, key, "it is not " + form);
   };
   for (const auto& [key, value] : schema.items()) {
-    if (kAnnotations.contains(key)) continue;
+    if (kAnnotations.contains(key) || key.starts_with("x-")) continue;
     if ((key == "uniqueItems" || key == "nullable" || key == "unevaluatedProperties") &&
         value == (key == "unevaluatedProperties"))
       continue;

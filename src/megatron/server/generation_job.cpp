@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/grammar/grammar.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/inference/sampling/stop_strings.h"
 #include "megatron/server/api/error_reply.h"
@@ -246,6 +247,7 @@ void start_generation(const ServedModel& model, std::vector<std::vector<std::int
     throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'", "too many tokens",
                      "at most " + std::to_string(model.max_logprobs) + " (--max-logprobs)"});
   for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
+  if (model.grammars) model.grammars->get(own.constraint);
   std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
                                   std::move(callbacks))
       ->start(std::move(prompts));

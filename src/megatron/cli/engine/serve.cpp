@@ -17,6 +17,7 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/grammar/grammar.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/replicas.h"
@@ -140,6 +141,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
                        options.server.tool_call_parser, options.server.reasoning_parser);
   EngineOptions engine_options = rank.engine_options(options, options.speculative);
   engine_options.tokenizer = tokenizer.tokenizer.get();
+  engine_options.grammars = std::make_shared<GrammarCache>(*tokenizer.tokenizer);
 
   std::unique_ptr<const ServedModel> model;  // outlives the engine, whose last news may read it
   const auto serve = [&](RequestServer& engine, const StopSignalHandler& signals) {
@@ -158,6 +160,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .tokenizer = tokenizer,
         .chat = chat.get(),
         .engine = engine,
+        .grammars = engine_options.grammars,
         .max_model_len = max_model_len,
         .max_prompt_bytes =
             static_cast<std::size_t>(max_model_len) * longest_token(*tokenizer.tokenizer),

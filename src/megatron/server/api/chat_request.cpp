@@ -212,7 +212,7 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
       own->second(read, value[key]);
     else if (shared != kSharedReaders.end())
       shared->second(read, value[key]);
-    else
+    else if (!read.sampling->contains(key))  // max_tokens yields to its newer names
       (*read.sampling)[key] = value[key].ordered();
   }
   read.is_open_ended = !read.sampling->contains("max_tokens");
@@ -265,6 +265,11 @@ OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters) 
   if (!parameters.is_null() && !parameters.is_object())
     throw UserError(
         {function->place() + ": the schema of a tool's parameters", "is no JSON object", ""});
+  if (const OrderedJson type =
+          parameters.is_null() ? OrderedJson() : parameters.value("type", OrderedJson());
+      !type.is_null() && type != "object")
+    throw UserError({function.place() + ": the schema of a tool's parameters",
+                     "is of type " + type.dump(), "give \"type\": \"object\""});
   json["parameters"] = parameters.is_null()
                            ? OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}}
                            : parameters;

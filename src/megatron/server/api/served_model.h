@@ -14,6 +14,7 @@
 
 namespace megatron {
 
+class GrammarCache;
 class RequestServer;
 struct ServedChat;
 
@@ -23,7 +24,8 @@ struct ServedModel {
   const LoadedTokenizer& tokenizer;
   const ServedChat* chat = nullptr;  ///< null: it has no chat template
   RequestServer& engine;
-  std::int64_t max_model_len = 0;  ///< most tokens of a prompt with its text
+  std::shared_ptr<GrammarCache> grammars = nullptr;  ///< those of the engine; may be null
+  std::int64_t max_model_len = 0;                    ///< most tokens of a prompt with its text
   /// Most bytes of the text of a prompt: so many have max_model_len of the longest tokens.
   std::size_t max_prompt_bytes = std::numeric_limits<std::size_t>::max();
   std::int64_t vocab_size = 0;            ///< of the model
