@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "checkpoint/expect_user_error.h"
 #include "checkpoint/tiny_run.h"
@@ -13,7 +15,8 @@
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
-#include "megatron/config/moe_config.h"
+#include "megatron/config/layer_plan.h"
+#include "megatron/config/transformer_config.h"
 #include "megatron/formats/dcp_metadata.h"
 #include "megatron/formats/torch_file.h"
 #include "megatron/models/architecture.h"
@@ -39,15 +42,18 @@ void expect_same_tensors(const CheckpointSource& left, const CheckpointSource& r
   }
 }
 
-TransformerConfig with_experts(const std::string& layer_freq) {
+/// Returns a model whose layers, but for the first `num_dense`, have experts.
+TransformerConfig with_experts(std::int64_t num_dense = 0) {
   TransformerConfig config = tiny_llama();
   config.moe.num_experts = 4;
-  config.moe.layer_freq = layer_freq;
+  std::vector<std::int64_t> layers(static_cast<std::size_t>(config.num_layers), 1);
+  std::fill_n(layers.begin(), num_dense, 0);
+  set_experts(config, layers);
   return config;
 }
 
 TEST(TorchDistWriter, KeepsAllTensorsAndTheProgress) {
-  for (const TransformerConfig& config : {tiny_llama(), with_experts("1")}) {
+  for (const TransformerConfig& config : {tiny_llama(), with_experts()}) {
     const TemporaryFolder root;
     const TinyRun run(1, config);
     save_checkpoint(root / "run", run.request(5));
@@ -74,13 +80,12 @@ TEST(TorchDistWriter, StacksLayersThatAreAlike) {
     return read_dcp_metadata(root / (name + " theirs/iter_0000005"));
   };
   const std::string router = "mlp.router.weight";
-  const DcpMetadata alike = names("alike", with_experts("1"));
+  const DcpMetadata alike = names("alike", with_experts());
   EXPECT_TRUE(alike.tensors.contains("decoder.layers." + router));
   EXPECT_TRUE(alike.tensors.contains("optimizer.state.exp_avg.decoder.layers." + router));
   EXPECT_TRUE(alike.tensors.contains("decoder.layers.mlp.experts.experts.linear_fc1.weight"));
   EXPECT_EQ(alike.tensors.at("decoder.layers." + router).shape.front(), tiny_llama().num_layers);
-  const DcpMetadata mixed =
-      names("mixed", with_experts("[0]*1+[1]*" + std::to_string(tiny_llama().num_layers - 1)));
+  const DcpMetadata mixed = names("mixed", with_experts(/*num_dense=*/1));
   EXPECT_FALSE(mixed.tensors.contains("decoder.layers." + router));
   EXPECT_FALSE(mixed.tensors.contains("decoder.layers.0." + router));
   EXPECT_TRUE(mixed.tensors.contains("decoder.layers.1." + router));
@@ -88,7 +93,7 @@ TEST(TorchDistWriter, StacksLayersThatAreAlike) {
 
 TEST(TorchDistWriter, NamesArgsAsMegatronDoes) {
   const TemporaryFolder root;
-  save_checkpoint(root / "run", TinyRun(1, with_experts("1")).request(5));
+  save_checkpoint(root / "run", TinyRun(1, with_experts()).request(5));
   convert_checkpoint({.load = root / "run", .save = root / "theirs", .format = "torch_dist"});
   const std::string bytes = read_file(root / "theirs/iter_0000005/common.pt");
   const TorchFile common(std::as_bytes(std::span(bytes)), "common.pt");

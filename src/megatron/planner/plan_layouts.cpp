@@ -277,16 +277,16 @@ std::vector<CheckpointShare> checkpoint_shares(const Settings& settings, const M
   const Settings whole = without_sharding(settings);
   const PipelineLayout layout = pipeline_layout(*whole.parallel, *whole.model);
   const std::int64_t num_microbatches = first_num_microbatches(whole, world_size);
+  const auto size = static_cast<double>(c10::elementSize(params_dtype(*whole.training)));
   LayerTraces traces(family);
   std::vector<CheckpointShare> shares;
   for (const Rank& rank : pipeline_ranks(whole, world_size)) {
     const RankMemory memory = predict_rank_memory(whole, traces, rank, layout, num_microbatches);
-    const double experts = memory.num_expert_weights,
-                 all = std::max(experts + memory.num_dense_weights, 1.0),
-                 share = (1 - experts / all) / static_cast<double>(rank.dp_cp.size) +
-                         experts / all / static_cast<double>(rank.edp.size);
+    const double weights = size * (memory.num_dense_weights / static_cast<double>(rank.dp_cp.size) +
+                                   memory.num_expert_weights / static_cast<double>(rank.edp.size));
+    // Memory has padding, in which only the ratio does not count.
     shares.push_back(
-        {memory.parameters * share, (memory.main_parameters + memory.optimizer_state) * share});
+        {weights, weights * (memory.main_parameters + memory.optimizer_state) / memory.parameters});
   }
   return shares;
 }

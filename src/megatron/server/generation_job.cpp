@@ -13,6 +13,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/monotonic_clock.h"
 #include "megatron/grammar/grammar.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/inference/sampling/stop_strings.h"
 #include "megatron/server/api/error_reply.h"

@@ -15,7 +15,6 @@
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/safetensors.h"
 #include "megatron/formats/gguf.h"
-#include "megatron/models/hf/weight_map.h"
 
 namespace megatron {
 

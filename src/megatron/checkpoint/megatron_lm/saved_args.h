@@ -7,11 +7,12 @@
 #include <string>
 
 #include "megatron/base/json_fwd.h"
-#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/formats/torch_file.h"
 
 namespace megatron {
+
+struct CheckpointSource;
 
 /// Fills everything but tensors from the state dict that Megatron-LM saved, or a list that holds
 /// it. `vocab_size` is the number of rows of the embedding: Megatron-LM computes with its padding.

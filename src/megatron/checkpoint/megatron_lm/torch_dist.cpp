@@ -15,6 +15,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/checkpoint/pending_folder.h"

@@ -20,6 +20,7 @@
 #include "megatron/grammar/grammar.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/replicas.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"

@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/chat/output_parser.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"

@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/inference/completions/completion_request.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"

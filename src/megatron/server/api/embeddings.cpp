@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/inference/completions/completion_request.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/json_handler.h"
 #include "megatron/server/api/served_model.h"

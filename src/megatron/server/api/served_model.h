@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "megatron/config/sampling_params.h"
-#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/pooler.h"
 
 namespace megatron {
 
 class GrammarCache;
 class RequestServer;
+struct LoadedTokenizer;
 struct ServedChat;
 
 /// Built once, by the command; it outlives the handlers of requests.
