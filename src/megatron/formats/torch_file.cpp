@@ -345,57 +345,6 @@ TorchFile open_torch_file(const std::filesystem::path& path) {
   return TorchFile(file.bytes(), path.string());
 }
 
-std::optional<NumpyArray> numpy_array(const PickleValue& value) {
-  std::string_view function = value.callable().global_name();
-  if (!function.starts_with("numpy.")) return std::nullopt;
-  function.remove_prefix(function.rfind('.') + 1);  // the module has had several names
-  NumpyArray array;
-  PickleValue dtype, bytes;
-  if (function == "_reconstruct") {
-    const auto& state =
-        members(value.state(), 5, "an array");  // version, shape, dtype, order, data
-    array.shape = state[1].integers("an array's shape");
-    dtype = state[2];
-    array.is_fortran_order = state[3].boolean("an array's order");
-    bytes = state[4];
-  } else if (function == "scalar") {
-    const auto& args = members(value.args(), 2, "a scalar");
-    dtype = args[0];
-    bytes = args[1];
-  } else if (function == "_frombuffer") {  // data, dtype, shape, order
-    const auto& args = members(value.args(), 4, "an array");
-    bytes = args[0];
-    dtype = args[1];
-    array.shape = args[2].integers("an array's shape");
-    array.is_fortran_order = args[3].bytes("an array's order") == "F";
-  } else {
-    return std::nullopt;
-  }
-  if (!dtype.is_object_of("numpy.dtype"))
-    throw UserError({"an array's dtype is not supported", dtype.description(), {}});
-  const std::string& type = members(dtype.args(), 1, "a dtype")[0].bytes("a dtype");
-  const std::string& order = members(dtype.state(), 2, "a dtype")[1].bytes("a dtype's order");
-  const auto size = exact_number<std::int64_t>(std::string_view(type).substr(!type.empty()));
-  if (!size || *size < 0 || std::string_view("biufcSV").find(type[0]) == std::string_view::npos)
-    throw UserError({"an array's dtype is not supported", quoted_text(type), {}});
-  array.dtype = order + type;
-  array.bytes = bytes.bytes("an array's data");
-  std::int64_t expected = *size;
-  for (const std::int64_t extent : array.shape) expected = add_product(0, expected, extent);
-  if (array.bytes.size() != static_cast<std::uint64_t>(expected))
-    throw UserError(
-        {"an array's data has another size than its shape",
-         std::to_string(array.bytes.size()) + " bytes, expected " + std::to_string(expected),
-         {}});
-  return array;
-}
-
-std::optional<std::string_view> stored_bytes(const PickleValue& value) {
-  if (value.is(PickleKind::bytes)) return value.bytes("bytes");
-  if (!value.is_object_of("_io.BytesIO") && !value.is_object_of("io.BytesIO")) return std::nullopt;
-  return members(value.state(), 1, "a BytesIO")[0].bytes("a BytesIO");  // content, position, …
-}
-
 Json torch_tensor(const TorchTensor& tensor) {
   const auto* const row = std::ranges::find(kDtypes, tensor.dtype, &DtypeRow::dtype);
   MEGATRON_CHECK(row != kDtypes.end() && !row->storage.empty(),

@@ -86,18 +86,4 @@ Json torch_tensor(const TorchTensor& tensor);
 void write_torch_file(FileWriter& file, const Json& value,
                       std::optional<std::span<const std::byte>> storage = std::nullopt);
 
-/// An array or a scalar of NumPy, in the pickle itself.
-struct NumpyArray {
-  std::string dtype = {};  ///< as "<f8"
-  std::vector<std::int64_t> shape = {};
-  bool is_fortran_order = false;
-  std::string_view bytes = {};  ///< valid as long as the pickle
-};
-
-/// Returns nullopt for a value that is no array. Throws a UserError for an array of objects.
-std::optional<NumpyArray> numpy_array(const PickleValue& value);
-
-/// Returns the content of bytes or of an io.BytesIO; nullopt for another value.
-std::optional<std::string_view> stored_bytes(const PickleValue& value);
-
 }  // namespace megatron
