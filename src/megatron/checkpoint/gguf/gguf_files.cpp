@@ -14,6 +14,7 @@
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/models/architecture.h"
+#include "megatron/models/hf/weight_map.h"
 
 namespace megatron {
 namespace {

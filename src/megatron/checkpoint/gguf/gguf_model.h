@@ -18,6 +18,9 @@
 
 namespace megatron {
 
+struct TransformerConfig;
+struct WeightMapping;
+
 /// How a file stores a tensor of the family: with the rows of queries and keys in the order of
 /// llama.cpp's rotary embedding, with norms around one, in blocks of 8 bits.
 struct GgufForm {
