@@ -1,5 +1,6 @@
 // The bodies of the chat APIs, the prompts that they become, and the events of their answers. The
 // expected forms are those of OpenAI's and Anthropic's published clients.
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 
 #include <gmock/gmock.h>

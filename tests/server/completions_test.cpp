@@ -1,3 +1,4 @@
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/completions.h"
 
 #include <gmock/gmock.h>

@@ -9,6 +9,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"

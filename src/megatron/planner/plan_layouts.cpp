@@ -284,7 +284,6 @@ std::vector<CheckpointShare> checkpoint_shares(const Settings& settings, const M
     const RankMemory memory = predict_rank_memory(whole, traces, rank, layout, num_microbatches);
     const double weights = size * (memory.num_dense_weights / static_cast<double>(rank.dp_cp.size) +
                                    memory.num_expert_weights / static_cast<double>(rank.edp.size));
-    // Memory has padding, in which only the ratio does not count.
     shares.push_back(
         {weights, weights * (memory.main_parameters + memory.optimizer_state) / memory.parameters});
   }

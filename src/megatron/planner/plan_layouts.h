@@ -66,7 +66,9 @@ struct CheckpointShare {
 };
 
 /// Returns the share of each rank of a pipeline. A small weight that all ranks of tensor
-/// parallelism hold counts on each of them. `settings` must pass check_layout().
+/// parallelism hold counts on each of them, and states are as large as their memory is in
+/// proportion to that of weights, in which paddings differ a little. `settings` must pass
+/// check_layout().
 std::vector<CheckpointShare> checkpoint_shares(const Settings& settings, const ModelFamily& family,
                                                std::int64_t world_size);
 

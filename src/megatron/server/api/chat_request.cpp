@@ -268,7 +268,7 @@ OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters) 
   if (const OrderedJson type =
           parameters.is_null() ? OrderedJson() : parameters.value("type", OrderedJson());
       !type.is_null() && type != "object")
-    throw UserError({function.place() + ": the schema of a tool's parameters",
+    throw UserError({function->place() + ": the schema of a tool's parameters",
                      "is of type " + type.dump(), "give \"type\": \"object\""});
   json["parameters"] = parameters.is_null()
                            ? OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}}
