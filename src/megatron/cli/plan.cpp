@@ -203,13 +203,14 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory", "--svg", "--trace"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory", "--checkpoint",
+                   "--svg", "--trace"});
     return run_plan_context(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
-    refuse_beside(
-        args, "--memory",
-        {"--show-schedule", "--compare", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"});
+    refuse_beside(args, "--memory",
+                  {"--checkpoint", "--show-schedule", "--compare", "--gpus-per-host",
+                   "--memory-limit-gib", "--max-layouts"});
     return run_checked("plan --memory", PlanMode::memory, args, check_memory_plan);
   }
   if (is_given(args, "--checkpoint") && !wants_help) {
