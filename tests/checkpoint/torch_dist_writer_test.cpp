@@ -46,6 +46,7 @@ void expect_same_tensors(const CheckpointSource& left, const CheckpointSource& r
 TransformerConfig with_experts(std::int64_t num_dense = 0) {
   TransformerConfig config = tiny_llama();
   config.moe.num_experts = 4;
+  config.moe.ffn_hidden_size = 16;
   std::vector<std::int64_t> layers(static_cast<std::size_t>(config.num_layers), 1);
   std::fill_n(layers.begin(), num_dense, 0);
   set_experts(config, layers);
