@@ -52,7 +52,8 @@ def timer(text, name):
 
 
 def step_times(text):
-    return [float(ms) / 1000 for ms in re.findall(r"elapsed time per iteration \(ms\): (\S+)", text)]
+    found = re.findall(r"elapsed time per iteration \(ms\): (\S+)", text)
+    return [float(ms) / 1000 for ms in found]
 
 
 def seconds_of(call):

@@ -128,8 +128,10 @@ TEST_F(DeepSpeedConfigFile, LeavesWhatIsAutoAndWhatFlagsSay) {
 
 TEST_F(DeepSpeedConfigFile, GivesTheSchedules) {
   const auto scheduler_of = [&](const std::string& type, const std::string& params) {
-    return *run(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}}, "scheduler": {"type": ")" +
-                type + R"(", "params": {"warmup_type": "linear")" + params + "}}}")
+    const std::string scheduler =
+        R"({"type": ")" + type + R"(", "params": {"warmup_type": "linear")" + params + "}}";
+    return *run(R"({"optimizer": {"type": "Adam", "params": {"lr": 0.5}}, "scheduler": )" +
+                scheduler + "}")
                 .options.settings.scheduler;
   };
   SchedulerConfig s = scheduler_of("WarmupLR", R"(, "warmup_min_lr": 0.25, "warmup_max_lr": 1)");

@@ -3,9 +3,9 @@ conversion writes them.
 
 The package `gguf` reads our tensors, which must be the model's to the last bit, or as its own
 quantisation gives them. Files in the layout of convert_hf_to_gguf.py, made here with its
-GGUFWriter, must become the folder that they were made from. Where LLAMA_CPP_VENV names an environment with
-llama-cpp-python, as for bench/inference, llama.cpp loads our files and continues prompts with the
-tokens of `megatron generate`, and divides texts into the same ids."""
+GGUFWriter, must become the folder that they were made from. Where LLAMA_CPP_VENV names an
+environment with llama-cpp-python, as for bench/inference, llama.cpp loads our files and continues
+prompts with the tokens of `megatron generate`, and divides texts into the same ids."""
 import json
 import os
 import subprocess
