@@ -24,7 +24,7 @@ namespace {
 
 /// Returns the Hugging Face tensor of this shape that a file's bytes have.
 at::Tensor read(const std::string& bytes, const GgufForm& form, Shape shape) {
-  const bool is_q8_0 = form.type == kGgufQ8_0;
+  const bool is_q8_0 = form.type == kGgufQ80;
   if (is_q8_0) shape.back() = shape.back() / 32 * 34;
   const at::Tensor rows =
       restored_rows(view_bytes(std::as_bytes(std::span(bytes)),
@@ -41,7 +41,7 @@ TEST(GgufForm, StoresNumbersAsThePackageDoes) {
     SCOPED_TRACE(type);
     const GgufForm form{.type = type == "F32"    ? kGgufF32
                                 : type == "F16"  ? kGgufF16
-                                : type == "Q8_0" ? kGgufQ8_0
+                                : type == "Q8_0" ? kGgufQ80
                                                  : kGgufBf16};
     const std::string bytes = from_hex(facts["hex"].get<std::string>());
     const at::Tensor numbers = at::tensor(facts["numbers"].get<std::vector<float>>()),
@@ -66,7 +66,7 @@ TEST(GgufForm, PutsChannelsThatRotateTogetherSideBySide) {
 }
 
 TEST(GgufForm, MatricesInBlocksStayInBytes) {
-  const GgufForm form{.type = kGgufQ8_0, .rotary_heads = 2};
+  const GgufForm form{.type = kGgufQ80, .rotary_heads = 2};
   const at::Tensor theirs = at::arange(8 * 32, at::kFloat).view({8, 32});
   const std::string bytes = gguf_bytes(theirs, form);
   const at::Tensor packed = view_bytes(std::as_bytes(std::span(bytes)), at::kByte, {8, 34}),

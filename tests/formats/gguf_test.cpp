@@ -47,7 +47,7 @@ TEST(Gguf, WritesWhatItReads) {
   const Json metadata = {{"a", "text"},  {"b", 7U},           {"c", -7},
                          {"d", 1e-6},    {"e", true},         {"f", {"", "x y"}},
                          {"g", {1, -2}}, {"h", {0.5, -3.25}}, {"i", Json::array()}};
-  std::vector<GgufTensor> tensors{{.name = "w", .type = kGgufQ8_0, .shape = {3, 64}},
+  std::vector<GgufTensor> tensors{{.name = "w", .type = kGgufQ80, .shape = {3, 64}},
                                   {.name = "v", .type = kGgufBf16, .shape = {5}},
                                   {.name = "empty", .shape = {0, 4}}};
   std::string content = gguf_header(metadata, tensors);

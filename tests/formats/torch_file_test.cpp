@@ -157,8 +157,7 @@ TEST(TorchFile, RefusesTensorsOutsideOfTheirStorage) {
            "Vkey\nVcpu\nI8\ntQ" + offset + shape + strides + "tR." + "(Vkey\nl." + floats;
   };
   const auto read = [&](const std::string& content) {
-    const std::string whole = content;
-    const TorchFile file(as_bytes(whole), "x.pt");
+    const TorchFile file(as_bytes(content), "x.pt");
     return *file.tensor(file.root());
   };
   EXPECT_EQ(read(file_of("I0\n", "(I2\nI4\nt", "(I4\nI1\nt")).bytes().size(), 32U);

@@ -31,9 +31,9 @@ CheckpointShare total(const Settings& run, const MeshSizes& sizes, std::int64_t 
   CheckpointShare sum;
   for (const CheckpointShare& share :
        checkpoint_shares(settings, find_model_family("gpt"), world_size)) {
-    const auto ranks = static_cast<double>(world_size / sizes.pp);
-    sum.weights += share.weights * ranks;
-    sum.optimizer += share.optimizer * ranks;
+    const std::int64_t ranks = world_size / sizes.pp;
+    sum.weights += share.weights * static_cast<double>(ranks);
+    sum.optimizer += share.optimizer * static_cast<double>(ranks);
   }
   return sum;
 }

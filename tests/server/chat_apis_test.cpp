@@ -1,6 +1,5 @@
 // The bodies of the chat APIs, the prompts that they become, and the events of their answers. The
 // expected forms are those of OpenAI's and Anthropic's published clients.
-#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"

@@ -48,7 +48,7 @@ at::Tensor unpacked(const HfDirectory::Entry& blocks, const HfDirectory::Entry& 
 
 /// Returns the tensor; the bytes of a matrix in Q8_0.
 at::Tensor view_entry(const HfDirectory::Entry& entry) {
-  const bool is_q8_0 = entry.form.type == kGgufQ8_0;
+  const bool is_q8_0 = entry.form.type == kGgufQ80;
   Shape shape = entry.tensor.shape;
   if (is_q8_0) shape.back() = shape.back() / 32 * 34;
   return restored_rows(

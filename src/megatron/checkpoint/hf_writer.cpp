@@ -200,7 +200,7 @@ std::vector<std::string> write_gguf_file(WeightReader& reader, const ExportPlan&
                                          const fs::path& folder) {
   const std::vector<ExportTensor>& tensors = plan.files.at(0);
   GgufExport model{.config = plan.config,
-                   .type = is_q8_0                      ? kGgufQ8_0
+                   .type = is_q8_0                      ? kGgufQ80
                            : plan.type == at::kHalf     ? kGgufF16
                            : plan.type == at::kBFloat16 ? kGgufBf16
                                                         : kGgufF32,

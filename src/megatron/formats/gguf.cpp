@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostValues = 1 << 23;
 constexpr std::uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kText = 8, kArray = 9;
 constexpr std::uint64_t kDeepestArray = 4, kLongestKey = 65535;
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 60;
-constexpr GgufType kTypes[] = {kGgufF32, kGgufF16, kGgufQ8_0, kGgufBf16};
+constexpr GgufType kTypes[] = {kGgufF32, kGgufF16, kGgufQ80, kGgufBf16};
 /// The names of the types by number, for the message that refuses most of them.
 constexpr std::string_view kTypeNames[] = {
     "F32",     "F16",    "Q4_0",    "Q4_1",  "",       "",      "Q5_0",  "Q5_1",

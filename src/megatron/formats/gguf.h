@@ -24,7 +24,7 @@ struct GgufType {
   bool operator==(const GgufType&) const = default;
 };
 inline constexpr GgufType kGgufF32{0, "F32", 1, 4}, kGgufF16{1, "F16", 1, 2},
-    kGgufQ8_0{8, "Q8_0", 32, 34}, kGgufBf16{30, "BF16", 1, 2};
+    kGgufQ80{8, "Q8_0", 32, 34}, kGgufBf16{30, "BF16", 1, 2};
 
 struct GgufTensor {
   std::string name = {};

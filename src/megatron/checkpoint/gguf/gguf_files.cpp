@@ -76,7 +76,7 @@ void add_tensor(const GgufName& name, const GgufTensor& tensor, const MappedFile
 /// Returns the type of a tensor in a file whose matrices have the type `wanted`.
 GgufType type_of(const std::string& name, const Shape& shape, const GgufType& wanted) {
   if (shape.size() < 2 || name.find("ffn_gate_inp") != name.npos) return kGgufF32;
-  return wanted == kGgufQ8_0 && shape.back() % 32 != 0 ? kGgufF16 : wanted;
+  return wanted == kGgufQ80 && shape.back() % 32 != 0 ? kGgufF16 : wanted;
 }
 
 /// A tensor of the file and those of Hugging Face, by index, whose bytes follow each other in it.
@@ -165,7 +165,7 @@ std::vector<std::string> write_gguf(const GgufExport& model, const std::filesyst
   std::vector<std::string> notes;
   std::vector<float> factors;
   Json metadata = gguf_metadata(model.config, factors);
-  const bool is_q8_0 = model.type == kGgufQ8_0;
+  const bool is_q8_0 = model.type == kGgufQ80;
   metadata["general.type"] = "model";
   metadata["general.file_type"] = is_q8_0 ? 7U : model.type == kGgufBf16 ? 32U : model.type.id;
   metadata["general.quantization_version"] = 2U;

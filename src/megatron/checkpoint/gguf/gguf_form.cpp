@@ -13,7 +13,7 @@ struct Q8Block {
   c10::Half scale;
   std::int8_t numbers[32];
 };
-static_assert(sizeof(Q8Block) == 34 && kGgufQ8_0.block_bytes == 34 && kGgufQ8_0.block_size == 32);
+static_assert(sizeof(Q8Block) == 34 && kGgufQ80.block_bytes == 34 && kGgufQ80.block_size == 32);
 
 /// Returns rows [heads, two, of, ...] of each head in the order [heads, of, two, ...].
 at::Tensor reordered(const at::Tensor& rows, std::int64_t heads, std::int64_t two,
@@ -44,7 +44,7 @@ at::ScalarType number_type(const GgufType& type) {
 }
 
 at::Tensor restored_rows(at::Tensor stored, const GgufForm& form) {
-  if (form.type == kGgufQ8_0 && stored.dim() == 1) stored = dequantized_q8_0(stored);
+  if (form.type == kGgufQ80 && stored.dim() == 1) stored = dequantized_q8_0(stored);
   const std::int64_t heads = form.rotary_heads;
   if (heads > 0) stored = reordered(stored, heads, stored.size(0) / heads / 2, 2);
   return form.added == 0 ? stored : stored.to(at::kFloat).sub(form.added);
@@ -64,7 +64,7 @@ std::string gguf_bytes(const at::Tensor& theirs, const GgufForm& form) {
   const std::int64_t heads = form.rotary_heads;
   if (heads > 0) values = reordered(values, heads, 2, values.size(0) / heads / 2);
   if (form.added != 0) values = values.add(form.added);
-  if (form.type == kGgufQ8_0) return q8_bytes(values.contiguous());
+  if (form.type == kGgufQ80) return q8_bytes(values.contiguous());
   values = values.to(number_type(form.type)).contiguous();
   return {static_cast<const char*>(values.const_data_ptr()),
           static_cast<std::size_t>(values.nbytes())};

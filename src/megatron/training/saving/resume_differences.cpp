@@ -151,7 +151,7 @@ Json saved_schedule_state(const Json& saved, const Settings& settings, std::int6
     scheduler.set_num_steps(num_steps);
     return scheduler.state();
   };
-  const Json here = state_of(settings);
+  Json here = state_of(settings);
   if (!there.scheduler->lr) return here;  // a checkpoint of another program does not say
   const Json as_saved = state_of(there);
   copy_run_length(*there.training, *settings.training);
