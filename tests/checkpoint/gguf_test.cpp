@@ -48,7 +48,7 @@ TEST(GgufForm, StoresNumbersAsThePackageDoes) {
                      given = at::tensor(facts["from_numbers"].get<std::vector<float>>());
     const std::int64_t row = facts["shape"].back().get<std::int64_t>(),
                        count = numbers.numel() / row;
-    EXPECT_EQ(to_hex(gguf_bytes(given.view({count, row}), form)), facts["hex"]);
+    EXPECT_EQ(to_hex(gguf_bytes(given.view({count, row}), form)), facts["hex"].get<std::string>());
     EXPECT_TRUE(read(bytes, form, {count, row}).equal(numbers.view({count, row})));
     EXPECT_TRUE(read(bytes, form, {count * row}).equal(numbers));
   }

@@ -86,7 +86,8 @@ class GgufReader {
   template <class Number>
   Number number(const std::string& what) {
     Number value;
-    std::memcpy(&value, raw(sizeof value, what).data(), sizeof value);
+    const std::string_view bytes = raw(sizeof value, what);
+    std::memcpy(&value, bytes.data(), bytes.size());
     return value;
   }
   /// Reads the number of things that take at least `bytes_each` bytes.
