@@ -80,8 +80,9 @@ void CheckpointWrite::write() try {
   const std::int64_t rank = steps_.rank();
   std::vector<WriteItem> frozen;
   std::erase_if(content_.weights, [&](WriteItem& item) {
-    if (item.is_frozen) frozen.push_back(std::move(item));
-    return item.is_frozen;
+    const bool is_frozen = item.is_frozen;
+    if (is_frozen) frozen.push_back(std::move(item));
+    return is_frozen;
   });
   const std::optional<SavedFolder> before = frozen.empty() ? std::nullopt : saved_before(root_);
   ShardFileOptions shards{.prefix = "frozen",

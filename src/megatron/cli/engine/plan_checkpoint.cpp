@@ -30,8 +30,8 @@ struct PlannedCheckpoint {
 };
 
 std::int64_t num_files_of(double bytes) {
-  constexpr auto kMost = static_cast<double>(ShardFileOptions{}.max_shard_bytes);
-  return static_cast<std::int64_t>(std::ceil(bytes / kMost));
+  const auto most = static_cast<double>(ShardFileOptions{}.max_shard_bytes);
+  return static_cast<std::int64_t>(std::ceil(bytes / most));
 }
 
 PlannedCheckpoint plan_checkpoint(const PlanOptions& options, const Settings& settings,
