@@ -32,8 +32,6 @@
 namespace megatron {
 namespace {
 
-using testing::HasSubstr;
-
 /// A router as layers will declare it: a weight, a frozen table and a state of its own dtype.
 struct Router : BareModule {
   explicit Router(bool has_state = true, ParameterKind kind_of_table = ParameterKind::frozen) {
@@ -206,8 +204,8 @@ TEST(ParameterKinds, ASaveThatLinksLosesNothingInAFault) {
       request.files = &files;
       try {
         save_checkpoint(folder.path(), request);
-      } catch (const UserError&) {
-      } catch (const Killed&) {  // the save ends there
+      } catch (const UserError&) {  // expected of some faults
+      } catch (const Killed&) {     // expected: the save ends there
       }
       if (at == 0) num_calls = files.calls().size() + 1;
       for (const auto& call : files.calls()) has_linked |= call.name == "link";

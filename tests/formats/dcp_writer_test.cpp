@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -92,7 +94,8 @@ TEST(TorchFile, WritesTensorsThatCanBeMapped) {
   EXPECT_EQ(tensor->shape, (Extents{2, 3}));
   EXPECT_EQ(tensor->strides, (Extents{3, 1}));
   EXPECT_EQ(tensor->bytes().begin % 64, 0u);
-  EXPECT_EQ(std::memcmp(bytes.data() + tensor->bytes().begin, values.data(), 24), 0);
+  EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(bytes)).subspan(tensor->bytes().begin, 24),
+                                 std::as_bytes(std::span(values))));
 }
 
 TEST(DcpWriter, WritesWhatTheReaderReads) {
