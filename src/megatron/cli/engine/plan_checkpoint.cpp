@@ -9,6 +9,7 @@
 #include "megatron/base/json_text.h"
 #include "megatron/checkpoint/shard_writer.h"
 #include "megatron/cli/engine/engine.h"
+#include "megatron/cli/engine/planned_run.h"
 #include "megatron/config/byte_count.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/plan_options.h"
@@ -34,8 +35,8 @@ std::int64_t num_files_of(double bytes) {
   return static_cast<std::int64_t>(std::ceil(bytes / most));
 }
 
-PlannedCheckpoint plan_checkpoint(const PlanOptions& options, const Settings& settings,
-                                  const ModelFamily& family, std::int64_t world_size) {
+PlannedCheckpoint plan_checkpoint(const PlannedRun& run) {
+  const auto& [options, world_size, settings, family] = run;
   PlannedCheckpoint plan;
   const auto shares = checkpoint_shares(settings, family, world_size);
   const std::int64_t ranks_per_stage = world_size / static_cast<std::int64_t>(shares.size());
@@ -102,15 +103,9 @@ std::string json_of(const PlannedCheckpoint& plan, std::int64_t world_size) {
 }  // namespace
 
 int run_plan_checkpoint(std::span<const std::string> args, const ModelFamilies& families) {
-  PlanOptions options = read_plan(PlanMode::checkpoint, args, families.names());
-  check_memory_plan(options);
-  const std::int64_t world_size = options.num_ranks();
-  const Settings settings =
-      settings_with(options.run, mesh_sizes(*options.run.parallel), world_size);
-  check_layout(settings, world_size).throw_if_any();
-  const PlannedCheckpoint plan =
-      plan_checkpoint(options, settings, find_model_family(options.model, families), world_size);
-  std::cout << (options.json ? json_of(plan, world_size) : text_of(plan, world_size));
+  const PlannedRun run = read_planned_run(PlanMode::checkpoint, args, families);
+  const PlannedCheckpoint plan = plan_checkpoint(run);
+  std::cout << (run.options.json ? json_of(plan, run.world_size) : text_of(plan, run.world_size));
   return 0;
 }
 
