@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,10 +24,12 @@ std::uint64_t bytes_freed_by(const fs::path& path) {
   return bytes;
 }
 
-std::set<fs::path> leftovers(const fs::path& root) {
-  std::set<fs::path> found;
+/// Returns what interrupted saves left, each with its size.
+std::map<fs::path, std::uint64_t> leftovers(const fs::path& root) {
+  std::map<fs::path, std::uint64_t> found;
   for (const auto& entry : fs::directory_iterator(root))
-    if (is_temporary_name(entry.path().filename().string())) found.insert(entry.path());
+    if (is_temporary_name(entry.path().filename().string()))
+      found.emplace(entry.path(), bytes_freed_by(entry.path()));
   return found;
 }
 
@@ -59,8 +60,7 @@ void collect_garbage(const fs::path& root, const GarbageOptions& options, std::o
     out << (options.is_dry_run ? "would remove " : "removed ") << path.string() << " ("
         << byte_size_text(static_cast<double>(bytes)) << ")\n";
   };
-  std::map<fs::path, std::uint64_t> sizes;
-  for (const fs::path& path : leftovers(root)) sizes[path] = bytes_freed_by(path);
+  const std::map<fs::path, std::uint64_t> sizes = leftovers(root);
   if (!options.is_dry_run) remove_stale_temporaries(root, lock.is_enforced());
   for (const auto& [path, bytes] : sizes)
     if (options.is_dry_run || !fs::exists(path)) report(path, bytes);
