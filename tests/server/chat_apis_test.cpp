@@ -267,6 +267,9 @@ TEST_F(ChatApis, NameWhatIsWrong) {
   EXPECT_THAT(
       refusal(kResponsesApi, R"({"input": "Hi", "max_output_tokens": -1, "max_tokens": 1})"),
       HasSubstr("'max_output_tokens'"));
+  EXPECT_THAT(
+      refusal(kResponsesApi, R"({"input": "Hi", "max_output_tokens": 1, "max_tokens": -1})"),
+      HasSubstr("'max_tokens'"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "previous_response_id": "r"})"),
               HasSubstr("keeps no answers"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "store": true})"),

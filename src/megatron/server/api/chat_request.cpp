@@ -144,6 +144,12 @@ const MemberReaders kSharedReaders{
      }},
 };
 
+/// Reads what the engine needs, the texts to generate aside.
+CompletionRequest completion_of(const OrderedJson& sampling, const std::string& source) {
+  const std::string text = sampling.dump();
+  return read_completion(JsonCursor(parse_json(text, source), source), text);
+}
+
 OrderedJson ordered_json(const std::string& text, const std::string& source) {
   parse_json(text, source);  // whose errors name the source
   return OrderedJson::parse(text);
@@ -205,22 +211,29 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
   for (OrderedJsonValue* set : {&read.variables, &read.template_kwargs, &read.sampling})
     **set = OrderedJson::object();
   const BodyValue value(cursor, *read.body);
+  std::vector<std::pair<const MemberReaders::mapped_type*, BodyValue>> own;
   for (const auto& [key, json] : cursor.object().items()) {
     if (json.is_null() || kIgnored.contains(key)) continue;
-    const auto own = readers.find(key), shared = kSharedReaders.find(key);
-    if (own != readers.end())
-      own->second(read, value[key]);
+    const auto reader = readers.find(key), shared = kSharedReaders.find(key);
+    if (reader != readers.end())
+      own.emplace_back(&reader->second, value[key]);
     else if (shared != kSharedReaders.end())
-      shared->second(read, value[key]);
-    else if (!read.sampling->contains(key))  // max_tokens yields to its newer names
+      own.emplace_back(&shared->second, value[key]);
+    else
       (*read.sampling)[key] = value[key].ordered();
   }
-  read.is_open_ended = !read.sampling->contains("max_tokens");
   (*read.sampling)["prompt"] = "";
+  const OrderedJson given = *read.sampling;
+  for (const auto& [reader, member] : own) (*reader)(read, member);
+  // max_tokens and others yield to their newer names, and are read all the same.
+  if (std::ranges::any_of(given.items(), [&](const auto& member) {
+        return read.sampling->at(member.key()) != member.value();
+      }))
+    completion_of(given, source);
+  read.is_open_ended = !read.sampling->contains("max_tokens");
   if (!read.sampling->contains("add_special_tokens"))  // templates write them
     (*read.sampling)["add_special_tokens"] = false;
-  const std::string sampling = read.sampling->dump();
-  read.request = read_completion(JsonCursor(parse_json(sampling, source), source), sampling);
+  read.request = completion_of(*read.sampling, source);
   check_tool_choice(read, source);
   if (read.continue_final_message) read.add_generation_prompt = false;
   return read;
