@@ -307,13 +307,17 @@ def soak(report, server, bodies):
 
 def never_reads(report, server):
     """A stream whose client reads nothing ends in the engine before it is complete. The events are
-    long, for the kernel alone holds some MB."""
+    long, for the kernel alone holds some MB of what is sent; it shall hold little on our side.
+    A client may be behind for some seconds, and the stream would last longer."""
     before = server.resident_bytes()
     body = {
         "messages": [{"role": "user", "content": "a"}], "max_tokens": 600, "ignore_eos": True,
-        "n": 8, "stream": True, "logprobs": True, "top_logprobs": 20,
+        "n": 64, "stream": True, "logprobs": True, "top_logprobs": 20,
     }  # fmt: skip
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+    with socket.socket() as client:
+        client.settimeout(30)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        client.connect(("127.0.0.1", server.port))
         client.sendall(request_bytes("/v1/chat/completions", body))
         deadline = time.monotonic() + 30
         while not gauge(server, "megatron_num_requests_running") and time.monotonic() < deadline:

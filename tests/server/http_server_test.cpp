@@ -264,8 +264,21 @@ TEST(HttpServer, DisconnectsReadersThatAreTooSlow) {
   EXPECT_TRUE(eventually([&] { return echo.server().num_open() == 0; })) << "before the timeout";
 }
 
+TEST(HttpServer, CutsAtOnceAReaderThatIsFarBehind) {
+  Echo echo({.max_unread_bytes = 100'000, .slow_reader_s = 3600});
+  RawClient slow(echo.port(), /*receive_buffer=*/4096);
+  slow.send(get("/later"));
+  HttpReply reply = echo.take();
+  reply.begin_stream("text/plain");
+  std::int64_t num_written = 0;
+  for (; reply.is_connected() && num_written < 1000; ++num_written)
+    reply.write(std::string(50'000, 'x'));
+  EXPECT_GT(num_written, 32);
+  EXPECT_LT(num_written, 1000) << "the kernel holds some";
+}
+
 TEST(HttpServer, SendsEventsOfAnySizeToThoseWhoRead) {
-  Echo echo({.max_unread_bytes = 1000});
+  Echo echo({.max_unread_bytes = 500'000});
   RawClient client(echo.port());
   client.send(get("/later"));
   HttpReply reply = echo.take();

@@ -114,7 +114,8 @@ void HttpExchange::abandon() {
         .body = error_json(500, "the server gave no answer").dump()});
 }
 
-/// Returns whether more than max_unread_bytes have waited for slow_reader_s.
+/// Returns whether more than max_unread_bytes have waited for slow_reader_s, or many times as much
+/// waits.
 bool HttpExchange::is_read_too_slowly() {
   if (unread_.size() <= max_unread_bytes_) {
     behind_since_s_ = 0;
@@ -122,7 +123,7 @@ bool HttpExchange::is_read_too_slowly() {
   }
   const double now_s = monotonic_seconds();
   if (behind_since_s_ == 0) behind_since_s_ = now_s;
-  return now_s - behind_since_s_ >= slow_reader_s_;
+  return now_s - behind_since_s_ >= slow_reader_s_ || unread_.size() / 16 > max_unread_bytes_;
 }
 
 HttpReply::HttpReply(const std::shared_ptr<HttpExchange>& exchange)

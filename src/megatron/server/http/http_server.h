@@ -96,7 +96,8 @@ struct HttpOptions {
   std::int64_t port = 0;           ///< 0: any free port
   std::size_t max_body_bytes = std::size_t{64} << 20;
   std::size_t max_header_bytes = std::size_t{32} << 10;  ///< with the first line
-  /// A stream of which more waits for its reader, for longer, is cut.
+  /// A stream of which more waits for its reader, for longer, is cut; one of which 16 times as much
+  /// waits, at once.
   std::size_t max_unread_bytes = std::size_t{1} << 20;
   double slow_reader_s = 5;
   std::int64_t max_connections = 16384;  ///< fewer if the process may not open as many files
