@@ -44,6 +44,7 @@ struct DataConfig {
   std::string document_packing_strategy = "wrapped";  ///< wrapped | bfd | bfd_split
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
+  std::int64_t decoder_seq_length = 0;  ///< of T5
   FimConfig fim;
   bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";

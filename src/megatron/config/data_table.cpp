@@ -150,6 +150,11 @@ const FieldTable<DataConfig>& data_table() {
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
             "fraction of extra samples to index for each blended data set")
         .at_least(0);
+    t.field("decoder_seq_length", &Config::decoder_seq_length,
+            "number of tokens per sample of T5's decoder")
+        .between(0, kMaxSize)
+        .breaks_phase(kSamples)
+        .kept_in_check();
     t.include(&Config::fim, fim_table());
     t.group("Supervised finetuning");
     t.field("sft", &Config::sft,
@@ -271,6 +276,9 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by,
             "pad the vocabulary to a multiple of this")
         .between(1, kMaxSize);
+    t.field("vocab_extra_ids", &Config::vocab_extra_ids,
+            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
+        .between(0, kMaxSize);
   });
 }
 

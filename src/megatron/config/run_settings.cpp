@@ -4,11 +4,13 @@
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/config_file.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/model_families.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
@@ -16,6 +18,7 @@
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -68,6 +71,17 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   settings.training->micro_batch_size = 1;
 }
 
+/// Counts the layers of both stacks of T5, of which flags give those of the encoder and, if it has
+/// more or fewer, of the decoder. Its tied output layer has a bias, as in Megatron-LM.
+void resolve_stacks(RunOptions& options, const ParseResult& parsed) {
+  if (options.model != "t5" || options.print_config) return;
+  TransformerConfig& model = *options.settings.model;
+  if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
+  model.num_layers += model.decoder_num_layers;
+  if (!parsed.is_set(Setting(&TransformerConfig::add_output_bias).name()))
+    model.add_output_bias = !model.untie_embeddings_and_output_weights;
+}
+
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = *settings.training;
@@ -87,15 +101,72 @@ void check_rules(const RunOptions& options, const ParseResult& parsed, std::int6
   Settings resolved = settings;
   resolve(resolved, num_replicas);
   if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
-    problems.add(check_family(options.model, *resolved.model));
+    problems.add(check_family(options.model, resolved));
   problems.add(validate_model(resolved, parsed.failed));
+}
+
+/// Refuses what two stacks cannot do, and samples other than masked sentences.
+Problems check_t5(const Settings& settings) {
+  Problems problems;
+  const TransformerConfig& model = *settings.model;
+  for (const Setting& setting : std::initializer_list<Setting>{
+           &TransformerConfig::mtp_num_layers, &TransformerConfig::multi_latent_attention,
+           &TransformerConfig::group_query_attention, &TransformerConfig::window_size,
+           &TransformerConfig::attention_chunk_size, &TransformerConfig::parallel_residual,
+           &TransformerConfig::no_rope_freq, &MoeConfig::num_experts, &OptimizerConfig::qk_clip,
+           &ParallelConfig::hybrid_context_parallel, &DataConfig::sft, &FimConfig::fim_data,
+           &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
+           &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs})
+    if (setting.is_given(settings))
+      problems.add({setting.flag(), "does not go with the encoder and the decoder of t5",
+                    "leave it out, or train gpt"});
+  if (settings.parallel->context_parallel_size > 1)
+    problems.add({"--context-parallel-size",
+                  "divides one sequence, and a sample of t5 has two of different lengths",
+                  "use --tensor-model-parallel-size with --sequence-parallel"});
+  const std::int64_t length = settings.data->decoder_seq_length;
+  if (length == 0 && !settings.training->skip_train)
+    problems.add({"--decoder-seq-length", "is required",
+                  "add --decoder-seq-length N, the tokens of the decoder, such as 128"});
+  if (model.position_embedding_type == PositionEmbedding::learned_absolute &&
+      model.max_position_embeddings > 0 && length > model.max_position_embeddings)
+    problems.add({"--decoder-seq-length",
+                  std::to_string(length) + " is above --max-position-embeddings " +
+                      std::to_string(model.max_position_embeddings),
+                  "lower it"});
+  if (settings.parallel->sequence_parallel &&
+      length % settings.parallel->tensor_model_parallel_size != 0)
+    problems.add({"--decoder-seq-length",
+                  std::to_string(length) + " is no multiple of --tensor-model-parallel-size",
+                  "change one of them, or leave --sequence-parallel out"});
+  if (model.has_relative_bias() && model.attn_logit_softcapping > 0)
+    problems.add(
+        {"--attn-logit-softcapping", "does not go with relative positions", "leave it out"});
+  if (model.position_embedding_type == PositionEmbedding::alibi)
+    problems.add({"--position-embedding-type alibi",
+                  "gives later positions no distance, and the encoder attends to them",
+                  "use relative, rope or learned_absolute"});
+  return problems;
 }
 
 }  // namespace
 
-Problems check_family(const std::string& family, const TransformerConfig& model) {
+Problems check_family(const std::string& family, const Settings& settings) {
+  const TransformerConfig& model = *settings.model;
   const bool is_hybrid = family == "hybrid";
   Problems problems;
+  if (family == "t5") {
+    problems.add(check_t5(settings));
+  } else {
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &TransformerConfig::decoder_num_layers, &DataConfig::decoder_seq_length})
+      if (setting.is_given(settings))
+        problems.add({setting.flag(), "is for t5, and this run trains " + family, "leave it out"});
+    if (model.has_relative_bias())
+      problems.add({"--position-embedding-type relative", "is for t5",
+                    "use learned_absolute or rope to train " + family});
+  }
   if (is_hybrid && model.hybrid_layer_pattern.empty())
     problems.add({"hybrid", "has no layers without --hybrid-layer-pattern",
                   "write a symbol for each layer, such as --hybrid-layer-pattern '*-*E'"});
@@ -149,6 +220,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   choose_micro_batch_size(run.options.settings, run.parsed);
+  resolve_stacks(run.options, run.parsed);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);

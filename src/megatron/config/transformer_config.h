@@ -110,6 +110,14 @@ struct TransformerConfig {
   double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
   bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first
 
+  /// T5: the layers of the decoder, the last ones of num_layers; those before are the encoder's. 0:
+  /// the model is one stack.
+  std::int64_t decoder_num_layers = 0;
+  /// Relative positions (Raffel et al. 2020, section 2.1): scores have a learned bias for the
+  /// bucket of the distance of query and key. Distances from the second number on share a bucket.
+  std::int64_t relative_attention_num_buckets = 32, relative_attention_max_distance = 128;
+  bool relative_attention_per_layer = false;  ///< each layer has its own biases (umT5)
+
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
   double init_method_std = 0.02;
@@ -136,6 +144,8 @@ struct TransformerConfig {
 
   /// Returns the number of layers with those of multi-token prediction, which are the last.
   std::int64_t num_all_layers() const { return num_layers + mtp_num_layers; }
+  std::int64_t encoder_num_layers() const { return num_layers - decoder_num_layers; }
+  bool has_relative_bias() const { return position_embedding_type == PositionEmbedding::relative; }
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty())
@@ -146,7 +156,8 @@ struct TransformerConfig {
             .chunk = attention_chunk_size,
             .rotary = rotary_base_local && (window_size || attention_chunk_size > 0)
                           ? RotaryKind::local
-                          : RotaryKind::global};
+                          : RotaryKind::global,
+            .has_cross_attention = decoder_num_layers > 0 && layer >= encoder_num_layers()};
   }
 
   bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }

@@ -100,6 +100,26 @@ void add_multi_token_prediction(Table& t) {
       .older_checkpoints_lack_it();
 }
 
+void add_decoder(Table& t) {
+  t.group("T5");
+  t.field("decoder_num_layers", &Config::decoder_num_layers,
+          "number of layers of T5's decoder, by default as many as the encoder has")
+      .none_is("0")
+      .between(0, kMaxLayers)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_num_buckets", &Config::relative_attention_num_buckets,
+          "number of biases of each head with --position-embedding-type relative")
+      .between(4, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_max_distance", &Config::relative_attention_max_distance,
+          "distance from which on positions share a bias with --position-embedding-type relative")
+      .between(2, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_per_layer", &Config::relative_attention_per_layer,
+          "give each layer biases of its own with --position-embedding-type relative, as umT5 does")
+      .older_checkpoints_lack_it();
+}
+
 void add_layers(Table& t) {
   t.group("Layers");
   t.field("normalization", &Config::normalization, "type of the norm layers");
@@ -329,6 +349,7 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_multipliers(t);
     add_latent_attention(t);
     add_multi_token_prediction(t);
+    add_decoder(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

@@ -154,6 +154,9 @@ void canonicalize_positions(Config& c) {
           &Config::rotary_base_local, &Config::no_rope_freq, &Config::rope_scaling_type);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
     reset(c, &Config::max_position_embeddings);
+  if (!c.has_relative_bias())
+    reset(c, &Config::relative_attention_num_buckets, &Config::relative_attention_max_distance,
+          &Config::relative_attention_per_layer);
   const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
              yarn = c.rope_scaling_type == RopeScaling::yarn;
   if (c.rope_scaling_type == RopeScaling::none) reset(c, &Config::rope_scaling_factor);
@@ -186,6 +189,11 @@ bool is_latent_member(std::string_view name) {
 
 /// Returns whether a member describes multi-token prediction; other models do not store it.
 bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
+
+/// Returns whether a member describes T5; other models do not store it.
+bool is_t5_member(std::string_view name) {
+  return name == "decoder_num_layers" || name.starts_with("relative_attention_");
+}
 
 void canonicalize_window(Config& c) {
   const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
@@ -283,7 +291,8 @@ Json architecture_to_json(const TransformerConfig& config) {
     for (const Field& field : table->set().fields) {
       if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
           (config.multi_latent_attention || !is_latent_member(field.name)) &&
-          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)))
+          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)) &&
+          (config.decoder_num_layers > 0 || !is_t5_member(field.name)))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -318,7 +327,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::num_layers}, 1, kMostLayers, source);
-  check_between(c, {&Config::mtp_num_layers}, 0, kMostLayers, source);
+  check_between(c, {&Config::mtp_num_layers, &Config::decoder_num_layers}, 0, kMostLayers, source);
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);

@@ -17,7 +17,7 @@ namespace {
 
 /// Returns the first row of the global table that this rank holds.
 std::int64_t first_row(const Parameter& weight) {
-  const bool is_split = weight.sharding().splits.front().dim >= 0;
+  const bool is_split = weight.sharding().splits.front().dim == 0;
   return is_split ? weight.axis().rank * weight.local_shape()[0] : 0;
 }
 
@@ -63,7 +63,8 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config,
                                                const Rank& rank,
                                                const ParameterSpec& word_embeddings,
-                                               std::int64_t num_token_types)
+                                               std::int64_t num_token_types,
+                                               const StageHolders& holders)
     : Input(parent, "embedding"),
       config_(config),
       word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
@@ -72,7 +73,8 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
         .sharding = Sharding::replicated({rows, config.hidden_size},
                                          /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
-        .tags = {.precise = true}};
+        .tags = {.precise = true},
+        .holders = holders};
     return std::make_unique<ParameterModule>(this, name, spec, rank.tp);
   };
   if (config.position_embedding_type == PositionEmbedding::learned_absolute)

@@ -29,8 +29,9 @@ class Input : public Module {
                              const ForwardContext& context) const = 0;
 };
 
-/// Returns the rows of `weight` [vocabulary, h] for int64 ids of any shape, as [..., h]. Rows that
-/// another rank holds are zero. Backward adds the gradient row by row in order.
+/// Returns the rows of `weight` [vocabulary, h] for int64 ids of any shape, as [..., h] or this
+/// rank's columns of them. Rows that another rank holds are zero. Backward adds the gradient row by
+/// row in order.
 at::Tensor embedding_lookup(const at::Tensor& ids, Parameter& weight);
 
 /// Returns the declaration of the word embeddings for any stage that holds them.
@@ -41,8 +42,10 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 /// dropout.
 class LanguageModelEmbedding : public Input {
  public:
+  /// `holders` are those of the other tables.
   LanguageModelEmbedding(Module* parent, const TransformerConfig& config, const Rank& rank,
-                         const ParameterSpec& word_embeddings, std::int64_t num_token_types = 0);
+                         const ParameterSpec& word_embeddings, std::int64_t num_token_types = 0,
+                         const StageHolders& holders = {});
   /// Embeds "tokens" int64 [b, s], and "types" if there are token types. Returns rows in the
   /// weights' dtype, or in float32 with --fp32-residual-connection.
   at::Tensor forward(const Microbatch& microbatch, const at::Tensor& position_ids,

@@ -155,6 +155,11 @@ class Scaling {
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
+    if (model.decoder_num_layers > 0)
+      set(model, &TransformerConfig::decoder_num_layers,
+          std::ranges::count_if(kept, [encoder = model.encoder_num_layers()](std::int64_t layer) {
+            return layer >= encoder;
+          }));
     set(model, &TransformerConfig::num_layers, std::ssize(kept));
     set_experts(model, experts);
     set_windows(model, windows);
@@ -233,6 +238,8 @@ class Scaling {
     set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
     s_.model->max_position_embeddings = t.seq_length;
+    set(*s_.data, &DataConfig::decoder_seq_length,
+        std::min(s_.data->decoder_seq_length, t.seq_length));
     if (std::int64_t& chunk = s_.model->attention_chunk_size; chunk > 0)
       set(Setting(&TransformerConfig::attention_chunk_size).flag(), chunk,
           std::max<std::int64_t>(3, chunk * t.seq_length / before));
@@ -274,7 +281,8 @@ class Scaling {
     const std::int64_t before = s_.model->vocab_size,
                        of_run = tokenizer.make_vocab_size_divisible_by * sizes_.tp;
     tokenizer = {.tokenizer_type = "NullTokenizer",
-                 .make_vocab_size_divisible_by = kVocabularyMultiple};
+                 .make_vocab_size_divisible_by = kVocabularyMultiple,
+                 .vocab_extra_ids = tokenizer.vocab_extra_ids};
     const std::int64_t padded = round_up(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;
