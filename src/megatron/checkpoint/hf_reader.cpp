@@ -80,7 +80,7 @@ void HfReader::link() {
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
   const auto links = [&] {
     auto found = map_weights(family, names, model_.moe.num_experts,
-                             {model_.num_layers, model_.mtp_num_layers});
+                             {model_.num_layers, model_.mtp_num_layers, model_.gated_linear_unit});
     for (WeightMapping& link : found)
       if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
         link.theirs = link.alternatives;

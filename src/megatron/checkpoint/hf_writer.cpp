@@ -103,7 +103,8 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       for (const WeightInfo& info : reader.states())
         if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
       plan.links = map_weights(*family, all, request.model.moe.num_experts,
-                               {request.model.num_layers, request.model.mtp_num_layers});
+                               {request.model.num_layers, request.model.mtp_num_layers,
+                                request.model.gated_linear_unit});
       for (WeightMapping& link : plan.links)
         link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
       plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),

@@ -53,7 +53,10 @@ const std::vector<HfFamily>& hf_families() {
                                          families::granite(),
                                          families::granitemoe(),
                                          families::cohere(),
-                                         families::cohere2()};
+                                         families::cohere2(),
+                                         families::t5(),
+                                         families::mt5(),
+                                         families::umt5()};
   return all;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,7 @@ struct TensorRow {
   bool is_interleaved = false;  ///< the blocks alternate along its last dimension
   /// The tensor repeats the parameter in each layer {m}. Reading it changes nothing.
   bool is_copy = false;
+  std::optional<bool> is_gated = {};  ///< only of models whose MLP is gated, or is not
 };
 using TensorRows = std::vector<TensorRow>;
 

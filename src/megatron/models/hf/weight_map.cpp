@@ -38,7 +38,9 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepth
                  WeightMapping& mapping) {
   std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy) rows.push_back(&row);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy &&
+        row.is_gated.value_or(depths.is_gated) == depths.is_gated)
+      rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
     for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;

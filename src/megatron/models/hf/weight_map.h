@@ -52,9 +52,10 @@ struct WeightMapping {
   std::vector<HfTensor> copies = {};        ///< repeat the first of `theirs`; may be absent
 };
 
-/// The layers of multi-token prediction, by their numbers among all layers.
+/// The layers of multi-token prediction, by their numbers among all layers, and the kind of MLP.
 struct HfDepths {
   std::int64_t first = 0, count = 0;
+  bool is_gated = false;
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.

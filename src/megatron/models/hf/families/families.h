@@ -92,6 +92,11 @@ HfFamily stablelm();
 HfFamily granite();
 HfFamily granitemoe();
 
+// t5.cpp
+HfFamily t5();
+HfFamily mt5();
+HfFamily umt5();
+
 // cohere.cpp
 HfFamily cohere();
 HfFamily cohere2();
