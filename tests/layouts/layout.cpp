@@ -110,6 +110,12 @@ Flags bert() {
   return {"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", vocabulary};
 }
 
+Flags t5(const Flags& more) {
+  Flags all{"--decoder-seq-length", "12", "--vocab-extra-ids", "8"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"gpt", {"--eod-mask-loss"}},
@@ -230,6 +236,9 @@ const std::vector<Family>& families() {
        llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",
               "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
        true, "hybrid"},
+      {"t5", t5({"--num-layers", "2", "--position-embedding-type", "relative"}), false, "t5"},
+      {"t5 with learned positions", t5({"--num-layers", "1", "--decoder-num-layers", "3"}), false,
+       "t5"},
   };
   return all;
 }

@@ -44,7 +44,7 @@ TEST(ModelFamily, WeightsWithoutAModelTypeAreOfTheFirst) {
 
 TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
   EXPECT_EQ(message_of([] { find_model_family("bert"); }),
-            "model: must be one of gpt, hybrid, got 'bert'");
+            "model: must be one of gpt, hybrid, t5, got 'bert'");
   EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
             "model_type 'mamba' is not supported\n  fix: "
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "

@@ -74,7 +74,8 @@ TEST(SetUp, RefusesAFamilyThatDoesNotExist) {
   RunConfig run = read_run(small_run::flags({}));
   run.options.model = "bert";
   std::ostringstream out;
-  EXPECT_EQ(message_of([&] { set_up(run, out); }), "model: must be one of gpt, hybrid, got 'bert'");
+  EXPECT_EQ(message_of([&] { set_up(run, out); }),
+            "model: must be one of gpt, hybrid, t5, got 'bert'");
 }
 
 }  // namespace

@@ -150,9 +150,15 @@ const FieldTable<DataConfig>& data_table() {
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
             "fraction of extra samples to index for each blended data set")
         .at_least(0);
+    t.group("Samples of BERT and T5");
     t.field("decoder_seq_length", &Config::decoder_seq_length,
-            "number of tokens per sample of T5's decoder")
+            "tokens of T5's decoder; required by t5")
         .between(0, kMaxSize)
+        .breaks_phase(kSamples)
+        .kept_in_check();
+    t.field("vocab_extra_ids", &Config::vocab_extra_ids,
+            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
+        .between(0, 100000)
         .breaks_phase(kSamples)
         .kept_in_check();
     t.include(&Config::fim, fim_table());
@@ -276,9 +282,6 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field("make_vocab_size_divisible_by", &Config::make_vocab_size_divisible_by,
             "pad the vocabulary to a multiple of this")
         .between(1, kMaxSize);
-    t.field("vocab_extra_ids", &Config::vocab_extra_ids,
-            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
-        .between(0, kMaxSize);
   });
 }
 

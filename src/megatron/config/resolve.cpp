@@ -116,7 +116,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   const TokenizerConfig& tokenizer = *settings.tokenizer;
   if (settings.model->vocab_size == 0)
     settings.model->vocab_size = tokenizer.padded_vocab_size.value_or(
-        tokenizer.vocab_size ? *tokenizer.vocab_size + tokenizer.vocab_extra_ids : 0);
+        tokenizer.vocab_size ? *tokenizer.vocab_size + settings.data->vocab_extra_ids : 0);
   if (settings.parallel->tensor_model_parallel_size == 1)
     settings.parallel->sequence_parallel = settings.parallel->tp_comm_overlap = false;
   settings.parallel->use_distributed_optimizer = zero_stage(*settings.parallel) > 0;

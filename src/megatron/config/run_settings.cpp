@@ -160,9 +160,12 @@ Problems check_family(const std::string& family, const Settings& settings) {
     problems.add(check_t5(settings));
   } else {
     for (const Setting& setting : std::initializer_list<Setting>{
-             &TransformerConfig::decoder_num_layers, &DataConfig::decoder_seq_length})
+             &TransformerConfig::decoder_num_layers, &DataConfig::vocab_extra_ids})
       if (setting.is_given(settings))
         problems.add({setting.flag(), "is for t5, and this run trains " + family, "leave it out"});
+    if (const Setting length = &DataConfig::decoder_seq_length; length.is_given(settings))
+      problems.note(length.flag(),
+                    "without effect: it belongs to t5, and this run trains " + family);
     if (model.has_relative_bias())
       problems.add({"--position-embedding-type relative", "is for t5",
                     "use learned_absolute or rope to train " + family});

@@ -32,8 +32,6 @@ struct TokenizerConfig {
   /// Number of rows of the embedding; none: the size of the vocabulary.
   std::optional<std::int64_t> padded_vocab_size;
   std::int64_t make_vocab_size_divisible_by = 128;
-  /// Sentinels of T5, whose ids follow the vocabulary if it has no <extra_id_0>.
-  std::int64_t vocab_extra_ids = 0;
 
   /// Returns whether a flag gives the type, or a file that has it.
   bool has_type_or_model() const {

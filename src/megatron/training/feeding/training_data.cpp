@@ -84,8 +84,7 @@ class DataSetup {
     request.tokenizer.text = tokenizer;
     request.kind = plan_.family->sample_kind;
     if (request.kind != SampleKind::gpt)
-      request.masked =
-          masked_request(request.kind, tokenizer, settings_.tokenizer->vocab_extra_ids);
+      request.masked = masked_request(request.kind, tokenizer, settings_.data->vocab_extra_ids);
     request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);

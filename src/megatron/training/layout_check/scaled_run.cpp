@@ -281,8 +281,7 @@ class Scaling {
     const std::int64_t before = s_.model->vocab_size,
                        of_run = tokenizer.make_vocab_size_divisible_by * sizes_.tp;
     tokenizer = {.tokenizer_type = "NullTokenizer",
-                 .make_vocab_size_divisible_by = kVocabularyMultiple,
-                 .vocab_extra_ids = tokenizer.vocab_extra_ids};
+                 .make_vocab_size_divisible_by = kVocabularyMultiple};
     const std::int64_t padded = round_up(kLeastVocabulary, kVocabularyMultiple * sizes_.tp);
     const bool is_padded = before == 0 || before % of_run != 0;
     tokenizer.vocab_size = is_padded ? padded - 3 : padded;

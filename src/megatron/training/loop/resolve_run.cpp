@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/other_family.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/logger_config.h"
@@ -111,7 +112,8 @@ void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model->vocab_size;
   const bool is_loaded = size > 0;
   const TokenizerConfig& given = *settings.tokenizer;
-  const std::int64_t extra = tokenizer.find("<extra_id_0>") < 0 ? given.vocab_extra_ids : 0,
+  const std::int64_t extra =
+                         tokenizer.find("<extra_id_0>") < 0 ? settings.data->vocab_extra_ids : 0,
                      ids = tokenizer.vocab_size() + extra;
   if (!is_loaded)
     size =
