@@ -16,11 +16,13 @@ examples/data.sh
 
 for recipe in examples/*.yaml; do
   name=$(basename "$recipe" .yaml)
+  family=gpt
+  [[ $name == t5 ]] && family=t5
   out=out/examples/$name
   rm -rf "$out"
-  printf '\n$ megatron pretrain gpt --config %s --train-iters %s --eval-iters 1 %s\n' \
-    "$recipe" "$iterations" "--tensorboard-dir $out"
-  megatron pretrain gpt --config "$recipe" --train-iters "$iterations" --eval-iters 1 \
+  printf '\n$ megatron pretrain %s --config %s --train-iters %s --eval-iters 1 %s\n' \
+    "$family" "$recipe" "$iterations" "--tensorboard-dir $out"
+  megatron pretrain "$family" --config "$recipe" --train-iters "$iterations" --eval-iters 1 \
     --tensorboard-dir "$out" >"$out.log" || {
     tail -n 20 "$out.log" >&2
     fail "$recipe failed (the log above is $out.log)"

@@ -71,17 +71,6 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   settings.training->micro_batch_size = 1;
 }
 
-/// Counts the layers of both stacks of T5, of which flags give those of the encoder and, if it has
-/// more or fewer, of the decoder. Its tied output layer has a bias, as in Megatron-LM.
-void resolve_stacks(RunOptions& options, const ParseResult& parsed) {
-  if (options.model != "t5" || options.print_config) return;
-  TransformerConfig& model = *options.settings.model;
-  if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
-  model.num_layers += model.decoder_num_layers;
-  if (!parsed.is_set(Setting(&TransformerConfig::add_output_bias).name()))
-    model.add_output_bias = !model.untie_embeddings_and_output_weights;
-}
-
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = *settings.training;
@@ -151,6 +140,15 @@ Problems check_t5(const Settings& settings) {
 }
 
 }  // namespace
+
+void resolve_stacks(const std::string& family, const ParseResult& parsed,
+                    TransformerConfig& model) {
+  if (family != "t5") return;
+  if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
+  model.num_layers += model.decoder_num_layers;
+  if (!parsed.is_set(Setting(&TransformerConfig::add_output_bias).name()))
+    model.add_output_bias = !model.untie_embeddings_and_output_weights;
+}
 
 Problems check_family(const std::string& family, const Settings& settings) {
   const TransformerConfig& model = *settings.model;
@@ -223,7 +221,8 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   choose_micro_batch_size(run.options.settings, run.parsed);
-  resolve_stacks(run.options, run.parsed);
+  if (!run.options.print_config)
+    resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);
