@@ -108,19 +108,20 @@ class TransformerModel : public Model {
     });
     while (spec_.stacks[main_].only_for_loss) --main_;
     for (std::size_t i = 0; i < spec_.stacks.size(); ++i) {
-      stacks_.push_back(make_stack(i, layers[i], options));
-      const StackSpec& stack = spec_.stacks[i];
-      if (layers[i].empty() || !stack.config.has_relative_bias() ||
-          stack.config.relative_attention_per_layer)
-        continue;
       const StageHolders holders =
           stage_holders(layout, pipeline_rank, [&](const StageLayers& stage) {
             return has(stage, [i](const StackPart& part) {
               return part.stack == i && part.num_layers > 0;
             });
           });
-      stacks_[i].positions = std::make_unique<RelativePositions>(
-          this, stack.name + "_relative_pos_emb", stack.config, rank_.tp, !stack.causal, holders);
+      const StackSpec& spec = spec_.stacks[i];
+      std::unique_ptr<RelativePositions> positions;  // declared before the layers that use it
+      if (!layers[i].empty() && spec.config.has_relative_bias() &&
+          !spec.config.relative_attention_per_layer)
+        positions = std::make_unique<RelativePositions>(
+            this, spec.name + "_relative_pos_emb", spec.config, rank_.tp, !spec.causal, holders);
+      stacks_.push_back(make_stack(i, layers[i], options));
+      stacks_.back().positions = std::move(positions);
     }
     if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage.has_output; })) {
       for (const auto& make_head : spec_.heads)
