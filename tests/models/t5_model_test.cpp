@@ -92,7 +92,7 @@ TEST_P(T5Model, HasTheLossAndGradientsOfItsPeer) {
   const Json fixture = read_json(MEGATRON_SOURCE_DIR "/tests/models/fixtures/t5.json");
   const Json& expected = fixture["cases"][GetParam()];
   // megatron-core's rotary tables are float32.
-  const double tolerance = std::string(GetParam()) == "rope" ? 1e-6 : 1e-11;
+  const double tolerance = std::string(GetParam()) == "rope" ? 5e-6 : 1e-11;
   const TransformerConfig config = config_of(GetParam());
   const Rank rank;
   const auto model = find_model_family("t5").make(config, rank, {.vocab_pad_multiple = 1});
