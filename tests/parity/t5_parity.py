@@ -88,7 +88,8 @@ def loss_and_gradients(model, batch):
         decoder_attention_mask=batch["dec_mask"],
         use_cache=False,
     ).logits
-    losses = F.cross_entropy(logits.transpose(1, 2), batch["labels"], reduction="none")
+    labels = batch["labels"].clamp_min(0)  # −1 where nothing is predicted
+    losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
     loss = (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
     loss.backward()
     return loss.item(), {name: p.grad.numpy() for name, p in model.named_parameters()}
