@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "layouts/layout.h"
+#include "megatron/config/settings.h"
+#include "megatron/config/transformer_config.h"
 #include "support/message_of.h"
 #include "training/small_run.h"
 
