@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/architecture.h"

@@ -429,10 +429,11 @@ class Attention : public testing::TestWithParam<Kind> {
       for (const Sum& sum : exact.ddistances) most = std::max(most, std::abs(sum.value));
       for (std::size_t i = 0; i < exact.ddistances.size(); ++i) {
         const auto& [value, spread] = exact.ddistances[i];
-        if (spread > 0)
+        if (spread > 0) {
           EXPECT_NEAR(p.ddistances[i], value,
                       (type() == Type::f32 ? 0 : epsilon_of(type())) * spread + 0x1p-16 * most)
               << "distance " << i;
+        }
       }
     }
   }
