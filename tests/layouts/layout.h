@@ -58,7 +58,7 @@ Flags llama(const Flags& more);
 Flags latents(const Flags& more);
 
 /// Returns the flags of a tokenizer for BERT, which has 61 ids.
-Flags bert();
+Flags bert(const Flags& more = {});
 
 /// A model and its training, as flags after the common ones.
 struct Family {

@@ -1,6 +1,5 @@
-// A family that a program adds: a bidirectional encoder with two heads, against megatron-core's
-// BertModel in float64 (tests/parity/make_bert_fixtures.py).
-#include "support/bert_model.h"
+// BERT against megatron-core's BertModel in float64 (tests/parity/make_bert_fixtures.py).
+#include "megatron/models/bert_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -18,6 +17,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
@@ -51,7 +51,10 @@ Microbatch batch_of(const Json& fields) {
   const at::Tensor tokens = batch.at("tokens");
   batch.tensors["loss_mask"] = batch.at("loss_mask").to(at::kFloat);
   batch.tensors["position_ids"] = at::arange(tokens.size(1)).unsqueeze(0);
-  batch.tensors["document_ids"] = document_ids_of(batch.at("padding_mask"));
+  const at::Tensor lengths = batch.at("padding_mask").sum(1);
+  batch.tensors["document_ids"] = document_ids_of(
+      {lengths.data_ptr<std::int64_t>(), lengths.data_ptr<std::int64_t>() + lengths.numel()},
+      tokens.size(1));
   batch.sample_ordinals = at::arange(tokens.size(0));
   return batch;
 }
@@ -61,8 +64,7 @@ TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) {
   TransformerConfig config = tiny_gpt();
   config.hidden_dropout = config.attention_dropout = 0;
   const Rank rank;
-  const auto model =
-      find_model_family("bert", families_with_bert()).make(config, rank, {.vocab_pad_multiple = 1});
+  const auto model = find_model_family("bert").make(config, rank, {.vocab_pad_multiple = 1});
   ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(1);
   fill(store);

@@ -43,8 +43,8 @@ TEST(ModelFamily, WeightsWithoutAModelTypeAreOfTheFirst) {
 }
 
 TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
-  EXPECT_EQ(message_of([] { find_model_family("bert"); }),
-            "model: must be one of gpt, hybrid, got 'bert'");
+  EXPECT_EQ(message_of([] { find_model_family("retro"); }),
+            "model: must be one of gpt, hybrid, bert, got 'retro'");
   EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
             "model_type 'mamba' is not supported\n  fix: "
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "

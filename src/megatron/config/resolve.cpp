@@ -111,7 +111,7 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   TrainingConfig& training = *settings.training;
   resolve_batches(training, data_parallel_size);
   if (settings.model->max_position_embeddings == 0)
-    settings.model->max_position_embeddings = training.seq_length;
+    settings.model->max_position_embeddings = training.seq_length + settings.model->position_offset;
   const TokenizerConfig& tokenizer = *settings.tokenizer;
   if (settings.model->vocab_size == 0)
     settings.model->vocab_size =

@@ -4,6 +4,7 @@
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/config_file.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
@@ -14,8 +15,10 @@
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -68,6 +71,13 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   settings.training->micro_batch_size = 1;
 }
 
+/// Takes vocab.txt for the vocabulary of a BERT tokenizer, as Megatron-LM's pretrain_bert.py does.
+void choose_tokenizer_type(RunOptions& options) {
+  TokenizerConfig& tokenizer = *options.settings.tokenizer;
+  if (options.model == "bert" && !tokenizer.has_type_or_model() && !tokenizer.vocab_file.empty())
+    tokenizer.tokenizer_type = "BertWordPieceLowerCase";
+}
+
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = *settings.training;
@@ -87,15 +97,51 @@ void check_rules(const RunOptions& options, const ParseResult& parsed, std::int6
   Settings resolved = settings;
   resolve(resolved, num_replicas);
   if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
-    problems.add(check_family(options.model, *resolved.model));
+    problems.add(check_family(options.model, resolved));
   problems.add(validate_model(resolved, parsed.failed));
+}
+
+/// Refuses what a model that reads whole texts cannot do, and samples other than masked sentences.
+Problems check_bert(const Settings& settings) {
+  Problems problems;
+  const TransformerConfig& model = *settings.model;
+  for (const Setting& setting : std::initializer_list<Setting>{
+           &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
+           &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
+           &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
+           &ParallelConfig::hybrid_context_parallel})
+    if (setting.is_given(settings))
+      problems.add({setting.flag(),
+                    "is for models that predict the next token, and bert predicts masked ones",
+                    "leave it out"});
+  if (model.position_embedding_type == PositionEmbedding::alibi)
+    problems.add({"--position-embedding-type alibi",
+                  "gives later positions no distance, and bert attends to them",
+                  "use learned_absolute or rope"});
+  if (model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
+    problems.add({"--num-tokentypes " + std::to_string(*model.num_tokentypes),
+                  "cannot tell the two sentences of the binary head apart",
+                  "add --bert-no-binary-head, or use 2"});
+  return problems;
 }
 
 }  // namespace
 
-Problems check_family(const std::string& family, const TransformerConfig& model) {
+Problems check_family(const std::string& family, const Settings& settings) {
+  const TransformerConfig& model = *settings.model;
   const bool is_hybrid = family == "hybrid";
   Problems problems;
+  if (family == "bert") {
+    problems.add(check_bert(settings));
+  } else {
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes,
+             &DataConfig::mask_prob, &DataConfig::short_seq_prob})
+      if (setting.is_given(settings))
+        problems.note(setting.is_on_by_default() ? "--bert-no-binary-head" : setting.flag(),
+                      "without effect: it belongs to BERT, and this run trains " + family);
+  }
   if (is_hybrid && model.hybrid_layer_pattern.empty())
     problems.add({"hybrid", "has no layers without --hybrid-layer-pattern",
                   "write a symbol for each layer, such as --hybrid-layer-pattern '*-*E'"});
@@ -149,6 +195,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   choose_micro_batch_size(run.options.settings, run.parsed);
+  choose_tokenizer_type(run.options);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);

@@ -187,6 +187,12 @@ bool is_latent_member(std::string_view name) {
 /// Returns whether a member describes multi-token prediction; other models do not store it.
 bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
 
+/// Returns whether a member describes encoders; checkpoints store it where it is not the default.
+bool is_encoder_member(std::string_view name) {
+  return name == "bert_binary_head" || name == "num_tokentypes" || name == "embedding_norm" ||
+         name == "position_offset";
+}
+
 void canonicalize_window(Config& c) {
   const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
   if (!windows.empty() && !std::ranges::count(windows, 1)) {
@@ -283,7 +289,8 @@ Json architecture_to_json(const TransformerConfig& config) {
     for (const Field& field : table->set().fields) {
       if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
           (config.multi_latent_attention || !is_latent_member(field.name)) &&
-          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)))
+          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)) &&
+          (!is_encoder_member(field.name) || field.get(&config) != field.default_values))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -357,6 +364,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
     c.qk_layernorm_scope = QkNormScope::head;
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
   }
+  c.num_tokentypes = c.token_types();
   if (!c.parallel_residual) c.share_block_norm = false;
   if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&

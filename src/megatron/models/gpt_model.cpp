@@ -10,7 +10,6 @@
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
-namespace {
 
 bool is_tied(const PartArguments& arguments) {
   return !arguments.config.untie_embeddings_and_output_weights;
@@ -23,6 +22,8 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
   if (is_tied(arguments)) spec.tags.packing = WeightPacking::copy;  // tokens read it by row
   return spec;
 }
+
+namespace {
 
 std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
   return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,

@@ -12,6 +12,10 @@ namespace megatron {
 
 /// Returns the blocks of a layer by its kind: attention, then an MLP or experts; or one of them.
 std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t layer);
+/// Returns whether the output layer is the embedding.
+bool is_tied(const PartArguments& arguments);
+/// Returns the declaration of the word embeddings, which the stages that have them share.
+ParameterSpec word_embeddings(const PartArguments& arguments);
 /// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own.
 std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments);
 

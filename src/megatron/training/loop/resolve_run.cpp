@@ -281,7 +281,7 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
   translate_rope(run, source ? &source->model : nullptr, warnings, out);
   settings.model = run.options.settings.model;
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
-  check_family(run.options.model, *settings.model).throw_if_any();
+  check_family(run.options.model, settings).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);
