@@ -96,4 +96,9 @@ HfFamily granitemoe();
 HfFamily cohere();
 HfFamily cohere2();
 
+// bert.cpp
+HfFamily bert();
+HfFamily megatron_bert();
+HfFamily roberta();
+
 }  // namespace megatron::families
