@@ -50,7 +50,9 @@ HfFamily encoder(const std::string& model_type, const std::string& architecture,
                  const std::string& prefix) {
   HfFamily family{.model_type = model_type,
                   .architecture = architecture,
-                  .keys = common_keys(),
+                  .keys = {{"vocab_size", &T::vocab_size, {.most = kMaxSize}},
+                           {"initializer_range", &T::init_method_std},
+                           constant("tie_word_embeddings", true)},
                   .prefix = prefix,
                   .buffers = {"embeddings.position_ids", "embeddings.token_type_ids",
                               "pooler.dense.weight", "pooler.dense.bias"},
@@ -96,8 +98,7 @@ void add_masked_token_head(HfFamily& family, const std::string& transform, const
       {{"lm_head.dense.{w}", transform + ".dense.{w}"},
        {"lm_head.layer_norm.{w}", transform + norm + ".{w}"},
        {"output_layer.bias", head + ".bias"},
-       {.ours = "output_layer.bias", .theirs = head + ".decoder.bias", .is_copy = true},
-       {"output_layer.weight", family.output_layer}});
+       {.ours = "output_layer.bias", .theirs = head + ".decoder.bias", .is_copy = true}});
 }
 
 void add_heads(HfFamily& family, const std::string& name) {
