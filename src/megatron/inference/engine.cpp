@@ -24,6 +24,7 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
     scheduler.max_running = 1;
     scheduler.prefix_cache = false;
   }
+  if (!model.model().is_causal()) scheduler.chunked_prefill = scheduler.prefix_cache = false;
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
@@ -75,6 +76,10 @@ SequenceId Engine::add_request(TextRequest request) {
   if (embeds) request.params.max_new_tokens = request.params.min_new_tokens = 0;
   check_sampling_options(request.params, model_.config().vocab_size);
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
+  if (!embeds && !model_.model().is_causal())
+    throw UserError({request.source,
+                     "the model reads whole texts, so it cannot continue or score them",
+                     "use `megatron fill-mask`, or ask for embeddings"});
   if (options_.tokenizer == nullptr && !request.params.stop.empty())
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});

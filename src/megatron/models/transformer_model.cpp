@@ -113,6 +113,8 @@ class TransformerModel : public Model {
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
   std::int64_t num_streams() const override { return spec_.stacks[main_].num_streams; }
 
+  bool is_causal() const override { return std::ranges::all_of(spec_.stacks, &StackSpec::causal); }
+
   std::vector<Module*> units() override {
     std::vector<Module*> units;
     for (const Stack& stack : stacks_) {
