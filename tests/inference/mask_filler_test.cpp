@@ -120,7 +120,8 @@ TEST(Encoders, EmbeddingsAreThoseOfWholeTexts) {
 
 TEST(Encoders, GenerateAndScoreNothing) {
   SmallEncoder encoder;
-  Engine engine(ModelRunner(*encoder.model), {});
+  const ModelRunner runner(*encoder.model);
+  Engine engine(runner, {});
   EXPECT_THAT(message_of([&] {
                 engine.add_request({.prompt = {1, 2}});
               }),
