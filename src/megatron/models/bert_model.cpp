@@ -16,28 +16,22 @@ std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
                                                   arguments.config.token_types());
 }
 
-/// The head of masked tokens with its weight.
-class MaskedTokenHead : public Head {
- public:
-  explicit MaskedTokenHead(const PartArguments& arguments)
-      : words_(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : "output_layer",
-               is_tied(arguments)
-                   ? word_embeddings(arguments)
-                   : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
-               arguments.rank.tp),
-        head_(arguments.parent, arguments.config, arguments.rank, words_.parameter,
-              arguments.vocab_pad_multiple) {}
-  StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
-                  const ForwardContext& context, const LossGradient& gradient) const override {
-    return head_.loss(hidden_sbh, microbatch, context, gradient);
-  }
-  at::Tensor logits(const at::Tensor& hidden_sbh) const override {
-    return head_.logits(hidden_sbh);
-  }
+/// The weight of the output layer, tied or not.
+struct OutputLayer {
+  explicit OutputLayer(const PartArguments& arguments)
+      : words(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : "output_layer",
+              is_tied(arguments)
+                  ? word_embeddings(arguments)
+                  : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
+              arguments.rank.tp) {}
+  ParameterModule words;
+};
 
- private:
-  ParameterModule words_;
-  MaskedLmHead head_;
+struct MaskedTokenHead : OutputLayer, MaskedLmHead {
+  explicit MaskedTokenHead(const PartArguments& arguments)
+      : OutputLayer(arguments),
+        MaskedLmHead(arguments.parent, arguments.config, arguments.rank, words.parameter,
+                     arguments.vocab_pad_multiple) {}
 };
 
 std::unique_ptr<Head> make_masked_token_head(const PartArguments& arguments) {
