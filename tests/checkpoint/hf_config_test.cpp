@@ -256,6 +256,8 @@ TEST(HfConfig, ReadsEncoders) {
   };
   EXPECT_FALSE(has_binary_head("BertForMaskedLM"));
   EXPECT_TRUE(has_binary_head("BertForPreTraining"));
+  EXPECT_FALSE(
+      model_of(bert("bert", {{"architectures", Json::array({"BertModel"})}})).bert_lm_head);
 
   const TransformerConfig megatron = model_of(bert("megatron-bert"));
   EXPECT_EQ(megatron.norm_placement, NormPlacement::pre);
@@ -454,8 +456,9 @@ TEST(HfConfig, WritesWhatItReads) {
             {"tie_word_embeddings", false},
             {"scale_attn_weights", false}}),
       bert("bert"),
-      bert("megatron-bert", {{"architectures", {"MegatronBertForMaskedLM"}}}),
+      bert("megatron-bert", {{"architectures", Json::array({"MegatronBertForMaskedLM"})}}),
       bert("roberta", {{"type_vocab_size", 1}, {"pad_token_id", 3}}),
+      bert("roberta", {{"architectures", Json::array({"RobertaModel"})}}),
   };
   for (const Json& json : configs) {
     const HfConfig config = parse_hf_config(json, "c");

@@ -74,7 +74,7 @@ TEST(MaskFiller, NeedsAnEncoder) {
   EXPECT_THAT(message_of([&] {
                 fill_masks(ModelRunner(*decoder.model), {{1, 2}, {1}}, 1);
               }),
-              HasSubstr("predicts the next token"));
+              HasSubstr("predicts no masked tokens"));
 }
 
 TEST(MaskFiller, FindsMasksBetweenTheTokensAroundAText) {

@@ -115,7 +115,11 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
 
 void HfDirectory::match_tensors() {
   TransformerConfig& model = config_.model;
-  model.bert_binary_head |= tensors_.contains("cls.seq_relationship.weight");
+  if (family_->network == "bert") {
+    const std::string head[] = {"output_layer.bias"};
+    model.bert_lm_head = tensors_.contains(map_weights(*family_, head, 0)[0].theirs[0].name);
+    model.bert_binary_head = tensors_.contains("cls.seq_relationship.weight");
+  }
   const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
   const auto first = tensors_.lower_bound(layer);
   if (first != tensors_.end() && first->first.starts_with(layer)) return;

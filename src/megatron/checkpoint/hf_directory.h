@@ -38,8 +38,7 @@ class HfDirectory {
  private:
   void open(const std::string& name);
   /// Corrects what config.json says by the tensors: transformers saves models without multi-token
-  /// prediction, but with its key, and published folders of BERT name a class without the binary
-  /// head that they have.
+  /// prediction, but with its key, and published folders of BERT name a class with other heads.
   void match_tensors();
 
   std::filesystem::path folder_;

@@ -119,6 +119,8 @@ Problems check_bert(const Settings& settings) {
     problems.add({"--position-embedding-type alibi",
                   "gives later positions no distance, and bert attends to them",
                   "use learned_absolute or rope"});
+  if (!model.bert_lm_head)
+    problems.add({"the loaded model", "has no head, and only makes embeddings", "load another"});
   if (model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
     problems.add({"--num-tokentypes " + std::to_string(*model.num_tokentypes),
                   "cannot tell the two sentences of the binary head apart",

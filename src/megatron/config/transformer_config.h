@@ -102,7 +102,8 @@ struct TransformerConfig {
   /// window_attn_skip_freq would give a window.
   std::int64_t attention_chunk_size = 0;
 
-  bool bert_binary_head = true;                ///< of BERT: predicts the order of two sentences
+  bool bert_binary_head = true;  ///< of BERT: predicts the order of two sentences
+  bool bert_lm_head = true;  ///< of BERT: predicts masked tokens; else it makes embeddings alone
   std::optional<std::int64_t> num_tokentypes;  ///< of BERT: see token_types()
   bool embedding_norm = false;                 ///< of the sum of the embeddings
   std::int64_t position_offset = 0;  ///< row of the first position in the table of learned ones

@@ -189,7 +189,7 @@ bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
 
 /// Returns whether a member describes encoders; checkpoints store it where it is not the default.
 bool is_encoder_member(std::string_view name) {
-  return name == "bert_binary_head" || name == "num_tokentypes" || name == "embedding_norm" ||
+  return name.starts_with("bert_") || name == "num_tokentypes" || name == "embedding_norm" ||
          name == "position_offset";
 }
 
@@ -251,10 +251,11 @@ void canonicalize_experts(Config& c) {
 const FieldTable<TransformerConfig>& forward_members() {
   static const Table table = [] {
     Table t = settings_of(ArchitectureRole::forward);
-    // What no flag of the architecture names: the vocabulary is that of the tokenizer, and the
-    // layers follow from a pattern.
+    // What no flag of the architecture names: the vocabulary is that of the tokenizer, the layers
+    // follow from a pattern, and an encoder without a head cannot be trained.
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
+    t.field("bert_lm_head", &Config::bert_lm_head, "").older_checkpoints_lack_it();
     t.field("latent_norm_epsilon", &Config::latent_norm_epsilon, "").older_checkpoints_lack_it();
     t.custom(
         kGroupScore, ValueKind::integer,

@@ -51,7 +51,7 @@ ModelSpec bert_spec(const TransformerConfig& config) {
                                   .layers = {.blocks = decoder_blocks},
                                   .causal = false,
                                   .input = make_embedding});
-  spec.heads.emplace_back(make_masked_token_head);
+  if (config.bert_lm_head) spec.heads.emplace_back(make_masked_token_head);
   if (!config.bert_binary_head) return spec;
   spec.heads.emplace_back(make_binary_head);
   spec.objective.names.emplace_back(kSentenceOrderLoss);

@@ -315,7 +315,7 @@ class TransformerModel : public Model {
                               .token_losses.to(at::kFloat)};
       case Wants::last_logits: {
         const std::vector<std::int64_t> shape = result_shape(pass);
-        if (shape.front() == 0)
+        if (shape.front() == 0 || heads_.empty())
           return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
         return {.result = heads_.front()
                               ->logits(last_rows(hidden_sbh, pass, pass.num_logits, context))

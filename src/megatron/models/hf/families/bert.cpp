@@ -19,16 +19,20 @@ KeyRow token_types() {
           [](const T& model, Json& json) { json["type_vocab_size"] = model.token_types(); }};
 }
 
-/// The class of transformers says whether the model has a head for the order of two sentences.
-KeyRow heads(const std::string& name) {
-  const auto read = [](const ConfigReader& config, HfConfig& result) {
+/// The class of transformers says which heads a model has: `name`ForPreTraining, if the family has
+/// that, ForMaskedLM or, without heads, Model.
+KeyRow heads(const std::string& name, bool has_binary = true) {
+  const auto read = [=](const ConfigReader& config, HfConfig& result) {
     const Json* classes = config.find("architectures");
+    const std::string text = classes == nullptr ? name : compact_json(*classes);
+    result.model.bert_lm_head = text.find(name + "Model") == std::string::npos;
     result.model.bert_binary_head =
-        classes == nullptr || compact_json(*classes).find("ForPreTraining") != std::string::npos;
+        has_binary && (classes == nullptr || text.find("ForPreTraining") != std::string::npos);
   };
   return {"architectures", read, [=](const T& model, Json& json) {
-            json["architectures"] =
-                Json::array({name + (model.bert_binary_head ? "ForPreTraining" : "ForMaskedLM")});
+            json["architectures"] = Json::array({name + (model.bert_binary_head ? "ForPreTraining"
+                                                         : model.bert_lm_head   ? "ForMaskedLM"
+                                                                                : "Model")});
           }};
 }
 
@@ -139,7 +143,7 @@ HfFamily megatron_bert() {
 HfFamily roberta() {
   HfFamily family = encoder("roberta", "RobertaForMaskedLM", "roberta.");
   norm_sums(family);
-  family.defaults.bert_binary_head = false;
+  family.keys.push_back(heads("Roberta", /*has_binary=*/false));
   family.keys.emplace_back("pad_token_id", read_first_position, write_first_position);
   add_masked_token_head(family, "lm_head", ".layer_norm", "lm_head");
   return family;
