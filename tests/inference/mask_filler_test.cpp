@@ -97,7 +97,7 @@ TEST(Encoders, EmbeddingsAreThoseOfWholeTexts) {
   std::mt19937 random(3);
   std::vector<std::vector<std::int64_t>> prompts;
   for (const std::int64_t length : {7, 150, 40, 290}) prompts.push_back(random_ids(random, length));
-  Engine engine(runner, {.scheduler = {.max_running = 4, .max_step_tokens = 300}});
+  Engine engine(runner, {.scheduler = {.max_running = 4, .max_step_tokens = 50}});
   for (std::size_t i = 0; i < prompts.size(); ++i)
     engine.add_request({.prompt = prompts[i], .pooling = Pooling::mean, .id = i});
   std::size_t num_compared = 0;

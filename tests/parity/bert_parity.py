@@ -76,10 +76,10 @@ def variants():
     )
 
 
-def build(variant):
+def build(kind, config):
     """Makes a model in which no weight or bias is neutral."""
     torch.manual_seed(7)
-    model = variant.kind(variant.config).eval()
+    model = kind(config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape)
@@ -215,7 +215,7 @@ def main():
         for number, variant in enumerate(variants()):
             work = Path(folder) / str(number)
             directory = work / "hf"
-            model = build(variant)
+            model = build(variant.kind, variant.config)
             model.save_pretrained(directory)
             with report.guard(f"{variant.name}, training"):
                 check_training(report, variant, model, corpus, directory, work)

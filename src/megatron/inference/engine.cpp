@@ -15,6 +15,9 @@ namespace {
 /// Maximum number of logits of prompts in memory: 256 MiB in float32.
 constexpr std::int64_t kMaxPromptLogits = std::int64_t{1} << 26;
 
+/// Tokens that a pass takes of an encoder's text whatever the bound of a pass.
+constexpr std::int64_t kLongestEncoded = 8192;
+
 SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
@@ -24,7 +27,11 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
     scheduler.max_running = 1;
     scheduler.prefix_cache = false;
   }
-  if (!model.model().is_causal()) scheduler.chunked_prefill = scheduler.prefix_cache = false;
+  if (!model.model().is_causal()) {  // a text is computed in one pass
+    scheduler.chunked_prefill = scheduler.prefix_cache = false;
+    scheduler.max_step_tokens = std::max(
+        scheduler.max_step_tokens, std::min(max_sequence_length(model.config()), kLongestEncoded));
+  }
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
