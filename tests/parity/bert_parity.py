@@ -166,6 +166,31 @@ def check_training(report, variant, model, corpus, directory, work):
     report.close_tensors(f"{variant.name}, gradients", program.gradients(before, after), wanted)
 
 
+@torch.no_grad()
+def check_fill_mask(report, variant, model, directory, work):
+    """The most likely tokens of both masks of a text, with their probabilities."""
+    answer = json.loads(
+        program.run(
+            *("fill-mask", "--load", directory, "--top-k", 5, "--json"),
+            *("--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", work / "vocab.txt"),
+            "w0 [MASK] w2 w3 [MASK] w4",
+        ).stdout
+    )
+    ids = torch.tensor([answer["ids"]])
+    positions = torch.arange(ids.shape[1])[None] + variant.first_position
+    output = model(input_ids=ids, position_ids=positions)
+    logits = output.prediction_logits if variant.has_binary_head else output.logits
+    best = torch.topk(torch.softmax(logits[0].double(), -1), 5)
+    masks = [mask["position"] for mask in answer["masks"]]
+    found = [[token["id"] for token in mask["tokens"]] for mask in answer["masks"]]
+    report.result(f"{variant.name}, tokens of masks", found == best.indices[masks].tolist())
+    report.close(
+        f"{variant.name}, probabilities of masks",
+        [[token["probability"] for token in mask["tokens"]] for mask in answer["masks"]],
+        best.values[masks].numpy(),
+    )
+
+
 def check_round_trip(report, variant, directory, work):
     program.convert(directory, work / "ours", "megatron")
     back = program.convert(work / "ours", work / "back", "hf")
@@ -219,6 +244,8 @@ def main():
             model.save_pretrained(directory)
             with report.guard(f"{variant.name}, training"):
                 check_training(report, variant, model, corpus, directory, work)
+            with report.guard(f"{variant.name}, masks"):
+                check_fill_mask(report, variant, model, directory, Path(folder))
             with report.guard(f"{variant.name}, round trip"):
                 check_round_trip(report, variant, directory, work)
             if variant.name == "bert":
