@@ -58,7 +58,7 @@ TEST(MaskFiller, ReadsBothSidesOfAMask) {
   double sum = 0;
   for (std::size_t i = 0; i < all[0].size(); ++i) {
     sum += all[0][i].probability;
-    if (i > 0) EXPECT_LE(all[0][i].probability, all[0][i - 1].probability);
+    EXPECT_LE(all[0][i].probability, all[0][i > 0 ? i - 1 : 0].probability);
   }
   EXPECT_NEAR(sum, 1, 1e-9);
   EXPECT_EQ(fill_masks(runner, text, 2)[0].size(), 2u);
