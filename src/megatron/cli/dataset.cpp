@@ -49,12 +49,6 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
 
 const FieldTable<MaskedFlags>& masked_table() {
   return field_table<MaskedFlags>([](auto& t) {
-    t.field("mask_prob", &MaskedFlags::mask_prob, "share of the tokens that are masked")
-        .above(0)
-        .below(1);
-    t.field("short_seq_prob", &MaskedFlags::short_seq_prob,
-            "probability that a sample is shorter than --seq-length")
-        .between(0, 1);
     t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
             "give BERT single texts instead of pairs");
   });

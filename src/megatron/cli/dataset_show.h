@@ -14,8 +14,6 @@ namespace megatron {
 
 /// What --dataset-type bert and t5 need, by Megatron-LM's names.
 struct MaskedFlags {
-  double mask_prob = MaskingOptions{}.probability,
-         short_seq_prob = MaskingOptions{}.short_sequence_probability;
   bool bert_no_binary_head = false;
 };
 

@@ -364,9 +364,9 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: every rank of a model prefills and decodes",
      "use --tensor-model-parallel-size and --pipeline-model-parallel-size", "inference-shards=-"},
     {accepted,
-     "without effect: it belongs to BERT, which is not among the families of this version", "",
-     "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "
-     "bert-embedder-type={megatron,huggingface}"},
+     "without effect: BERT embeds no texts while it trains, and `megatron serve` answers "
+     "/v1/embeddings",
+     "", "output-bert-embeddings bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "cache-mla-latents cache-kv-in-compressed-form mtp-hybrid-override-pattern=* mtp-standalone "

@@ -112,7 +112,8 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   resolve_batches(training, data_parallel_size);
   if (settings.model->max_position_embeddings == 0)
     settings.model->max_position_embeddings =
-        std::max(training.seq_length, settings.data->decoder_seq_length);
+        std::max(training.seq_length, settings.data->decoder_seq_length) +
+        settings.model->position_offset;
   const TokenizerConfig& tokenizer = *settings.tokenizer;
   if (settings.model->vocab_size == 0)
     settings.model->vocab_size = tokenizer.padded_vocab_size.value_or(

@@ -16,6 +16,7 @@
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -69,6 +70,15 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
     return;
   memory.chooses_micro_batch_size = true;
   settings.training->micro_batch_size = 1;
+}
+
+/// Takes vocab.txt for the vocabulary of a BERT tokenizer, as Megatron-LM's pretrain_bert.py and
+/// pretrain_t5.py do.
+void choose_tokenizer_type(RunOptions& options) {
+  TokenizerConfig& tokenizer = *options.settings.tokenizer;
+  const bool is_masked = options.model == "bert" || options.model == "t5";
+  if (is_masked && !tokenizer.has_type_or_model() && !tokenizer.vocab_file.empty())
+    tokenizer.tokenizer_type = "BertWordPieceLowerCase";
 }
 
 /// Returns the settings with the default global batch size of this many replicas.
@@ -139,6 +149,33 @@ Problems check_t5(const Settings& settings) {
   return problems;
 }
 
+/// Refuses what a model that reads whole texts cannot do, and samples other than masked sentences.
+Problems check_bert(const Settings& settings) {
+  Problems problems;
+  const TransformerConfig& model = *settings.model;
+  for (const Setting& setting : std::initializer_list<Setting>{
+           &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
+           &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
+           &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
+           &ParallelConfig::hybrid_context_parallel})
+    if (setting.is_given(settings))
+      problems.add({setting.flag(),
+                    "is for models that predict the next token, and bert predicts masked ones",
+                    "leave it out"});
+  if (model.position_embedding_type == PositionEmbedding::alibi)
+    problems.add({"--position-embedding-type alibi",
+                  "gives later positions no distance, and bert attends to them",
+                  "use learned_absolute or rope"});
+  if (!model.bert_lm_head)
+    problems.add({"the loaded model", "has no head, and only makes embeddings", "load another"});
+  if (model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
+    problems.add({"--num-tokentypes " + std::to_string(*model.num_tokentypes),
+                  "cannot tell the two sentences of the binary head apart",
+                  "add --bert-no-binary-head, or use 2"});
+  return problems;
+}
+
 }  // namespace
 
 void resolve_stacks(const std::string& family, const ParseResult& parsed,
@@ -154,16 +191,27 @@ Problems check_family(const std::string& family, const Settings& settings) {
   const TransformerConfig& model = *settings.model;
   const bool is_hybrid = family == "hybrid";
   Problems problems;
-  if (family == "t5") {
-    problems.add(check_t5(settings));
-  } else {
+  if (family == "bert") problems.add(check_bert(settings));
+  if (family == "t5") problems.add(check_t5(settings));
+  const auto note = [&](const Setting& setting, const std::string& owner) {
+    if (setting.is_given(settings))
+      problems.note(setting.is_on_by_default() ? "--bert-no-binary-head" : setting.flag(),
+                    "without effect: it belongs to " + owner + ", and this run trains " + family);
+  };
+  if (family != "bert")
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes})
+      note(setting, "BERT");
+  if (family != "bert" && family != "t5")
+    for (const Setting& setting :
+         std::initializer_list<Setting>{&DataConfig::mask_prob, &DataConfig::short_seq_prob})
+      note(setting, "BERT");
+  if (family != "t5") {
+    note(&DataConfig::decoder_seq_length, "T5");
     for (const Setting& setting : std::initializer_list<Setting>{
              &TransformerConfig::decoder_num_layers, &DataConfig::vocab_extra_ids})
       if (setting.is_given(settings))
         problems.add({setting.flag(), "is for t5, and this run trains " + family, "leave it out"});
-    if (const Setting length = &DataConfig::decoder_seq_length; length.is_given(settings))
-      problems.note(length.flag(),
-                    "without effect: it belongs to t5, and this run trains " + family);
     if (model.has_relative_bias())
       problems.add({"--position-embedding-type relative", "is for t5",
                     "use learned_absolute or rope to train " + family});
@@ -223,6 +271,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   choose_micro_batch_size(run.options.settings, run.parsed);
   if (!run.options.print_config)
     resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);
+  choose_tokenizer_type(run.options);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);

@@ -34,7 +34,7 @@ struct RunConfig {
 void resolve_stacks(const std::string& family, const ParseResult& parsed, TransformerConfig& model);
 
 /// Refuses what does not go with the family: layers of another one, such as those of a hybrid
-/// pattern, and samples that it does not read.
+/// pattern, and samples that it does not read. Notes what only another family reads.
 Problems check_family(const std::string& family, const Settings& settings);
 
 /// Returns the flags of `megatron pretrain`, including Megatron-LM's flags that have no effect.

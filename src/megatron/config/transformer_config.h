@@ -102,6 +102,12 @@ struct TransformerConfig {
   /// window_attn_skip_freq would give a window.
   std::int64_t attention_chunk_size = 0;
 
+  bool bert_binary_head = true;  ///< of BERT: predicts the order of two sentences
+  bool bert_lm_head = true;  ///< of BERT: predicts masked tokens; else it makes embeddings alone
+  std::optional<std::int64_t> num_tokentypes;  ///< of BERT: see token_types()
+  bool embedding_norm = false;                 ///< of the sum of the embeddings
+  std::int64_t position_offset = 0;  ///< row of the first position in the table of learned ones
+
   MoeConfig moe;
 
   /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
@@ -160,6 +166,8 @@ struct TransformerConfig {
             .has_cross_attention = decoder_num_layers > 0 && layer >= encoder_num_layers()};
   }
 
+  /// Returns the number of token types that BERT embeds.
+  std::int64_t token_types() const { return num_tokentypes.value_or(bert_binary_head ? 2 : 0); }
   bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.

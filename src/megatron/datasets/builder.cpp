@@ -345,10 +345,14 @@ const Dataset& Datasets::require(Split split) const {
   return *dataset;
 }
 
-MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+MaskedRequest masked_request(SampleKind kind, const DataConfig& config,
+                             const std::shared_ptr<const Tokenizer>& tokenizer,
                              std::int64_t extra_ids) {
   const bool is_t5 = kind == SampleKind::t5;
-  return {.masking = {.max_ngram = is_t5 ? 10 : 3, .geometric = is_t5},
+  return {.masking = {.probability = config.mask_prob,
+                      .short_sequence_probability = config.short_seq_prob,
+                      .max_ngram = is_t5 ? 10 : 3,
+                      .geometric = is_t5},
           .tokens = masking_tokens(tokenizer, extra_ids)};
 }
 

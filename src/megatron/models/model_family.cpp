@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
 #include "megatron/config/data_config.h"
+#include "megatron/models/bert_model.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_family.h"
 #include "megatron/models/t5_model.h"
@@ -16,6 +17,11 @@ namespace megatron {
 ModelFamilies::ModelFamilies() {
   add({.name = "gpt", .title = "GPT", .spec = gpt_spec});
   add({.name = "hybrid", .title = "Hybrid", .spec = hybrid_spec});
+  add({.name = "bert",
+       .title = "BERT",
+       .spec = bert_spec,
+       .sample_kind = SampleKind::bert,
+       .add_fields = add_bert_fields});
   add({.name = "t5",
        .title = "T5",
        .spec = t5_spec,

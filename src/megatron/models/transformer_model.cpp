@@ -135,6 +135,8 @@ class TransformerModel : public Model {
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
   std::int64_t num_streams() const override { return spec_.stacks[main_].num_streams; }
 
+  bool is_causal() const override { return std::ranges::all_of(spec_.stacks, &StackSpec::causal); }
+
   std::vector<Module*> units() override {
     std::vector<Module*> units;
     for (const Stack& stack : stacks_) {
@@ -366,7 +368,7 @@ class TransformerModel : public Model {
                               .token_losses.to(at::kFloat)};
       case Wants::last_logits: {
         const std::vector<std::int64_t> shape = result_shape(pass);
-        if (shape.front() == 0)
+        if (shape.front() == 0 || heads_.empty())
           return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
         return {.result = heads_.front()
                               ->logits(last_rows(hidden_sbh, pass, pass.num_logits, context))

@@ -44,7 +44,8 @@ constexpr MissingFeature kMissingFeatures[] = {
     {"short convolutions", "lfm2 lfm2_moe"},
     {"embeddings in each layer", "gemma3n_text gemma4_text"},
     {"experts without computation", "longcat_flash"},
-    {"ALiBi positions", "bloom mpt"}};
+    {"ALiBi positions", "bloom mpt"},
+    {"a first layer without a norm and heads without biases", "modernbert"}};
 
 std::string supported_types() {
   return "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type);

@@ -237,7 +237,7 @@ class Scaling {
     const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
     set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
-    s_.model->max_position_embeddings = t.seq_length;
+    s_.model->max_position_embeddings = t.seq_length + s_.model->position_offset;
     set(*s_.data, &DataConfig::decoder_seq_length,
         std::min(s_.data->decoder_seq_length, t.seq_length));
     if (std::int64_t& chunk = s_.model->attention_chunk_size; chunk > 0)

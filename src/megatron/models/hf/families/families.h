@@ -101,4 +101,9 @@ HfFamily umt5();
 HfFamily cohere();
 HfFamily cohere2();
 
+// bert.cpp
+HfFamily bert();
+HfFamily megatron_bert();
+HfFamily roberta();
+
 }  // namespace megatron::families
