@@ -21,6 +21,7 @@ from transformers import (
     UMT5ForConditionalGeneration,
 )
 
+import mcore_cpu
 import mcore_data
 import program
 from masked_parity import SPECIALS
@@ -144,6 +145,7 @@ def check(report, name, model, samples, folder):
 
 
 def main():
+    mcore_cpu.init()
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         samples = Samples(Path(folder))
