@@ -302,11 +302,13 @@ class TransformerModel : public Model {
     for (std::size_t i = 0; i < index && !stack.block; ++i)
       if (spec_.stacks[i].name == spec.name) stack.block = stacks_[i].block;
     if (!stack.block)
-      stack.block = std::make_shared<TransformerBlock>(
-          this, spec.name, spec.layers,
-          LayerArguments{
-              .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
-          layers, has(&StackPart::has_end));
+      stack.block = std::make_shared<TransformerBlock>(this, spec.name, spec.layers,
+                                                       LayerArguments{.config = spec.config,
+                                                                      .rank = rank_,
+                                                                      .layers_before = before,
+                                                                      .causal = spec.causal,
+                                                                      .activations = &plan},
+                                                       layers, has(&StackPart::has_end));
     if (spec.config.has_rotary()) stack.rotary = rotary_frequencies(spec.config);
     if (stack.rotary && spec.config.rotary_base_local)
       stack.local_rotary = local_rotary_frequencies(spec.config);
