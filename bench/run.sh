@@ -12,7 +12,7 @@
 # (bench/control_plane); with `latent-attention`, latent attention against transformers'
 # (bench/attention_block); with `attention-variants`, variants of attention against plain attention
 # (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and transformers
-# (bench/inference).
+# (bench/inference); with `checkpoints`, saves and loads beside PyTorch's (checkpoints.py).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ esac
 program=main
 case "${1:-}" in
   ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
-    sample-index | latent-attention | inference)
+    sample-index | latent-attention | inference | checkpoints)
     program=${1//-/_}
     shift
     ;;

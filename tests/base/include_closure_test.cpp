@@ -53,7 +53,7 @@ std::map<std::string, int> sources_that_see() {
 
 TEST(IncludeClosure, StaysWithinItsBound) {
   const std::map<std::string, int> bounds{
-      {"megatron/base/json.h", 76},          {"megatron/base/json_fwd.h", 160},
+      {"megatron/base/json.h", 78},          {"megatron/base/json_fwd.h", 170},
       {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
       {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
       {"megatron/params/parameter.h", 148},  {"megatron/config/problems.h", 153},

@@ -138,6 +138,13 @@ class FaultInjectionFileSystem : public FileSystem {
     return result;
   }
 
+  int link(const Path& from, const Path& to) override {
+    if (!enter("link", to)) return -1;
+    const int result = FileSystem::link(from, to);
+    if (result == 0) names_.push_back({.kind = NameChange::create, .path = to});
+    return result;
+  }
+
   int exchange(const Path& a, const Path& b) override {
     if (!enter("exchange", b)) return -1;
     if (!options_.can_exchange) return fail(EINVAL);

@@ -8,14 +8,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "checkpoint/expect_user_error.h"
+#include "checkpoint/fault_injection_file_system.h"
 #include "checkpoint/tiny_run.h"
+#include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/pending_folder.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
@@ -25,8 +31,6 @@
 
 namespace megatron {
 namespace {
-
-using testing::HasSubstr;
 
 /// A router as layers will declare it: a weight, a frozen table and a state of its own dtype.
 struct Router : BareModule {
@@ -60,11 +64,11 @@ struct RouterRun {
     store.finalize_gradients();
     optimizer->step({.lr = 0.1, .weight_decay = 0.1});
   }
-  SaveRequest request() {
+  SaveRequest request(std::int64_t iteration = 1) {
     return {.model = &model,
             .weights = &store,
             .optimizer = optimizer.get(),
-            .progress = {.iteration = 1}};
+            .progress = {.iteration = iteration}};
   }
   at::Tensor value(const char* name) const { return store.find(name)->value(); }
 
@@ -136,6 +140,81 @@ TEST(ParameterKinds, StateIsDroppedOfWhatIsFrozenNow) {
   load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
   EXPECT_EQ(load_optimizer(*source, *loaded.optimizer), std::set<std::string>{});
   EXPECT_TRUE(at::equal(loaded.value("frozen"), saved.value("frozen")));
+}
+
+constexpr const char* kFrozenFile = "frozen_00000.safetensors";
+
+void expect_loads(const std::filesystem::path& root, std::int64_t iteration, RouterRun& saved) {
+  RouterRun loaded(2);
+  const auto source = find_checkpoint(root, iteration);
+  ASSERT_TRUE(source);
+  load_weights(*source, loaded.store, loaded.optimizer->main_parameters());
+  load_optimizer(*source, *loaded.optimizer);
+  for (const char* name : {"frozen", "weight", "expert_bias"})
+    EXPECT_TRUE(at::equal(loaded.value(name), saved.value(name))) << name;
+}
+
+TEST(ParameterKinds, AFileOfFrozenWeightsIsWrittenOnce) {
+  const TemporaryFolder folder;
+  RouterRun run(1);
+  const auto first = save_checkpoint(folder.path(), run.request(1));
+  run.step();
+  const auto second = save_checkpoint(folder.path(), run.request(2));
+  EXPECT_EQ(std::filesystem::hard_link_count(second / kFrozenFile), 2u);
+  EXPECT_EQ(std::filesystem::hard_link_count(second / "weights_00000.safetensors"), 1u);
+  remove_folder_atomically(first);
+  expect_loads(folder.path(), 2, run);
+
+  run.value("frozen").add_(1);
+  const auto third = save_checkpoint(folder.path(), run.request(3));
+  EXPECT_EQ(std::filesystem::hard_link_count(third / kFrozenFile), 1u) << "other bytes";
+  write_file(third / kFrozenFile, read_file(third / kFrozenFile) + "x");
+  const auto fourth = save_checkpoint(folder.path(), run.request(4));
+  EXPECT_EQ(std::filesystem::hard_link_count(fourth / kFrozenFile), 1u) << "of another size";
+  write_file(fourth / kManifestFile, "{}");
+  const auto fifth = save_checkpoint(folder.path(), run.request(5));
+  EXPECT_EQ(std::filesystem::hard_link_count(fifth / kFrozenFile), 1u) << "a damaged manifest";
+  expect_loads(folder.path(), 5, run);
+}
+
+TEST(ParameterKinds, ASaveThatIsGivenUpLeavesNothing) {
+  const TemporaryFolder folder;
+  RouterRun run(1);
+  {
+    const auto write = begin_checkpoint(folder.path(), run.request());
+    write->give_up();
+    write->write();
+    expect_user_error([&] { write->commit("1"); }, {"the save was given up"});
+  }
+  EXPECT_FALSE(find_checkpoint(folder.path()));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    EXPECT_EQ(entry.path().filename(), ".lock");
+}
+
+TEST(ParameterKinds, ASaveThatLinksLosesNothingInAFault) {
+  for (const Fault fault : {Fault::kill, Fault::power_loss, Fault::io_error, Fault::dead_disk}) {
+    RouterRun run(1);
+    std::size_t num_calls = 1;
+    bool has_linked = false;
+    for (std::size_t at = 0; at < num_calls; ++at) {
+      const TemporaryFolder folder;
+      save_checkpoint(folder.path(), run.request(1));
+      FaultInjectionFileSystem files({.fault = at == 0 ? Fault::none : fault, .at = at - 1});
+      SaveRequest request = run.request(2);
+      request.files = &files;
+      try {
+        save_checkpoint(folder.path(), request);
+      } catch (const UserError&) {  // expected of some faults
+      } catch (const Killed&) {     // expected: the save ends there
+      }
+      if (at == 0) num_calls = files.calls().size() + 1;
+      for (const auto& call : files.calls()) has_linked |= call.name == "link";
+      expect_loads(folder.path(), 1, run);
+      save_checkpoint(folder.path(), run.request(3));
+      expect_loads(folder.path(), 3, run);
+    }
+    EXPECT_TRUE(has_linked);
+  }
 }
 
 TEST(ParameterKinds, AMissingStateKeepsItsInitialValue) {

@@ -165,6 +165,19 @@ TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
               HasSubstr("--uvicorn-log-level, --enable-auto-tool-choice: there is one way here"));
 }
 
+TEST(InferenceOptions, ServeTakesKeysOfTheEnvironmentAndNoEmptyOnes) {
+  const std::vector<std::string> args = split_words("--load model --api-key a");
+  ::setenv("MEGATRON_API_KEY", "b", 1);
+  EXPECT_THAT(read_serve_options(args, 1).server.api_key, ElementsAre("a", "b"));
+  ::setenv("MEGATRON_API_KEY", "", 1);
+  EXPECT_THAT(message_of([&] { read_serve_options(args, 1); }), HasSubstr("MEGATRON_API_KEY"));
+  ::unsetenv("MEGATRON_API_KEY");
+  EXPECT_THAT(message_of([] {
+                read_serve_options(std::vector<std::string>{"--load", "model", "--api-key", ""}, 1);
+              }),
+              HasSubstr("--api-key: the key is empty"));
+}
+
 TEST(SamplingParams, TokensAreOfTheVocabulary) {
   const auto message = [](const SamplingParams& params) {
     return message_of([&] { check_sampling_options(params, 50); });

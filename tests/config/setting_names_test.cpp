@@ -31,6 +31,12 @@ bool declares_settings(const fs::path& path) {
          file == "known_flags_data.cpp";
 }
 
+/// Whether a source has the names of another program's settings, of which some are ours too.
+bool names_foreign_settings(const fs::path& path) {
+  return std::set<fs::path>{"deepspeed_config.cpp", "gguf_model.cpp", "saved_args.cpp"}.contains(
+      path.filename());
+}
+
 /// Counts the literals "some_name" of a source that are names of settings.
 std::int64_t count_names(const fs::path& path, const std::set<std::string>& names) {
   static const std::regex literal(R"re("([a-z0-9_]+)")re");
@@ -51,7 +57,9 @@ TEST(SettingNames, FewAreStringsOutsideTheTables) {
   for (const auto& entry :
        fs::recursive_directory_iterator(fs::path(MEGATRON_SOURCE_DIR) / "src")) {
     const std::string extension = entry.path().extension();
-    if ((extension != ".h" && extension != ".cpp") || declares_settings(entry.path())) continue;
+    if ((extension != ".h" && extension != ".cpp") || declares_settings(entry.path()) ||
+        names_foreign_settings(entry.path()))
+      continue;
     const std::int64_t count = count_names(entry.path(), names);
     if (count > 0) counts[entry.path()] = count;
     total += count;

@@ -84,13 +84,11 @@ TEST(DcpMetadata, ReadsACheckpointOfMegatronCore) {
   EXPECT_EQ(metadata.tensors.begin()->second.pieces.size(), 4U);
   int num_parts = 0;
   for (const auto& [name, piece] : metadata.objects) {
-    const auto key = parse_sharded_object_key(name);
-    ASSERT_TRUE(key) << name;
-    if (key->name != "rng_state") continue;
-    EXPECT_EQ(key->shape, (Extents{1, 2}));
+    if (!name.starts_with("rng_state/shard_0.")) continue;
     const std::string file = read_file(folder / piece.file);
     const TorchFile part = open_dcp_piece(std::as_bytes(std::span(file)), piece, piece.file);
-    EXPECT_EQ(item(item(part.root())).at("seed", "it").integer("seed"), key->offsets[1]);
+    EXPECT_EQ(item(item(part.root())).at("seed", "it").integer("seed"),
+              name == "rng_state/shard_0.0_1.2" ? 0 : 1);
     ++num_parts;
   }
   EXPECT_EQ(num_parts, 2);
@@ -104,17 +102,6 @@ TEST(DcpMetadata, ReadsACheckpointOfMegatronCore) {
   EXPECT_EQ(file.root().at("iteration", "it").integer("it"), 5);
   EXPECT_EQ(file.root().at("args", "it").at("num_layers", "it").integer("it"), 2);
   EXPECT_FALSE(read_megatron_folder_format(fixture("dcp")));
-}
-
-TEST(DcpMetadata, ParsesNamesOfShardedObjects) {
-  const auto key = parse_sharded_object_key("a/shard_b/shard_0.12_2.40");
-  ASSERT_TRUE(key);
-  EXPECT_EQ(key->name, "a/shard_b");
-  EXPECT_EQ(key->offsets, (Extents{0, 12}));
-  EXPECT_EQ(key->shape, (Extents{2, 40}));
-  for (const char* other : {"a", "a/shard_", "a/shard_0", "a/shard_0_", "a/shard_0.1_2",
-                            "a/shard_x_1", "a/shard_-1_2", "a/shard_0_1_2"})
-    EXPECT_FALSE(parse_sharded_object_key(other)) << other;
 }
 
 /// The index with another text in place of one of the same length.

@@ -101,25 +101,6 @@ TEST(TorchFile, ReadsWhatIsNoTensor) {
     EXPECT_TRUE(args.at("seed", "args").is(PickleKind::none));
     EXPECT_EQ(root.at("checkpoint_version", "it").real("it"), 3.0);
     EXPECT_EQ(root.at("size", "it").integers("it"), (std::vector<std::int64_t>{4, 5}));
-    EXPECT_EQ(*stored_bytes(root.at("extra_state", "it")), std::string_view("fp8\0\xff", 5));
-    EXPECT_FALSE(stored_bytes(args));
-    const auto array = numpy_array(root.at("array", "it"));
-    ASSERT_TRUE(array);
-    EXPECT_EQ(array->dtype, "<f8");
-    EXPECT_EQ(array->shape, (std::vector<std::int64_t>{2, 2}));
-    EXPECT_TRUE(array->is_fortran_order);
-    double values[4];
-    std::memcpy(values, array->bytes.data(), sizeof values);
-    EXPECT_EQ(values[1], 3.0) << "the first column comes first";
-    const auto scalar = numpy_array(root.at("scalar", "it"));
-    ASSERT_TRUE(scalar && scalar->shape.empty());
-    std::memcpy(values, scalar->bytes.data(), sizeof *values);
-    EXPECT_EQ(values[0], 2.5);
-    const PickleValue state =
-        root.at("rng_state", "it").items("it")[0].at("np_rng_state", "it").items("it")[1];
-    EXPECT_EQ(numpy_array(state)->dtype, "<u4");
-    EXPECT_EQ(numpy_array(state)->shape, (std::vector<std::int64_t>{624}));
-    EXPECT_FALSE(numpy_array(args));
   }
 }
 
@@ -176,8 +157,7 @@ TEST(TorchFile, RefusesTensorsOutsideOfTheirStorage) {
            "Vkey\nVcpu\nI8\ntQ" + offset + shape + strides + "tR." + "(Vkey\nl." + floats;
   };
   const auto read = [&](const std::string& content) {
-    const std::string whole = content;
-    const TorchFile file(as_bytes(whole), "x.pt");
+    const TorchFile file(as_bytes(content), "x.pt");
     return *file.tensor(file.root());
   };
   EXPECT_EQ(read(file_of("I0\n", "(I2\nI4\nt", "(I4\nI1\nt")).bytes().size(), 32U);

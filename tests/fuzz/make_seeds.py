@@ -164,6 +164,7 @@ def data_files():
         yield "blend_schedule", b"1" + schedule
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     yield "safetensors", struct.pack("<Q", len(header)) + header + bytes(8)
+    yield "gguf", (TESTS / "formats/fixtures/model.gguf").read_bytes()
     yield "manifest", json.dumps(manifest()).encode()
     yield "metrics_log", b'{"iteration": 1, "lm loss": 2.5, "routing": {"load": [[1, 2]]}}\n' * 3
 

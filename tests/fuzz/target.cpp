@@ -36,6 +36,7 @@ std::span<const Target> targets() {
       {"duplicate_journal", parse_duplicate_journal},
       {"encode", parse_encode},
       {"expressions", parse_expressions},
+      {"gguf", parse_gguf},
       {"gpt2_files", parse_gpt2_files},
       {"grammars", parse_grammars},
       {"http_answers", parse_http_answers},

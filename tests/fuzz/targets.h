@@ -18,6 +18,7 @@ void parse_documents(std::string_view input);
 void parse_duplicate_journal(std::string_view input);
 void parse_encode(std::string_view input);
 void parse_expressions(std::string_view input);
+void parse_gguf(std::string_view input);
 void parse_gpt2_files(std::string_view input);
 void parse_grammars(std::string_view input);
 void parse_http_answers(std::string_view input);

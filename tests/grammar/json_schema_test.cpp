@@ -89,6 +89,13 @@ const std::vector<Case> kCases{
                    {"properties": {"a": {"type": "integer", "maximum": 3}, "b": {}}}]})",
      {R"({"a":1})", R"({"a":3,"b":null})"},
      {R"({"a":0})", R"({"a":4})", R"({"b":1})"}},
+    {R"({"allOf": [{"prefixItems": [{"minimum": 3}]}], "items": {"minimum": 5}})",
+     {"[5,6]", "[]"},
+     {"[3,5]", "[5,3]"}},
+    {R"({"allOf": [{"prefixItems": [{"type": "integer"}], "items": {"maximum": 2}},
+                   {"prefixItems": [{"minimum": 4}, {"minimum": 1}], "items": false}]})",
+     {"[4,1]", "[7]"},
+     {"[3,1]", "[4,3]", "[4,0]", "[4,1,1]", "[4.5]"}},
     {R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties": {
         "v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]}},
         "required": ["v", "next"]}}})",

@@ -123,6 +123,14 @@ TEST(CompletionRequest, ReadsConstraintsInTheFormsOfVllmAndOpenAI) {
   }
   EXPECT_THAT(read(R"({"prompt": "a", "allowed_token_ids": [3, 4]})").params.allowed_token_ids,
               ElementsAre(3, 4));
+  EXPECT_THAT(message_of([] { read(R"({"prompt": "a", "allowed_token_ids": []})"); }),
+              HasSubstr("'allowed_token_ids': is empty"));
+}
+
+TEST(CompletionRequest, ATopPOfZeroKeepsTheLikeliestToken) {
+  const double top_p = read(R"({"prompt": "a", "top_p": 0})").params.top_p;
+  EXPECT_GT(top_p, 0);
+  EXPECT_LT(top_p, 1e-6);
 }
 
 TEST(CompletionRequest, MistakesNameTheMember) {

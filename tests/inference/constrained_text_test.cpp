@@ -125,6 +125,47 @@ TEST(ConstrainedText, MistakesAreErrorsOfTheRequest) {
   EXPECT_TRUE(engine.is_idle());
 }
 
+// Each `[` multiplies the ways to read the text by eight.
+TEST(ConstrainedText, ThatIsTooComplexEndsItsRequestAlone) {
+  std::string schema = R"({"anyOf": [)";
+  for (int most = 1; most <= 8; ++most)
+    schema += (most > 1 ? "," : "") + std::string(R"({"items": {"$ref": "#"}, "maxItems": )") +
+              std::to_string(most) + "}";
+  const SamplingParams plain{.logit_bias = {{'[', 100}},
+                             .max_new_tokens = 80,
+                             .stop_token_ids = {kEnd},
+                             .constraint = {Kind::json_schema, {schema + "]}"}}};
+  SamplingParams samples = plain, beams = plain, endless = plain;
+  samples.n = 3;
+  beams.num_beams = 3;
+  endless.stop_token_ids.clear();
+  for (const SamplingParams& params : {plain, samples, beams, endless})
+    for (const std::int64_t num_drafts : {0, 3}) {
+      SuccessorModel model(kVocabulary, 3);
+      Engine engine(model,
+                    {.tokenizer = &tokenizer(),
+                     .speculation = {.config = {.num_speculative_tokens = num_drafts,
+                                                .speculative_method = SpeculativeMethod::ngram}}});
+      const RequestId complex = engine.add_request({.prompt = {'[', '[', '['}, .params = params});
+      const RequestId other =
+          engine.add_request({.prompt = {'q'}, .params = {.max_new_tokens = 9}});
+      std::vector<Generation> texts;
+      std::vector<std::string> errors;
+      while (!engine.is_idle())
+        for (Update& update : engine.step()) {
+          if (update.error) {
+            EXPECT_EQ(update.request, complex);
+            errors.push_back(message_of([&] { std::rethrow_exception(update.error); }));
+          } else if (update.request == other) {
+            take_finished(update, texts);
+          }
+        }
+      EXPECT_THAT(errors, ElementsAre(HasSubstr("more than 10000 ways")));
+      ASSERT_EQ(texts.size(), 1u);
+      EXPECT_EQ(texts[0].ids.size(), 9u);
+    }
+}
+
 TEST(ConstrainedText, EndsBeforeTheMinimumWhereNothingMoreFits) {
   const SamplingParams params{
       .min_new_tokens = 5, .stop_token_ids = {kEnd}, .constraint = {Kind::choice, {"no"}}};

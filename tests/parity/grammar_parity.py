@@ -1,11 +1,15 @@
 """Validates texts that `generate --guided-json` says by the package jsonschema.
 
-A random model says several texts for each schema: one of each keyword, and random ones. Each text
-that ends by itself must be JSON that is valid. A schema may be refused only if a keyword that is
-not supported is in it; those of the list must not be."""
+A random model says several texts for each schema: one of each keyword, random ones, and those of
+the JSON Schema test suite, which jsonschema's source archive holds. Each text that ends by itself
+must be JSON that is valid. A schema of the suite may be refused, for a keyword that is not
+supported; the others must not be."""
+import importlib.metadata
 import json
 import random
+import subprocess
 import sys
+import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +21,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import program
 from report import Report
 
-NUM_RANDOM = 220
+NUM_RANDOM = 150
 TEXTS = 8
 SHARE_ENDED = 0.5  # of all texts, at least
+LEAST_OF_SUITE = 150
+# Why a schema of the suite may be refused.
+REFUSALS = ["not supported", "is not in this schema", "not told apart", "no text fits", "a count"]
 
 SCHEMAS = [
     *({"type": name} for name in ("null", "boolean", "integer", "number", "string")),
@@ -128,6 +135,22 @@ def random_schema(rng, depth):
     return schema
 
 
+def suite_schemas(work):
+    """Those of the JSON Schema test suite, draft 2020-12; none where it cannot be fetched."""
+    wanted = f"jsonschema=={importlib.metadata.version('jsonschema')}"
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary"]
+    if subprocess.run([*command, "jsonschema", "-d", work, wanted]).returncode != 0:
+        print("!! SKIPPED: the source of jsonschema, with the test suite, cannot be fetched")
+        return []
+    schemas = []
+    with tarfile.open(next(work.glob("jsonschema-*.tar.gz"))) as archive:
+        for member in archive.getmembers():
+            parts = Path(member.name).parts
+            if parts[1:-1] == ("json", "tests", "draft2020-12") and member.isfile():
+                schemas += [group["schema"] for group in json.load(archive.extractfile(member))]
+    return schemas
+
+
 def write_model(folder):
     """A model of bytes, whose end is 256."""
     torch.manual_seed(3)
@@ -156,21 +179,26 @@ def main():
     report = Report()
     rng = random.Random(5)
     schemas = SCHEMAS + [random_schema(rng, 3) for _ in range(NUM_RANDOM)]
-    num_texts = num_ended = 0
+    num_texts = num_ended = num_refused = 0
     checker = Draft202012Validator.FORMAT_CHECKER
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(2) as pool:
         work = Path(name)
+        num_own = len(schemas)
+        schemas += suite_schemas(work)
         write_model(work / "model")
         runs = [
             pool.submit(texts_of, work / "model", work, number, schema)
             for number, schema in enumerate(schemas)
         ]
-        for schema, run in zip(schemas, runs, strict=True):
+        for number, (schema, run) in enumerate(zip(schemas, runs, strict=True)):
             wrong = []
             try:
                 choices = run.result()
             except program.ProgramError as error:
-                report.result(json.dumps(schema), False, str(error))
+                is_named = number >= num_own and any(words in str(error) for words in REFUSALS)
+                num_refused += is_named
+                if not is_named:
+                    report.result(json.dumps(schema), False, str(error))
                 continue
             for choice in choices:
                 num_texts += 1
@@ -183,6 +211,14 @@ def main():
                 except Exception as error:  # of the parser or the validator
                     wrong.append(f"{choice['text']!r}: {str(error).splitlines()[0]}")
             report.result(json.dumps(schema)[:80], not wrong, "; ".join(wrong))
+    num_suite = len(schemas) - num_own
+    if num_suite > 0:
+        supported = num_suite - num_refused
+        report.result(
+            "schemas of the suite that are supported",
+            supported >= LEAST_OF_SUITE,
+            f"{supported} of {num_suite}",
+        )
     report.result(
         "texts that end", num_ended >= SHARE_ENDED * num_texts, f"{num_ended} of {num_texts}"
     )

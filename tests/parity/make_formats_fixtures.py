@@ -5,7 +5,8 @@
 pickles.json has each value in all protocols and as text (text_of() below). torch_files.json has the
 tensors of the *.pt files: names, dtypes, shapes, strides and their elements as bytes. dcp/ and
 torch_dist/ are checkpoints of torch.distributed.checkpoint and of megatron-core's
-dist_checkpointing; dcp.json and torch_dist.json have their tensors.
+dist_checkpointing; dcp.json and torch_dist.json have their tensors. model.gguf is of the package
+gguf, and gguf.json has its metadata and tensors.
 """
 import argparse
 import collections
@@ -23,6 +24,7 @@ import threading
 import types
 from pathlib import Path
 
+import gguf
 import mcore_cpu
 import numpy as np
 import torch
@@ -291,6 +293,59 @@ def write_old_index():
     (OUTPUT / "old_index.pkl").write_bytes(pickle.dumps(root, 4))
 
 
+def write_gguf():
+    """A value of each type, arrays, and a tensor of each type that is read."""
+    types = gguf.GGUFValueType
+    values = {
+        "u8": (255, types.UINT8),
+        "i8": (-128, types.INT8),
+        "u16": (65535, types.UINT16),
+        "i16": (-32768, types.INT16),
+        "u32": (2**32 - 1, types.UINT32),
+        "i32": (-(2**31), types.INT32),
+        "f32": (1.5, types.FLOAT32),
+        "bool": (True, types.BOOL),
+        "text": ("é\n🙂", types.STRING),
+        "u64": (2**64 - 1, types.UINT64),
+        "i64": (-(2**63), types.INT64),
+        "f64": (0.1, types.FLOAT64),
+        "numbers": ([1, -2, 3], types.ARRAY),
+        "fractions": ([0.5, -2.0], types.ARRAY),
+        "texts": (["", "a b", "ß"], types.ARRAY),
+        "flags": ([True, False], types.ARRAY),
+    }
+    rows = np.linspace(-3, 5, 128, dtype=np.float32).reshape(2, 64)
+    rows[1, 32:] = 0  # a block without a scale
+    kinds = gguf.GGMLQuantizationType
+    tensors = {
+        "f32": (rows[:, :5].copy(), kinds.F32),
+        "f16": (rows[0, :7].astype(np.float16), kinds.F16),
+        "bf16": (rows[:1], kinds.BF16),
+        "q8_0": (rows, kinds.Q8_0),
+    }
+    path = OUTPUT / "model.gguf"
+    writer = gguf.GGUFWriter(path, "test")
+    for key, (value, type_) in values.items():
+        writer.add_key_value(f"test.{key}", value, type_)
+    listed = []
+    for name, (data, kind) in tensors.items():
+        stored = data
+        if kind in (kinds.BF16, kinds.Q8_0):
+            stored = gguf.quants.quantize(data, kind)
+            writer.add_tensor(name, stored, raw_dtype=kind)
+        else:
+            writer.add_tensor(name, data)
+        numbers = gguf.quants.dequantize(stored, kind).flatten().tolist()
+        facts = dict(name=name, shape=list(data.shape), type=kind.name, hex=stored.tobytes().hex())
+        listed.append(dict(facts, numbers=numbers, from_numbers=data.flatten().tolist()))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    facts = dict(metadata={f"test.{k}": v for k, (v, _) in values.items()}, tensors=listed)
+    (OUTPUT / "gguf.json").write_text(json.dumps(facts) + "\n")
+
+
 def main():
     OUTPUT.mkdir(parents=True, exist_ok=True)
     os.chdir(OUTPUT)  # indices have the path of their folder
@@ -299,6 +354,7 @@ def main():
     write_dcp()
     write_old_index()
     write_torch_dist()
+    write_gguf()
 
 
 if __name__ == "__main__":

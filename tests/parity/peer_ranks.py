@@ -19,19 +19,19 @@ TIMEOUT_SECONDS = 240
 ATTEMPTS = 2  # a reference that dies is asked again; it is its answer that counts
 
 
-def run(script, directory, ranks):
+def run(script, directory, ranks, timeout=TIMEOUT_SECONDS):
     """Starts `script DIRECTORY` as each rank; what they print goes into files there.
     Returns when all ranks have ended well; raises RuntimeError that says how each rank ended and
     quotes its last lines."""
     for attempt in range(1, ATTEMPTS + 1):
-        failure = run_once(Path(__file__).with_name(script), directory, ranks)
+        failure = run_once(Path(__file__).with_name(script), directory, ranks, timeout)
         if failure is None:
             return
         print(f"note {script}, attempt {attempt} of {ATTEMPTS}: {failure}", flush=True)
     raise RuntimeError(failure)
 
 
-def run_once(script, directory, ranks):
+def run_once(script, directory, ranks, timeout):
     """None, or what went wrong."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     started = []
@@ -62,15 +62,15 @@ def run_once(script, directory, ranks):
                         log,
                     )
                 )
-        return first_failure(started)
+        return first_failure(started, timeout)
     finally:
         for process, _ in started:
             process.kill()
             process.wait()
 
 
-def first_failure(started):
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+def first_failure(started, timeout):
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         codes = [process.poll() for process, _ in started]
         if all(code == 0 for code in codes):
@@ -79,7 +79,7 @@ def first_failure(started):
             time.sleep(1)  # the others die of a lost connection, or of the same cause
             return obituary(started)
         time.sleep(0.05)
-    return f"no end after {TIMEOUT_SECONDS} s. {obituary(started)}"
+    return f"no end after {timeout} s. {obituary(started)}"
 
 
 def obituary(started):

@@ -9,6 +9,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
@@ -144,6 +145,12 @@ TEST_F(ChatApis, EffortAndKwargsReachTheTemplate) {
   EXPECT_THAT(prompt(kChatCompletionsApi, hi + R"("reasoning_effort": "low", "chat_template_kwargs":
                              {"enable_thinking": false}})"),
               HasSubstr("{thinks=False}"));
+}
+
+TEST_F(ChatApis, TheNewerNameOfMaxTokensWins) {
+  const std::string both = R"({"messages": [{"role": "user", "content": "Hi"}],
+      "max_tokens": 20, "max_completion_tokens": 3})";
+  EXPECT_EQ(kChatCompletionsApi.read(both).request.params.max_new_tokens, 3);
 }
 
 TEST_F(ChatApis, FormatsKeepTheOrderOfTheirKeys) {

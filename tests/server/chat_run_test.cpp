@@ -10,6 +10,7 @@
 #include "inference/successor_model.h"
 #include "megatron/base/json.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"

@@ -10,6 +10,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/served_model.h"
 #include "server/raw_client.h"
 

@@ -9,6 +9,7 @@
 #include "megatron/base/json.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
@@ -152,6 +153,23 @@ TEST_F(ConstrainedChats, ReasonWithinABudgetBeforeTheirForm) {
   EXPECT_EQ(choice["message"]["reasoning_content"], "?@A") << choice;
   EXPECT_EQ(Json::parse(choice["message"]["content"].get<std::string>()),
             Json({{"a", 1}, {"b", 2}}));
+}
+
+TEST_F(ConstrainedChats, CountReasoningWithoutTheCallBehindIt) {
+  const Json answer = Json::parse(ask("/v1/chat/completions", hi(),
+                                      {{"reasoning_effort", "high"},
+                                       {"thinking_token_budget", 3},
+                                       {"tools", tools()},
+                                       {"tool_choice", "required"}}));
+  EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"],
+            3 + std::string("</think>").size())
+      << answer;
+}
+
+TEST_F(ConstrainedChats, RefuseParametersOfAnotherType) {
+  Json list = tools();
+  list[1]["function"]["parameters"]["type"] = "strng";
+  EXPECT_THAT(ask("/v1/chat/completions", hi(), {{"tools", list}}), HasSubstr("is of type"));
 }
 
 TEST_F(ConstrainedChats, ThatDoNotReasonBeginWithTheirForm) {

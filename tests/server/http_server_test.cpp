@@ -249,7 +249,7 @@ TEST(HttpServer, EndsAStreamThatIsGivenUpWithoutItsLastChunk) {
 }
 
 TEST(HttpServer, DisconnectsReadersThatAreTooSlow) {
-  Echo echo({.max_unread_bytes = 100'000});
+  Echo echo({.max_unread_bytes = 100'000, .slow_reader_s = 0.2});
   RawClient slow(echo.port(), /*receive_buffer=*/4096), other(echo.port());
   slow.send(get("/later"));
   HttpReply reply = echo.take();
@@ -262,6 +262,19 @@ TEST(HttpServer, DisconnectsReadersThatAreTooSlow) {
   other.send(get("/echo"));
   EXPECT_EQ(other.answer().status, 200) << "others wait for it";
   EXPECT_TRUE(eventually([&] { return echo.server().num_open() == 0; })) << "before the timeout";
+}
+
+TEST(HttpServer, SendsEventsOfAnySizeToThoseWhoRead) {
+  Echo echo({.max_unread_bytes = 1000});
+  RawClient client(echo.port());
+  client.send(get("/later"));
+  HttpReply reply = echo.take();
+  reply.begin_stream("text/plain");
+  for (int i = 0; i < 8; ++i) reply.write(std::string(1'000'000, 'x'));
+  reply.end();
+  const RawAnswer answer = client.answer();
+  EXPECT_TRUE(answer.is_whole);
+  EXPECT_EQ(answer.body.size(), 8'000'000u);
 }
 
 TEST(HttpServer, ClosesConnectionsThatSendNothingOrTakeTooLong) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_model.h"

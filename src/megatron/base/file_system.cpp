@@ -47,6 +47,10 @@ int FileSystem::rename(const std::filesystem::path& from, const std::filesystem:
   return ::rename(from.c_str(), to.c_str());
 }
 
+int FileSystem::link(const std::filesystem::path& from, const std::filesystem::path& to) {
+  return ::link(from.c_str(), to.c_str());
+}
+
 int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE);
 }

@@ -27,6 +27,8 @@ class FileSystem {
   virtual int sync_folder(const std::filesystem::path& folder);
   virtual int make_folder(const std::filesystem::path& folder);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);
+  /// Gives a file a second name. Fails if the file system does not support it.
+  virtual int link(const std::filesystem::path& from, const std::filesystem::path& to);
   /// Swaps two names atomically. Fails if the file system does not support it.
   virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);
   /// Removes a file, a link or an empty folder.

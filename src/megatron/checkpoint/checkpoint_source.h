@@ -55,14 +55,15 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
                                                 std::optional<std::int64_t> step = std::nullopt,
                                                 const std::string& flag = "--load ");
 
-/// Returns the folder that Megatron-LM wrote: `root`, or what its tracker or `step` names there.
+/// Returns the folder that Megatron-LM or DeepSpeed wrote: `root`, or what its tracker or `step`
+/// names there.
 std::optional<std::filesystem::path> find_foreign_folder(const std::filesystem::path& root,
                                                          std::optional<std::int64_t> step);
 
 /// Like find_checkpoint(), but throws a UserError when there is none.
 CheckpointSource require_checkpoint(const std::filesystem::path& root);
 
-/// Returns a checkpoint below `root` that Megatron-LM saved, which a save could replace; nullopt if
+/// Returns a checkpoint below `root` that one of them saved, which a save could replace; nullopt if
 /// there is none.
 std::optional<std::filesystem::path> find_foreign_checkpoint(const std::filesystem::path& root);
 

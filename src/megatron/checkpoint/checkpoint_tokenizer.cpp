@@ -8,7 +8,6 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/base/words.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -22,14 +21,9 @@ constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
 /// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   TokenizerConfig config;
-  for (const Field& field : tokenizer_table().set().fields) {
-    const auto found = manifest.settings->find(field.name);
-    if (found == manifest.settings->end() || !found->is_string()) continue;
-    const std::string text = found->get<std::string>();
-    if (text.empty() || is_none(text)) continue;
-    const auto values = field.is_list ? split_words(text) : std::vector<std::string>{text};
-    assign(field, &config, values);
-  }
+  for (const Field& field : tokenizer_table().set().fields)
+    if (const auto values = saved_values(*manifest.settings, field))
+      assign(field, &config, *values);
   config.tokenizer_metadata.clear();  // its type and its chat template are stored
   return config;
 }

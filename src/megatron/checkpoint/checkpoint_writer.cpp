@@ -16,6 +16,7 @@
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/models/architecture.h"
 #include "megatron/parallel/object_collectives.h"
 
@@ -44,6 +45,15 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
   return bytes;
 }
 
+/// Returns the checkpoint that a run would resume from; nullopt where there is no whole one.
+std::optional<SavedFolder> saved_before(const fs::path& root) try {
+  const std::optional<fs::path> folder = find_checkpoint_folder(root, std::nullopt);
+  if (!folder) return std::nullopt;
+  return SavedFolder{.path = *folder, .manifest = read_manifest(*folder)};
+} catch (const UserError&) {
+  return std::nullopt;
+}
+
 }  // namespace
 
 CheckpointWrite::CheckpointWrite(fs::path root, const std::string& name, CheckpointContent content,
@@ -68,10 +78,23 @@ CheckpointWrite::~CheckpointWrite() = default;
 void CheckpointWrite::write() try {
   Manifest& manifest = content_.manifest;
   const std::int64_t rank = steps_.rank();
-  write_shard_files(folder_, {.prefix = "weights", .rank = rank}, std::move(content_.weights),
-                    manifest, options_.files);
-  write_shard_files(folder_, {.prefix = "optimizer", .rank = rank}, std::move(content_.optimizer),
-                    manifest, options_.files);
+  std::vector<WriteItem> frozen;
+  std::erase_if(content_.weights, [&](WriteItem& item) {
+    const bool is_frozen = item.is_frozen;
+    if (is_frozen) frozen.push_back(std::move(item));
+    return is_frozen;
+  });
+  const std::optional<SavedFolder> before = frozen.empty() ? std::nullopt : saved_before(root_);
+  ShardFileOptions shards{.prefix = "frozen",
+                          .rank = rank,
+                          .before = before ? &*before : nullptr,
+                          .is_given_up = &is_given_up_};
+  write_shard_files(folder_, shards, std::move(frozen), manifest, options_.files);
+  shards.before = nullptr;
+  shards.prefix = "weights";
+  write_shard_files(folder_, shards, std::move(content_.weights), manifest, options_.files);
+  shards.prefix = "optimizer";
+  write_shard_files(folder_, shards, std::move(content_.optimizer), manifest, options_.files);
 } catch (...) {
   fault_ = std::current_exception();
 }

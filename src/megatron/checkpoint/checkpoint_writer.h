@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -20,11 +21,11 @@
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/shard_writer.h"
-#include "megatron/checkpoint/weight_reader.h"
 #include "megatron/parallel/axis.h"
 
 namespace megatron {
 
+class WeightReader;
 struct CheckpointSource;
 
 /// Content of a checkpoint folder. The writer fills in the manifest's tensors and files.
@@ -63,6 +64,9 @@ class CheckpointWrite {
   /// Writes this rank's pieces; call it once. Any thread, and other collectives of the world may
   /// run beside it. Throws nothing.
   void write();
+  /// Lets write() end after the piece that it writes; the checkpoint cannot be completed then. Any
+  /// thread.
+  void give_up() { is_given_up_ = true; }
   /// Completes the checkpoint, then writes `tracker_text` to the tracker. Returns the folder.
   /// Collective over the world, after write() on each rank.
   std::filesystem::path commit(const std::string& tracker_text);
@@ -85,8 +89,9 @@ class CheckpointWrite {
   const CheckpointWriteOptions options_;
   const CollectiveSteps steps_;
   const bool has_one_folder_;
-  std::filesystem::path folder_;          ///< pending, where this rank writes
-  std::exception_ptr fault_;              ///< of write()
+  std::filesystem::path folder_;  ///< pending, where this rank writes
+  std::exception_ptr fault_;      ///< of write()
+  std::atomic<bool> is_given_up_ = false;
   std::string manifest_text_;             ///< set on leaders
   std::optional<FolderLock> own_lock_;    ///< set on a leader when the caller gave no lock
   std::optional<PendingFolder> pending_;  ///< set on a leader
@@ -94,7 +99,7 @@ class CheckpointWrite {
 
 /// Writes all weights and states of `reader` as root/release, with the architecture, tokenizer and
 /// files of `source`. Each weight is read when it is written, by one of the ranks. Returns the
-/// folder. Throws UserError like write_checkpoint(). Collective over options.world.
+/// folder. Throws UserError like CheckpointWrite. Collective over options.world.
 std::filesystem::path write_release(WeightReader& reader, const CheckpointSource& source,
                                     const std::filesystem::path& root,
                                     const CheckpointWriteOptions& options = {});

@@ -12,6 +12,7 @@
 #include "megatron/checkpoint/checkpoint_writer.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/hf_writer.h"
+#include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/checkpoint/weight_reader.h"
 #include "megatron/config/tokenizer_config.h"
@@ -151,6 +152,8 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
     throw UserError(
         {"--load " + request.load.string() + ": there is no checkpoint", "", "check the path"});
   require_empty_folder(request.save);
+  if (request.is_q8_0 && request.format != "gguf")
+    throw UserError({"--dtype q8_0 needs --format gguf", request.format, "choose another type"});
   choose_tokenizer(request.tokenizer, *source);
   ConvertResult conversion{.folder = request.save, .notes = source->notes};
   const auto stored = open_weights(*source);
@@ -158,20 +161,26 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   if (request.format == "megatron") {
     add_run_tokenizer_files(*source, conversion.notes);
     conversion.folder = write_checked_release(reader, *source, request.save);
-    add_notes_on_non_finite(reader, conversion);
-    return conversion;
+  } else if (request.format == "torch_dist") {
+    conversion.folder = write_torch_dist(reader, *source, request.save);
+  } else if (request.format == "dcp") {
+    write_dcp(reader, *source, request.save);
+  } else {
+    const bool is_gguf = request.format == "gguf";
+    MEGATRON_CHECK(is_gguf || request.format == "hf", "unknown format ", request.format);
+    const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
+    conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
+    const HfExport files{.model = source->model,
+                         .network = &find_model_family(source->family, *request.families),
+                         .model_type = export_family(*source, request),
+                         .dtype = request.dtype,
+                         .auxiliary_files = source->auxiliary_files,
+                         .ids = tokenizer.ids,
+                         .is_gguf = is_gguf,
+                         .is_q8_0 = request.is_q8_0};
+    for (const std::string& note : write_hf_directory(reader, files, request.save))
+      conversion.notes.push_back(note);
   }
-  MEGATRON_CHECK(request.format == "hf", "unknown format ", request.format);
-  const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
-  conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
-  write_hf_directory(reader,
-                     {.model = source->model,
-                      .network = &find_model_family(source->family, *request.families),
-                      .model_type = export_family(*source, request),
-                      .dtype = request.dtype,
-                      .auxiliary_files = source->auxiliary_files,
-                      .ids = tokenizer.ids},
-                     request.save);
   add_notes_on_non_finite(reader, conversion);
   return conversion;
 }

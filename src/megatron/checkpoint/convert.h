@@ -1,5 +1,6 @@
 // `megatron convert`: converts weights from any source that --load accepts to a Hugging Face
-// directory or a release.
+// directory, a GGUF file, a release, or a folder of Megatron-LM or of
+// torch.distributed.checkpoint.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -16,10 +17,11 @@ namespace megatron {
 
 struct ConvertRequest {
   std::filesystem::path load = {}, save = {};
-  std::string format = {};         ///< hf | megatron
+  std::string format = {};         ///< hf | gguf | megatron | torch_dist | dcp
   std::string hf_model_type = {};  ///< "": the family of the source's weights, else the first
                                    ///< family that can hold the model
   std::optional<c10::ScalarType> dtype = {};  ///< nullopt keeps the stored type
+  bool is_q8_0 = false;                       ///< matrices in Q8_0, in GGUF
   std::optional<std::int64_t> step = {};
   TokenizerFlags tokenizer = {};  ///< replace the source's tokenizer, or change its settings
   bool allow_non_finite = false;  ///< converts weights with NaN or infinite values, too

@@ -10,6 +10,7 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/megatron_lm/deepspeed.h"
 #include "megatron/checkpoint/megatron_lm/mp_rank.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/stale_temporaries.h"
@@ -45,17 +46,16 @@ std::string read_auxiliary_file(const fs::path& path, std::uint64_t expected) {
   return text;
 }
 
-std::uint64_t identity_of(const HfDirectory& directory) {
-  std::string text = read_file(directory.folder() / "config.json");
+std::uint64_t identity_of(const HfDirectory& directory, std::string text) {
   for (const auto& [name, entry] : directory.tensors()) {
-    text += '\n' + name + ' ' + std::to_string(static_cast<int>(entry.tensor->type)) + ' ' +
-            std::to_string(entry.tensor->begin) + ' ' + std::to_string(entry.tensor->end);
+    text += '\n' + name + ' ' + std::to_string(static_cast<int>(entry.tensor.type)) + ' ' +
+            std::to_string(entry.tensor.begin) + ' ' + std::to_string(entry.tensor.end);
   }
   return checksum(text);
 }
 
 bool is_foreign_folder(const fs::path& folder) {
-  return is_torch_dist_folder(folder) || is_mp_rank_folder(folder);
+  return is_torch_dist_folder(folder) || is_deepspeed_folder(folder) || is_mp_rank_folder(folder);
 }
 
 /// A manifest, and the checksum of what describes its tensors.
@@ -69,8 +69,9 @@ DescribedFolder described(const fs::path& folder) {
     const std::string place = (folder / kManifestFile).string(), text = read_file(place);
     return {parse_manifest(text, place), checksum(text)};
   }
-  DescribedFolder read{.manifest = is_torch_dist_folder(folder) ? describe_torch_dist(folder)
-                                                                : describe_mp_rank(folder)};
+  DescribedFolder read{.manifest = is_torch_dist_folder(folder)  ? describe_torch_dist(folder)
+                                   : is_deepspeed_folder(folder) ? describe_deepspeed(folder)
+                                                                 : describe_mp_rank(folder)};
   std::string places;
   for (const auto& [name, tensor] : read.manifest.tensors)
     for (const Piece& piece : tensor.pieces)
@@ -113,23 +114,25 @@ CheckpointSource megatron_source(const fs::path& folder) {
 CheckpointSource hugging_face_source(const fs::path& folder) {
   const HfDirectory directory(folder);
   const HfConfig& config = directory.config();
+  std::vector<std::string> notes = config.notes;
+  const AuxiliaryFiles files = directory.auxiliary_files(notes);
   CheckpointSource source{.kind = CheckpointSource::Kind::hugging_face,
-                          .identity = identity_of(directory),
+                          .identity = identity_of(directory, files.at("config.json")),
                           .folder = folder,
                           .is_release = true,
                           .model = config.model,
                           .given_training_fields = config.given_training_fields,
-                          .notes = config.notes,
+                          .notes = notes,
                           .family = directory.family().network,
                           .model_type = config.model_type,
-                          .auxiliary_files = read_auxiliary_files(folder),
+                          .auxiliary_files = files,
                           .tokenizer = stored_tokenizer(folder)};
   if (directory.tensors().empty())
     throw UserError(
         {folder.string() + ": the safetensors hold no tensors", "", "download the folder again"});
   const auto& [name, entry] = *directory.tensors().begin();
-  source.weight_type = to_scalar_type(
-      entry.tensor->type, entry.file->path().string() + ": tensor '" + entry.tensor->name + "'");
+  source.weight_type = to_scalar_type(entry.tensor.type,
+                                      entry.file.string() + ": tensor '" + entry.tensor.name + "'");
   resolve(source.model);
   return source;
 }
@@ -159,6 +162,9 @@ bool has_no_checkpoint(const fs::path& root) {
 std::optional<fs::path> find_foreign_folder(const fs::path& root,
                                             std::optional<std::int64_t> step) {
   if (is_foreign_folder(root)) return root;
+  // A Hugging Face model in `root` goes before what DeepSpeed saved below it.
+  if (!fs::exists(root / "model.safetensors") && !fs::exists(root / "model.safetensors.index.json"))
+    if (auto folder = find_deepspeed_folder(root, step)) return folder;
   if (!fs::exists(root / kTrackerFile) || !all_checkpoint_folders(root).empty()) return {};
   const auto tracked = read_tracker(root);
   if (!tracked) return {};
@@ -183,20 +189,21 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
                                                 std::optional<std::int64_t> step,
                                                 const std::string& flag) {
   if (!fs::exists(root)) return std::nullopt;
-  if (!fs::is_directory(root))
+  const bool is_hf = looks_like_hf_directory(root), is_folder = fs::is_directory(root);
+  if (!is_folder && !is_hf)
     throw UserError({flag + root.string() + " is a file, not a folder", "",
-                     "give the folder of a checkpoint or of a Hugging Face model"});
-  if (has_no_checkpoint(root)) return std::nullopt;
-  if (const auto folder = find_foreign_folder(root, step))
+                     "give the folder of a checkpoint or of a Hugging Face model, or a GGUF file"});
+  if (is_folder && has_no_checkpoint(root)) return std::nullopt;
+  if (const auto folder = is_folder ? find_foreign_folder(root, step) : std::nullopt)
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
-  if (const auto folder = find_checkpoint_folder(root, step))
+  if (const auto folder = is_folder ? find_checkpoint_folder(root, step) : std::nullopt)
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
-  if (looks_like_hf_directory(root))
-    return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
+  if (is_hf) return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
   throw UserError({flag + root.string() + ": neither a checkpoint nor a Hugging Face directory",
                    std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
                        ", no config.json",
-                   "give the folder that --save wrote, or one with config.json and safetensors"});
+                   "give the folder that --save wrote, or one with config.json and safetensors, or "
+                   "a GGUF file"});
 }
 
 CheckpointSource require_checkpoint(const std::filesystem::path& root) {

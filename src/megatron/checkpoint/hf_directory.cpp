@@ -9,6 +9,7 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/name_list.h"
+#include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/models/hf/weight_map.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 
@@ -18,18 +19,9 @@ namespace {
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
-std::vector<std::string> safetensors_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".safetensors")
-      names.push_back(entry.path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
-
 /// Throws the UserError of a folder without model.safetensors and without an index.
 [[noreturn]] void refuse_without_weights(const fs::path& folder) {
-  const std::vector<std::string> files = safetensors_in(folder);
+  const std::vector<std::string> files = files_with_extension(folder, ".safetensors");
   throw UserError(
       {folder.string() + ": no " + kSingleFile + " and no " + kIndexFile + " beside config.json",
        files.empty() ? "" : "it holds " + name_list(files),
@@ -68,8 +60,18 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
 
 }  // namespace
 
-bool looks_like_hf_directory(const std::filesystem::path& folder) {
-  return fs::is_regular_file(folder / "config.json");
+std::vector<std::string> files_with_extension(const std::filesystem::path& folder,
+                                              std::string_view extension) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == extension && entry.is_regular_file())
+      names.push_back(entry.path().filename().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+bool looks_like_hf_directory(const std::filesystem::path& path) {
+  return fs::is_regular_file(path / "config.json") || is_gguf(path);
 }
 
 AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
@@ -82,12 +84,27 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
   return files;
 }
 
+AuxiliaryFiles HfDirectory::auxiliary_files(std::vector<std::string>& notes) const {
+  AuxiliaryFiles files = read_auxiliary_files(folder_);
+  if (gguf_files_.empty()) return files;
+  files["config.json"] = gguf_config_->dump(2) + "\n";
+  if (has_tokenizer_files(files)) return files;
+  const std::string source = gguf_files_.front().path().string();
+  for (auto& [name, text] : tokenizer_of_gguf(*gguf_metadata_, source, notes)) files[name] = text;
+  return files;
+}
+
 HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) {
+  if (is_gguf(folder)) {
+    open_gguf();
+    return;
+  }
   const fs::path config = folder / "config.json";
   config_ = parse_hf_config(read_json(config), config.string());
   family_ = find_hf_family(config_.model_type);
   if (fs::exists(folder / kSingleFile)) {
-    if (fs::exists(folder / kIndexFile) && safetensors_in(folder).size() > 1) {
+    if (fs::exists(folder / kIndexFile) &&
+        files_with_extension(folder, ".safetensors").size() > 1) {
       config_.notes.push_back((folder / kSingleFile).string() +
                               " is read, as transformers does, and not the files that " +
                               kIndexFile + " names; remove it if it does not belong there");
@@ -104,7 +121,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
   for (const std::string& name : names) open(name);
   for (const auto& [tensor, file] : index) {
     const auto found = tensors_.find(full_hf_name(*family_, tensor));
-    if (found == tensors_.end() || found->second.file->path().filename() != file) {
+    if (found == tensors_.end() || found->second.file.filename() != file) {
       throw UserError(
           {(folder / kIndexFile).string() + ": tensor '" + tensor + "' is not in " + file, "",
            "download the folder again"});
@@ -134,7 +151,10 @@ void HfDirectory::open(const std::string& name) {
   const SafetensorsFile& file = *files_.back();
   for (const StoredTensor& tensor : file.tensors()) {
     const bool is_new =
-        tensors_.emplace(full_hf_name(*family_, tensor.name), Entry{&file, &tensor}).second;
+        tensors_
+            .emplace(full_hf_name(*family_, tensor.name),
+                     Entry{.file = file.path(), .tensor = tensor, .bytes = file.bytes(tensor)})
+            .second;
     if (!is_new)
       throw UserError(
           {file.path().string() + ": tensor '" + tensor.name + "' occurs twice in the folder", "",

@@ -1,9 +1,6 @@
 #include "megatron/checkpoint/hf_reader.h"
 
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "megatron/base/division.h"
 #include "megatron/base/error.h"
@@ -14,6 +11,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -25,29 +23,44 @@ TransformerConfig resolved(TransformerConfig model) {
 }
 
 std::string place_of(const HfDirectory::Entry& entry) {
-  return entry.file->path().string() + ": tensor '" + entry.tensor->name + "'";
+  return entry.file.string() + ": tensor '" + entry.tensor.name + "'";
 }
 
-/// Returns a part of one of the slices of a weight in MXFP4, of which only its rows are unpacked.
+/// Returns the rows of bytes of one of the slices of a weight in blocks, of which only these are
+/// unpacked.
+at::Tensor packed_rows(const at::Tensor& packed, const TensorPart& part, const TensorSlice& slice) {
+  Shape offset = slice.local_offset, shape = slice.shape;
+  offset.back() = 0;
+  shape.back() = packed.size(-1);
+  return part.region(packed, offset, shape);
+}
+
+/// Returns a part of one of the slices of a weight in MXFP4.
 at::Tensor unpacked(const HfDirectory::Entry& blocks, const HfDirectory::Entry& scales,
                     const TensorPart& part, const TensorSlice& slice) {
   const auto rows_of = [&](const HfDirectory::Entry& entry) {
-    const auto* bytes = entry.file->bytes(*entry.tensor).data();
-    const at::Tensor tensor =
-        at::from_blob(const_cast<std::byte*>(bytes), entry.tensor->shape, at::kByte).flatten(2);
-    Shape offset = slice.local_offset, shape = slice.shape;
-    offset.back() = 0;
-    shape.back() = tensor.size(-1);
-    return part.region(tensor, offset, shape);
+    return packed_rows(view_bytes(entry.bytes, at::kByte, entry.tensor.shape).flatten(2), part,
+                       slice);
   };
   return dequantized_mxfp4(rows_of(blocks), rows_of(scales))
       .narrow(-1, slice.local_offset.back(), slice.shape.back());
 }
 
+/// Returns the tensor; the bytes of a matrix in Q8_0.
+at::Tensor view_entry(const HfDirectory::Entry& entry) {
+  const bool is_q8_0 = entry.form.type == kGgufQ80;
+  Shape shape = entry.tensor.shape;
+  if (is_q8_0) shape.back() = shape.back() / 32 * 34;
+  return restored_rows(
+      view_bytes(entry.bytes,
+                 is_q8_0 ? at::kByte : to_scalar_type(entry.tensor.type, place_of(entry)), shape),
+      entry.form);
+}
+
 void require_bytes(const HfDirectory::Entry& entry) {
-  if (entry.tensor->type != SafetensorsDtype::U8)
+  if (entry.tensor.type != SafetensorsDtype::U8)
     throw UserError({place_of(entry) + ": MXFP4 is stored as U8",
-                     std::string(safetensors_dtype_name(entry.tensor->type)), ""});
+                     std::string(safetensors_dtype_name(entry.tensor.type)), ""});
 }
 
 }  // namespace
@@ -131,8 +144,8 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
                                  std::vector<std::string>& misshapen) {
   std::optional<at::ScalarType> type;
   const auto require_shape = [&](const HfDirectory::Entry& entry, const Shape& shape) {
-    if (entry.tensor->shape != shape)
-      misshapen.push_back(place_of(entry) + ": " + shape_text(entry.tensor->shape) + ", expected " +
+    if (entry.tensor.shape != shape)
+      misshapen.push_back(place_of(entry) + ": " + shape_text(entry.tensor.shape) + ", expected " +
                           shape_text(shape));
   };
   const auto find = [&](const std::string& name) -> const HfDirectory::Entry* {
@@ -162,7 +175,7 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
       shape.push_back(kMxfp4Block / 2);
       for (const HfDirectory::Entry* bytes : {entry, scales}) require_bytes(*bytes);
     } else {
-      own = to_scalar_type(entry->tensor->type, place_of(*entry));
+      own = to_scalar_type(entry->tensor.type, place_of(*entry));
     }
     require_shape(*entry, shape);
     type = type.value_or(own) == own ? own : at::kFloat;
@@ -194,17 +207,16 @@ std::vector<std::string> HfReader::unused() const {
           {place_of(entry) + " differs from the embedding although config.json ties them", "",
            "set tie_word_embeddings to false in config.json"});
     }
-    names.push_back(entry.tensor->name);
+    names.push_back(entry.tensor.name);
   }
   return names;
 }
 
 bool HfReader::repeats(const HfDirectory::Entry& copy, const std::string& name) const {
   const HfDirectory::Entry& first = directory_.tensors().at(name);
-  if (first.tensor->type != copy.tensor->type || first.tensor->shape != copy.tensor->shape)
+  if (first.tensor.type != copy.tensor.type || first.tensor.shape != copy.tensor.shape)
     return false;
-  const auto left = first.file->bytes(*first.tensor), right = copy.file->bytes(*copy.tensor);
-  return std::memcmp(left.data(), right.data(), left.size()) == 0;
+  return std::ranges::equal(first.bytes, copy.bytes);
 }
 
 void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
@@ -223,9 +235,12 @@ void HfReader::copy_slice(const std::string& name, const TensorSlice& slice,
         target.copy_(unpacked(*source.entry, *source.scales, source.part, *from));
         continue;
       }
-      if (!source.view.defined())
-        source.view = source.part.oriented(view_tensor(*source.entry->file, *source.entry->tensor));
-      target.copy_(source.part.region(source.view, from->local_offset, from->shape));
+      if (!source.view.defined()) source.view = source.part.oriented(view_entry(*source.entry));
+      if (source.view.scalar_type() == at::kByte)
+        target.copy_(dequantized_q8_0(packed_rows(source.view, source.part, *from))
+                         .narrow(-1, from->local_offset.back(), from->shape.back()));
+      else
+        target.copy_(source.part.region(source.view, from->local_offset, from->shape));
     }
   }
 }

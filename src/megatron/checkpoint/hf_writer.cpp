@@ -10,11 +10,10 @@
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
 #include "megatron/base/words.h"
-#include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/gguf/gguf_model.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/safetensors.h"
-#include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/weight_map.h"
@@ -109,8 +108,10 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       for (WeightMapping& link : plan.links)
         if (request.model.mtp_num_layers > 0)  // transformers makes the other copies itself
           link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
-      plan.config = make_hf_config(request.model, family->model_type, dtype_name(plan.type),
-                                   original_json.is_object() ? &original_json : nullptr);
+      plan.config =
+          make_hf_config(request.model, family->model_type, dtype_name(plan.type),
+                         original_json.is_object() && !request.is_gguf ? &original_json : nullptr);
+      if (request.is_gguf) require_gguf_model(request.model, plan.config, plan.links);
       plan.family = family;
       write_token_ids(original_json, request.ids, plan.config);
       return;
@@ -147,7 +148,7 @@ void plan_files(const HfExport& request, ExportPlan& plan) {
                           theirs.part,
                           type};
       const std::uint64_t size = tensor.header.num_bytes();
-      if (plan.files.empty() || used + size > request.max_shard_bytes) {
+      if (plan.files.empty() || (!request.is_gguf && used + size > request.max_shard_bytes)) {
         plan.files.emplace_back();
         used = 0;
       }
@@ -170,9 +171,17 @@ std::string hf_shard_name(std::size_t index, std::size_t count) {
   return name;
 }
 
+/// Returns a function that cuts tensors of the plan from the weights. It keeps the last weight, as
+/// the tensors of one follow each other.
+auto make_cutter(WeightReader& reader, const ExportPlan& plan) {
+  return [&, name = std::string(), last = at::Tensor()](const ExportTensor& tensor) mutable {
+    if (tensor.ours != name) last = reader.read(name = tensor.ours);
+    return tensor.part.cut(last, plan.shardings.at(tensor.ours)).to(tensor.type);
+  };
+}
+
 void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path& folder) {
-  std::string last_name;  // the tensors of one weight follow each other
-  at::Tensor last;
+  auto cut = make_cutter(reader, plan);
   Json weight_map = Json::object();
   for (std::size_t index = 0; index < plan.files.size(); ++index) {
     const std::string name = hf_shard_name(index, plan.files.size());
@@ -180,9 +189,7 @@ void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path&
     for (const ExportTensor& tensor : plan.files[index]) headers.push_back(tensor.header);
     SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}});
     for (const ExportTensor& tensor : plan.files[index]) {
-      if (tensor.ours != last_name) last = reader.read(last_name = tensor.ours);
-      writer.write(tensor_bytes(
-          contiguous_cpu(tensor.part.cut(last, plan.shardings.at(tensor.ours)).to(tensor.type))));
+      writer.write(tensor_bytes(contiguous_cpu(cut(tensor))));
       weight_map[tensor.header.name] = name;
     }
     writer.close();
@@ -192,26 +199,42 @@ void write_weights(WeightReader& reader, const ExportPlan& plan, const fs::path&
   write_file(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
+std::vector<std::string> write_gguf_file(WeightReader& reader, const ExportPlan& plan, bool is_q8_0,
+                                         const fs::path& folder) {
+  const std::vector<ExportTensor>& tensors = plan.files.at(0);
+  GgufExport model{.config = plan.config,
+                   .type = is_q8_0                      ? kGgufQ80
+                           : plan.type == at::kHalf     ? kGgufF16
+                           : plan.type == at::kBFloat16 ? kGgufBf16
+                                                        : kGgufF32,
+                   .read = [&, cut = make_cutter(reader, plan)](std::size_t i) mutable {
+                     return cut(tensors[i]);
+                   }};
+  for (const ExportTensor& tensor : tensors) model.tensors.push_back(tensor.header);
+  return write_gguf(model, folder);
+}
+
 }  // namespace
 
-void write_hf_directory(WeightReader& reader, const HfExport& request,
-                        const std::filesystem::path& folder) {
-  require_empty_folder(folder);
+std::vector<std::string> write_hf_directory(WeightReader& reader, const HfExport& request,
+                                            const std::filesystem::path& folder) {
   ExportPlan plan;
   plan.type = request.dtype.value_or(common_type(reader));
   choose_family(reader, request, plan);
   plan_files(request, plan);
-  const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
-  megatron::create_directories(parent);
-  remove_stale_temporaries_of(fs::absolute(folder).lexically_normal());
-  require_free_space(parent, plan.total_bytes);
-  PendingFolder pending(folder);
-  write_weights(reader, plan, pending.path());
+  PendingFolder pending = begin_new_folder(folder, plan.total_bytes);
   for (const auto& [name, text] : request.auxiliary_files) {
     if (name != "config.json") write_file(pending.path() / name, text);
   }
-  write_file(pending.path() / "config.json", plan.config.dump(2) + "\n");
+  std::vector<std::string> notes;
+  if (request.is_gguf) {
+    notes = write_gguf_file(reader, plan, request.is_q8_0, pending.path());
+  } else {
+    write_weights(reader, plan, pending.path());
+    write_file(pending.path() / "config.json", plan.config.dump(2) + "\n");
+  }
   pending.commit();
+  return notes;
 }
 
 }  // namespace megatron

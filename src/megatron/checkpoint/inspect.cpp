@@ -65,11 +65,13 @@ void add_directory(const fs::path& folder, Json& json) {
   const HfDirectory directory(folder);
   for (const auto& [name, entry] : directory.tensors()) {
     json["tensors"].push_back(
-        tensor_row(entry.tensor->name, "weight", entry.tensor->type, entry.tensor->shape, 1));
+        tensor_row(entry.tensor.name, "weight", entry.tensor.type, entry.tensor.shape, 1));
   }
 }
 
 Json files_of(const fs::path& folder) {
+  if (!fs::is_directory(folder))
+    return Json::array({{{"name", folder.filename().string()}, {"bytes", fs::file_size(folder)}}});
   std::set<std::pair<std::string, std::uint64_t>> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (entry.is_regular_file())
@@ -326,15 +328,17 @@ std::vector<std::string> verify_folder(const std::filesystem::path& folder) {
 }
 
 void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostream& out) {
-  if (!fs::is_directory(root))
+  if (!fs::is_directory(root) && !looks_like_hf_directory(root))
     throw UserError({root.string() + ": is not a folder", "", "check the path"});
   std::vector<fs::path> folders;
-  const auto foreign = find_foreign_folder(root, std::nullopt);
+  const bool is_folder = fs::is_directory(root);
+  const auto foreign = is_folder ? find_foreign_folder(root, std::nullopt) : std::nullopt;
   if (foreign) {
     folders.push_back(*foreign);
-  } else if (all) {
+  } else if (is_folder && all) {
     folders = all_checkpoint_folders(root);
-  } else if (const auto latest = find_checkpoint_folder(root, std::nullopt)) {
+  } else if (const auto latest =
+                 is_folder ? find_checkpoint_folder(root, std::nullopt) : std::nullopt) {
     folders.push_back(*latest);
   }
   const bool is_hf = folders.empty() && looks_like_hf_directory(root);
@@ -348,7 +352,7 @@ void verify_checkpoints(const std::filesystem::path& root, bool all, std::ostrea
                                 : foreign ? find_foreign_errors(folder)
                                           : find_errors(folder);
     const std::string whole = is_hf     ? "complete (a Hugging Face folder has no checksums)"
-                              : foreign ? "complete (Megatron-LM's checkpoints have no checksums)"
+                              : foreign ? "complete (Megatron-LM and DeepSpeed write no checksums)"
                                         : "whole";
     const bool is_whole = errors.damage.empty();
     out << folder.string() << ": " << (is_whole ? whole : "damaged")

@@ -7,7 +7,8 @@
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
 #include "megatron/base/json.h"
-#include "megatron/config/field.h"
+#include "megatron/base/words.h"
+#include "megatron/config/settings_tables.h"
 
 namespace megatron {
 namespace {
@@ -238,6 +239,24 @@ Json fields_to_json(const FieldSet& fields, const void* object) {
   Json json = Json::object();
   for (const Field& field : fields.fields) json[field.name] = join_values(field.get(object));
   return json;
+}
+
+std::optional<std::vector<std::string>> saved_values(const Json& saved, const Field& field) {
+  const auto found = saved.find(field.name);
+  if (found == saved.end() || !found->is_string()) return std::nullopt;
+  const std::string text = found->get<std::string>();
+  if (text.empty() || is_none(text)) return std::nullopt;
+  return field.is_list ? split_words(text) : std::vector{text};
+}
+
+void read_saved_settings(const Json& saved, Settings& settings) {
+  for (const Field& field : settings_table().set().fields) {
+    try {
+      if (const auto values = saved_values(saved, field)) assign(field, &settings, *values);
+    } catch (const FieldError&) {
+      continue;
+    }
+  }
 }
 
 std::string manifest_text(const Manifest& manifest) {

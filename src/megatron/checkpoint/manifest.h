@@ -17,7 +17,9 @@
 
 namespace megatron {
 
+struct Field;
 struct FieldSet;
+struct Settings;
 
 /// A weight, a piece of the optimizer's state, or a layer's own state (ParameterKind::state).
 enum class TensorKind { weight, optimizer, state };
@@ -81,6 +83,13 @@ inline constexpr const char* kAuxiliaryFolder = "hugging_face";
 
 /// Returns the values of fields of `object` as text, as a manifest stores settings.
 Json fields_to_json(const FieldSet& fields, const void* object);
+
+/// Returns the values of a field in a manifest's settings; nullopt if it is missing or unset there.
+std::optional<std::vector<std::string>> saved_values(const Json& saved, const Field& field);
+
+/// Sets the fields of `settings` that a manifest's settings `saved` hold. A field that is missing,
+/// unset or unreadable there, as one of another version, keeps its value.
+void read_saved_settings(const Json& saved, Settings& settings);
 
 /// Formats the manifest as indented JSON that includes its own checksum.
 std::string manifest_text(const Manifest& manifest);

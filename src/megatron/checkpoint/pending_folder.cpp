@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/files.h"
+#include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 
 namespace megatron {
@@ -101,6 +102,15 @@ fs::path PendingFolder::rename_into_place() {
   }
   if (files_.rename(path_, final_path_) != 0) throw_file_error("rename to", final_path_, errno);
   return {};
+}
+
+PendingFolder begin_new_folder(const fs::path& folder, std::uint64_t bytes) {
+  require_empty_folder(folder);
+  const fs::path path = fs::absolute(folder).lexically_normal();
+  megatron::create_directories(path.parent_path());
+  remove_stale_temporaries_of(path);
+  require_free_space(path.parent_path(), bytes);
+  return PendingFolder(folder);
 }
 
 }  // namespace megatron

@@ -41,4 +41,8 @@ class PendingFolder {
   bool committed_ = false;
 };
 
+/// Begins a folder of `bytes`, which must not exist, be empty, or hold only what interrupted
+/// writers left. Creates its parents.
+PendingFolder begin_new_folder(const fs::path& folder, std::uint64_t bytes);
+
 }  // namespace megatron

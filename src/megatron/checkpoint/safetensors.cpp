@@ -137,24 +137,6 @@ std::map<std::string, std::string> read_metadata(const Json& object, const std::
   return metadata;
 }
 
-std::string header_of(const std::vector<TensorHeader>& headers,
-                      const std::map<std::string, std::string>& metadata) {
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t position = 0;
-  for (const TensorHeader& head : headers) {
-    const std::uint64_t end = position + head.num_bytes();
-    MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " occurs twice in one file");
-    header[head.name] = {{"dtype", std::string(safetensors_dtype_name(head.type))},
-                         {"shape", head.shape},
-                         {"data_offsets", {position, end}}};
-    position = end;
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-  return text;
-}
-
 struct TypeRow {
   SafetensorsDtype type;
   std::string_view name;
@@ -234,15 +216,31 @@ void sort_for_writing(std::vector<TensorHeader>& headers) {
                    });
 }
 
+std::string safetensors_header(const std::vector<TensorHeader>& headers,
+                               const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::uint64_t position = 0;
+  for (const TensorHeader& head : headers) {
+    const std::uint64_t end = position + head.num_bytes();
+    MEGATRON_CHECK(!header.contains(head.name), "tensor ", head.name, " occurs twice in one file");
+    header[head.name] = {{"dtype", std::string(safetensors_dtype_name(head.type))},
+                         {"shape", head.shape},
+                         {"data_offsets", {position, end}}};
+    position = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const std::uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorHeader> headers,
                                      const std::map<std::string, std::string>& metadata,
                                      FileSystem& files)
     : headers_(std::move(headers)), writer_(path, files) {
   sort_for_writing(headers_);
-  const std::string text = header_of(headers_, metadata);
-  const std::uint64_t length = text.size();
-  const std::string header =
-      std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+  const std::string header = safetensors_header(headers_, metadata);
   header_checksum_ = checksum(header);
   writer_.write(header);
 }

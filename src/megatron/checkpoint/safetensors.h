@@ -92,6 +92,11 @@ struct TensorHeader {
   std::uint64_t num_bytes() const;
 };
 
+/// Returns the bytes of a file before its data: the length and the JSON. `headers` are in the order
+/// of the data.
+std::string safetensors_header(const std::vector<TensorHeader>& headers,
+                               const std::map<std::string, std::string>& metadata);
+
 /// Writes the header at once, then takes the tensors' bytes one by one in `order()`. Larger element
 /// types come first, so that every tensor is aligned.
 class SafetensorsWriter {

@@ -1,6 +1,10 @@
 #include "megatron/checkpoint/shard_writer.h"
 
+#include <algorithm>
+#include <map>
+#include <system_error>
 #include <unordered_map>
+#include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
@@ -45,33 +49,92 @@ std::vector<std::vector<WriteItem>> group_by_file(std::vector<WriteItem> pieces,
   return groups;
 }
 
-void write_file(const std::filesystem::path& folder, const std::string& name,
-                const std::vector<WriteItem>& pieces, Manifest& manifest, FileSystem& file_system) {
-  std::vector<TensorHeader> headers;
-  std::unordered_map<std::string, const WriteItem*> by_key;
-  for (const WriteItem& piece : pieces) {
-    headers.push_back({key_of(piece), piece.type, piece.slice.shape});
-    by_key.emplace(headers.back().name, &piece);
+at::Tensor content_of(const WriteItem& piece) {
+  at::Tensor content = contiguous_cpu(piece.tensor());
+  MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, piece.name, " is ",
+                 content.scalar_type(), ", not ", safetensors_dtype_name(piece.type));
+  return content;
+}
+
+/// Returns whether a checkpoint holds these bytes as tensor `key` of a file.
+bool has_bytes(const Manifest& manifest, const std::string& tensor, const std::string& file,
+               const std::string& key, std::uint64_t checksum) {
+  const auto found = manifest.tensors.find(tensor);
+  return found != manifest.tensors.end() &&
+         std::ranges::any_of(found->second.pieces, [&](const Piece& piece) {
+           return piece.file == file && piece.key == key && piece.checksum == checksum;
+         });
+}
+
+const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
+
+/// A file to write, with the pieces that it holds.
+class ShardFile {
+ public:
+  ShardFile(std::string name, const std::vector<WriteItem>& pieces) : name_(std::move(name)) {
+    for (const WriteItem& piece : pieces) {
+      headers_.push_back({key_of(piece), piece.type, piece.slice.shape});
+      by_key_.emplace(headers_.back().name, &piece);
+    }
+    sort_for_writing(headers_);
   }
-  SafetensorsWriter writer(folder / name, std::move(headers), {{"format", "pt"}}, file_system);
-  manifest.headers[name] = writer.header_checksum();
-  for (const TensorHeader& head : writer.order()) {
-    const WriteItem& piece = *by_key.at(head.name);
-    const at::Tensor content = contiguous_cpu(piece.tensor());
-    MEGATRON_CHECK(to_safetensors_dtype(content.scalar_type()) == piece.type, piece.name, " is ",
-                   content.scalar_type(), ", not ", safetensors_dtype_name(piece.type));
-    const auto bytes = tensor_bytes(content);
-    writer.write(bytes);
+
+  void write(const std::filesystem::path& folder, const std::atomic<bool>* is_given_up,
+             Manifest& manifest, FileSystem& files) const {
+    SafetensorsWriter writer(folder / name_, headers_, kMetadata, files);
+    manifest.headers[name_] = writer.header_checksum();
+    for (const TensorHeader& head : writer.order()) {
+      if (is_given_up != nullptr && *is_given_up)
+        throw UserError({(folder / name_).string(), "the save was given up", ""});
+      const WriteItem& piece = *by_key_.at(head.name);
+      const at::Tensor content = content_of(piece);
+      const auto bytes = tensor_bytes(content);
+      writer.write(bytes);
+      record(piece, head.name, checksum(bytes), manifest);
+    }
+    writer.close();
+  }
+
+  /// Links the file of the same name and content. Returns false where that cannot be done.
+  bool link(const SavedFolder& before, const std::filesystem::path& folder, Manifest& manifest,
+            FileSystem& files) const {
+    const auto header = before.manifest.headers.find(name_);
+    const std::string text = safetensors_header(headers_, kMetadata);
+    if (header == before.manifest.headers.end() || header->second != checksum(text)) return false;
+    std::uint64_t size = text.size();
+    std::vector<std::uint64_t> checksums;
+    for (const TensorHeader& head : headers_) {
+      const WriteItem& piece = *by_key_.at(head.name);
+      size += head.num_bytes();
+      checksums.push_back(checksum(tensor_bytes(content_of(piece))));
+      if (!has_bytes(before.manifest, piece.name, name_, head.name, checksums.back())) return false;
+    }
+    const std::filesystem::path old = before.path / name_;
+    std::error_code error;
+    if (std::filesystem::file_size(old, error) != size || files.link(old, folder / name_) != 0)
+      return false;
+    manifest.headers[name_] = header->second;
+    for (std::size_t i = 0; i < headers_.size(); ++i)
+      record(*by_key_.at(headers_[i].name), headers_[i].name, checksums[i], manifest);
+    return true;
+  }
+
+ private:
+  void record(const WriteItem& piece, const std::string& key, std::uint64_t checksum,
+              Manifest& manifest) const {
     ManifestTensor& tensor = manifest.tensors[piece.name];
     tensor.kind = piece.kind;
     tensor.is_frozen = piece.is_frozen;
     tensor.type = piece.type;
     tensor.shape = piece.global_shape;
     tensor.pieces.push_back(
-        {name, head.name, slice_at(piece.slice.global_offset, piece.slice.shape), checksum(bytes)});
+        {name_, key, slice_at(piece.slice.global_offset, piece.slice.shape), checksum});
   }
-  writer.close();
-}
+
+  std::string name_;
+  std::vector<TensorHeader> headers_;  ///< in the order of the file
+  std::unordered_map<std::string, const WriteItem*> by_key_;
+};
 
 }  // namespace
 
@@ -84,8 +147,11 @@ std::uint64_t num_bytes(const std::vector<WriteItem>& pieces) {
 void write_shard_files(const std::filesystem::path& folder, const ShardFileOptions& files,
                        std::vector<WriteItem> pieces, Manifest& manifest, FileSystem& file_system) {
   const auto groups = group_by_file(std::move(pieces), files.max_shard_bytes);
-  for (std::size_t part = 0; part < groups.size(); ++part)
-    write_file(folder, shard_name(files, part), groups[part], manifest, file_system);
+  for (std::size_t part = 0; part < groups.size(); ++part) {
+    const ShardFile file(shard_name(files, part), groups[part]);
+    if (files.before == nullptr || !file.link(*files.before, folder, manifest, file_system))
+      file.write(folder, files.is_given_up, manifest, file_system);
+  }
 }
 
 }  // namespace megatron

@@ -23,6 +23,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/models/model_family.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/init.h"
 

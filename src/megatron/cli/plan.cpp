@@ -1,7 +1,8 @@
 // Implements `megatron plan --show-schedule`, which draws and compares pipeline schedules. With
 // --show-context plan_context.cpp draws context parallelism. Without these flags the engine
-// searches layouts (engine/plan.cpp), or with --memory predicts the memory of a run
-// (engine/plan_memory.cpp).
+// searches layouts (engine/plan.cpp), with --memory predicts the memory of a run
+// (engine/plan_memory.cpp), or with --checkpoint the cost of its checkpoints
+// (engine/plan_checkpoint.cpp).
 #include <unistd.h>
 
 #include <algorithm>
@@ -202,24 +203,35 @@ int run_plan(std::span<const std::string> args) {
              wants_help = is_given(args, "--help") || is_given(args, "-h");
   if (is_given(args, "--show-context") && !wants_help) {
     refuse_beside(args, "--show-context",
-                  {"--show-schedule", "--world-size", "--compare", "--memory", "--svg", "--trace"});
+                  {"--show-schedule", "--world-size", "--compare", "--memory", "--checkpoint",
+                   "--svg", "--trace"});
     return run_plan_context(args);
   }
   if (is_given(args, "--memory") && !wants_help) {
-    refuse_beside(
-        args, "--memory",
-        {"--show-schedule", "--compare", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"});
+    refuse_beside(args, "--memory",
+                  {"--checkpoint", "--show-schedule", "--compare", "--gpus-per-host",
+                   "--memory-limit-gib", "--max-layouts"});
     return run_checked("plan --memory", PlanMode::memory, args, check_memory_plan);
+  }
+  if (is_given(args, "--checkpoint") && !wants_help) {
+    refuse_beside(
+        args, "--checkpoint",
+        {"--show-schedule", "--compare", "--memory", "--memory-limit-gib", "--max-layouts"});
+    return run_checked("plan --checkpoint", PlanMode::checkpoint, args, check_memory_plan);
   }
   if (wants_layouts && !wants_schedule && !wants_help)
     return run_checked("plan", PlanMode::layouts, args, check_layout_plan);
   PlanOptions options = read_plan(PlanMode::schedule, args);
   std::cerr << notes_text(options.parsed.notes);
   if (!wants_schedule)
-    throw UserError({"--world-size", "is required, or --show-schedule, --show-context or --memory",
-                     "add --world-size N for the layouts of a model over N ranks, "
-                     "--show-schedule to draw a pipeline schedule, --show-context to draw context "
-                     "parallelism, or --memory for where the memory of a run goes"});
+    throw UserError(
+        {"--world-size",
+         "is required, or --show-schedule, --show-context, --memory or "
+         "--checkpoint",
+         "add --world-size N for the layouts of a model over N ranks, "
+         "--show-schedule to draw a pipeline schedule, --show-context to draw context "
+         "parallelism, --memory for where the memory of a run goes, or --checkpoint for what "
+         "its checkpoints take"});
   for (const char* flag :
        {"--world-size", "--gpus-per-host", "--memory-limit-gib", "--max-layouts"}) {
     if (is_given(args, flag))

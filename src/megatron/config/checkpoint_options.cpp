@@ -38,7 +38,7 @@ const FieldTable<ConvertOptions>& convert_table() {
         "flags, that of the input.");
     t.group("Conversion");
     t.field("load", &ConvertOptions::load,
-            "folder of checkpoints that pretrain saved, or a Hugging Face directory")
+            "folder of checkpoints that pretrain saved, Hugging Face directory or GGUF file")
         .required()
         .alias("load-dir")
         .value_name("DIR");
@@ -46,15 +46,17 @@ const FieldTable<ConvertOptions>& convert_table() {
         .required()
         .alias("save-dir")
         .value_name("DIR");
-    t.field(
-         "format", &ConvertOptions::format,
-         "format to write; hf: a Hugging Face directory (which llama.cpp's converter can convert "
-         "to GGUF); megatron: a release checkpoint")
+    t.field("format", &ConvertOptions::format,
+            "format to write; hf: a Hugging Face directory; gguf: a folder with model.gguf for "
+            "llama.cpp; megatron: a release checkpoint; torch_dist: a checkpoint of Megatron-LM, "
+            "with the state of the optimizer; dcp: the same tensors for "
+            "torch.distributed.checkpoint")
         .required()
-        .choices({"hf", "megatron"});
+        .choices({"hf", "gguf", "megatron", "torch_dist", "dcp"})
+        .alias("to");
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
-            "model family to write with --format hf; default: that of the input, else the first "
-            "that can represent the model")
+            "model family to write with --format hf or gguf; default: that of the input, else the "
+            "first that can represent the model")
         .choices(split_words(
             "gpt2 llama qwen2 qwen3 mistral mixtral qwen2_moe qwen3_moe olmoe starcoder2 "
             "deepseek_v2 deepseek_v3 kimi_k2 gemma gemma2 gemma3_text vaultgemma phi3 "
@@ -63,8 +65,9 @@ const FieldTable<ConvertOptions>& convert_table() {
             "minimax_m2 ernie4_5 ernie4_5_moe flex_olmo hunyuan_v1_moe gpt_neox nemotron "
             "stablelm phi granite granitemoe cohere cohere2 bert "
             "megatron-bert roberta t5 mt5 umt5"));
-    t.field("dtype", &ConvertOptions::dtype, "type of the written weights; default: as stored")
-        .choices({"fp32", "bf16", "fp16"});
+    t.field("dtype", &ConvertOptions::dtype,
+            "type of the written weights, q8_0 for --format gguf alone; default: as stored")
+        .choices({"fp32", "bf16", "fp16", "q8_0"});
     t.field("ckpt_step", &ConvertOptions::ckpt_step, "iteration to load; default: the latest")
         .at_least(0);
     t.field("keep_non_finite", &ConvertOptions::keep_non_finite,
@@ -78,18 +81,26 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table() {
   return field_table<CheckpointOptions>([](auto& t) {
     t.about(
         "inspect DIR prints the contents of a checkpoint. verify DIR checks every checksum, and "
-        "that every number is finite. diff A B prints the largest difference of each weight.");
+        "that every number is finite. diff A B prints the largest difference of each weight. gc "
+        "DIR "
+        "removes what interrupted saves left behind and, with --keep, old iterations.");
     t.group("Checkpoint");
     t.field("action", &CheckpointOptions::action, "action to perform")
         .positional()
         .required()
-        .choices({"inspect", "verify", "diff"});
+        .choices({"inspect", "verify", "diff", "gc"});
     t.field("folders", &CheckpointOptions::folders, "checkpoints or Hugging Face directories")
         .positional()
         .value_name("DIR");
     t.field("json", &CheckpointOptions::json, "inspect: print JSON");
     t.field("all", &CheckpointOptions::all,
             "verify: check every iteration instead of only the latest");
+    t.field(
+         "keep", &CheckpointOptions::keep,
+         "gc: iterations to keep, the newest ones; the one that a run resumes from always stays; "
+         "default: all")
+        .at_least(1);
+    t.field("dry_run", &CheckpointOptions::dry_run, "gc: only say what would be removed");
   });
 }
 

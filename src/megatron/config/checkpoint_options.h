@@ -21,9 +21,10 @@ struct ConvertOptions {
 };
 
 struct CheckpointOptions {
-  std::string action;  ///< inspect, verify, diff
+  std::string action;  ///< inspect, verify, diff, gc
   std::vector<std::string> folders;
-  bool json = false, all = false;
+  bool json = false, all = false, dry_run = false;
+  std::optional<std::int64_t> keep;
 };
 
 const FieldTable<ConvertOptions>& convert_table();

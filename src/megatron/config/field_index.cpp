@@ -11,7 +11,7 @@ namespace {
 
 /// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT, torchtitan and forks of
 /// Megatron-LM, or words on what to do instead.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kOtherNames{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kOtherNames{{
     {"learning-rate", "lr"},
     {"max-steps", "train-iters"},
     {"steps", "train-iters"},
@@ -47,7 +47,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 44> kOtherNa
     {"train-weighted-split-paths-path", "per-split-data-args-path"},
     {"use-mpi", "leave it out: `megatron launch` or the environment of mpirun places the ranks"},
     {"embed-layernorm", "leave it out: no norm follows the embedding in this version"},
-    {"deepspeed", "leave it out: --zero-stage N shards state, gradients and weights"},
     {"trigger-path", "leave it out: SIGTERM and SIGUSR1 make a run save and exit"},
     {"use-dynamic-batch-size",
      "leave it out: --sft-packing-strategy and --document-packing-strategy fill samples"},

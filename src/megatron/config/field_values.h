@@ -64,6 +64,15 @@ Value typed_value(const Field& field, const std::string& text) {
   return text;
 }
 
+/// Returns the values of a field as a JSON value: a list, one value, or null where there is none.
+template <class Value>
+Value typed_values(const Field& field, const std::vector<std::string>& values) {
+  if (!field.is_list) return values.empty() ? Value() : typed_value<Value>(field, values.front());
+  Value list = Value::array();
+  for (const std::string& value : values) list.push_back(typed_value<Value>(field, value));
+  return list;
+}
+
 /// Parses one value of type V.
 template <class V>
 V scalar_value(const std::string& text) {

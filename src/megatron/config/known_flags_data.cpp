@@ -125,6 +125,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "num-dataset-builder-threads=* dataloader-fast-cache-load fast-cache-load "
      "defer-npy-index-mmap dataloader-defer-npy-index-mmap trust-remote-code "
      "tokenizer-hf-no-use-fast use-gigatoken disable-msc logging-level=*"},
+    {accepted, "without effect: --deepspeed-config and --zero-stage say what a run shards", "",
+     "deepspeed no-pipeline-parallel deepspeed-activation-checkpointing"},
     {accepted, "without effect: SIGTERM, SIGUSR1 and SIGINT always save and exit", "",
      "exit-signal-handler exit-signal-handler-for-training"},
     {accepted, "without effect: every metric of the log line goes to the JSON lines file", "",
@@ -340,6 +342,10 @@ constexpr KnownFlags kKnownFlags[] = {
      "is not in this version: log-probabilities are the model's, before temperature and filters",
      "leave it out", "inference-dynamic-batching-logprobs-mode=raw_logprobs"},
     {accepted, "without effect: it tunes Megatron-LM's inference engine", "",
+     "inference-dynamic-batching-buffer-guaranteed-fraction=* "
+     "inference-dynamic-batching-buffer-overflow-factor=* inference-dynamic-batching-chunk-size=* "
+     "inference-dynamic-batching-max-requests-override=* "
+     "inference-dynamic-batching-max-tokens-override=* inference-max-batch-size=* "
      "inference-dynamic-batching-mamba-memory-ratio=* inference-dynamic-batching-num-cuda-graphs=* "
      "inference-dynamic-batching-track-paused-request-events "
      "inference-dynamic-batching-track-generated-token-events decode-only-cuda-graphs "

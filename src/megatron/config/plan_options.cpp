@@ -96,13 +96,17 @@ void add_world_size(FieldTable<Options>& t) {
       .between(1, 1'000'000);
 }
 
-void add_layout_fields(FieldTable<Options>& t) {
-  t.group("Layouts");
-  add_world_size(t);
+void add_gpus_per_host(FieldTable<Options>& t) {
   t.field("gpus_per_host", &Options::gpus_per_host,
           "number of ranks on a host: tensor times context parallelism stays within it, unless "
           "their sizes are given")
       .at_least(1);
+}
+
+void add_layout_fields(FieldTable<Options>& t) {
+  t.group("Layouts");
+  add_world_size(t);
+  add_gpus_per_host(t);
   t.field("memory_limit_gib", &Options::memory_limit_gib,
           "memory of a rank in GiB: layouts that need more come last")
       .above(0);
@@ -114,6 +118,25 @@ void add_memory_field(FieldTable<Options>& t) {
   t.field("memory", &Options::memory,
           "with the flags of a run: print the memory of a rank by part, as --log-memory measures "
           "it; without --world-size of the fewest ranks that the sizes of parallelism allow");
+}
+
+void add_checkpoint_fields(FieldTable<Options>& t) {
+  t.group("Checkpoints");
+  t.field("checkpoint", &Options::checkpoint,
+          "with the flags of a run: print the files, bytes and seconds of its checkpoints, and how "
+          "often to save");
+  t.field("storage_gbytes_per_s", &Options::storage_gbytes_per_s,
+          "--checkpoint: bandwidth in GB/s of the storage that all hosts share")
+      .above(0);
+  t.field("host_gbytes_per_s", &Options::host_gbytes_per_s,
+          "--checkpoint: bandwidth in GB/s of a host to the storage")
+      .above(0);
+  t.field("host_mtbf_hours", &Options::host_mtbf_hours,
+          "--checkpoint: mean time between failures of a host in hours")
+      .above(0);
+  t.field("step_seconds", &Options::step_seconds,
+          "--checkpoint: time of a step, to judge --save-interval")
+      .above(0);
 }
 
 void add_context_fields(FieldTable<Options>& t) {
@@ -159,6 +182,11 @@ FieldTable<Options> table_of(PlanMode mode) {
     add_memory_field(t);
     add_world_size(t);
   }
+  if (mode == PlanMode::checkpoint) {
+    add_checkpoint_fields(t);
+    add_world_size(t);
+    add_gpus_per_host(t);
+  }
   if (mode == PlanMode::context) add_context_fields(t);
   add_run(t, {});
   return t;
@@ -201,8 +229,8 @@ const FieldTable<PlanOptions>& plan_table() {
         "Prints the layouts of a model over --world-size ranks with the memory of a rank, or with "
         "--show-schedule draws a pipeline schedule and prints its time, its bubble and the "
         "activations that the ranks keep, or compares all schedules. With --show-context draws "
-        "the attention of a run over the ranks of context parallelism, and with --memory prints "
-        "where the memory of a run goes.");
+        "the attention of a run over the ranks of context parallelism, with --memory prints where "
+        "the memory of a run goes, and with --checkpoint what its checkpoints take.");
     t.field("show_schedule", &Options::show_schedule, "plan a schedule instead of a layout");
     t.field("compare", &Options::compare, "print a table of all schedules instead of a drawing");
     add_json(t);
@@ -211,6 +239,7 @@ const FieldTable<PlanOptions>& plan_table() {
     add_pipeline_fields(t);
     add_context_fields(t);
     add_memory_field(t);
+    add_checkpoint_fields(t);
     add_time_fields(t);
     add_run(t, {.architecture = kUnused, .others = kUnused});
   });

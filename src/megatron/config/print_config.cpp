@@ -51,14 +51,6 @@ std::vector<ShownSetting> shown_settings(const RunConfig& run) {
   return lines;
 }
 
-JsonText json_value(const Field& field, const std::vector<std::string>& values) {
-  if (!field.is_list) return values.empty() ? JsonText() : typed_value<JsonText>(field, values[0]);
-  if (field.is_optional && values.empty()) return nullptr;
-  JsonText list = JsonText::array();
-  for (const std::string& value : values) list.push_back(typed_value<JsonText>(field, value));
-  return list;
-}
-
 /// Formats the value as Python prints it.
 std::string python_text(const Field& field, const std::vector<std::string>& values) {
   const bool quoted = field.kind == ValueKind::text;
@@ -100,9 +92,12 @@ std::string config_text(const RunConfig& run) {
 std::string config_json(const RunConfig& run) {
   JsonText object = JsonText::object();
   for (const ShownSetting& line : shown_settings(run)) {
-    object[line.field->name] = {{"value", json_value(*line.field, line.values)},
-                                {"origin", line.origin}};
-    if (!line.where.empty()) object[line.field->name]["where"] = line.where;
+    const Field& field = *line.field;
+    const bool is_unset = field.is_optional && line.values.empty();
+    object[field.name] = {
+        {"value", is_unset ? JsonText() : typed_values<JsonText>(field, line.values)},
+        {"origin", line.origin}};
+    if (!line.where.empty()) object[field.name]["where"] = line.where;
   }
   return object.dump(2) + "\n";
 }

@@ -5,6 +5,7 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/config_file.h"
 #include "megatron/config/data_config.h"
+#include "megatron/config/deepspeed_config.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
@@ -17,6 +18,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/tokenizer_config.h"
+#include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -81,6 +83,40 @@ void choose_tokenizer_type(RunOptions& options) {
     tokenizer.tokenizer_type = "BertWordPieceLowerCase";
 }
 
+/// Computes the batch size that is not given from the other one and the number of steps, as
+/// DeepSpeed does. Sizes of one source that contradict each other are added to `problems`.
+void complete_batch_sizes(std::int64_t num_replicas, RunOptions& options, ParseResult& parsed,
+                          Problems& problems) {
+  TrainingConfig& t = *options.settings.training;
+  const std::string micro = Setting(&TrainingConfig::micro_batch_size).name(),
+                    global = Setting(&TrainingConfig::global_batch_size).name();
+  const bool has_micro = parsed.is_set(micro) && t.micro_batch_size > 0,
+             has_global = parsed.is_set(global) && t.global_batch_size > 0;
+  if (options.gradient_accumulation_steps.value_or(0) < 1 ||
+      (options.settings.memory->has_budget() && !has_micro))
+    return;
+  const Origin origin = parsed.origin("gradient_accumulation_steps");
+  const std::int64_t size = has_micro ? t.micro_batch_size : 1,
+                     passes = *options.gradient_accumulation_steps * num_replicas;
+  const bool fits =
+      t.global_batch_size % passes == 0 && (!has_micro || t.global_batch_size / passes == size);
+  if (!has_global && passes <= kMaxSize / size) {
+    t.global_batch_size = passes * size;
+    parsed.origins[global] = origin;
+  } else if (has_global && !has_micro && fits) {
+    t.micro_batch_size = t.global_batch_size / passes;
+    parsed.origins[micro] = origin;
+  } else if (!has_micro || (!fits && parsed.origin(micro).kind == origin.kind &&
+                            parsed.origin(global).kind == origin.kind)) {
+    problems.add({origin.where + " " + std::to_string(passes / num_replicas),
+                  "does not fit " + global + " " + std::to_string(t.global_batch_size) + " on " +
+                      std::to_string(num_replicas) + " data-parallel ranks",
+                  global + " = " + micro +
+                      " x gradient_accumulation_steps x data-parallel ranks: " +
+                      "correct one of them, or leave it out"});
+  }
+}
+
 /// Returns the settings with the default global batch size of this many replicas.
 Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   TrainingConfig& t = *settings.training;
@@ -89,16 +125,21 @@ Settings with_global_batch(Settings settings, std::int64_t num_replicas) {
   return settings;
 }
 
+/// Returns the data-parallel size; 1 if the degrees of the other axes do not fit the ranks.
+std::int64_t num_replicas(const Settings& settings, std::int64_t world_size) {
+  const bool fits = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size).empty();
+  return fits ? data_parallel_size(settings, world_size) : 1;
+}
+
 void check_rules(const RunOptions& options, const ParseResult& parsed, std::int64_t world_size,
                  Problems& problems) {
   const Settings& settings = options.settings;
-  const bool fits = check_mesh_sizes(mesh_sizes(*settings.parallel), world_size).empty();
-  const std::int64_t num_replicas = fits ? data_parallel_size(settings, world_size) : 1;
-  problems.add(validate_run(with_global_batch(settings, num_replicas), parsed.failed));
+  const std::int64_t replicas = num_replicas(settings, world_size);
+  problems.add(validate_run(with_global_batch(settings, replicas), parsed.failed));
   problems.add(check_world(settings, world_size, parsed.failed));
   if (!settings.checkpoint->load.empty()) return;
   Settings resolved = settings;
-  resolve(resolved, num_replicas);
+  resolve(resolved, replicas);
   if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
     problems.add(check_family(options.model, resolved));
   problems.add(validate_model(resolved, parsed.failed));
@@ -237,6 +278,14 @@ const FieldTable<RunOptions>& run_table() {
         .repeatable()
         .value_name("FILE")
         .alias("yaml-cfg");
+    t.field("deepspeed_config", &RunOptions::deepspeed_config,
+            "DeepSpeed's JSON file; every other source of settings has precedence over it")
+        .value_name("FILE")
+        .alias("deepspeed_config");
+    t.field("gradient_accumulation_steps", &RunOptions::gradient_accumulation_steps,
+            "number of forward passes of a rank in a step, which gives the batch size that is not "
+            "given")
+        .between(1, kMaxSize);
     t.field("print_config", &RunOptions::print_config,
             "print every setting with its origin and exit");
     t.field("json", &RunOptions::json, "print the settings of --print-config as JSON");
@@ -264,10 +313,21 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   }
   append(all, std::move(environment));
   append(all, flags);
+  std::string deepspeed;  // the last source counts
+  for (const Assignment& a : all)
+    if (a.field->name == "deepspeed_config" && a.values.size() == 1) deepspeed = a.values.front();
+  if (!deepspeed.empty()) {
+    auto of_file = read_deepspeed_config(index, deepspeed, run.parsed.notes, problems);
+    all.insert(all.begin(), of_file.begin(), of_file.end());
+  }
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
+  Problems of_batch;
+  complete_batch_sizes(num_replicas(run.options.settings, world_size), run.options, run.parsed,
+                       of_batch);
+  if (!run.options.print_config) problems.add(of_batch);
   choose_micro_batch_size(run.options.settings, run.parsed);
   if (!run.options.print_config)
     resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);

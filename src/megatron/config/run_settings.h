@@ -1,7 +1,9 @@
-// Reads the settings of a run from all sources. Flags have precedence over the environment, and the
-// environment over --config files.
+// Reads the settings of a run from all sources. Flags have precedence over the environment, the
+// environment over --config files, and these over --deepspeed-config.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ namespace megatron {
 struct RunOptions {
   std::string model = "gpt";
   std::vector<std::string> config;  ///< files; later files have precedence
+  std::string deepspeed_config;     ///< DeepSpeed's file
+  std::optional<std::int64_t> gradient_accumulation_steps;
   bool print_config = false;
   bool json = false;
   Settings settings;

@@ -123,16 +123,18 @@ const FieldTable<SamplingParams>& sampling_table() {
     t.custom("logit_bias", ValueKind::text, read_logit_bias, write_logit_bias,
              "add X to the logit of the token ID, for each of a list")
         .value_name("ID:X,...");
-    t.field("allowed_token_ids", &Params::allowed_token_ids, "say only the tokens with these ids")
+    t.field("allowed_token_ids", &Params::allowed_token_ids,
+            "generate only the tokens with these ids")
         .at_least(0);
     constraint_field(t, "guided_regex", OutputConstraint::Kind::regex,
-                     "say a text that matches this regular expression")
+                     "generate a text that matches this regular expression")
         .value_name("REGEX");
-    constraint_field(t, "guided_choice", OutputConstraint::Kind::choice, "say one of these texts")
+    constraint_field(t, "guided_choice", OutputConstraint::Kind::choice,
+                     "generate one of these texts")
         .repeatable()
         .value_name("TEXT");
     constraint_field(t, "guided_json", OutputConstraint::Kind::json_schema,
-                     "say JSON that is valid by this JSON schema, or that in a file")
+                     "generate JSON that is valid by this JSON schema, or that in a file")
         .value_name("SCHEMA");
     t.field("seed", &Params::seed,
             "random seed of sampling; a text depends only on the seed, the prompt and the index of "

@@ -188,29 +188,6 @@ TorchTensor read_dcp_tensor(std::span<const std::byte> file, const DcpTensor& te
   return std::move(*found);
 }
 
-std::optional<ShardedObjectKey> parse_sharded_object_key(std::string_view key) {
-  constexpr std::string_view kShard = "/shard_";
-  const std::size_t begin = key.rfind(kShard);
-  if (begin == std::string_view::npos) return std::nullopt;
-  const std::string_view numbers = key.substr(begin + kShard.size());
-  const std::size_t middle = numbers.find('_');
-  if (middle == std::string_view::npos) return std::nullopt;
-  const auto list = [](std::string_view text) {
-    Extents extents;
-    for (const std::string& part : split_at(std::string(text), '.')) {
-      const auto number = exact_number<std::int64_t>(part);
-      if (!number || *number < 0) return std::optional<Extents>();
-      extents.push_back(*number);
-    }
-    return std::optional(extents);
-  };
-  auto offsets = list(numbers.substr(0, middle)), shape = list(numbers.substr(middle + 1));
-  if (!offsets || !shape || offsets->empty() || offsets->size() != shape->size())
-    return std::nullopt;
-  return ShardedObjectKey{std::string(key.substr(0, begin)), std::move(*offsets),
-                          std::move(*shape)};
-}
-
 std::optional<MegatronFolderFormat> read_megatron_folder_format(
     const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "metadata.json";

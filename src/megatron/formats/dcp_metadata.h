@@ -56,15 +56,6 @@ TorchFile open_dcp_piece(std::span<const std::byte> file, const DcpPiece& piece,
 TorchTensor read_dcp_tensor(std::span<const std::byte> file, const DcpTensor& tensor,
                             const DcpPiece& piece, const std::string& source);
 
-/// The name of one part of an object that Megatron shards: "rng_state/shard_0.1_2.4".
-struct ShardedObjectKey {
-  std::string name;
-  std::vector<std::int64_t> offsets, shape;  ///< of equal length
-};
-
-/// Returns nullopt for a name of another form.
-std::optional<ShardedObjectKey> parse_sharded_object_key(std::string_view key);
-
 /// What Megatron's metadata.json says of a folder. Its presence shows that the save was completed.
 struct MegatronFolderFormat {
   std::string sharded_backend = {};  ///< "torch_dist"; "zarr" in old checkpoints

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/base/words.h"
+#include "megatron/formats/pickle_writer.h"
 
 namespace megatron {
 namespace {
@@ -337,55 +340,35 @@ std::vector<NamedTensor> TorchFile::tensors(const PickleValue& value) const {
   return found;
 }
 
-std::optional<NumpyArray> numpy_array(const PickleValue& value) {
-  std::string_view function = value.callable().global_name();
-  if (!function.starts_with("numpy.")) return std::nullopt;
-  function.remove_prefix(function.rfind('.') + 1);  // the module has had several names
-  NumpyArray array;
-  PickleValue dtype, bytes;
-  if (function == "_reconstruct") {
-    const auto& state =
-        members(value.state(), 5, "an array");  // version, shape, dtype, order, data
-    array.shape = state[1].integers("an array's shape");
-    dtype = state[2];
-    array.is_fortran_order = state[3].boolean("an array's order");
-    bytes = state[4];
-  } else if (function == "scalar") {
-    const auto& args = members(value.args(), 2, "a scalar");
-    dtype = args[0];
-    bytes = args[1];
-  } else if (function == "_frombuffer") {  // data, dtype, shape, order
-    const auto& args = members(value.args(), 4, "an array");
-    bytes = args[0];
-    dtype = args[1];
-    array.shape = args[2].integers("an array's shape");
-    array.is_fortran_order = args[3].bytes("an array's order") == "F";
-  } else {
-    return std::nullopt;
-  }
-  if (!dtype.is_object_of("numpy.dtype"))
-    throw UserError({"an array's dtype is not supported", dtype.description(), {}});
-  const std::string& type = members(dtype.args(), 1, "a dtype")[0].bytes("a dtype");
-  const std::string& order = members(dtype.state(), 2, "a dtype")[1].bytes("a dtype's order");
-  const auto size = exact_number<std::int64_t>(std::string_view(type).substr(!type.empty()));
-  if (!size || *size < 0 || std::string_view("biufcSV").find(type[0]) == std::string_view::npos)
-    throw UserError({"an array's dtype is not supported", quoted_text(type), {}});
-  array.dtype = order + type;
-  array.bytes = bytes.bytes("an array's data");
-  std::int64_t expected = *size;
-  for (const std::int64_t extent : array.shape) expected = add_product(0, expected, extent);
-  if (array.bytes.size() != static_cast<std::uint64_t>(expected))
-    throw UserError(
-        {"an array's data has another size than its shape",
-         std::to_string(array.bytes.size()) + " bytes, expected " + std::to_string(expected),
-         {}});
-  return array;
+TorchFile open_torch_file(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return TorchFile(file.bytes(), path.string());
 }
 
-std::optional<std::string_view> stored_bytes(const PickleValue& value) {
-  if (value.is(PickleKind::bytes)) return value.bytes("bytes");
-  if (!value.is_object_of("_io.BytesIO") && !value.is_object_of("io.BytesIO")) return std::nullopt;
-  return members(value.state(), 1, "a BytesIO")[0].bytes("a BytesIO");  // content, position, …
+Json torch_tensor(const TorchTensor& tensor) {
+  const auto* const row = std::ranges::find(kDtypes, tensor.dtype, &DtypeRow::dtype);
+  MEGATRON_CHECK(row != kDtypes.end() && !row->storage.empty(),
+                 "torch.save has no storage class for ", tensor.dtype.name);
+  std::vector<std::int64_t> strides(tensor.shape.size());
+  std::int64_t count = 1;
+  for (std::size_t i = strides.size(); i-- > 0; count *= tensor.shape[i]) strides[i] = count;
+  const Json storage = pickle_tuple(
+      {"storage", pickle_global("torch." + std::string(row->storage)), "0", "cpu", count});
+  const Json hooks = pickle_call("collections.OrderedDict", Json::array());
+  return pickle_call("torch._utils._rebuild_tensor_v2",
+                     {pickle_persistent_id(storage), 0, pickle_tuple(tensor.shape),
+                      pickle_tuple(strides), /*requires_grad*/ false, hooks});
+}
+
+void write_torch_file(FileWriter& file, const Json& value,
+                      std::optional<std::span<const std::byte>> storage) {
+  const std::string pickle = pickle_of(value);
+  const auto bytes_of = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  std::vector<std::pair<std::string, std::span<const std::byte>>> records{
+      {"archive/data.pkl", bytes_of(pickle)}, {"archive/byteorder", bytes_of("little")}};
+  if (storage) records.emplace_back("archive/data/0", *storage);
+  records.emplace_back("archive/version", bytes_of("3\n"));
+  write_zip(file, records);
 }
 
 }  // namespace megatron

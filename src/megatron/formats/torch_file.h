@@ -1,10 +1,11 @@
-// Reads the structure of files that torch.save writes, today's (a zip archive of stored records)
-// and those of PyTorch before 1.6: what was saved as a pickle, and where its tensors' bytes lie.
-// The caller reads the bytes. https://pytorch.org/docs/stable/notes/serialization.html
+// Reads the structure of files of torch.save, today's (a zip archive of stored records) and those
+// of PyTorch before 1.6: what was saved as a pickle, and where its tensors' bytes lie, which the
+// caller reads. Writes today's. https://pytorch.org/docs/stable/notes/serialization.html
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/json_fwd.h"
 #include "megatron/formats/pickle.h"
 #include "megatron/formats/zip_directory.h"
 
@@ -72,18 +74,16 @@ class TorchFile {
   std::map<std::string, ByteRange> storages_;  ///< by key
 };
 
-/// An array or a scalar of NumPy, in the pickle itself.
-struct NumpyArray {
-  std::string dtype = {};  ///< as "<f8"
-  std::vector<std::int64_t> shape = {};
-  bool is_fortran_order = false;
-  std::string_view bytes = {};  ///< valid as long as the pickle
-};
+/// Reads a file, whose path is the source of messages.
+TorchFile open_torch_file(const std::filesystem::path& path);
 
-/// Returns nullopt for a value that is no array. Throws a UserError for an array of objects.
-std::optional<NumpyArray> numpy_array(const PickleValue& value);
+/// Returns a tensor, of which only dtype and shape are read, as pickle_of() takes it. Its elements
+/// are the storage of its file, in row-major order.
+Json torch_tensor(const TorchTensor& tensor);
 
-/// Returns the content of bytes or of an io.BytesIO; nullopt for another value.
-std::optional<std::string_view> stored_bytes(const PickleValue& value);
+/// Appends the file of torch.save(value) to `file`, for a value that pickle_of() takes. `storage`
+/// is that of the only tensor in it.
+void write_torch_file(FileWriter& file, const Json& value,
+                      std::optional<std::span<const std::byte>> storage = std::nullopt);
 
 }  // namespace megatron

@@ -1,8 +1,11 @@
 #include "megatron/formats/zip_directory.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/formats/pickle.h"
 
 namespace megatron {
@@ -107,6 +110,43 @@ class ZipReader {
 std::map<std::string, ByteRange> read_zip_directory(std::span<const std::byte> bytes,
                                                     const std::string& source) {
   return ZipReader(bytes, source).read();
+}
+
+void write_zip(FileWriter& file,
+               std::span<const std::pair<std::string, std::span<const std::byte>>> records) {
+  using U16 = std::uint16_t;
+  constexpr U16 kVersion = 45, kUtf8Names = 0x800, kDate = 0x21, k0 = 0;
+  constexpr U16 kSizesField = 1, kPaddingField = 0x4246;  // of extra data; PyTorch's is the second
+  constexpr std::uint32_t kInExtra = UINT32_MAX, kNone = 0;
+  constexpr std::uint64_t kAlignment = 64, kLocalExtraBytes = 24, kEnd64Bytes = 44;
+  const std::uint64_t origin = file.position();
+  std::string directory;
+  for (const auto& [name, bytes] : records) {
+    const std::uint64_t begin = file.position() - origin, size = bytes.size(),
+                        end = begin + kLocalBytes + name.size() + kLocalExtraBytes,
+                        padding = (kAlignment - end % kAlignment) % kAlignment;
+    const auto crc = static_cast<std::uint32_t>(
+        ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+    // In both headers: version, flags, method, time, date, CRC, sizes, length of the name.
+    const std::string common = number_bytes(kVersion, kUtf8Names, k0, k0, kDate, crc, kInExtra,
+                                            kInExtra, static_cast<U16>(name.size()));
+    file.write(
+        number_bytes(kLocal) + common + number_bytes(static_cast<U16>(kLocalExtraBytes + padding)) +
+        name +
+        number_bytes(kSizesField, U16{16}, size, size, kPaddingField, static_cast<U16>(padding)) +
+        std::string(padding, 'Z'));
+    file.write_values(bytes);
+    directory += number_bytes(kEntry, kVersion) + common +
+                 number_bytes(U16{28}, k0, k0, k0, kNone, kInExtra) + name +
+                 number_bytes(kSizesField, U16{24}, size, size, begin);
+  }
+  const std::uint64_t begin = file.position() - origin, size = directory.size(),
+                      count = records.size();
+  file.write(directory +
+             number_bytes(kEnd64, kEnd64Bytes, kVersion, kVersion, kNone, kNone, count, count, size,
+                          begin) +
+             number_bytes(kLocator64, kNone, begin + size, std::uint32_t{1}) +
+             number_bytes(kEnd, k0, k0, U16{UINT16_MAX}, U16{UINT16_MAX}, kInExtra, kInExtra, k0));
 }
 
 }  // namespace megatron

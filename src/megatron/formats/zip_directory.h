@@ -1,4 +1,5 @@
-// Finds the records of a zip archive. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+// Reads and writes zip archives whose records are stored as they are.
+// https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 
 #include <cstddef>
@@ -8,8 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace megatron {
+
+class FileWriter;
 
 /// Bytes [begin, end) of a file.
 struct ByteRange {
@@ -27,9 +31,22 @@ std::optional<Number> number_at(std::span<const std::byte> bytes, std::uint64_t 
   return number;
 }
 
+/// Returns the little-endian bytes of numbers, one after the other.
+template <class... Number>
+std::string number_bytes(Number... numbers) {
+  std::string bytes;
+  (bytes.append(reinterpret_cast<const char*>(&numbers), sizeof numbers), ...);
+  return bytes;
+}
+
 /// Returns where in `bytes` the records of the archive lie, by name. Throws a UserError that names
 /// `source` if it is damaged, or if a record is compressed or encrypted.
 std::map<std::string, ByteRange> read_zip_directory(std::span<const std::byte> bytes,
                                                     const std::string& source);
+
+/// Appends an archive of records, given by name, to `file`. Each has its CRC-32 and sizes of 64
+/// bits, and begins at a multiple of 64 bytes of the archive, so that its tensors can be mapped.
+void write_zip(FileWriter& file,
+               std::span<const std::pair<std::string, std::span<const std::byte>>> records);
 
 }  // namespace megatron

@@ -153,13 +153,18 @@ std::shared_ptr<const TokenMask> Grammar::compute_mask(State state) {
 
 std::shared_ptr<Grammar> GrammarCache::get(const OutputConstraint& constraint) {
   if (constraint.kind == OutputConstraint::Kind::none) return nullptr;
-  const std::lock_guard lock(mutex_);
-  if (!tokens_) tokens_ = std::make_shared<const TokenTrie>(tokenizer_);
-  std::erase_if(grammars_, [](const auto& entry) { return entry.second->is_large(); });
   const Key key{constraint.kind, constraint.texts};
-  if (const auto found = grammars_.find(key); found != grammars_.end()) return found->second;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!tokens_) tokens_ = std::make_shared<const TokenTrie>(tokenizer_);
+    std::erase_if(grammars_, [](const auto& entry) { return entry.second->is_large(); });
+    if (const auto found = grammars_.find(key); found != grammars_.end()) return found->second;
+  }
+  // Others need not wait meanwhile.
+  auto grammar = std::make_shared<Grammar>(constraint, tokens_);
+  const std::lock_guard lock(mutex_);
   if (grammars_.size() >= kMostGrammars) grammars_.clear();
-  return grammars_[key] = std::make_shared<Grammar>(constraint, tokens_);
+  return grammars_[key] = std::move(grammar);
 }
 
 }  // namespace megatron

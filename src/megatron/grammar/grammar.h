@@ -82,7 +82,8 @@ class GrammarCache {
  public:
   /// The tokenizer must outlive the cache.
   explicit GrammarCache(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
-  /// Returns null without a constraint. UserError when it is wrong.
+  /// Returns null without a constraint. UserError when it is wrong. Thread-safe: a server calls it
+  /// before the engine does, so that a large one keeps nobody waiting.
   std::shared_ptr<Grammar> get(const OutputConstraint& constraint);
 
  private:

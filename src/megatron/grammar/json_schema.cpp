@@ -415,11 +415,13 @@ class SchemaBuilder {
                           rule_of(value, place + "/" + written_text(key, TextForm::json_string)));
     };
     const StateId end = to_.add_state();
-    // Where no member is before, if that can be, and where one is.
-    std::optional<StateId> none = add_space(to_.add_literal(at, "{")), some;
+    // Where no member is before, which a required one ends, and where one is.
+    const StateId none = add_space(to_.add_literal(at, "{"));
+    bool may_be_none = true;
+    std::optional<StateId> some;
     const auto begin_member = [&] {
       const StateId begin = to_.add_state();
-      if (none) to_.add_skip(*none, begin);
+      if (may_be_none) to_.add_skip(none, begin);
       if (some) to_.add_skip(add_comma(*some), begin);
       return begin;
     };
@@ -429,7 +431,7 @@ class SchemaBuilder {
       const StateId behind = to_.add_state();
       to_.add_skip(add_value(begin, value, "properties/" + key), behind);
       if (is_required)
-        none.reset();
+        may_be_none = false;
       else if (some)
         to_.add_skip(*some, behind);
       some = behind;
@@ -445,7 +447,7 @@ class SchemaBuilder {
                      behind);
       }
     }
-    if (none) to_.add_skip(to_.add_literal(*none, "}"), end);
+    if (may_be_none) to_.add_skip(to_.add_literal(none, "}"), end);
     if (some) to_.add_skip(to_.add_literal(add_space(*some), "}"), end);
     return end;
   }

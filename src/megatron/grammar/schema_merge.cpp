@@ -79,6 +79,14 @@ void restrict_members(OrderedJson& from, const OrderedJson& to) {
       value = both(value, to.at("additionalProperties"));
 }
 
+/// Gives a schema of arrays at least `size` prefixItems: those behind its own are its items.
+void extend_prefix(OrderedJson& schema, std::size_t size) {
+  if (!schema.contains("items") && !schema.contains("prefixItems")) return;
+  OrderedJson& prefix = schema["prefixItems"];
+  while (prefix.size() < size)
+    prefix.push_back(schema.contains("items") ? schema.at("items") : OrderedJson(true));
+}
+
 }  // namespace
 
 void refuse_keyword(const std::string& place, std::string_view keyword,
@@ -117,7 +125,7 @@ OrderedJson SchemaReader::keywords(const OrderedJson& schema, const std::string&
     if (!holds) refuse_keyword(place, key, "it is not " + form);
   };
   for (const auto& [key, value] : schema.items()) {
-    if (kAnnotations.contains(key)) continue;
+    if (kAnnotations.contains(key) || key.starts_with("x-")) continue;
     if ((key == "uniqueItems" || key == "nullable" || key == "unevaluatedProperties") &&
         value == (key == "unevaluatedProperties"))
       continue;
@@ -217,6 +225,12 @@ OrderedJson SchemaReader::merge(OrderedJson a, OrderedJson b, const std::string&
   const OrderedJson before = a;
   restrict_members(a, b);
   restrict_members(b, before);
+  if (a.contains("prefixItems") || b.contains("prefixItems")) {
+    const std::size_t size = std::max(a.value("prefixItems", OrderedJson()).size(),
+                                      b.value("prefixItems", OrderedJson()).size());
+    extend_prefix(a, size);
+    extend_prefix(b, size);
+  }
   for (auto& [key, value] : b.items()) {
     if (!a.contains(key)) {
       a[key] = value;
@@ -232,6 +246,8 @@ OrderedJson SchemaReader::merge(OrderedJson a, OrderedJson b, const std::string&
     } else if (key == "properties") {
       for (auto& [name, member] : value.items())
         own[name] = own.contains(name) ? both(own.at(name), member) : member;
+    } else if (key == "prefixItems") {
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = both(own[i], value[i]);
     } else if (key == "required") {
       for (const OrderedJson& name : value)
         if (std::ranges::count(own, name) == 0) own.push_back(name);

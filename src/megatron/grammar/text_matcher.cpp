@@ -33,14 +33,17 @@ std::int32_t TextMatcher::push(Automaton::StateId to, std::int32_t below) {
 }
 
 TextMatcher::SetId TextMatcher::closed(std::vector<Place> places) {
-  constexpr std::size_t kMostPlaces = 1'000'000;
+  constexpr std::size_t kMostPlaces = 10'000;
   Set result;
   std::set<Place> seen;
   while (!places.empty()) {
     const Place place = places.back();
     places.pop_back();
     if (!seen.insert(place).second) continue;
-    MEGATRON_CHECK(seen.size() <= kMostPlaces, "a rule calls itself before it has a text");
+    if (seen.size() > kMostPlaces)
+      throw UserError({"the constraint of the output",
+                       "a text can be read in more than " + std::to_string(kMostPlaces) + " ways",
+                       "let its alternatives differ where they begin"});
     const auto& [state, stack] = place;
     const Automaton::State& from = automaton_.state(state);
     if (!from.edges.empty()) result.places.push_back(place);

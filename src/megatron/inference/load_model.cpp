@@ -9,6 +9,7 @@
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {

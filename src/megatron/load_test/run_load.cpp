@@ -195,6 +195,7 @@ std::vector<std::int64_t> tokenize(const BenchServeOptions& options, const std::
 
 std::vector<RequestRecord> run_load(const Load& load, const BenchServeOptions& options,
                                     const Trace& trace) {
+  const Connection first(options);  // throws here, where no thread runs, what is wrong with --url
   const std::string path = options.endpoint == "chat" ? "/v1/chat/completions" : "/v1/completions";
   const double total = options.num_prompts ? static_cast<double>(*options.num_prompts)
                                            : std::ceil(*options.max_seconds);

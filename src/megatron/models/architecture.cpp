@@ -66,11 +66,8 @@ bool is_moe_member(const std::string& name) {
 
 Json member_to_json(const Field& field, const Config& config) {
   const std::vector<std::string> values = stored_values(field, config);
-  if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty())) {
-    Json list = Json::array();
-    for (const std::string& value : values) list.push_back(typed_value<Json>(field, value));
-    return list;
-  }
+  if (field.is_list && (field.kind != ValueKind::text || !field.choices.empty()))
+    return typed_values<Json>(field, values);
   return values.empty() ? Json(nullptr) : typed_value<Json>(field, values.front());
 }
 

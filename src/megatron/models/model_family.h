@@ -11,13 +11,16 @@
 #include <string_view>
 #include <vector>
 
-#include "megatron/models/model.h"
 #include "megatron/models/model_cost.h"
-#include "megatron/models/model_spec.h"
 
 namespace megatron {
 
+class Model;
+struct MakeModelOptions;
+struct Microbatch;
+struct ModelSpec;
 struct Rank;
+struct TransformerConfig;
 enum class SampleKind;
 
 struct ModelFamily {

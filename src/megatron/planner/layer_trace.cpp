@@ -18,6 +18,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/freeze.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/offload_store.h"

@@ -18,6 +18,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/link_speed.h"
 #include "megatron/parallel/object_collectives.h"
 #include "megatron/parallel/rank.h"

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "megatron/config/activation_plan.h"
 #include "megatron/config/balance.h"
 #include "megatron/config/layer_plan.h"
 #include "megatron/models/model_family.h"

@@ -23,6 +23,9 @@
 #include "megatron/config/zero_stage.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
+#include "megatron/params/store_options.h"
+#include "megatron/planner/layer_trace.h"
+#include "megatron/planner/rank_memory.h"
 
 namespace megatron {
 namespace {
@@ -94,6 +97,18 @@ using LayoutOrder = std::array<double, 4>;
 constexpr std::array<const char*, 5> kReasons{"short sequences need no cp", "more off-host",
                                               "larger bubble", "more in-host",
                                               "best of those that fit"};
+
+/// Returns settings with which each rank holds all states of its weights in memory.
+Settings without_sharding(Settings settings) {
+  ParallelConfig& parallel = *settings.parallel;
+  parallel.use_distributed_optimizer = parallel.use_megatron_fsdp = parallel.use_torch_fsdp2 =
+      false;
+  parallel.num_distributed_optimizer_instances = 1;
+  parallel.data_parallel_sharding_strategy.clear();
+  parallel.zero_stage = 0;
+  settings.memory->offload = {};
+  return settings;
+}
 
 }  // namespace
 
@@ -255,6 +270,24 @@ std::size_t rank_layouts(std::vector<LayoutCandidate>& layouts, double memory_li
         excess < 100 ? "above the limit by %.3g GiB" : "above the limit by %.0f GiB", excess);
   }
   return fitting.size();
+}
+
+std::vector<CheckpointShare> checkpoint_shares(const Settings& settings, const ModelFamily& family,
+                                               std::int64_t world_size) {
+  const Settings whole = without_sharding(settings);
+  const PipelineLayout layout = pipeline_layout(*whole.parallel, *whole.model);
+  const std::int64_t num_microbatches = first_num_microbatches(whole, world_size);
+  const auto size = static_cast<double>(c10::elementSize(params_dtype(*whole.training)));
+  LayerTraces traces(family);
+  std::vector<CheckpointShare> shares;
+  for (const Rank& rank : pipeline_ranks(whole, world_size)) {
+    const RankMemory memory = predict_rank_memory(whole, traces, rank, layout, num_microbatches);
+    const double weights = size * (memory.num_dense_weights / static_cast<double>(rank.dp_cp.size) +
+                                   memory.num_expert_weights / static_cast<double>(rank.edp.size));
+    shares.push_back(
+        {weights, weights * (memory.main_parameters + memory.optimizer_state) / memory.parameters});
+  }
+  return shares;
 }
 
 }  // namespace megatron

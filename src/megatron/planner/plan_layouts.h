@@ -59,6 +59,19 @@ std::vector<Rank> pipeline_ranks(const Settings& settings, std::int64_t world_si
 /// Returns the number of microbatches of the first step.
 std::int64_t first_num_microbatches(const Settings& settings, std::int64_t world_size);
 
+/// Bytes that a rank writes; replicas share evenly what they hold alike.
+struct CheckpointShare {
+  double weights = 0;
+  double optimizer = 0;  ///< its states, and float32 copies of weights
+};
+
+/// Returns the share of each rank of a pipeline. A small weight that all ranks of tensor
+/// parallelism hold counts on each of them, and states are as large as their memory is in
+/// proportion to that of weights, in which paddings differ a little. `settings` must pass
+/// check_layout().
+std::vector<CheckpointShare> checkpoint_shares(const Settings& settings, const ModelFamily& family,
+                                               std::int64_t world_size);
+
 /// Returns the memory and communication of one layout. `settings` must pass check_layout().
 LayoutCandidate evaluate_layout(const Settings& settings, LayerTraces& traces,
                                 std::int64_t world_size, std::int64_t gpus_per_host = kGpusPerHost);

@@ -11,6 +11,7 @@
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/freeze.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/optimizer/optimizer_state.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"

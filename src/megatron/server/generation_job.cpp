@@ -8,9 +8,12 @@
 #include <mutex>
 #include <random>
 #include <utility>
+#include <variant>
 
 #include "megatron/base/error.h"
 #include "megatron/base/monotonic_clock.h"
+#include "megatron/grammar/grammar.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/request_server.h"
 #include "megatron/inference/sampling/stop_strings.h"
 #include "megatron/server/api/error_reply.h"
@@ -31,6 +34,13 @@ void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids
     if (id < 0 || id >= model.vocab_size)
       throw UserError({"the prompt has the token id " + std::to_string(id), "",
                        "the model has the ids 0 to " + std::to_string(model.vocab_size - 1)});
+}
+
+void check_num_texts(const ServedModel& model, std::int64_t count) {
+  if (count > model.max_texts)
+    throw UserError({"the request has " + std::to_string(count) + " texts",
+                     "the server takes " + std::to_string(model.max_texts) + " at a time",
+                     "divide it, or start the server with a higher --max-queued-requests"});
 }
 
 /// Returns a number that no other request without a seed has.
@@ -86,10 +96,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
 
   /// Counts the texts of the job. Throws an error for the client where there are too many.
   void enter(std::int64_t count) {
-    if (count > model_.max_texts)
-      throw UserError({"the request has " + std::to_string(count) + " texts",
-                       "the server takes " + std::to_string(model_.max_texts) + " at a time",
-                       "divide it, or start the server with a higher --max-queued-requests"});
+    check_num_texts(model_, count);
     num_texts_ = count;
     if (model_.num_texts->fetch_add(count) + count <= model_.max_texts) return;
     leave();
@@ -121,7 +128,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   }
 
   void fail(const std::exception_ptr& error) {
-    if (has_ended_) return;
+    if (has_ended_.exchange(true)) return;
     cancel();
     try {
       callbacks_.on_error(error);
@@ -219,6 +226,18 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
 
 }  // namespace
 
+void check_sizes(const ServedModel& model, std::int64_t num_texts,
+                 const std::vector<CompletionPrompt>& prompts) {
+  check_num_texts(model, num_texts);
+  for (const CompletionPrompt& prompt : prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    if (text == nullptr || text->size() <= model.max_prompt_bytes) continue;
+    throw UserError({kContextExceeded + std::to_string(model.max_model_len) + " tokens",
+                     "the prompt has " + std::to_string(text->size()) + " bytes",
+                     "shorten the prompt"});
+  }
+}
+
 void start_generation(const ServedModel& model, std::vector<std::vector<std::int64_t>> prompts,
                       const SamplingParams& params, JobOptions options, HttpReply reply,
                       JobCallbacks callbacks) {
@@ -229,6 +248,7 @@ void start_generation(const ServedModel& model, std::vector<std::vector<std::int
     throw UserError({"fields 'logprobs', 'top_logprobs' and 'prompt_logprobs'", "too many tokens",
                      "at most " + std::to_string(model.max_logprobs) + " (--max-logprobs)"});
   for (const auto& ids : prompts) check_prompt(model, ids, own.max_new_tokens);
+  if (model.grammars) model.grammars->get(own.constraint);
   std::make_shared<GenerationJob>(model, std::move(own), options, std::move(reply),
                                   std::move(callbacks))
       ->start(std::move(prompts));

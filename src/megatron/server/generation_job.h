@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "megatron/inference/completions/completion_request.h"
 #include "megatron/inference/completions/completion_response.h"
 #include "megatron/server/http/http_server.h"
 
@@ -46,6 +47,11 @@ struct JobOptions {
   Pooling pooling = Pooling::none;  ///< other than none: the results are embeddings
   bool normalizes = false;          ///< embeddings have length 1
 };
+
+/// Throws the UserErrors of start_generation() that need no tokens: more than model.max_texts texts
+/// in one request, or a prompt whose text is longer than its tokens can be.
+void check_sizes(const ServedModel& model, std::int64_t num_texts,
+                 const std::vector<CompletionPrompt>& prompts);
 
 /// Starts the texts of some prompts and returns. The job lives until on_end or on_error was called,
 /// or the client of `reply` is gone. Adds the model's end tokens to the stop tokens. UserError when

@@ -87,7 +87,8 @@ constexpr Schema kSchemas[] = {
      "priority?integer user:any metadata:any"},
     {"CompletionRequest",
      "prompt!Prompts +Sampling n?integer[1,128] best_of?integer[0,128] num_beams?integer[1,128] "
-     "length_penalty?number[-30,30] logprobs?integer[0,20] echo?boolean stop:Stop "
+     "length_penalty?number[-30,30] logprobs?integer[0,] echo?boolean stop:Stop "
+     "prompt_logprobs?integer[0,] "
      "guided_regex?string guided_choice?string* guided_json:any structured_outputs?object "
      "response_format?object return_routed_experts?boolean return_tokens_as_token_ids?boolean "
      "add_special_tokens?boolean",
@@ -106,7 +107,7 @@ constexpr Schema kSchemas[] = {
      "chat_template_kwargs?object"},
     {"ChatRequest",
      "messages!Message+ +ChatOptions n?integer[1,128] stop:Stop logprobs?boolean "
-     "max_completion_tokens?integer[0,] top_logprobs?integer[0,20] reasoning_effort?string "
+     "max_completion_tokens?integer[0,] top_logprobs?integer[0,] reasoning_effort?string "
      "response_format?object"},
     {"ChatCompletion",
      "id!string object!=chat.completion created!integer model!string usage!Usage "

@@ -3,21 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
+#include "megatron/checkpoint/megatron_lm/saved_args.h"
+#include "megatron/checkpoint/piece_slices.h"
 
 namespace megatron {
 namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.state.",
-                           kExperts = ".mlp.experts.experts.";
+                           kExperts = ".mlp.experts.experts.", kOurExperts = ".mlp.experts.";
 
-/// The states of optimizers by Megatron's names and ours.
+/// The states of optimizers by Megatron's names and ours. The first one with our name is written.
 const std::array<std::pair<std::string_view, std::string_view>, 5> kStates{{
-    {"fp32_param.", kMainParameterPrefix},
     {"param.", kMainParameterPrefix},
+    {"fp32_param.", kMainParameterPrefix},
     {"exp_avg_sq.", "exp_avg_sq."},
     {"exp_avg.", "exp_avg."},
     {"momentum_buffer.", "momentum_buffer."},
@@ -48,9 +52,9 @@ const std::pair<std::string_view, std::string_view>* find_state(std::string_view
 }
 
 /// Returns element `index` along the first axis, which is dropped.
-ForeignTensor element(const ForeignTensor& stacked, std::int64_t index) {
-  ForeignTensor one{.type = stacked.type,
-                    .shape = Shape(stacked.shape.begin() + 1, stacked.shape.end())};
+ManifestTensor element(const ManifestTensor& stacked, std::int64_t index) {
+  ManifestTensor one{.type = stacked.type,
+                     .shape = Shape(stacked.shape.begin() + 1, stacked.shape.end())};
   for (const Piece& piece : stacked.pieces) {
     const std::int64_t first = piece.slice.global_offset.front(), count = piece.slice.shape.front();
     if (index < first || index >= first + count) continue;
@@ -63,10 +67,10 @@ ForeignTensor element(const ForeignTensor& stacked, std::int64_t index) {
   return one;
 }
 
-void add(const std::string& prefix, std::string name, ForeignTensor tensor,
+void add(const std::string& prefix, std::string name, ManifestTensor tensor,
          const DeclaredTensors& declared, const std::string& source, Manifest& manifest) {
   if (const auto place = name.find(kExperts); place != std::string::npos)
-    name.replace(place, kExperts.size(), ".mlp.experts.");
+    name.replace(place, kExperts.size(), kOurExperts);
   name = declared.our_name(std::move(name));
   const auto parameter = declared.shardings.find(name);
   const std::string what = source + ": tensor '" + prefix + name + "'";
@@ -76,15 +80,101 @@ void add(const std::string& prefix, std::string name, ForeignTensor tensor,
     throw UserError({what + ": " + shape_text(tensor.shape),
                      "expected " + shape_text(parameter->second.global_shape),
                      "check the args of the checkpoint"});
-  manifest.tensors[prefix + name] = {.kind = !prefix.empty() ? TensorKind::optimizer
-                                             : declared.states.contains(name) ? TensorKind::state
-                                                                              : TensorKind::weight,
-                                     .type = tensor.type,
-                                     .shape = std::move(tensor.shape),
-                                     .pieces = std::move(tensor.pieces)};
+  tensor.kind = prefix.empty() ? declared.kind(name) : TensorKind::optimizer;
+  manifest.tensors[prefix + name] = std::move(tensor);
+}
+
+/// Returns the number of elements before a slice in a tensor of `shape`; nullopt if the slice has
+/// gaps there.
+std::optional<std::int64_t> first_element(const Shape& shape, const TensorSlice& slice) {
+  std::int64_t first = 0;
+  bool is_one_row = true;  // of the axes before
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (!is_one_row && slice.shape[i] != shape[i]) return std::nullopt;
+    is_one_row = is_one_row && slice.shape[i] == 1;
+    first = first * shape[i] + slice.local_offset[i];
+  }
+  return first;
 }
 
 }  // namespace
+
+void StoredElements::append(const StoredElements& other, std::int64_t first, std::int64_t size,
+                            const std::string& place) {
+  if (!runs.empty() && dtype != other.dtype)
+    throw UserError({place, "its type differs between the files", ""});
+  if (first + size > other.count())
+    throw UserError({place + " has " + std::to_string(size) + " elements",
+                     "the shards have " +
+                         std::to_string(std::max<std::int64_t>(other.count() - first, 0)) +
+                         " of them",
+                     "copy the whole folder"});
+  dtype = other.dtype;
+  for (const StoredRun& run : other.runs) {
+    const std::int64_t low = std::max(first, run.first),
+                       high = std::min(first + size, run.first + run.count);
+    if (low < high)
+      runs.push_back(
+          {.file = run.file,
+           .offset = run.offset + static_cast<std::uint64_t>(low - run.first) * dtype.element_size,
+           .first = count(),
+           .count = high - low});
+  }
+}
+
+StoredElements stored_elements(const TorchTensor& tensor, const std::string& file,
+                               const std::string& place) {
+  if (!tensor.is_contiguous()) throw UserError({place, "its elements are not in order", ""});
+  return {.dtype = tensor.dtype,
+          .runs = {{.file = file, .offset = tensor.bytes().begin, .count = tensor.num_elements()}}};
+}
+
+RankTensor whole_tensor(const TorchTensor& tensor, const std::string& file,
+                        const std::string& place) {
+  return {.shape = tensor.shape, .states = {{"", stored_elements(tensor, file, place)}}};
+}
+
+bool add_pieces(const StoredElements& elements, const Shape& shape, const TensorSlice& slice,
+                std::vector<Piece>& pieces) {
+  const auto begin = first_element(shape, slice);
+  if (!begin) return false;
+  const std::int64_t end = *begin + num_elements(slice.shape);
+  for (const StoredRun& run : elements.runs) {
+    const std::int64_t low = std::max(*begin, run.first),
+                       high = std::min(end, run.first + run.count);
+    const bool is_whole = low == *begin && high == end;
+    std::uint64_t offset =
+        run.offset + static_cast<std::uint64_t>(low - run.first) * elements.dtype.element_size;
+    for (const TensorSlice& part : is_whole
+                                       ? std::vector{whole_slice(slice.shape)}
+                                       : flat_range_slices(slice.shape, low - *begin, high - low)) {
+      Shape place = slice.global_offset;
+      for (std::size_t i = 0; i < place.size(); ++i) place[i] += part.global_offset[i];
+      pieces.push_back({.file = run.file, .slice = slice_at(place, part.shape), .offset = offset});
+      offset += static_cast<std::uint64_t>(num_elements(part.shape)) * elements.dtype.element_size;
+    }
+  }
+  return true;
+}
+
+bool add_rank_tensor(const std::string& name, const RankTensor& tensor, const Shape& shape,
+                     const std::vector<TensorSlice>& slices, const DeclaredTensors& declared,
+                     const std::string& place, Manifest& manifest) {
+  bool is_in_order = true;
+  for (const auto& [state, elements] : tensor.states) {
+    const SafetensorsDtype type = safetensors_dtype(elements.dtype, place);
+    ManifestTensor& to = manifest.tensors[state + name];
+    if (!to.pieces.empty() && to.type != type)
+      throw UserError({place, "its type differs from that of other ranks", ""});
+    to.kind = state.empty() ? declared.kind(name) : TensorKind::optimizer;
+    to.is_frozen = tensor.is_frozen;
+    to.type = type;
+    to.shape = declared.shardings.at(name).global_shape;
+    for (const TensorSlice& slice : slices)
+      is_in_order = add_pieces(elements, shape, slice, to.pieces) && is_in_order;
+  }
+  return is_in_order;
+}
 
 std::string DeclaredTensors::our_name(std::string name) const {
   if (shardings.contains(name)) return name;
@@ -136,6 +226,26 @@ void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors&
     std::erase_if(manifest.tensors,
                   [](const auto& one) { return one.second.kind == TensorKind::optimizer; });
   }
+}
+
+TorchDistPlace torch_dist_place(const std::string& state, std::string name,
+                                std::int64_t num_stacked) {
+  TorchDistPlace place;
+  const std::size_t begin = kLayers.size(), end = name.find('.', begin);
+  if (num_stacked > 0 && name.starts_with(kLayers) && end != std::string::npos) {
+    if (const auto layer = exact_number<std::int64_t>(name.substr(begin, end - begin))) {
+      place = {.stack = {num_stacked}, .offset = {*layer}};
+      name.erase(begin, end + 1 - begin);
+    }
+  }
+  if (const auto at = name.find(kOurExperts); at != std::string::npos)
+    name.replace(at, kOurExperts.size(), kExperts);
+  const auto* const known =
+      std::ranges::find(kStates, state, &std::pair<std::string_view, std::string_view>::second);
+  if (!state.empty()) place.name = kOptimizer;
+  place.name += known == kStates.end() ? state : known->first;
+  place.name += name;
+  return place;
 }
 
 }  // namespace megatron

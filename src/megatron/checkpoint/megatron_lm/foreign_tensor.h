@@ -1,4 +1,5 @@
-// A tensor of a checkpoint of Megatron-LM, and how its name and its axes become ours.
+// A tensor of a checkpoint of Megatron-LM or DeepSpeed: where its elements lie in files, and how
+// its name and its axes become ours.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +9,62 @@
 #include <vector>
 
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/formats/torch_file.h"
 #include "megatron/params/sharding.h"
 
 namespace megatron {
 
-/// A global tensor. Its pieces have bytes in files (Piece::offset).
-struct ForeignTensor {
-  SafetensorsDtype type = SafetensorsDtype::F32;
-  Shape shape = {};
-  std::vector<Piece> pieces = {};
+/// Consecutive elements of a tensor in a file.
+struct StoredRun {
+  std::string file = {};
+  std::uint64_t offset = 0;  ///< of the first one, in bytes
+  std::int64_t first = 0, count = 0;
 };
-using ForeignTensors = std::map<std::string, ForeignTensor>;
+
+/// Elements in row-major order. Runs in files hold them one after the other.
+struct StoredElements {
+  std::int64_t count() const { return runs.empty() ? 0 : runs.back().first + runs.back().count; }
+  /// Appends elements [first, first + size) of other ones. Throws a UserError that begins with
+  /// `place` if there are fewer, or if they have another type.
+  void append(const StoredElements& other, std::int64_t first, std::int64_t size,
+              const std::string& place);
+
+  TorchDtype dtype = {};
+  std::vector<StoredRun> runs = {};
+};
+
+/// A tensor of a rank: the weight "", and the states of the optimizer by their prefix ("exp_avg.").
+struct RankTensor {
+  Shape shape = {};
+  bool is_frozen = false;
+  std::map<std::string, StoredElements> states = {};
+};
+using RankTensors = std::map<std::string, RankTensor>;
+
+/// Returns the elements of a tensor of a file, relative to the folder of a checkpoint. Throws a
+/// UserError that begins with `place` if they are not in row-major order.
+StoredElements stored_elements(const TorchTensor& tensor, const std::string& file,
+                               const std::string& place);
+/// Returns the same as a tensor that is a weight.
+RankTensor whole_tensor(const TorchTensor& tensor, const std::string& file,
+                        const std::string& place);
+
+/// Adds the elements of a slice of a tensor of `shape`, its place there being its local offset, to
+/// `pieces`. Returns false if they do not follow each other there.
+bool add_pieces(const StoredElements& elements, const Shape& shape, const TensorSlice& slice,
+                std::vector<Piece>& pieces);
+
+/// Global tensors. Their pieces have bytes in files (Piece::offset).
+using ForeignTensors = std::map<std::string, ManifestTensor>;
 
 /// The weights and the states of layers that a model has, and what else places them.
 struct DeclaredTensors {
   /// Returns the name in the model of a tensor that Megatron-LM may have saved under another: a
   /// norm stands alone or in the linear layer behind it. Returns other names as they are.
   std::string our_name(std::string name) const;
+  TensorKind kind(const std::string& name) const {
+    return states.contains(name) ? TensorKind::state : TensorKind::weight;
+  }
 
   std::map<std::string, Sharding> shardings;
   std::set<std::string> states;  ///< those of `shardings` that are no weights
@@ -32,11 +72,30 @@ struct DeclaredTensors {
   bool has_own_output = false;  ///< an output layer that is not the embedding
 };
 
+/// Adds slices of a rank's tensor, with the states of the optimizer, to the declared tensor `name`.
+/// `shape` is that of the rank's tensor with the axes of the slices. Returns false if the elements
+/// of one have another order there. Throws a UserError that begins with `place` for other types
+/// than those of other ranks.
+bool add_rank_tensor(const std::string& name, const RankTensor& tensor, const Shape& shape,
+                     const std::vector<TensorSlice>& slices, const DeclaredTensors& declared,
+                     const std::string& place, Manifest& manifest);
+
 /// Adds the weights and optimizer states of a torch_dist checkpoint under our names. There layers
 /// of one kind are one tensor with the layer as its first axis. The optimizer is left out of the
 /// manifest if its states are missing, or have the form of one run's buffers, which depends on its
 /// layout. UserErrors name `source` and a tensor that the model does not have.
 void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors& declared,
                             const std::string& source, Manifest& manifest);
+
+/// Where a torch_dist checkpoint has one of our tensors.
+struct TorchDistPlace {
+  std::string name = {};
+  Shape stack = {}, offset = {};  ///< the axes before those of ours, and where ours is along them
+};
+
+/// Returns the place of a tensor of the model, or of what the optimizer keeps for it in `state`
+/// ("exp_avg."). `num_stacked` layers are one tensor; 0: each layer has names of its own.
+TorchDistPlace torch_dist_place(const std::string& state, std::string name,
+                                std::int64_t num_stacked);
 
 }  // namespace megatron

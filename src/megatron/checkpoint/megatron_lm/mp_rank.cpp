@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -52,8 +53,7 @@ struct Coordinates {
 struct RankFile {
   Coordinates at;
   std::string name;  ///< relative to the folder
-  MappedFile mapped;
-  std::optional<TorchFile> content;
+  TorchFile content;
 };
 
 std::int64_t integer_arg(const PickleValue& args, const char* name) {
@@ -70,12 +70,10 @@ std::string file_name(const Coordinates& at, const Coordinates& sizes) {
   return folder;
 }
 
-/// Returns the model files that a folder of a rank may hold, the usual one first.
+/// Returns the model file of a rank's folder; nullopt when there is none.
 std::optional<std::string> model_file(const fs::path& root, const std::string& folder) {
   for (const char* name : {"model_optim_rng.pt", "model_rng.pt", "model_states.pt"})
     if (fs::exists(root / folder / name)) return folder + "/" + name;
-  std::string deepspeed = folder + "_model_states.pt";
-  if (fs::exists(root / deepspeed)) return deepspeed;
   return std::nullopt;
 }
 
@@ -84,9 +82,7 @@ RankFile open_rank(const fs::path& root, const std::string& folder, const Coordi
   if (!name)
     throw UserError({(root / folder).string() + ": there is no model_optim_rng.pt",
                      "the args say that the run had this rank", "copy the whole checkpoint"});
-  RankFile file{.at = at, .name = *name, .mapped = MappedFile(root / *name), .content = {}};
-  file.content.emplace(file.mapped.bytes(), file.mapped.path().string());
-  return file;
+  return {.at = at, .name = *name, .content = open_torch_file(root / *name)};
 }
 
 std::string our_name(std::string name) {
@@ -115,7 +111,7 @@ std::optional<std::int64_t> number_behind(std::string_view name, std::string_vie
 /// One tensor of one rank, under our name but for the number of its layer.
 struct LocalTensor {
   std::string name;
-  TorchTensor tensor;
+  RankTensor tensor;
   std::optional<std::int64_t> layer, expert;  ///< numbers on the rank
 };
 
@@ -138,22 +134,19 @@ void split_expert(LocalTensor& local) {
   }
 }
 
-std::vector<LocalTensor> local_tensors(const RankFile& file, const PickleValue& model) {
-  std::vector<LocalTensor> all;
-  for (const NamedTensor& named : file.content->tensors(model)) {
-    LocalTensor local{.name = our_name(named.name), .tensor = named.tensor, .layer = {}};
-    if (local.name.empty() || local.name.ends_with("_extra_state") ||
-        local.name.find(".rotary_") != std::string::npos)
-      continue;
-    split_expert(local);
-    local.layer = number_behind(local.name, kLayers);
-    if (local.layer) {
-      const auto end = local.name.find('.', kLayers.size());
-      local.name = end == std::string::npos ? "" : local.name.substr(end + 1);
-    }
-    all.push_back(std::move(local));
+/// Adds a tensor, unless it is none of the model's.
+void add_local(const std::string& name, RankTensor tensor, std::vector<LocalTensor>& all) {
+  LocalTensor local{.name = our_name(name), .tensor = std::move(tensor), .layer = {}};
+  if (local.name.empty() || local.name.ends_with("_extra_state") ||
+      local.name.find(".rotary_") != std::string::npos)
+    return;
+  split_expert(local);
+  local.layer = number_behind(local.name, kLayers);
+  if (local.layer) {
+    const auto end = local.name.find('.', kLayers.size());
+    local.name = end == std::string::npos ? "" : local.name.substr(end + 1);
   }
-  return all;
+  all.push_back(std::move(local));
 }
 
 /// Cuts a slice into runs of rows of the layouts of q, k and v before checkpoint version 2: row
@@ -178,31 +171,37 @@ class FolderDescription {
  public:
   explicit FolderDescription(fs::path folder) : folder_(std::move(folder)) {
     const std::string first = first_folder();
-    files_.push_back(open_rank(folder_, first, {}));
-    const PickleValue root = files_.front().content->root();
-    const std::string place = files_.front().mapped.path().string();
+    std::vector<RankFile> files;
+    files.push_back(open_rank(folder_, first, {}));
+    const PickleValue root = files.front().content.root();
     const auto args = root.find("args");
     const PickleValue none{};
     const PickleValue& of = args ? *args : none;
     sizes_ = {.tp = integer_arg(of, "tensor_model_parallel_size"),
               .pp = integer_arg(of, "pipeline_model_parallel_size"),
               .ep = integer_arg(of, "expert_model_parallel_size")};
-    if (const auto version = root.find("checkpoint_version");
-        version && !version->is(PickleKind::none))
-      version_ = version->real("checkpoint_version");
     for (std::int64_t pp = 0; pp < sizes_.pp; ++pp)
       for (std::int64_t tp = 0; tp < sizes_.tp; ++tp)
         for (std::int64_t ep = 0; ep < sizes_.ep; ++ep) {
           const Coordinates at{.tp = tp, .pp = pp, .ep = ep};
           const std::string name = file_name(at, sizes_);
-          if (name != first) files_.push_back(open_rank(folder_, name, at));
+          if (name != first) files.push_back(open_rank(folder_, name, at));
         }
-    read_models();
-    declared_ = describe_saved_args(root, vocab_rows(), place, manifest_);
+    for (const RankFile& file : files) read_models(file);
+    describe(root, (folder_ / files.front().name).string());
     manifest_.optimizer.reset();
     manifest_.no_optimizer =
         "the states in files of ranks have no names: save in Megatron-LM's torch_dist format";
-    place_tensors();
+  }
+
+  FolderDescription(fs::path folder, const PickleValue& state,
+                    const std::vector<RankTensors>& ranks)
+      : folder_(std::move(folder)), sizes_{.tp = std::ssize(ranks), .pp = 1, .ep = 1} {
+    for (const RankTensors& tensors : ranks) {
+      Chunk& chunk = chunks_.emplace_back(Chunk{.at = {.tp = std::ssize(chunks_)}});
+      for (const auto& [name, tensor] : tensors) add_local(name, tensor, chunk.tensors);
+    }
+    describe(state, folder_.string());
   }
 
   Manifest take() { return std::move(manifest_); }
@@ -216,35 +215,48 @@ class FolderDescription {
 
   /// A model of a rank: a rank of an interleaved schedule has several.
   struct Chunk {
-    const RankFile* file;
+    Coordinates at = {};
+    std::string file = {};  ///< that holds it; "" for several
     std::int64_t number = 0;
-    std::vector<LocalTensor> tensors;
+    std::vector<LocalTensor> tensors = {};
   };
 
-  void read_models() {
-    for (const RankFile& file : files_) {
-      const PickleValue& root = file.content->root();
-      const auto add = [&](const PickleValue& model, std::int64_t number) {
-        chunks_.push_back({&file, number, local_tensors(file, model)});
-      };
-      if (const auto model = root.find("model")) {
-        add(*model, 0);
-      } else if (const auto module = root.find("module")) {
-        add(*module, 0);
-      } else {
-        for (std::int64_t i = 0;; ++i) {
-          const auto model = root.find("model" + std::to_string(i));
-          if (!model) break;
-          add(*model, i);
-        }
-      }
+  void read_models(const RankFile& file) {
+    const PickleValue& root = file.content.root();
+    const auto add = [&](const PickleValue& model, std::int64_t number) {
+      Chunk& chunk = chunks_.emplace_back(Chunk{file.at, file.name, number});
+      for (const auto& [name, tensor] : file.content.tensors(model))
+        add_local(name,
+                  whole_tensor(tensor, file.name,
+                               (folder_ / file.name).string() + ": tensor '" + name + "'"),
+                  chunk.tensors);
+    };
+    for (const char* key : {"model", "module"})
+      if (const auto model = root.find(key)) return add(*model, 0);
+    for (std::int64_t i = 0;; ++i) {
+      const auto model = root.find("model" + std::to_string(i));
+      if (!model) break;
+      add(*model, i);
     }
-    // Layers are numbered through the stages of the first chunks, then of the second, …
+  }
+
+  void describe(const PickleValue& root, const std::string& source) {
+    if (const auto version = root.find("checkpoint_version");
+        version && !version->is(PickleKind::none))
+      version_ = version->real("checkpoint_version");
+    number_layers();
+    declared_ = describe_saved_args(root, vocab_rows(), source, manifest_);
+    for (const Chunk& chunk : chunks_)
+      for (const LocalTensor& local : chunk.tensors) place(chunk, local);
+  }
+
+  /// Layers are numbered through the stages of the first chunks, then of the second, …
+  void number_layers() {
     std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> counts;
     for (const Chunk& chunk : chunks_)
       for (const LocalTensor& local : chunk.tensors)
         if (local.layer) {
-          std::int64_t& count = counts[{chunk.number, chunk.file->at.pp}];
+          std::int64_t& count = counts[{chunk.number, chunk.at.pp}];
           count = std::max(count, *local.layer + 1);
         }
     std::int64_t first = 0;
@@ -264,18 +276,14 @@ class FolderDescription {
   /// Returns the name in the whole model.
   std::string full_name(const Chunk& chunk, const LocalTensor& local) const {
     if (!local.layer) return declared_.our_name(local.name);
-    const std::int64_t layer = *local.layer + first_layers_.at({chunk.number, chunk.file->at.pp});
+    const std::int64_t layer = *local.layer + first_layers_.at({chunk.number, chunk.at.pp});
     return declared_.our_name(std::string(kLayers) + std::to_string(layer) + "." + local.name);
-  }
-
-  void place_tensors() {
-    for (const Chunk& chunk : chunks_)
-      for (const LocalTensor& local : chunk.tensors) place(chunk, local);
   }
 
   void place(const Chunk& chunk, const LocalTensor& local) {
     const std::string name = full_name(chunk, local),
-                      where = chunk.file->mapped.path().string() + ": tensor '" + name + "'";
+                      file = (chunk.file.empty() ? folder_ : folder_ / chunk.file).string(),
+                      where = file + ": tensor '" + name + "'";
     const auto found = declared_.shardings.find(name);
     if (found == declared_.shardings.end()) {
       if (name == "output_layer.weight" && !declared_.has_own_output) return;
@@ -283,12 +291,12 @@ class FolderDescription {
           {where, "the model has no such parameter", "check the args of the checkpoint"});
     }
     Sharding sharding = found->second;
-    std::vector<Axis> axes{{.name = "tp", .rank = chunk.file->at.tp, .size = sizes_.tp}};
+    std::vector<Axis> axes{{.name = "tp", .rank = chunk.at.tp, .size = sizes_.tp}};
     if (sharding.splits.size() == 2) {  // ep and etp, of which each file holds one expert
       const std::int64_t experts = sharding.global_shape.front(), per_rank = experts / sizes_.ep;
-      const std::int64_t expert = local.expert.value_or(0) + chunk.file->at.ep * per_rank;
+      const std::int64_t expert = local.expert.value_or(0) + chunk.at.ep * per_rank;
       axes.insert(axes.begin(), {.name = "ep", .rank = expert, .size = experts});
-    } else if (chunk.file->at.ep > 0) {
+    } else if (chunk.at.ep > 0) {
       return;  // every rank of ep has it
     }
     // Megatron-LM's own layers split the projections to latents, those of Transformer Engine do
@@ -304,45 +312,24 @@ class FolderDescription {
     Shape local_shape = sharding.local_shape(axes);
     Shape stored = local.tensor.shape;
     if (local.expert) stored.insert(stored.begin(), 1);
-    if (stored != local_shape || !local.tensor.is_contiguous())
+    if (stored != local_shape)
       throw UserError({where + ": " + shape_text(stored), "expected " + shape_text(local_shape),
                        "check the args of the checkpoint"});
-    const SafetensorsDtype type = safetensors_dtype(local.tensor.dtype, where);
-    ManifestTensor& tensor = manifest_.tensors[name];
-    if (!tensor.pieces.empty() && tensor.type != type)
-      throw UserError({where, "its type differs from that of other ranks", ""});
-    tensor.kind = declared_.states.contains(name) ? TensorKind::state : TensorKind::weight;
-    tensor.type = type;
-    tensor.shape = sharding.global_shape;
-    for (const TensorSlice& slice : sharding.owned_slices(axes)) {
-      const bool is_old_qkv = version_ < 2 && name.find(".linear_qkv.") != std::string::npos &&
-                              name.find("layer_norm") == std::string::npos;
+    const bool is_old_qkv = version_ < 2 && name.find(".linear_qkv.") != std::string::npos &&
+                            name.find("layer_norm") == std::string::npos;
+    std::vector<TensorSlice> slices;
+    for (const TensorSlice& slice : sharding.owned_slices(axes))
       for (const TensorSlice& part :
            is_old_qkv ? old_qkv_slices(slice, version_, declared_.head_size) : std::vector{slice})
-        tensor.pieces.push_back({.file = chunk.file->name,
-                                 .slice = slice_at(part.global_offset, part.shape),
-                                 .offset = offset_in(local_shape, part) * element_size(type) +
-                                           local.tensor.bytes().begin});
-    }
-  }
-
-  /// Returns the number of elements before a slice in a local tensor, in which it is contiguous.
-  static std::uint64_t offset_in(const Shape& local_shape, const TensorSlice& slice) {
-    std::int64_t offset = 0;
-    bool is_whole = true;  // in the axes behind
-    for (std::size_t i = local_shape.size(); i-- > 0;) {
-      MEGATRON_CHECK(is_whole || slice.shape[i] == 1, "a slice of a file has gaps");
-      is_whole = is_whole && slice.shape[i] == local_shape[i];
-    }
-    for (std::size_t i = 0; i < local_shape.size(); ++i)
-      offset = offset * local_shape[i] + slice.local_offset[i];
-    return static_cast<std::uint64_t>(offset);
+        slices.push_back(part);
+    MEGATRON_CHECK(
+        add_rank_tensor(name, local.tensor, local_shape, slices, declared_, where, manifest_),
+        "a slice of a file has gaps");
   }
 
   const fs::path folder_;
   Coordinates sizes_;
   double version_ = 0;
-  std::vector<RankFile> files_;
   std::vector<Chunk> chunks_;
   std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t> first_layers_;  ///< by chunk, stage
   DeclaredTensors declared_;
@@ -358,5 +345,10 @@ bool is_mp_rank_folder(const fs::path& folder) {
 }
 
 Manifest describe_mp_rank(const fs::path& folder) { return FolderDescription(folder).take(); }
+
+Manifest describe_rank_models(const fs::path& folder, const PickleValue& state,
+                              const std::vector<RankTensors>& ranks) {
+  return FolderDescription(folder, state, ranks).take();
+}
 
 }  // namespace megatron

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
+#include "megatron/formats/torch_file.h"
 
 namespace megatron {
 
@@ -15,5 +18,10 @@ bool is_mp_rank_folder(const std::filesystem::path& folder);
 /// Describes such a folder. Reads no tensor. UserErrors name the file and the tensor or arg. Not
 /// collective.
 Manifest describe_mp_rank(const std::filesystem::path& folder);
+
+/// Describes a model whose tensors have the names of these folders. `ranks` has all of them of each
+/// tensor-parallel rank, and `state` the args. The optimizer is left to the caller.
+Manifest describe_rank_models(const std::filesystem::path& folder, const PickleValue& state,
+                              const std::vector<RankTensors>& ranks);
 
 }  // namespace megatron

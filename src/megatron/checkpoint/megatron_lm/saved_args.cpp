@@ -1,6 +1,6 @@
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 
-#include <array>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -8,20 +8,28 @@
 #include "megatron/base/error.h"
 #include "megatron/base/format.h"
 #include "megatron/base/json.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
+#include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/config/checkpoint_args.h"
+#include "megatron/config/list_expression.h"
 #include "megatron/config/optimizer_config.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/formats/pickle_writer.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/model_family.h"
+#include "megatron/optimizer/param_scheduler.h"
 
 namespace megatron {
 namespace {
 
 constexpr int kMaxDepth = 8;
+constexpr const char* kLayerFreq = "moe_layer_freq";
 
 /// Returns a value as flags have it; nullopt for values of other kinds.
 std::optional<std::string> value_text(const PickleValue& value) {
@@ -39,11 +47,16 @@ std::optional<std::string> value_text(const PickleValue& value) {
   }
 }
 
+/// Returns the args in Megatron-LM's spelling; Megatron-DeepSpeed has some of its own.
 CheckpointArgs args_of(const PickleValue& args) {
   CheckpointArgs all;
   for (const auto& [key, value] : args.entries("args")) {
-    const auto name = value_text(key);
+    auto name = value_text(key);
     if (!name) continue;
+    if (*name == "num_key_value_heads") {
+      *name = "num_query_groups";
+      all.emplace_back("group_query_attention", std::vector<std::string>{"true"});
+    }
     std::vector<std::string> values;
     if (value.is(PickleKind::list) || value.is(PickleKind::tuple)) {
       for (const PickleValue& one : value.items(*name))
@@ -51,6 +64,9 @@ CheckpointArgs args_of(const PickleValue& args) {
     } else if (auto text = value_text(value)) {
       values.push_back(*std::move(text));
     }
+    if (*name == "normalization")
+      for (std::string& norm : values)
+        norm = norm == "rmsnorm" ? "RMSNorm" : norm == "layernorm" ? "LayerNorm" : norm;
     if (!values.empty()) all.emplace_back(*name, std::move(values));
   }
   return all;
@@ -94,12 +110,97 @@ double number(const PickleValue& of, const char* key) {
   return is_number ? found->real(key) : 0;
 }
 
-std::int64_t count(const PickleValue& of, const char* key) {
-  const auto found = of.find(key);
-  return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
+/// Returns a value as argparse would have it. Patterns of layers are numbers or lists of them.
+Json arg_value(const Field& field, const Settings& settings) {
+  const std::vector<std::string> values = field.get(&settings);
+  if (values.empty()) return nullptr;
+  if (field.value_name == "N,N") return pair_value(values);
+  if (field.name == kLayerFreq || field.name == "no_rope_freq" ||
+      field.name == "window_attn_skip_freq") {
+    if (const auto period = layer_period(values.front())) return *period;
+    if (const auto list = list_expression(values.front())) return *list;
+  }
+  return typed_values<Json>(field, values);
+}
+
+/// Returns the args, each under all of its names.
+Json args_of(const CommonState& state, const Settings& settings, const TrainingProgress& progress) {
+  Json args = Json::object();
+  for (const Field& field : settings_table().set().fields) {
+    if (field.is_hidden || field.is_refused) continue;
+    const Json value = arg_value(field, settings);
+    for (std::string name : field.aliases) {
+      std::ranges::replace(name, '-', '_');
+      args[name] = value;
+    }
+    args[field.name] = value;
+  }
+  const std::int64_t vocab_size = state.source.model.vocab_size;
+  args.update({{"vocab_size", vocab_size},
+               {"padded_vocab_size", vocab_size},  // padding would be part of the softmax
+               {"add_position_embedding", true},
+               {"iteration", progress.iteration},
+               {"consumed_train_samples", progress.consumed_train_samples},
+               {"skipped_train_samples", progress.skipped_train_samples},
+               {"consumed_valid_samples", progress.consumed_valid_samples},
+               {"ckpt_format", "torch_dist"},
+               {"no_save_rng", true},
+               {"no_save_optim", !state.has_optimizer},
+               {"params_dtype", pickle_global("torch." + dtype_name(state.weight_type))}});
+  // Megatron stacks the layers of what it loads unless this is a list.
+  if (state.layers_are_alike) args[kLayerFreq] = 1;
+  return args;
+}
+
+/// Returns the schedule; nullopt where the settings do not say enough, as those of a release.
+std::optional<OptimizerParamScheduler> scheduler_of(const Settings& settings,
+                                                    const TrainingProgress& progress) try {
+  OptimizerParamScheduler scheduler(make_param_schedule(settings));
+  scheduler.set_num_steps(progress.scheduler_num_steps);
+  return scheduler;
+} catch (const UserError&) {
+  return std::nullopt;
+}
+
+/// Returns the state of one of Megatron's optimizers without tensors: with expert parallelism it
+/// has a second one for parameters of experts. Megatron looks for the groups that it needs.
+Json optimizer_state(const OptimizerConfig& config, std::int64_t num_steps,
+                     const std::optional<OptimizerParamScheduler>& scheduler, bool is_of_experts) {
+  const Json rule =
+      config.optimizer == "sgd"
+          ? Json{{"momentum", config.sgd_momentum}, {"dampening", 0}, {"nesterov", false}}
+          : Json{{"betas", {config.adam_beta1, config.adam_beta2}},
+                 {"eps", config.adam_eps},
+                 {"bias_correction", true},
+                 {"amsgrad", false}};
+  Json groups = Json::array();
+  for (const double factor : {1.0, 0.0}) {
+    for (const bool is_decoupled : {false, true}) {
+      Json& group = groups.emplace_back(rule);
+      group.update({{"wd_mult", factor},
+                    {"lr_mult", 1.0},
+                    {"is_expert_parallel", is_of_experts},
+                    {"is_decoupled_lr", is_decoupled},
+                    {"step", num_steps},
+                    {"weight_decay", factor * (scheduler ? scheduler->weight_decay() : 0.0)}});
+      if (!scheduler) continue;
+      const ParamSchedule& schedule = scheduler->schedule();
+      const auto rate = is_decoupled ? scheduler->decoupled_lr() : std::nullopt;
+      group["max_lr"] = rate ? *schedule.decoupled_max_lr : schedule.max_lr;
+      group["min_lr"] = rate ? schedule.decoupled_min_lr : schedule.min_lr;
+      group["lr"] = rate.value_or(scheduler->lr());
+    }
+  }
+  return {{"optimizer", {{"param_groups", std::move(groups)}}},
+          {"param_state_sharding_type", "fully_reshardable"}};
 }
 
 }  // namespace
+
+std::int64_t saved_count(const PickleValue& of, const char* key) {
+  const auto found = of.find(key);
+  return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
+}
 
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest) {
@@ -117,13 +218,13 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
   manifest.model = architecture_to_json(model);
   manifest.settings = fields_to_json(settings_table().set(), &settings);
   TrainingProgress& progress = manifest.progress;
-  progress.iteration = count(root, "iteration");
-  progress.consumed_train_samples = count(*args, "consumed_train_samples");
-  progress.skipped_train_samples = count(*args, "skipped_train_samples");
-  progress.consumed_valid_samples = count(*args, "consumed_valid_samples");
+  progress.iteration = saved_count(root, "iteration");
+  progress.consumed_train_samples = saved_count(*args, "consumed_train_samples");
+  progress.skipped_train_samples = saved_count(*args, "skipped_train_samples");
+  progress.consumed_valid_samples = saved_count(*args, "consumed_valid_samples");
   progress.floating_point_operations = number(root, "num_floating_point_operations_so_far");
   if (const auto schedule = root.find("opt_param_scheduler"))
-    progress.scheduler_num_steps = count(*schedule, "num_steps");
+    progress.scheduler_num_steps = saved_count(*schedule, "num_steps");
   if (const auto optimizer = root.find("optimizer"))
     manifest.optimizer =
         OptimizerRecord{.name = settings.optimizer->optimizer,
@@ -131,14 +232,38 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
   return declared_by(model);
 }
 
+Json common_state_of(const CommonState& state) {
+  const Manifest* const manifest = state.source.manifest.get();
+  const TrainingProgress progress = manifest != nullptr ? manifest->progress : TrainingProgress();
+  // Those of the run that saved the source, with the source's architecture and tokenizer.
+  Settings settings;
+  if (manifest != nullptr) read_saved_settings(*manifest->settings, settings);
+  *settings.model = state.source.model;
+  *settings.tokenizer = state.source.tokenizer;
+  Json common = {{"args", pickle_object("argparse.Namespace", args_of(state, settings, progress))},
+                 {"checkpoint_version", 3.0},
+                 {"iteration", state.source.iteration},
+                 {"num_floating_point_operations_so_far", progress.floating_point_operations},
+                 {"content_metadata",
+                  {{"distrib_optim_sharding_type", "fully_reshardable"},
+                   {"singleton_local_shards", false},
+                   {"chained_optim_avoid_prefix", true}}}};
+  if (!state.has_optimizer) return common;
+  const auto scheduler = scheduler_of(settings, progress);
+  if (scheduler) common["opt_param_scheduler"] = scheduler->state();
+  const auto optimizer = [&](bool is_of_experts) {
+    return optimizer_state(*settings.optimizer, manifest->optimizer->num_steps, scheduler,
+                           is_of_experts);
+  };
+  common["optimizer"] = settings.parallel->expert_model_parallel_size <= 1
+                            ? optimizer(false)
+                            : pickle_dict({0, optimizer(false), 1, optimizer(true)});
+  return common;
+}
+
 SafetensorsDtype safetensors_dtype(const TorchDtype& dtype, const std::string& place) {
-  constexpr std::array<std::pair<std::string_view, SafetensorsDtype>, 4> kTypes{
-      {{"float32", SafetensorsDtype::F32},
-       {"bfloat16", SafetensorsDtype::BF16},
-       {"float16", SafetensorsDtype::F16},
-       {"float64", SafetensorsDtype::F64}}};
-  for (const auto& [name, type] : kTypes)
-    if (dtype.name == name) return type;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble})
+    if (dtype.name == dtype_name(type)) return to_safetensors_dtype(type);
   throw UserError({place + ": dtype " + std::string(dtype.name), "weights do not have it", ""});
 }
 

@@ -26,6 +26,7 @@ int run_convert(std::span<const std::string> args, const ModelFamilies& families
                           .format = options.format,
                           .hf_model_type = options.hf_model_type,
                           .dtype = scalar_type(options.dtype),
+                          .is_q8_0 = options.dtype == "q8_0",
                           .step = options.ckpt_step,
                           .tokenizer = tokenizer_flags(options.tokenizer, options.parsed),
                           .allow_non_finite = options.keep_non_finite,

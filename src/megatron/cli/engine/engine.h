@@ -20,6 +20,7 @@ int run_checkpoint(std::span<const std::string> args, const ModelFamilies& famil
 int run_generate(std::span<const std::string> args, const ModelFamilies& families);
 int run_plan_layouts(std::span<const std::string> args, const ModelFamilies& families);
 int run_plan_memory(std::span<const std::string> args, const ModelFamilies& families);
+int run_plan_checkpoint(std::span<const std::string> args, const ModelFamilies& families);
 int run_replay(std::span<const std::string> args, const ModelFamilies& families);
 int run_serve(std::span<const std::string> args, const ModelFamilies& families);
 int run_score(std::span<const std::string> args, const ModelFamilies& families);

@@ -7,6 +7,7 @@
 #include "megatron/base/json_text.h"
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/memory_probe.h"
+#include "megatron/cli/engine/planned_run.h"
 #include "megatron/config/plan_options.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
@@ -68,15 +69,10 @@ std::string json_of(const std::vector<PlannedMemory>& planned, std::int64_t worl
 }  // namespace
 
 int run_plan_memory(std::span<const std::string> args, const ModelFamilies& families) {
-  PlanOptions options = read_plan(PlanMode::memory, args, families.names());
-  check_memory_plan(options);
-  const std::int64_t world_size = options.num_ranks();
-  const Settings settings =
-      settings_with(options.run, mesh_sizes(*options.run.parallel), world_size);
-  check_layout(settings, world_size).throw_if_any();
-  const auto planned =
-      plan_memory(settings, find_model_family(options.model, families), world_size);
-  std::cout << (options.json ? json_of(planned, world_size) : text_of(planned, world_size));
+  const PlannedRun run = read_planned_run(PlanMode::memory, args, families);
+  const auto planned = plan_memory(run.settings, run.family, run.world_size);
+  std::cout << (run.options.json ? json_of(planned, run.world_size)
+                                 : text_of(planned, run.world_size));
   return 0;
 }
 

@@ -30,6 +30,7 @@ constexpr std::array<std::pair<std::string_view, EngineCommand>, 14> kCommands{{
     {"check", run_check},
     {"plan", run_plan_layouts},
     {"plan --memory", run_plan_memory},
+    {"plan --checkpoint", run_plan_checkpoint},
 }};
 
 }  // namespace

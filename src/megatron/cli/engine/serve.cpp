@@ -17,8 +17,10 @@
 #include "megatron/cli/engine/engine.h"
 #include "megatron/cli/engine/inference_rank.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/grammar/grammar.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/replicas.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/served_chat.h"
@@ -119,6 +121,13 @@ std::vector<std::string> model_names(const ServeOptions& options) {
   return {folder.filename().string()};
 }
 
+std::size_t longest_token(const Tokenizer& tokenizer) {
+  std::size_t bytes = 1;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    bytes = std::max(bytes, tokenizer.token(id).size());
+  return bytes;
+}
+
 int serve_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const LaunchEnvironment& environment = world.environment();
   const ServeOptions options = read_serve_options(args, environment.world_size);
@@ -133,6 +142,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
                        options.server.tool_call_parser, options.server.reasoning_parser);
   EngineOptions engine_options = rank.engine_options(options, options.speculative);
   engine_options.tokenizer = tokenizer.tokenizer.get();
+  engine_options.grammars = std::make_shared<GrammarCache>(*tokenizer.tokenizer);
 
   std::unique_ptr<const ServedModel> model;  // outlives the engine, whose last news may read it
   const auto serve = [&](RequestServer& engine, const StopSignalHandler& signals) {
@@ -143,14 +153,18 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
     router.set_max_open(max_texts);
     const TransformerConfig& config = rank.model().config();
     const std::vector<std::string> names = model_names(options);
+    const std::int64_t max_model_len =
+        std::min({options.engine.max_seq_length.value_or(context_length(config)),
+                  max_sequence_length(config), scheduler.num_blocks * scheduler.block_size});
     model = std::make_unique<const ServedModel>(ServedModel{
         .name = names.front(),
         .tokenizer = tokenizer,
         .chat = chat.get(),
         .engine = engine,
-        .max_model_len =
-            std::min({options.engine.max_seq_length.value_or(context_length(config)),
-                      max_sequence_length(config), scheduler.num_blocks * scheduler.block_size}),
+        .grammars = engine_options.grammars,
+        .max_model_len = max_model_len,
+        .max_prompt_bytes =
+            static_cast<std::size_t>(max_model_len) * longest_token(*tokenizer.tokenizer),
         .vocab_size = config.vocab_size,
         .defaults = tokenizer.defaults,
         .request_timeout_s = options.server.request_timeout,

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::int64_t kMaxChoices = 128;  // OpenAI's limit of n
 
+/// For clients 0 is the least share, not all: the likeliest token.
+constexpr double kLeastTopP = 1e-9;
+
 std::vector<std::int64_t> integers(const JsonCursor& list) {
   std::vector<std::int64_t> values;
   for (const JsonCursor& value : list.elements()) values.push_back(value.integer());
@@ -169,8 +172,17 @@ const std::map<std::string_view, Read> kMembers{
          pairs.push_back(id + ":" + number_text(value[id].number()));
        set_sampling(to, "logit_bias", value, pairs);
      }},
+    {"top_p",
+     [](auto& to, auto& value) {
+       set_scalar(to, "top_p", value);
+       if (to.params.top_p == 0) to.params.top_p = kLeastTopP;
+     }},
     {"allowed_token_ids",
-     [](auto& to, auto& value) { to.params.allowed_token_ids = integers(value); }},
+     [](auto& to, auto& value) {
+       to.params.allowed_token_ids = integers(value);
+       if (to.params.allowed_token_ids.empty())
+         throw UserError({value.name(), "is empty: no token could follow", "leave it out"});
+     }},
     {"guided_regex", [](auto& to, auto& value) { set_guided(to, "regex", value); }},
     {"guided_choice", [](auto& to, auto& value) { set_guided(to, "choice", value); }},
     {"guided_json", [](auto& to, auto& value) { set_guided(to, "json", value); }},

@@ -58,7 +58,11 @@ SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const s
 void SequenceSampler::append(std::int64_t id) {
   ++num_new_tokens_;
   if (reads_counts()) ++counts_[id];
-  if (is_constrained_) grammar_state_ = grammar_->advance(grammar_state_, id);
+  try {
+    if (is_constrained_ && !error_) grammar_state_ = grammar_->advance(grammar_state_, id);
+  } catch (const UserError&) {
+    error_ = std::current_exception();
+  }
   if (!thinks_ && (grammar_ == nullptr || is_constrained_)) return;
   last_ids_.push_back(id);
   if (last_ids_.size() >
@@ -85,13 +89,16 @@ std::optional<std::int64_t> SequenceSampler::forced_token() const {
 
 std::shared_ptr<const TokenMask> SequenceSampler::mask() const {
   if (!is_constrained_) return nullptr;
+  if (error_) std::rethrow_exception(error_);
   MEGATRON_CHECK(grammar_state_ != TextMatcher::kNone, "the text does not fit its constraint");
   return grammar_->mask(grammar_state_);
 }
 
-bool SequenceSampler::has_ended() const {
+bool SequenceSampler::has_ended() const try {
   if (!is_constrained_ || !params_->stop_token_ids.empty()) return false;
   return grammar_state_ == TextMatcher::kNone || !mask()->has_tokens;
+} catch (const UserError&) {
+  return false;  // sample() throws it
 }
 
 bool SequenceSampler::is_stop_impossible(const TokenMask* mask) const {
@@ -188,7 +195,7 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
 }
 
 std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
-                                                 std::int64_t position, bool samples) const {
+                                                 std::int64_t position, bool samples) const try {
   const bool is_behind_end =
       is_constrained_ && (grammar_state_ == TextMatcher::kNone || has_ended());
   if (is_behind_end) return std::nullopt;
@@ -201,6 +208,8 @@ std::optional<DraftToken> SequenceSampler::guess(std::span<const float> logits,
   const auto seed = static_cast<std::uint64_t>(params_->seed);
   const std::int64_t id = draw_token(all, sampling_uniform(seed, site, "draft"));
   return DraftToken{id, std::move(all)};
+} catch (const UserError&) {
+  return std::nullopt;  // sample() throws it
 }
 
 std::vector<SampledRun> sample_runs(

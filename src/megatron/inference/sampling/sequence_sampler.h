@@ -41,7 +41,8 @@ class SequenceSampler {
                   SamplingSite site, std::shared_ptr<Grammar> grammar = nullptr);
 
   /// Chooses the token at a position of the sequence from the model's logits, which are sound. It
-  /// equals `draft` if one was proposed and is accepted.
+  /// equals `draft` if one was proposed and is accepted. UserError when nothing can follow, or the
+  /// constraint is too complex for the text.
   SampledToken sample(std::span<const float> logits, std::int64_t position,
                       const DraftToken* draft = nullptr) const;
   /// Guesses that token from the logits of another model: what they would give with the same random
@@ -84,6 +85,7 @@ class SequenceSampler {
   std::int64_t num_new_tokens_ = 0;
   std::shared_ptr<Grammar> grammar_;
   Grammar::State grammar_state_ = TextMatcher::kNone;
+  std::exception_ptr error_;            ///< of the grammar at the last token; sample() throws it
   bool is_constrained_ = false;         ///< the text of the constraint has begun
   bool thinks_ = false;                 ///< within the budget, or while the end is forced
   std::vector<std::int64_t> last_ids_;  ///< as far as the ends of thinking are looked for

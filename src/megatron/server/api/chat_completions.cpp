@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/inference/completions/completion_response.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"

@@ -8,6 +8,7 @@
 #include "megatron/base/error.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
+#include "megatron/server/generation_job.h"
 #include "megatron/tokenizers/chat/json_values.h"
 
 namespace megatron {
@@ -211,7 +212,7 @@ ChatRequest read_chat_request(const std::string& body, const MemberReaders& read
       own->second(read, value[key]);
     else if (shared != kSharedReaders.end())
       shared->second(read, value[key]);
-    else
+    else if (!read.sampling->contains(key))  // max_tokens yields to its newer names
       (*read.sampling)[key] = value[key].ordered();
   }
   read.is_open_ended = !read.sampling->contains("max_tokens");
@@ -264,6 +265,11 @@ OrderedJson tool_json(const BodyValue& function, const OrderedJson& parameters) 
   if (!parameters.is_null() && !parameters.is_object())
     throw UserError(
         {function->place() + ": the schema of a tool's parameters", "is no JSON object", ""});
+  if (const OrderedJson type =
+          parameters.is_null() ? OrderedJson() : parameters.value("type", OrderedJson());
+      !type.is_null() && type != "object")
+    throw UserError({function->place() + ": the schema of a tool's parameters",
+                     "is of type " + type.dump(), "give \"type\": \"object\""});
   json["parameters"] = parameters.is_null()
                            ? OrderedJson{{"type", "object"}, {"properties", OrderedJson::object()}}
                            : parameters;
@@ -321,6 +327,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   request.prompt = (has_tools ? chat.with_tools : chat.plain).render(input);
   if (request.continue_final_message)
     request.prompt = open_final_message(std::move(request.prompt), *request.messages);
+  check_sizes(model, request.request.params.n, {request.prompt});
   const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
 }

@@ -4,10 +4,12 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/chat/output_parser.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"
@@ -167,8 +169,21 @@ class ChatRun {
     std::vector<SampledToken>& tokens = texts_[index].pending.tokens;
     const std::size_t num_kept = next == nullptr || tokens.empty() ? 0 : 1;
     if (!answer.parts.empty() && answer.parts.back().kind == Kind::reasoning)
-      answer.reasoning_tokens += std::ssize(tokens) - static_cast<std::int64_t>(num_kept);
+      answer.reasoning_tokens += num_closing(std::span(tokens).first(tokens.size() - num_kept));
     tokens.erase(tokens.begin(), tokens.end() - static_cast<std::ptrdiff_t>(num_kept));
+  }
+
+  /// Returns how many tokens close the reasoning. What follows may be the begin of a call whose
+  /// name is not complete.
+  std::int64_t num_closing(std::span<const SampledToken> tokens) const {
+    if (plan_.format.reasoning == nullptr) return std::ssize(tokens);
+    std::string said;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      said += tokenizer_.token(static_cast<std::int32_t>(tokens[i].id));
+      if (said.find(plan_.format.reasoning->end) != std::string::npos)
+        return static_cast<std::int64_t>(i + 1);
+    }
+    return std::ssize(tokens);
   }
 
   const ChatApi& api_;

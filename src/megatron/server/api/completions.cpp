@@ -9,6 +9,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/json.h"
 #include "megatron/inference/completions/completion_request.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/error_reply.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"
@@ -143,6 +144,10 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
     check_model_name(model, request.model);
     apply_defaults(model, request);
     if (request.stream) check_stream(request);
+    check_sizes(model,
+                std::ssize(request.prompts) *
+                    std::max(request.params.num_samples(), request.params.num_beams),
+                request.prompts);
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request.prompts)
       prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'",

@@ -12,6 +12,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/inference/completions/completion_request.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/json_handler.h"
 #include "megatron/server/api/served_model.h"
@@ -57,7 +58,10 @@ std::vector<Embedding> embeddings_of(std::vector<PromptResult> results) {
   std::vector<Embedding> embeddings;
   for (PromptResult& result : results) {
     Embedding& own = embeddings.emplace_back(std::move(result.texts.front().embedding));
-    if (own.empty()) throw std::runtime_error("the time of the request was over");
+    if (own.empty())
+      throw RefusedRequest(503, {"the time of the request was over",
+                                 "the server ends a request after --request-timeout",
+                                 "send fewer texts, or try again later"});
     if (!std::ranges::all_of(own, [](float value) { return std::isfinite(value); }))
       throw std::runtime_error("an embedding is not finite");
   }
@@ -77,6 +81,7 @@ void start_embeddings(const ServedModel& model, const JsonCursor& body,
   if (texts.size() > kMaxTexts)
     throw UserError({body.place(), std::to_string(texts.size()) + " texts",
                      "give at most " + std::to_string(kMaxTexts)});
+  check_sizes(model, std::ssize(texts), texts);
   std::vector<std::vector<std::int64_t>> prompts;
   for (const CompletionPrompt& text : texts)
     prompts.push_back(completion_ids(text, *model.tokenizer.tokenizer, "a text"));

@@ -16,12 +16,13 @@ inline JsonCursor body_of(const HttpRequest& request) {
   return {parse_json(request.body, "request body"), "request body"};
 }
 
-/// Sends what `use` throws as an error in OpenAI's form.
+/// Sends a UserError that `use` throws as an error in OpenAI's form. Others are the server's, which
+/// logs them.
 template <class Use>
 void answer_errors(HttpReply& reply, const Use& use) {
   try {
     use();
-  } catch (const std::exception&) {
+  } catch (const UserError&) {
     reply_error(reply, std::current_exception());
   }
 }

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "megatron/config/sampling_params.h"
-#include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/pooler.h"
 
 namespace megatron {
 
+class GrammarCache;
 class RequestServer;
+struct LoadedTokenizer;
 struct ServedChat;
 
 /// Built once, by the command; it outlives the handlers of requests.
@@ -23,7 +24,10 @@ struct ServedModel {
   const LoadedTokenizer& tokenizer;
   const ServedChat* chat = nullptr;  ///< null: it has no chat template
   RequestServer& engine;
-  std::int64_t max_model_len = 0;         ///< most tokens of a prompt with its text
+  std::shared_ptr<GrammarCache> grammars = nullptr;  ///< those of the engine; may be null
+  std::int64_t max_model_len = 0;                    ///< most tokens of a prompt with its text
+  /// Most bytes of the text of a prompt: so many have max_model_len of the longest tokens.
+  std::size_t max_prompt_bytes = std::numeric_limits<std::size_t>::max();
   std::int64_t vocab_size = 0;            ///< of the model
   SamplingParams defaults = {};           ///< of generation_config.json; a request's values win
   double request_timeout_s = 0;           ///< after which a text ends as it is; 0: none

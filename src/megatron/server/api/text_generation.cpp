@@ -7,6 +7,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/json_handler.h"
 #include "megatron/server/api/served_model.h"
@@ -50,6 +51,7 @@ CompletionRequest read_text_generation(const JsonCursor& body) {
   Json sampling{{"prompt", ""}, {"max_tokens", 64}, {"stop", Json::array()}, {"echo", true}};
   for (const auto& [name, own] : kSampling)
     if (const auto value = body.find_given(name)) sampling[own] = **value;
+  if (sampling.value("top_p", Json()) == 0) sampling.erase("top_p");  // Megatron's "all"
   if (has_logprobs) sampling["logprobs"] = 0;
   if (flag("stop_on_eol")) sampling["stop"].push_back("\n");
   if (flag("stop_on_double_eol")) sampling["stop"].push_back("\n\n");

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/json_handler.h"

@@ -114,6 +114,17 @@ void HttpExchange::abandon() {
         .body = error_json(500, "the server gave no answer").dump()});
 }
 
+/// Returns whether more than max_unread_bytes have waited for slow_reader_s.
+bool HttpExchange::is_read_too_slowly() {
+  if (unread_.size() <= max_unread_bytes_) {
+    behind_since_s_ = 0;
+    return false;
+  }
+  const double now_s = monotonic_seconds();
+  if (behind_since_s_ == 0) behind_since_s_ = now_s;
+  return now_s - behind_since_s_ >= slow_reader_s_;
+}
+
 HttpReply::HttpReply(const std::shared_ptr<HttpExchange>& exchange)
     : exchange_(exchange.get(), [exchange](HttpExchange*) { exchange->abandon(); }) {}
 
@@ -143,9 +154,10 @@ void HttpReply::write(std::string_view bytes) {
   {
     const std::lock_guard lock(exchange.mutex_);
     if (!exchange.is_stream_ || exchange.has_ended_ || exchange.is_gone_) return;
-    exchange.unread_.append(bytes);
-    exchange.resume();
-    if (exchange.unread_.size() <= exchange.max_unread_bytes_) return;
+    if (!exchange.is_read_too_slowly()) {
+      exchange.unread_.append(bytes);
+      return exchange.resume();
+    }
   }
   exchange.disconnect(/*at_once=*/true);
 }

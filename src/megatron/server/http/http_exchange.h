@@ -27,9 +27,10 @@ class HttpExchange {
 
   /// `suspend` stops the library's work on the connection, and `resume` continues it; `shut_down`
   /// ends the connection. They are called under the lock, so that none is lost.
-  HttpExchange(std::size_t max_unread_bytes, std::function<void()> suspend,
+  HttpExchange(const HttpOptions& limits, std::function<void()> suspend,
                std::function<void()> resume, std::function<void()> shut_down)
-      : max_unread_bytes_(max_unread_bytes),
+      : max_unread_bytes_(limits.max_unread_bytes),
+        slow_reader_s_(limits.slow_reader_s),
         suspend_(std::move(suspend)),
         resume_(std::move(resume)),
         shut_down_(std::move(shut_down)) {}
@@ -58,8 +59,10 @@ class HttpExchange {
   void suspend();
   void resume();
   void send(Head head);
+  bool is_read_too_slowly();
 
   const std::size_t max_unread_bytes_;
+  const double slow_reader_s_;
   std::mutex mutex_;                                    ///< guards what follows
   std::function<void()> suspend_, resume_, shut_down_;  ///< null once the library's work ends
   HttpHeaders headers_;                                 ///< of the answer, by add_header()
@@ -68,7 +71,7 @@ class HttpExchange {
   bool has_head_ = false, is_stream_ = false;           ///< the answer has begun
   bool has_ended_ = false;                              ///< nothing is to be added to the answer
   bool is_suspended_ = false, is_gone_ = false;
-  double begin_s_ = 0;
+  double begin_s_ = 0, behind_since_s_ = 0;
   ReplyRecord record_;
   std::function<void()> on_disconnect_;
   std::function<void(const ReplyRecord&)> on_done_;

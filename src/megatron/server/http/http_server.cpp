@@ -243,7 +243,7 @@ class HttpServer::Daemon {
   std::unique_ptr<OpenRequest> make_request(MHD_Connection* connection, const char* path,
                                             const char* method) {
     auto exchange = std::make_shared<HttpExchange>(
-        options_.max_unread_bytes, [connection] { MHD_suspend_connection(connection); },
+        options_, [connection] { MHD_suspend_connection(connection); },
         [connection] { MHD_resume_connection(connection); },
         [connection] { ::shutdown(socket_of(connection), SHUT_RDWR); });
     HttpRequest& request = exchange->request;

@@ -7,9 +7,9 @@
 //   });
 //
 // Bounded are the bytes of headers and bodies, the time in which a request must arrive, the time
-// without progress, the connections, and what waits for a reader of a stream that is slow: it is
-// disconnected. What is no HTTP gets status 400, 414 or 431 and a short page of the library (GNU
-// libmicrohttpd), which lets nobody write another one.
+// without progress, the connections, and how long much of a stream may wait for its reader, who is
+// disconnected then. What is no HTTP gets status 400, 414 or 431 and a short page of the library
+// (GNU libmicrohttpd), which lets nobody write another one.
 #pragma once
 
 #include <cstddef>
@@ -96,11 +96,13 @@ struct HttpOptions {
   std::int64_t port = 0;           ///< 0: any free port
   std::size_t max_body_bytes = std::size_t{64} << 20;
   std::size_t max_header_bytes = std::size_t{32} << 10;  ///< with the first line
-  std::size_t max_unread_bytes = std::size_t{1} << 20;   ///< of a stream
+  /// A stream of which more waits for its reader, for longer, is cut.
+  std::size_t max_unread_bytes = std::size_t{1} << 20;
+  double slow_reader_s = 5;
   std::int64_t max_connections = 16384;  ///< fewer if the process may not open as many files
   std::int64_t idle_timeout_s = 60;      ///< without a byte from or to the client
   std::int64_t receive_timeout_s = 120;  ///< for a whole request
-  unsigned num_threads = 2;
+  unsigned num_threads = 4;
 };
 
 class HttpServer {

@@ -29,6 +29,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/models/freeze.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {

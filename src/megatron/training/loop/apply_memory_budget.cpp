@@ -30,7 +30,6 @@
 #include "megatron/training/observability/tensor_memory.h"
 #include "megatron/training/run/open_offload_store.h"
 #include "megatron/training/run/training_plan.h"
-#include "megatron/training/saving/resume_differences.h"
 
 namespace megatron {
 namespace {

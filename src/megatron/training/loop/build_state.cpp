@@ -9,6 +9,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/models/freeze.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/optimizer/state_offload.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"

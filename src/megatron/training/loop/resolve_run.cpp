@@ -32,6 +32,7 @@
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/models/freeze.h"
 #include "megatron/models/model_cost.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/make_rank.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/store_options.h"

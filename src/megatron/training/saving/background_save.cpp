@@ -16,6 +16,11 @@ constexpr int kNiceness = 10;
 
 }  // namespace
 
+BackgroundSave::~BackgroundSave() {
+  if (write_) write_->give_up();
+  join();
+}
+
 void BackgroundSave::start(const std::filesystem::path& root, const SaveRequest& request) {
   MEGATRON_CHECK(!is_under_way(), "a save is under way");
   std::unique_ptr<CheckpointWrite> write = begin_checkpoint(root, request, &snapshot_);

@@ -20,8 +20,8 @@ class BackgroundSave {
   BackgroundSave() = default;
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  /// Waits for the thread. A save that was not completed leaves nothing behind.
-  ~BackgroundSave() { join(); }
+  /// A save that was not completed is given up and leaves nothing behind.
+  ~BackgroundSave();
 
   /// Copies the state and starts the thread. No save may be under way. UserError like
   /// save_checkpoint(). Collective over request.world.

@@ -117,7 +117,7 @@ void check_save_folder(const CheckpointConfig& config,
                        const std::optional<CheckpointSource>& source, const RestartCounts& restarts,
                        StartupWarnings& warnings, std::ostream& out) {
   if (const auto foreign = find_foreign_checkpoint(config.save))
-    throw UserError({"--save " + config.save + " holds checkpoints of Megatron-LM",
+    throw UserError({"--save " + config.save + " holds checkpoints of Megatron-LM or DeepSpeed",
                      foreign->string(), "give --save a folder of its own, and keep --load"});
   const Contents contents = contents_of(config.save);
   const bool loads_own = is_same_folder(config.load, config.save);

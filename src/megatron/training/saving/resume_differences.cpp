@@ -5,12 +5,12 @@
 #include <string_view>
 
 #include "megatron/base/error.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/blend_schedule.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
-#include "megatron/config/optimizer_config.h"
 #include "megatron/config/scheduler_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
@@ -63,20 +63,6 @@ Consequence consequence_of(const Field& field, const Settings& settings, const s
   return {std::string(meaning.consequence), meaning.kind == ResumeMeaning::Kind::breaking};
 }
 
-/// Sets the fields of `object` from the dump. A field that is missing, unset or unreadable there
-/// keeps its default.
-void read_saved(const Json& saved, const FieldSet& fields, void* object) {
-  for (const Field& field : fields.fields) {
-    const auto found = saved.find(field.name);
-    if (found == saved.end() || !found->is_string() || is_none(found->get<std::string>())) continue;
-    try {
-      assign(field, object, std::vector<std::string>{found->get<std::string>()});
-    } catch (const FieldError&) {
-      continue;
-    }
-  }
-}
-
 /// Returns the steps of --blend-schedule that begin before `iteration`; nullopt if the schedule
 /// cannot be read.
 std::optional<std::vector<BlendStep>> steps_before(const DataConfig& data, std::int64_t iteration) {
@@ -92,12 +78,10 @@ std::optional<std::vector<BlendStep>> steps_before(const DataConfig& data, std::
 
 /// Returns how `settings` continue the data of the saved run after `iteration`.
 Continuation continuation_of(const Json& saved, const Settings& settings, std::int64_t iteration) {
-  TrainingConfig there;
-  read_saved(saved, training_table().set(), &there);
-  DataConfig data;
-  read_saved(saved, data_table().set(), &data);
-  const auto mixtures = steps_before(data, iteration);
-  const DataPhase then = data_phase(there, iteration),
+  Settings there;
+  read_saved_settings(saved, there);
+  const auto mixtures = steps_before(*there.data, iteration);
+  const DataPhase then = data_phase(*there.training, iteration),
                   now = data_phase(*settings.training, iteration);
   // No sample of a phase that begins here is consumed.
   const bool both_begin = then.begin == iteration && now.begin == iteration;
@@ -117,16 +101,13 @@ void copy_run_length(TrainingConfig& there, const TrainingConfig& here) {
 
 }  // namespace
 
-void read_saved_settings(const Json& saved, Settings& settings) {
-  read_saved(saved, settings_table().set(), &settings);
-}
-
 void check_phase_batch_size(const Json& saved, const TrainingConfig& training) {
   if (training.phase_transition_iterations.empty()) return;
-  TrainingConfig there;
-  read_saved(saved, training_table().set(), &there);
-  if (there.global_batch_size == 0 || there.global_batch_size == training.global_batch_size) return;
-  const std::string size = std::to_string(there.global_batch_size);
+  Settings there;
+  read_saved_settings(saved, there);
+  const std::int64_t there_size = there.training->global_batch_size;
+  if (there_size == 0 || there_size == training.global_batch_size) return;
+  const std::string size = std::to_string(there_size);
   throw UserError({"--global-batch-size " + std::to_string(training.global_batch_size),
                    "the checkpoint was saved with " + size +
                        ", and with --phase-transition-iterations all phases of the data have one "
@@ -164,15 +145,15 @@ std::string breaking_differences(const std::string& differences) {
 
 Json saved_schedule_state(const Json& saved, const Settings& settings, std::int64_t num_steps) {
   Settings there;
-  read_saved(saved, scheduler_table().set(), &*there.scheduler);
-  read_saved(saved, training_table().set(), &*there.training);
-  read_saved(saved, optimizer_table().set(), &*there.optimizer);
+  read_saved_settings(saved, there);
   const auto state_of = [&](const Settings& run) {
     OptimizerParamScheduler scheduler(make_param_schedule(run));
     scheduler.set_num_steps(num_steps);
     return scheduler.state();
   };
-  const Json as_saved = state_of(there), here = state_of(settings);
+  Json here = state_of(settings);
+  if (!there.scheduler->lr) return here;  // a checkpoint of another program does not say
+  const Json as_saved = state_of(there);
   copy_run_length(*there.training, *settings.training);
   Json state = state_of(there);
   if (schedule_conflict(*settings.scheduler) == ScheduleConflict::refuse)

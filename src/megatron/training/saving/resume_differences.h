@@ -19,10 +19,6 @@ struct TrainingConfig;
 std::string settings_differences(const Json& saved, const Settings& settings,
                                  std::int64_t iteration);
 
-/// Sets the fields of `settings` that a checkpoint's settings `saved` hold. A field that is
-/// missing, unset or unreadable there keeps its value.
-void read_saved_settings(const Json& saved, Settings& settings);
-
 /// Throws UserError when a run with --phase-transition-iterations continues one with another batch
 /// size, as Megatron-LM does.
 void check_phase_batch_size(const Json& saved, const TrainingConfig& training);

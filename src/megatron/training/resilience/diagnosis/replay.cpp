@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/slice_math.h"
 #include "megatron/models/architecture.h"
 #include "megatron/models/model_family.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/training/resilience/diagnosis/explanation.h"
 
