@@ -8,6 +8,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/hf_config.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 #include "support/message_of.h"
 
