@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The text of the examples: a quarter of the King James Bible (Debian's bible-kjv), each chapter a
-# document, as out/examples/bible_text_document.{bin,idx}; and for examples/sft.yaml a tokenizer and
-# the verses of the gospels as answers, out/examples/{tokenizer/,verses.jsonl}.
+# document, as out/examples/bible_text_document.{bin,idx}; for examples/bert.yaml with verses as
+# sentences and words as tokens, out/examples/{wordpiece/,chapters_text_document.*}; and for
+# examples/sft.yaml a tokenizer and the verses of the gospels as answers,
+# out/examples/{tokenizer/,verses.jsonl}.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PWD/${BUILD_DIR:-build}/bin:$PATH
@@ -24,3 +26,15 @@ megatron tokenizer train --vocab-size 320 --output out/examples/tokenizer \
 turns='{"messages":[{"role":"user","content":"\1"},{"role":"assistant","content":"\2"}]}'
 bible -f 'mat1:1-joh21:25' |
   sed -n 's/["\\]/\\&/g; s/^\([^ ]*\) \(..*\)$/'"$turns"'/p' >out/examples/verses.jsonl
+
+megatron tokenizer train --model wordpiece --vocab-size 2000 --output out/examples/wordpiece \
+  out/examples/bible.txt
+bible -f 'gen1:1-1sam31:13' |
+  awk '{ chapter = verse = $1; sub(/:.*/, "", chapter)
+      text = substr($0, length(verse) + 2); gsub(/["\\]/, "\\\\&", text)
+      if (NR > 1 && chapter != last) print "]}"
+      printf "%s\"%s\"", chapter != last ? "{\"text\":[" : ",", text
+      last = chapter }
+    END { print "]}" }' >out/examples/chapters.jsonl
+megatron preprocess-data --input out/examples/chapters.jsonl \
+  --output-prefix out/examples/chapters --tokenizer-model out/examples/wordpiece

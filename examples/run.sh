@@ -14,13 +14,21 @@ fail() {
 
 examples/data.sh
 
+family_of() {
+  case $1 in
+    bert | t5) echo "$1" ;;
+    *) echo gpt ;;
+  esac
+}
+
 for recipe in examples/*.yaml; do
   name=$(basename "$recipe" .yaml)
+  family=$(family_of "$name")
   out=out/examples/$name
   rm -rf "$out"
-  printf '\n$ megatron pretrain gpt --config %s --train-iters %s --eval-iters 1 %s\n' \
-    "$recipe" "$iterations" "--tensorboard-dir $out"
-  megatron pretrain gpt --config "$recipe" --train-iters "$iterations" --eval-iters 1 \
+  printf '\n$ megatron pretrain %s --config %s --train-iters %s --eval-iters 1 %s\n' \
+    "$family" "$recipe" "$iterations" "--tensorboard-dir $out"
+  megatron pretrain "$family" --config "$recipe" --train-iters "$iterations" --eval-iters 1 \
     --tensorboard-dir "$out" >"$out.log" || {
     tail -n 20 "$out.log" >&2
     fail "$recipe failed (the log above is $out.log)"
@@ -35,9 +43,9 @@ done
 
 printf '\n'
 for pair in gpt3:gpt3_125m llama:llama3_8b qwen:qwen3_0.6b mixtral:mixtral_8x7b \
-  deepseek:deepseek_v3 sft:llama3_8b_sft; do
+  deepseek:deepseek_v3 bert:bert_340m sft:llama3_8b_sft; do
   small=examples/${pair%%:*}.yaml full=examples/full/${pair##*:}.yaml
-  megatron pretrain gpt --config "$small" --config "$full" --print-config \
+  megatron pretrain "$(family_of "${pair%%:*}")" --config "$small" --config "$full" --print-config \
     >"out/examples/${pair##*:}.txt" || fail "$full: not valid on top of $small"
   printf '%s: valid settings\n' "$full"
 done

@@ -234,12 +234,58 @@ TEST(HfConfig, ReadsGpt2) {
 
 // No configuration class but those of the families here has a dropout of the residual branches; all
 // others have 0 for attention_dropout.
+Json bert(const std::string& model_type, const Json& changes = Json::object()) {
+  Json json = {{"model_type", model_type},     {"vocab_size", 128},      {"hidden_size", 64},
+               {"intermediate_size", 112},     {"num_hidden_layers", 3}, {"num_attention_heads", 4},
+               {"max_position_embeddings", 64}};
+  json.merge_patch(changes);
+  return json;
+}
+
+TEST(HfConfig, ReadsEncoders) {
+  const TransformerConfig model = model_of(bert("bert"));
+  EXPECT_EQ(model.norm_placement, NormPlacement::post);
+  EXPECT_TRUE(model.embedding_norm && model.bert_binary_head);
+  EXPECT_EQ(model.token_types(), 2);
+  EXPECT_EQ(model.norm_epsilon, 1e-12);
+  EXPECT_EQ(model.hidden_dropout, 0.1);
+  EXPECT_EQ(model.attention_dropout, 0.1);
+  EXPECT_FALSE(model.untie_embeddings_and_output_weights);
+  const auto has_binary_head = [](const char* name) {
+    return model_of(bert("bert", {{"architectures", Json::array({name})}})).bert_binary_head;
+  };
+  EXPECT_FALSE(has_binary_head("BertForMaskedLM"));
+  EXPECT_TRUE(has_binary_head("BertForPreTraining"));
+  EXPECT_FALSE(
+      model_of(bert("bert", {{"architectures", Json::array({"BertModel"})}})).bert_lm_head);
+
+  const TransformerConfig megatron = model_of(bert("megatron-bert"));
+  EXPECT_EQ(megatron.norm_placement, NormPlacement::pre);
+  EXPECT_FALSE(megatron.embedding_norm);
+
+  const TransformerConfig roberta =
+      model_of(bert("roberta", {{"type_vocab_size", 1}, {"pad_token_id", 3}}));
+  EXPECT_EQ(roberta.position_offset, 4);
+  EXPECT_EQ(roberta.token_types(), 1);
+  EXPECT_FALSE(roberta.bert_binary_head);
+  EXPECT_EQ(model_of(bert("roberta")).position_offset, 2);
+
+  expect_user_error(
+      [] {
+        model_of(bert("bert", {{"type_vocab_size", 0}}));
+      },
+      {"type_vocab_size", "--num-tokentypes"});
+  expect_user_error([] { model_of(bert("bert", {{"hidden_act", "relu"}})); }, {"hidden_act"});
+  expect_user_error([] { model_of(bert("modernbert")); }, {"first layer without a norm"});
+}
+
 TEST(HfConfig, OtherFamiliesHaveNoHiddenDropout) {
   for (const HfFamily& known : hf_families()) {
     const std::string& family = known.model_type;
     if (std::set<std::string>{"gpt2", "starcoder2", "phi3", "seed_oss", "gpt_neox", "stablelm",
                               "phi"}
-            .contains(family))
+            .contains(family) ||
+        known.network != "gpt")
       continue;
     Json json = family.starts_with("deepseek") || family == "kimi_k2"
                     ? deepseek(family)
@@ -410,6 +456,10 @@ TEST(HfConfig, WritesWhatItReads) {
             {"activation_function", "relu"},
             {"tie_word_embeddings", false},
             {"scale_attn_weights", false}}),
+      bert("bert"),
+      bert("megatron-bert", {{"architectures", Json::array({"MegatronBertForMaskedLM"})}}),
+      bert("roberta", {{"type_vocab_size", 1}, {"pad_token_id", 3}}),
+      bert("roberta", {{"architectures", Json::array({"RobertaModel"})}}),
   };
   for (const Json& json : configs) {
     const HfConfig config = parse_hf_config(json, "c");

@@ -74,10 +74,11 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
   const auto notes = read_small(tuning).parsed.notes;
   EXPECT_EQ(notes.at("without effect: it tunes a feature that no flag of this run asks for").size(),
             9u);
-  EXPECT_THAT(notes_text(read_small({"--bert-no-binary-head", "--mask-prob", "0.2",
-                                     "--bert-embedder-type", "huggingface"})
-                             .parsed.notes),
-              HasSubstr("it belongs to BERT"));
+  const std::string bert = notes_text(read_small({"--bert-no-binary-head", "--mask-prob", "0.2",
+                                                  "--bert-embedder-type", "huggingface"})
+                                          .parsed.notes);
+  EXPECT_THAT(bert, HasSubstr("it belongs to BERT, and this run trains gpt"));
+  EXPECT_THAT(bert, HasSubstr("BERT embeds no texts while it trains"));
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
 }
 

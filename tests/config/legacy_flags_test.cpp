@@ -304,9 +304,9 @@ TEST(LegacyFlags, MembersOfMegatronCoresClassesNameSettings) {
 
 TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
   EXPECT_EQ(
-      mistake_of({"bert", "--num-layers", "0", "--bert-no-binary-head", "--img", "x"}),
-      "model: must be one of gpt, hybrid, got 'bert'\n  fix: models of other families, such "
-      "as bert, t5, vlm and retro, are not in this version; hybrid trains layers in the order "
+      mistake_of({"retro", "--num-layers", "0", "--retro-add-retriever", "--img", "x"}),
+      "model: must be one of gpt, hybrid, bert, t5, got 'retro'\n  fix: models of other families, "
+      "such as vlm and retro, are not in this version; hybrid trains layers in the order "
       "of a pattern, as pretrain_mamba.py does");
 }
 

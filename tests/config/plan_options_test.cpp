@@ -57,10 +57,10 @@ TEST(LayoutPlan, NeedsAModelAndItsSamples) {
 }
 
 TEST(LayoutPlan, TakesTheFamiliesOfItsProgram) {
-  const Args words = model({"bert", "--world-size", "8"});
-  EXPECT_THAT(layout_mistake(words), HasSubstr("bert"));
-  EXPECT_EQ(read_plan(PlanMode::layouts, words, {"gpt", "bert"}).model, "bert");
-  EXPECT_EQ(read_plan(PlanMode::memory, words, {"gpt", "bert"}).model, "bert");
+  const Args words = model({"sine", "--world-size", "8"});
+  EXPECT_THAT(layout_mistake(words), HasSubstr("sine"));
+  EXPECT_EQ(read_plan(PlanMode::layouts, words, {"gpt", "sine"}).model, "sine");
+  EXPECT_EQ(read_plan(PlanMode::memory, words, {"gpt", "sine"}).model, "sine");
 }
 
 TEST(MemoryPlan, NeedsRanksThatFit) {

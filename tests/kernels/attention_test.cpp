@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 
@@ -101,6 +102,16 @@ struct Problem {
     if (arguments.alibi_slopes != nullptr) arguments.alibi_slopes = slopes.data();
     for (std::int64_t h = 0; h < c.n; ++h) sinks.push_back(1.5f - 1.25f * static_cast<float>(h));
     if (arguments.sinks != nullptr) arguments.sinks = sinks.data();
+    if (arguments.distance_bias != nullptr) {
+      const std::int64_t columns = arguments.total_q + arguments.total_k - 1;
+      arguments.distance_stride = columns + kAttentionKeys;
+      for (std::int64_t i = 0; i < c.n * arguments.distance_stride; ++i)
+        distances.push_back(i % arguments.distance_stride < columns
+                                ? static_cast<float>(std::sin(0.7 * static_cast<double>(i)))
+                                : 0.0f);
+      ddistances.assign(distances.size(), std::numeric_limits<float>::quiet_NaN());
+      arguments.distance_bias = distances.data();
+    }
     if (c.documents_span > 0) {
       const std::int64_t positions = std::max(arguments.q_start + c.sq, arguments.k_start + c.sk);
       for (std::int64_t i = 0; i < c.b * positions; ++i)
@@ -108,6 +119,12 @@ struct Problem {
             static_cast<std::int32_t>(i % positions * (3 + i / positions) / c.documents_span));
       arguments.document_ids = documents.data();
       arguments.document_stride = positions;
+      if (arguments.key_document_ids != nullptr) {
+        for (std::int64_t i = 0; i < c.b * positions; ++i)
+          key_documents.push_back(static_cast<std::int32_t>(i * 5 / c.documents_span % 3));
+        arguments.key_document_ids = key_documents.data();
+        arguments.key_document_stride = positions;
+      }
     }
     arguments.ordinals = ordinals.data();
   }
@@ -148,14 +165,14 @@ struct Problem {
   void backward(std::int64_t step = 1 << 20) {
     AttentionBackwardArguments a{arguments,        out.data(),       lse.data(),       dout.view(),
                                  dq.values.data(), dk.values.data(), dv.values.data(), dq.strides(),
-                                 dk.strides(),     dv.strides()};
+                                 dk.strides(),     dv.strides(),     ddistances.data()};
     run_pass(attention_kernels().backward_plan, attention_kernels().backward, a, step);
   }
 
   Heads q, k, v, dout, dq, dk, dv;
   Storage out;
-  std::vector<float> lse, top, slopes, sinks;
-  std::vector<std::int32_t> documents;
+  std::vector<float> lse, top, slopes, sinks, distances, ddistances;
+  std::vector<std::int32_t> documents, key_documents;
   std::vector<std::int64_t> ordinals{3, (std::int64_t{1} << 40) + 5, 0};
   AttentionArguments arguments;
 };
@@ -167,7 +184,7 @@ struct Sum {
 };
 
 struct Textbook {
-  std::vector<Sum> out, dq, dk, dv;
+  std::vector<Sum> out, dq, dk, dv, ddistances;
   std::vector<double> lse, top;
 };
 
@@ -180,7 +197,9 @@ bool sees(const Problem& p, std::int64_t sample, std::int64_t i, std::int64_t j)
   if (a.chunk > 0 && key / a.chunk != query / a.chunk) return false;
   const std::int32_t* ids =
       a.document_ids == nullptr ? nullptr : a.document_ids + sample * a.document_stride;
-  return ids == nullptr || ids[query] == ids[key];
+  const std::int32_t* of_keys =
+      a.key_document_ids == nullptr ? ids : a.key_document_ids + sample * a.key_document_stride;
+  return ids == nullptr || ids[query] == of_keys[key];
 }
 
 double keep_factor(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t i,
@@ -217,6 +236,9 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     if (a.alibi_slopes != nullptr)
       score[at] += static_cast<double>(a.alibi_slopes[h]) *
                    static_cast<double>(a.k_start + j - a.q_start - i);
+    const auto distance = static_cast<std::size_t>(h * a.distance_stride + a.k_start + j -
+                                                   a.q_start - i + a.total_q - 1);
+    if (a.distance_bias != nullptr) score[at] += static_cast<double>(p.distances[distance]);
     if (!sees(p, sample, i, j)) score[at] = -kInfinity;
     most = std::max(most, score[at]);
   }
@@ -248,6 +270,10 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
     const auto at = static_cast<std::size_t>(j);
     const double factor = score[at] * slope[at] * a.scale, ds = factor * (dp[at] - delta),
                  rounded = std::abs(ds) + factor * size;
+    if (a.distance_bias != nullptr)
+      book.ddistances[static_cast<std::size_t>(h * a.distance_stride + a.k_start + j - a.q_start -
+                                               i + a.total_q - 1)]
+          .add(score[at] * (dp[at] - delta), score[at] * (std::abs(dp[at] - delta) + size));
     for (std::int64_t c = 0; c < a.d; ++c) {
       book.dq[p.dq.at(i, sample, h, c)].add(ds * p.k(j, sample, group, c),
                                             rounded * p.k(j, sample, group, c));
@@ -260,7 +286,8 @@ void add_row(const Problem& p, std::int64_t sample, std::int64_t h, std::int64_t
 Textbook textbook(const Problem& p) {
   Textbook book{std::vector<Sum>(p.out.size()),       std::vector<Sum>(p.dq.values.size()),
                 std::vector<Sum>(p.dk.values.size()), std::vector<Sum>(p.dv.values.size()),
-                std::vector<double>(p.lse.size()),    std::vector<double>(p.lse.size())};
+                std::vector<Sum>(p.distances.size()), std::vector<double>(p.lse.size()),
+                std::vector<double>(p.lse.size())};
   for (std::int64_t sample = 0; sample < p.arguments.b; ++sample) {
     for (std::int64_t h = 0; h < p.arguments.n; ++h) {
       for (std::int64_t i = 0; i < p.arguments.sq; ++i) add_row(p, sample, h, i, book);
@@ -334,6 +361,21 @@ std::vector<Case> cases() {
       {"documents", 200, 200, 2, 2, 2, 16, 16, [](auto&) {}, 97},
       {"documents longer than a block", 300, 300, 2, 2, 2, 16, 16, [](auto&) {}, 600},
       {"documents both ways", 130, 130, 2, 2, 1, 16, 16, [](auto& a) { a.causal = false; }, 97},
+      {"documents of another sequence", 130, 200, 2, 2, 1, 16, 16,
+       [](auto& a) {
+         static const std::int32_t kAny = 0;
+         a.causal = false, a.key_document_ids = &kAny;
+       },
+       97},
+      {"bias of distances", 290, 290, 2, 4, 2, 16, 16, [](auto& a) { a.distance_bias = &kSome; }},
+      {"bias of distances, many heads", 70, 70, 3, 6, 3, 8, 8,
+       [](auto& a) { a.causal = false, a.distance_bias = &kSome; }},
+      {"bias of distances and dropout, later", 130, 147, 1, 2, 2, 16, 16,
+       [drop](auto& a) {
+         drop(a);
+         a.q_start = 19, a.k_start = 2, a.distance_bias = &kSome;
+       },
+       97},
       {"dropout", 71, 71, 3, 2, 2, 16, 16, drop},
       {"everything", 130, 147, 2, 4, 2, 18, 10,
        [drop](auto& a) {
@@ -383,6 +425,16 @@ class Attention : public testing::TestWithParam<Kind> {
       expect_near(p.dq.values, exact.dq, "dq", p.dq.row(), c.n * c.d);
       expect_near(p.dk.values, exact.dk, "dk", p.dk.row(), c.g * c.d);
       expect_near(p.dv.values, exact.dv, "dv", p.dv.row(), c.g * c.dv);
+      double most = 0;
+      for (const Sum& sum : exact.ddistances) most = std::max(most, std::abs(sum.value));
+      for (std::size_t i = 0; i < exact.ddistances.size(); ++i) {
+        const auto& [value, spread] = exact.ddistances[i];
+        if (spread > 0) {
+          EXPECT_NEAR(p.ddistances[i], value,
+                      (type() == Type::f32 ? 0 : epsilon_of(type())) * spread + 0x1p-16 * most)
+              << "distance " << i;
+        }
+      }
     }
   }
 };
@@ -443,6 +495,9 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
     EXPECT_EQ(whole.dq.values, parts.dq.values);
     EXPECT_EQ(whole.dk.values, parts.dk.values);
     EXPECT_EQ(whole.dv.values, parts.dv.values);
+    EXPECT_EQ(std::memcmp(whole.ddistances.data(), parts.ddistances.data(),
+                          sizeof(float) * whole.ddistances.size()),
+              0);
   }
 }
 

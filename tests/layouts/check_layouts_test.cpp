@@ -8,7 +8,6 @@
 #include "layouts/layout.h"
 #include "layouts/layout_run.h"
 #include "megatron/training/layout_check/layout_check.h"
-#include "support/bert_model.h"
 
 namespace megatron::layouts {
 namespace {
@@ -16,7 +15,6 @@ namespace {
 TEST(CheckLayouts, RightLayoutsRaiseNoAlarm) {
   constexpr std::int64_t kMostRanks = 8;
   constexpr std::size_t kFew = 10, kMany = 400;
-  const ModelFamilies& families = families_with_bert();
   std::vector<Case> cases = all_cases();
   std::erase_if(cases, [](const Case& one) { return one.layout.world_size() > kMostRanks; });
   const unsigned seed = layout_seed();
@@ -28,10 +26,9 @@ TEST(CheckLayouts, RightLayoutsRaiseNoAlarm) {
     const std::string what = layouts::families()[one.family].name + ' ' + one.layout.text() +
                              ", seed " + std::to_string(seed) + '\n';
     const ScaledRun run =
-        scale_run(read_run(flags_of(one, {"--train-iters", "1"}), ranks, families.names()), ranks,
-                  kMostRanks);
+        scale_run(read_run(flags_of(one, {"--train-iters", "1"}), ranks), ranks, kMostRanks);
     try {
-      const LayoutCheckResult result = check_layout(run, {.families = &families});
+      const LayoutCheckResult result = check_layout(run);
       EXPECT_TRUE(result.agrees()) << what << check_report(run, result);
       EXPECT_GT(result.num_compared, 40 * ranks) << what;
     } catch (const std::exception& error) {

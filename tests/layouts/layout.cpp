@@ -99,7 +99,7 @@ Flags Family::run_flags(const Flags& more) const {
   return all;
 }
 
-Flags bert() {
+Flags bert(const Flags& more) {
   static const TemporaryFolder folder;
   static const std::string vocabulary = [] {
     std::string text = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
@@ -107,7 +107,15 @@ Flags bert() {
       text += (word % 4 == 1 ? "##w" : "w") + std::to_string(word) + '\n';
     return folder.write("vocab.txt", text);
   }();
-  return {"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", vocabulary};
+  Flags flags{"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", vocabulary};
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+Flags t5(const Flags& more) {
+  Flags all{"--decoder-seq-length", "12", "--vocab-extra-ids", "8"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
 
 const std::vector<Family>& families() {
@@ -223,6 +231,11 @@ const std::vector<Family>& families() {
         "--moe-aux-loss-coeff", "0.1", "--moe-input-jitter-eps", "0.01"},
        true},
       {"bert", bert(), false, "bert"},
+      {"post-norm bert",
+       bert({"--norm-placement", "post", "--embedding-norm", "--position-offset", "2",
+             "--num-tokentypes", "1", "--bert-no-binary-head", "--mask-prob", "0.3",
+             "--untie-embeddings-and-output-weights"}),
+       false, "bert"},
       {"mtp", llama({"--mtp-num-layers", "2", "--mtp-loss-scaling-factor", "0.6",
                      "--group-query-attention", "--num-query-groups", "2", "--eod-mask-loss"})},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},
@@ -230,6 +243,9 @@ const std::vector<Family>& families() {
        llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",
               "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
        true, "hybrid"},
+      {"t5", t5({"--num-layers", "2", "--position-embedding-type", "relative"}), false, "t5"},
+      {"t5 with learned positions", t5({"--num-layers", "1", "--decoder-num-layers", "3"}), false,
+       "t5"},
   };
   return all;
 }

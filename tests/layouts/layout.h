@@ -58,7 +58,10 @@ Flags llama(const Flags& more);
 Flags latents(const Flags& more);
 
 /// Returns the flags of a tokenizer for BERT, which has 61 ids.
-Flags bert();
+Flags bert(const Flags& more = {});
+
+/// Returns the flags of samples of T5, whose decoder has 12 positions, and then `more`.
+Flags t5(const Flags& more);
 
 /// A model and its training, as flags after the common ones.
 struct Family {

@@ -10,7 +10,6 @@
 
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
-#include "support/bert_model.h"
 #include "support/train_step.h"
 
 namespace megatron::layouts {
@@ -53,7 +52,7 @@ TrainStepResult make_step(Trainer& trainer, StepListener* listener) {
 
 TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64_t world_size,
                                const TrainingOptions& options) {
-  const RunConfig run = read_run(flags, world_size, families_with_bert().names());
+  const RunConfig run = read_run(flags, world_size);
   TrainingResult outcome;
   std::mutex mutex;
   run_rank_threads(world_size, [&](Communicators& communicators) {
@@ -61,8 +60,7 @@ TrainingResult train_in_layout(const std::vector<std::string>& flags, std::int64
     Trainer trainer = set_up(run, silent,
                              {.communicators = &communicators,
                               .cpus = {.count = 1 << 20},
-                              .params_dtype = options.dtype,
-                              .families = &families_with_bert()});
+                              .params_dtype = options.dtype});
     const auto keep = [&](Tensors& whole) {
       const std::vector<at::Tensor> local = local_weights(*trainer.state.weights);
       const std::scoped_lock lock(mutex);

@@ -103,7 +103,7 @@ TEST(Layouts, RandomOnesTrainAsOneRankDoes) {
 }
 
 /// The searched schedule measures the layers of the model too.
-TEST(Layouts, AFamilyOfAProgramHasTheLossesOfAllItsHeads) {
+TEST(Layouts, AFamilyHasTheLossesOfAllItsHeads) {
   const std::size_t family = static_cast<std::size_t>(
       std::ranges::find(families(), "bert", &Family::name) - families().begin());
   const auto searched = std::ranges::find(pipelines(), "auto", &Pipeline::schedule);

@@ -1,11 +1,12 @@
-// A family that a program adds: a bidirectional encoder with two heads, against megatron-core's
-// BertModel in float64 (tests/parity/make_bert_fixtures.py).
-#include "support/bert_model.h"
+// BERT against megatron-core's BertModel in float64 (tests/parity/make_bert_fixtures.py).
+#include "megatron/models/bert_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -18,6 +19,7 @@
 
 #include "megatron/base/json.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/tiny_gpt.h"
@@ -45,29 +47,48 @@ at::Tensor ids(const Json& values) {
   return at::stack(rows);
 }
 
-Microbatch batch_of(const Json& fields) {
+/// Returns the batch with so many more positions of padding.
+Microbatch batch_of(const Json& fields, std::int64_t padding) {
   Microbatch batch;
-  for (const auto& [name, values] : fields.items()) batch.tensors[name] = ids(values);
-  const at::Tensor tokens = batch.at("tokens");
+  for (const auto& [name, values] : fields.items()) {
+    at::Tensor& tensor = batch.tensors[name] = ids(values);
+    if (tensor.dim() > 1)
+      tensor = at::cat({tensor, at::ones({tensor.size(0), padding}, at::kLong)}, 1);
+  }
+  const at::Tensor tokens = batch.at("tokens"),
+                   lengths = ids(fields["padding_mask"]).sum(1).contiguous();
+  const auto* const first = lengths.const_data_ptr<std::int64_t>();
   batch.tensors["loss_mask"] = batch.at("loss_mask").to(at::kFloat);
+  batch.at("loss_mask").narrow(1, tokens.size(1) - padding, padding).zero_();
   batch.tensors["position_ids"] = at::arange(tokens.size(1)).unsqueeze(0);
-  batch.tensors["document_ids"] = document_ids_of(batch.at("padding_mask"));
+  batch.tensors["document_ids"] = document_ids_of({first, first + lengths.numel()}, tokens.size(1));
   batch.sample_ordinals = at::arange(tokens.size(0));
   return batch;
 }
 
-TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) {
+/// Compares with megatron-core's model, whose samples have less padding, and whose positions have
+/// the rows from the offset on.
+void expect_megatron_core(std::int64_t padding, std::int64_t offset) {
   const Json expected = read_json(MEGATRON_SOURCE_DIR "/tests/models/fixtures/bert.json");
   TransformerConfig config = tiny_gpt();
   config.hidden_dropout = config.attention_dropout = 0;
+  config.max_position_embeddings += padding + offset;
+  config.position_offset = offset;
   const Rank rank;
-  const auto model =
-      find_model_family("bert", families_with_bert()).make(config, rank, {.vocab_pad_multiple = 1});
+  const auto model = find_model_family("bert").make(config, rank, {.vocab_pad_multiple = 1});
   ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
   store.initialize(1);
   fill(store);
+  const auto own_rows = [&](const Parameter& parameter, const at::Tensor& value) {
+    const bool has_offset = parameter.name() == "embedding.position_embeddings.weight";
+    return has_offset ? value.narrow(0, offset, value.size(0) - offset) : value;
+  };
+  const Parameter* const positions = store.find("embedding.position_embeddings.weight");
+  const at::Tensor rows = positions->value().clone();
+  own_rows(*positions, positions->value()).copy_(rows.narrow(0, 0, rows.size(0) - offset));
   store.zero_gradients();
-  const StepOutput output = model->forward_step(batch_of(expected["batch"]), /*training=*/true);
+  const StepOutput output =
+      model->forward_step(batch_of(expected["batch"], padding), /*training=*/true);
   (output.root / output.count).backward();
   store.finalize_gradients();
   double sum = 0;
@@ -82,7 +103,7 @@ TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) {
   ASSERT_EQ(store.parameters().size(), gradients.size());
   for (const Parameter* parameter : store.parameters()) {
     ASSERT_TRUE(gradients.contains(parameter->name())) << parameter->name();
-    const at::Tensor flat = parameter->grad().flatten(),
+    const at::Tensor flat = own_rows(*parameter, parameter->grad()).flatten(),
                      index = at::arange(flat.numel(), at::kDouble);
     const auto expect = [&](const at::Tensor& direction, const Json& value) {
       EXPECT_NEAR((flat * direction).sum().item<double>(), value.get<double>(), 1e-12)
@@ -92,6 +113,10 @@ TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) {
     expect(at::cos(index * 0.37), gradients[parameter->name()][1]);
   }
 }
+
+TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) { expect_megatron_core(0, 0); }
+TEST(BertModel, PaddingChangesNothing) { expect_megatron_core(4, 0); }
+TEST(BertModel, PositionsMayBeginBehindTheFirstRow) { expect_megatron_core(0, 2); }
 
 }  // namespace
 }  // namespace megatron

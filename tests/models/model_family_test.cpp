@@ -8,6 +8,7 @@
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/models/hf/hf_config.h"
+#include "megatron/models/model_spec.h"
 #include "megatron/parallel/rank.h"
 #include "support/message_of.h"
 
@@ -43,8 +44,8 @@ TEST(ModelFamily, WeightsWithoutAModelTypeAreOfTheFirst) {
 }
 
 TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
-  EXPECT_EQ(message_of([] { find_model_family("bert"); }),
-            "model: must be one of gpt, hybrid, got 'bert'");
+  EXPECT_EQ(message_of([] { find_model_family("retro"); }),
+            "model: must be one of gpt, hybrid, bert, t5, got 'retro'");
   EXPECT_EQ(message_of([] { family_of_model_type("mamba"); }),
             "model_type 'mamba' is not supported\n  fix: "
             "supported: gpt2, llama, qwen2, qwen3, mistral, mixtral, qwen2_moe, qwen3_moe, "
@@ -52,7 +53,8 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "vaultgemma, phi3, seed_oss, hunyuan_v1_dense, smollm3, arcee, olmo2, olmo3, "
             "exaone4, gpt_oss, llama4_text, ministral, ministral3, glm, glm4, glm4_moe, "
             "solar_open, dots1, minimax_m2, ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe, "
-            "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2");
+            "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2, bert, "
+            "megatron-bert, roberta, t5, mt5, umt5");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

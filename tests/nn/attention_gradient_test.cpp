@@ -60,6 +60,11 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
                    k_position = (at::arange(sk) + o.k_start).unsqueeze(0);
   if (o.alibi_slopes.defined())
     scores = scores + o.alibi_slopes.view({n, 1, 1}) * (k_position - q_position);
+  if (o.distance_bias.defined())
+    scores =
+        scores +
+        o.distance_bias.index_select(1, (k_position - q_position + (o.q_start + sq - 1)).flatten())
+            .view({n, sq, sk});
   at::Tensor hidden = at::zeros({b, 1, sq, sk}, at::kBool);
   if (o.causal) hidden = hidden.logical_or(k_position > q_position);
   if (o.window[0] >= 0) hidden = hidden.logical_or(q_position - k_position > o.window[0]);
@@ -67,9 +72,10 @@ at::Tensor textbook(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   if (o.chunk > 0)
     hidden =
         hidden.logical_or(q_position.floor_divide(o.chunk) != k_position.floor_divide(o.chunk));
+  const at::Tensor& of_keys = o.key_document_ids.defined() ? o.key_document_ids : o.document_ids;
   if (o.document_ids.defined())
     hidden = hidden.logical_or((o.document_ids.narrow(1, o.q_start, sq).unsqueeze(2) !=
-                                o.document_ids.narrow(1, o.k_start, sk).unsqueeze(1))
+                                of_keys.narrow(1, o.k_start, sk).unsqueeze(1))
                                    .unsqueeze(1));
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   if (o.sinks.defined())
@@ -124,12 +130,35 @@ std::vector<Case> cases() {
        with([](auto& o) { o.softcap = 0.5, o.alibi_slopes = alibi_slopes(4); })},
       {"sinks", with([](auto& o) { o.sinks = random_input({4}, 1, 5); })},
       {"documents", with([&](auto& o) { o.document_ids = documents; })},
+      {"documents of another sequence", with([&](auto& o) {
+         o.causal = false, o.document_ids = documents;
+         o.key_document_ids = at::tensor({0, 1, 1, 0, 2, 2, 1, 1}, at::kInt).view({2, 4});
+       }),
+       5, 4},
+      {"bias of distances", with([](auto& o) {
+         o.distance_bias = random_input({4, 9}, 1, 6);
+       })},
+      {"bias of distances both ways, more keys than queries", with([](auto& o) {
+         o.causal = false, o.distance_bias = random_input({4, 8}, 1, 6);
+       }),
+       3, 6},
+      {"bias of distances, later queries and dropout", with([&](auto& o) {
+         o.q_start = 4, o.distance_bias = random_input({4, 11}, 1, 6), o.dropout = dropout;
+       }),
+       2, 6},
       {"dropout", with([&](auto& o) { o.dropout = dropout; })},
       {"everything", with([&](auto& o) {
          o.sinks = random_input({4}, 1, 5), o.softcap = 2, o.window = {2, 0},
          o.document_ids = documents, o.dropout = dropout;
        })},
   };
+}
+
+/// Returns the differentiable tensors of the options.
+std::vector<at::Tensor> leaves_of(const AttentionOptions& options) {
+  std::vector<at::Tensor> leaves{options.sinks, options.distance_bias};
+  std::erase_if(leaves, [](const at::Tensor& x) { return !x.defined(); });
+  return leaves;
 }
 
 TEST(AttentionGradient, EveryOption) {
@@ -140,23 +169,24 @@ TEST(AttentionGradient, EveryOption) {
                      v = random_input({c.sk, c.b, c.g, c.dv}, 1, 2);
     EXPECT_LT(difference(core_attention(q, k, v, c.options).out, textbook(q, k, v, c.options)),
               1e-14);
-    std::vector<at::Tensor> inputs{q, k, v};
-    if (c.options.sinks.defined()) inputs.push_back(c.options.sinks);
+    std::vector<at::Tensor> inputs = leaves_of(c.options);
+    inputs.insert(inputs.begin(), {q, k, v});
     check_gradients([&] { return weighted_sum(core_attention(q, k, v, c.options).out); }, inputs,
                     nullptr);
   }
 }
 
-/// The result and the gradients of q, k, v and the sinks, if there are any. These are leaves.
+/// The result and the gradients of q, k, v and of the options' tensors. These are leaves.
 template <class Function>
-std::vector<at::Tensor> result_and_gradients(const Function& attention, at::Tensor sinks,
-                                             const at::Tensor& q, const at::Tensor& k,
-                                             const at::Tensor& v) {
-  if (sinks.defined()) sinks.mutable_grad() = at::Tensor();
+std::vector<at::Tensor> result_and_gradients(const Function& attention,
+                                             const AttentionOptions& options, const at::Tensor& q,
+                                             const at::Tensor& k, const at::Tensor& v) {
+  const std::vector<at::Tensor> leaves = leaves_of(options);
+  for (at::Tensor leaf : leaves) leaf.mutable_grad() = at::Tensor();
   const at::Tensor out = attention(q, k, v);
   out.backward(random_input(out.sizes(), 1, 3).detach().to(at::kFloat).to(out.scalar_type()));
   std::vector<at::Tensor> results{out.detach(), q.grad(), k.grad(), v.grad()};
-  if (sinks.defined()) results.push_back(sinks.grad().clone());
+  for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad().clone());
   return results;
 }
 
@@ -180,18 +210,17 @@ TEST(FusedAttention, EveryOptionInFloat32) {
       const auto [q, k, v] = inputs(at::kFloat);
       ASSERT_TRUE(fused_attention_supports(q.scalar_type()));
       const auto actual = result_and_gradients(
-          [&](const auto&... x) { return core_attention(x..., c.options).out; }, c.options.sinks, q,
-          k, v);
+          [&](const auto&... x) { return core_attention(x..., c.options).out; }, c.options, q, k,
+          v);
       const auto [q64, k64, v64] = inputs(at::kDouble);
-      const auto expected =
-          result_and_gradients([&](const auto&... x) { return textbook(x..., c.options); },
-                               c.options.sinks, q64, k64, v64);
+      const auto expected = result_and_gradients(
+          [&](const auto&... x) { return textbook(x..., c.options); }, c.options, q64, k64, v64);
       double largest = 0;
       for (const at::Tensor& x : expected)
         largest = std::max(largest, x.abs().max().item<double>());
       for (std::size_t i = 0; i < actual.size(); ++i)
         EXPECT_LE(difference(actual[i].to(at::kDouble), expected[i]), 0x1p-18 * largest)
-            << "output and gradients of q, k, v and sinks: " << i;
+            << "output and gradients of q, k, v, sinks and bias: " << i;
     }
   }
 }

@@ -245,9 +245,28 @@ TEST(Fallback, Embeddings) {
 TEST(Fallback, Attention) {
   const at::Tensor q = numbers({6, 2, 4, 8}, 1), k = numbers({6, 2, 2, 8}, 2),
                    v = numbers({6, 2, 2, 8}, 3), ordinals = at::arange(2, at::kLong);
-  const Arguments options{true,  3, -1, 4,    0.3, 5.0,  kNone, numbers({4}, 4),
-                          kNone, 0, 0,  6,    6,   true, 0,     ordinals,
-                          0.2,   7, 0,  kNone};
+  const Arguments options{true,
+                          3,
+                          -1,
+                          4,
+                          0.3,
+                          5.0,
+                          kNone,
+                          numbers({4, 11}, 5),
+                          numbers({4}, 4),
+                          kNone,
+                          kNone,
+                          0,
+                          0,
+                          6,
+                          6,
+                          true,
+                          0,
+                          ordinals,
+                          0.2,
+                          7,
+                          0,
+                          kNone};
   const auto with_options = [&](Arguments first) {
     first.insert(first.end(), options.begin(), options.end());
     return first;

@@ -1,7 +1,7 @@
 """Compares embeddings of random tiny models of every family with transformers.
 
 An embedding is the mean of a prompt's rows of `last_hidden_state`, or its last row. Several prompts
-share the passes of one engine, and the longest comes in chunks."""
+share the passes of one engine, and the longest comes in chunks, except in encoders."""
 import json
 import os
 import subprocess
@@ -11,7 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    MegatronBertConfig,
+    MegatronBertModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
+import bert_parity
 import hf_models
 import program
 from generation_parity import with_positions
@@ -29,6 +38,14 @@ def variants_of_families():
         if variant.config.model_type not in seen:
             seen.add(variant.config.model_type)
             yield variant
+
+
+def encoders():
+    """Names and models without heads, as models of sentences are published."""
+    sizes = dict(bert_parity.SIZES, max_position_embeddings=160)
+    yield "bert", bert_parity.build(BertModel, BertConfig(**sizes))
+    yield "megatron-bert", bert_parity.build(MegatronBertModel, MegatronBertConfig(**sizes))
+    yield "roberta", bert_parity.build(RobertaModel, RobertaConfig(**sizes))
 
 
 @torch.no_grad()
@@ -60,17 +77,23 @@ def main():
     with tempfile.TemporaryDirectory() as work, report.guard("embeddings"):
         file, expected = Path(work) / "models.jsonl", {}
         with file.open("w") as lines:
+
+            def add(name, model, folder):
+                prompts = [  # RoBERTa does not count tokens of padding, whose id is 1
+                    random.integers(2, model.config.vocab_size - 1, count).tolist()
+                    for count in LENGTHS
+                ]
+                expected[name] = reference(model, prompts)
+                lines.write(json.dumps({"folder": str(folder), "prompts": prompts}) + "\n")
+
             for number, variant in enumerate(variants_of_families()):
                 folder = Path(work) / str(number)
                 folder.mkdir()
                 with_positions(variant.config)
-                model = hf_models.save(variant, folder, SEED)
-                prompts = [
-                    random.integers(0, model.config.vocab_size - 1, count).tolist()
-                    for count in LENGTHS
-                ]
-                expected[variant.name] = reference(model, prompts)
-                lines.write(json.dumps({"folder": str(folder), "prompts": prompts}) + "\n")
+                add(variant.name, hf_models.save(variant, folder, SEED), folder)
+            for name, model in encoders():
+                model.save_pretrained(Path(work) / name)
+                add(name, model, Path(work) / name)
         ours = our_embeddings(file)
         for (name, wanted), found in zip(expected.items(), ours, strict=True):
             for pooling, embeddings in wanted.items():

@@ -162,7 +162,7 @@ def check_attention(ops):
         first(q), first(k), first(v), is_causal=True, scale=0.25, enable_gqa=True
     )
     y = y.permute(2, 0, 1, 3).reshape(s, b, n * d)
-    options = (True, *WINDOW, 0, 0.25, 0.0, None, None, None, 0, 0, s, s, False, 0)
+    options = (True, *WINDOW, 0, 0.25, 0.0, *[None] * 5, 0, 0, s, s, False, 0)
     options += (None, 0.0, 0, 0, None)
     plain = [t.detach() for t in (q, k, v)]
     out, lse, top = ops.attention(*plain, *options)

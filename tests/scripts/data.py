@@ -56,9 +56,24 @@ def make_conversations(folder: pathlib.Path) -> None:
     write_splits(folder, "sft", str(folder / "sft.jsonl"))
 
 
+def make_sentences(program: pathlib.Path, folder: pathlib.Path) -> None:
+    """Writes BERT's vocab.txt and sentences_text_document, documents of two sentences."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*specials, *dict.fromkeys(WORDS)]) + "\n")
+    corpus = folder / "sentences.jsonl"
+    with corpus.open("w") as out:
+        for i in range(NUM_DOCUMENTS // 10):
+            out.write(json.dumps({"text": [document(2 * i), document(2 * i + 1)]}) + "\n")
+    command = [program, "preprocess-data", "--input", corpus]
+    command += ["--output-prefix", folder / "sentences", "--vocab-file", folder / "vocab.txt"]
+    command += ["--tokenizer-type", "BertWordPieceLowerCase"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
 def make(program: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes KIND_text_document.bin, .idx and KIND.json (the same for each split) to `folder`."""
     make_conversations(folder)
+    make_sentences(program, folder)
     corpus = folder / "corpus.jsonl"
     with corpus.open("w") as out:
         out.writelines(json.dumps({"text": document(i)}) + "\n" for i in range(NUM_DOCUMENTS))
@@ -89,6 +104,10 @@ def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str,
         "{DATA}": str(folder / "sft.jsonl"),
         "{SPLITS}": str(folder / "sft.json"),
     }
+    sentences = {
+        "{VOCAB}": str(folder / "vocab.txt"),
+        "{DATA}": str(folder / "sentences_text_document"),
+    }
     return {
         "{VOCAB}": VOCAB,
         "{MERGES}": MERGES,
@@ -101,6 +120,7 @@ def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str,
         "{CACHE}": str(own / "cache"),
         "{WANDB}": "run",
         **(conversations if script.has("--sft") else {}),
+        **(sentences if script.family == "bert" else {}),
     }
 
 

@@ -234,7 +234,7 @@ TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
   DatasetRequest request{.sequence_length = 96, .num_samples = {32, 0, 0}, .cache = false};
   request.tokenizer = {.vocab_size = text->vocab_size(), .eod = 3};
   request.kind = SampleKind::bert;
-  request.masked = masked_request(request.kind, text, 0);
+  request.masked = masked_request(request.kind, {}, text, 0);
   const Datasets datasets = build_datasets(config, request);
   const auto open = [&](std::int64_t ranks) {
     return make_dataset_source(datasets.splits[0], {.loader = {.sampler = {.micro_batch_size = 32}},

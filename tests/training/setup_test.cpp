@@ -72,9 +72,10 @@ TEST(SetUp, BuildsTheModelOfAFamilyThatTheTableDoesNotHave) {
 
 TEST(SetUp, RefusesAFamilyThatDoesNotExist) {
   RunConfig run = read_run(small_run::flags({}));
-  run.options.model = "bert";
+  run.options.model = "retro";
   std::ostringstream out;
-  EXPECT_EQ(message_of([&] { set_up(run, out); }), "model: must be one of gpt, hybrid, got 'bert'");
+  EXPECT_EQ(message_of([&] { set_up(run, out); }),
+            "model: must be one of gpt, hybrid, bert, t5, got 'retro'");
 }
 
 }  // namespace

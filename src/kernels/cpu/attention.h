@@ -37,13 +37,22 @@ struct AttentionArguments {
   std::int64_t chunk;         ///< if > 0, a query sees the keys of its own chunk of positions only
   double scale, softcap;      ///< softcap > 0 gives cap·tanh(score / cap)
   const float* alibi_slopes;  ///< [n] or null
+  /// [n, distance_stride] or null: column c is added to the scores, behind the softcap, of keys
+  /// that lie c − (total_q − 1) positions behind the query. Rows have total_q + total_k − 1
+  /// columns, and kAttentionKeys finite numbers behind them.
+  const float* distance_bias;
+  std::int64_t distance_stride;
   /// [n] or null: the score of a further key of each head, whose value is zero. Forward adds it to
   /// lse and to the sum of the probabilities, after all keys.
   const float* sinks;
   const std::int32_t* document_ids;  ///< [b, positions of the sequence] or null
   std::int64_t document_stride;      ///< elements between samples
-  std::int64_t q_start, k_start;     ///< positions of the first query and key
-  std::int64_t total_q, total_k;     ///< positions of the whole sequences
+  /// [b, positions of the keys] or null: the documents of keys that are in another sequence than
+  /// the queries. Only with document_ids.
+  const std::int32_t* key_document_ids;
+  std::int64_t key_document_stride;
+  std::int64_t q_start, k_start;  ///< positions of the first query and key
+  std::int64_t total_q, total_k;  ///< positions of the whole sequences
   /// Uses `rule`. An element's index is its flat index in [all heads, total_q, total_k].
   bool has_dropout;
   DropoutRule rule;
@@ -97,6 +106,7 @@ struct AttentionBackwardArguments : AttentionArguments {
   void *dq, *dk, *dvalue;
   /// Strides of position, sample and head.
   std::array<std::int64_t, 3> dq_strides, dk_strides, dvalue_strides;
+  float* ddistance_bias = nullptr;  ///< like distance_bias; null without one
 };
 
 /// The memory and the number of equal parts of a pass. The caller allocates `shared_bytes` once and

@@ -30,6 +30,8 @@ class BackwardPart {
   void run() {
     for (std::int64_t h = first_head_; h < first_head_ + shape_.heads; ++h) {
       started_ = 0;
+      if (a_.distance_bias != nullptr)
+        std::memset(distance_sums(h), 0, static_cast<std::size_t>(4 * a_.distance_stride));
       for (std::int64_t block = shape_.keys.begin; block < shape_.keys.end; ++block) {
         if (!shape_.has(chunk_, block)) continue;
         const std::int64_t kept = shape_.heads > 1 ? block - shape_.keys.begin : 0;
@@ -46,6 +48,12 @@ class BackwardPart {
   }
 
  private:
+  /// Returns the part's sums of the gradients of a head's distance_bias.
+  float* distance_sums(std::int64_t h) const {
+    return shared_.distance_bias +
+           ((sample_ * a_.n + h) * shape_.chunks + chunk_) * a_.distance_stride;
+  }
+
   /// Starts the blocks of queries of a head up to number `last` that have not been started. They
   /// wait for the first block of keys that they see, so that with windows and chunks what they
   /// leave is still in the L2 cache.
@@ -196,7 +204,7 @@ class BackwardPart {
     clear(row, panel_begin, begin);
     clear(row, end, panel_end);
     const float lse = s_.lse[i], delta = s_.delta[i];
-    if (!a_.has_dropout) {
+    if (!a_.has_dropout && a_.distance_bias == nullptr) {
       if (scores.caps())
         pairs_ ? differentiate_plain<true, true>(row, scores.factor(), lse, delta)
                : differentiate_plain<false, true>(row, scores.factor(), lse, delta);
@@ -205,15 +213,21 @@ class BackwardPart {
                : differentiate_plain<false, false>(row, scores.factor(), lse, delta);
       return;
     }
-    const std::uint32_t* draws = draws_.of(a_, sample_, h, i, block, begin, end);
+    const std::uint32_t* draws =
+        a_.has_dropout ? draws_.of(a_, sample_, h, i, block, begin, end) : nullptr;
+    float* const sums =
+        a_.distance_bias != nullptr ? distance_sums(h) + distance_column(a_, block, i) : nullptr;
     const Vec16f scale = broadcast(static_cast<float>(a_.rule.scale));
     for (std::int64_t c = begin; c < end; c += kNumLanes) {
-      const Vec16f keep = where_kept(draws + c - begin, a_.rule.threshold, scale);
+      const Vec16f keep =
+          draws != nullptr ? where_kept(draws + c - begin, a_.rule.threshold, scale) : broadcast(1);
       const Vec16f whole =
           probability(load_vec(row.p + c) * broadcast(scores.factor()), broadcast(lse));
       const Vec16f slope = scores.caps() ? load_vec(s_.slopes + c) : broadcast(1);
       const Vec16f p = whole * keep,
-                   dp = whole * (load_vec(row.dp + c) * keep - broadcast(delta)) * slope;
+                   dscore = whole * (load_vec(row.dp + c) * keep - broadcast(delta)),
+                   dp = dscore * slope;
+      if (sums != nullptr) store_vec(sums + c, load_vec(sums + c) + dscore);
       pairs_ ? store_columns<true>(row, c, p, dp) : store_columns<false>(row, c, p, dp);
     }
   }
@@ -403,7 +417,7 @@ inline void add_rows(float* rows, std::int64_t count, std::int64_t step, std::in
 }
 
 /// Adds up the partial gradients of one position, chunks and heads in ascending order. When dq has
-/// parts, its positions come before those of dk and dv.
+/// parts, its positions come before those of dk and dv. The heads of distance_bias come last.
 inline void reduce_parts(const AttentionBackwardArguments& a, const BackwardShape& shape,
                          const BackwardShared& shared, std::int64_t part) {
   const auto scale = static_cast<float>(a.scale);
@@ -417,7 +431,19 @@ inline void reduce_parts(const AttentionBackwardArguments& a, const BackwardShap
     }
     return;
   }
-  const std::int64_t key = part - (shape.chunks > 1 ? a.sq : 0), r = a.heads_per_group();
+  const std::int64_t key = part - (shape.chunks > 1 ? a.sq : 0), r = a.heads_per_group(),
+                     head = key - (shape.splits_heads ? a.sk : 0);
+  if (a.distance_bias != nullptr && head >= 0) {
+    float* to = a.ddistance_bias + head * a.distance_stride;
+    std::memset(to, 0, static_cast<std::size_t>(4 * a.distance_stride));
+    for (std::int64_t sample = 0; sample < a.b; ++sample) {
+      float* from = shared.distance_bias + (sample * a.n + head) * shape.chunks * a.distance_stride;
+      add_rows(from, shape.chunks, a.distance_stride, a.distance_stride);
+#pragma omp simd
+      for (std::int64_t c = 0; c < a.distance_stride; ++c) to[c] += from[c];
+    }
+    return;
+  }
   for (std::int64_t group = 0; group < a.b * a.g; ++group) {
     float *dk = shared.dk + (group * r * a.sk + key) * a.d,
           *dv = shared.dv + (group * r * a.sk + key) * a.dv;
@@ -438,7 +464,8 @@ inline AttentionPlan backward_plan(const AttentionBackwardArguments& a) {
   return {
       .shared_bytes = BackwardShared(a, shape, nullptr).bytes,
       .workspace_bytes = BackwardWorkspace(a, shape, nullptr).bytes,
-      .parts = {shape.parts(a), (shape.chunks > 1 ? a.sq : 0) + (shape.splits_heads ? a.sk : 0)}};
+      .parts = {shape.parts(a), (shape.chunks > 1 ? a.sq : 0) + (shape.splits_heads ? a.sk : 0) +
+                                    (a.distance_bias != nullptr ? a.n : 0)}};
 }
 
 inline void backward(const AttentionBackwardArguments& a, int stage, std::int64_t begin,

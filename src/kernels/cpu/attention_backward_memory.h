@@ -50,11 +50,14 @@ struct BackwardShared {
     dq = arena.take<float>(shape.chunks > 1 ? a.b * a.n * shape.chunks * a.sq * a.d : 0);
     dk = arena.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.d : 0);
     dv = arena.take<float>(shape.splits_heads ? a.b * a.n * a.sk * a.dv : 0);
+    distance_bias = arena.take<float>(
+        a.distance_bias != nullptr ? a.b * a.n * shape.chunks * a.distance_stride : 0);
     bytes = arena.bytes();
   }
-  float* dq;  ///< [b, n, chunks, sq, d]
-  float* dk;  ///< [b, n, sk, d]
-  float* dv;  ///< [b, n, sk, dv]
+  float* dq;             ///< [b, n, chunks, sq, d]
+  float* dk;             ///< [b, n, sk, d]
+  float* dv;             ///< [b, n, sk, dv]
+  float* distance_bias;  ///< [b, n, chunks, distance_stride], or nothing
   std::int64_t bytes;
 };
 

@@ -61,6 +61,12 @@ struct VisibleRange {
   std::int64_t panel_end() const { return blocks_of(end, kPanelColumns) * kPanelColumns; }
 };
 
+/// Returns the documents of the keys of a sample.
+inline const std::int32_t* key_documents(const AttentionArguments& a, std::int64_t sample) {
+  return a.key_document_ids != nullptr ? a.key_document_ids + sample * a.key_document_stride
+                                       : a.document_ids + sample * a.document_stride;
+}
+
 struct DocumentRange {
   std::int32_t least, most;
 };
@@ -92,9 +98,9 @@ inline VisibleRange visible_range(const AttentionArguments& a, std::int64_t samp
       visible_keys(a, first + visible.row_begin).end < start + visible.panel_end() ||
       visible_keys(a, first + visible.row_end - 1).begin > start + visible.panel_begin();
   if (a.document_ids != nullptr) {
-    const std::int32_t* ids = a.document_ids + sample * a.document_stride;
     const DocumentRange keys =
-        documents_of(ids + start + visible.begin, visible.end - visible.begin);
+        documents_of(key_documents(a, sample) + start + visible.begin, visible.end - visible.begin);
+    const std::int32_t* ids = a.document_ids + sample * a.document_stride;
     const DocumentRange queries = documents_of(ids + a.q_start + first + visible.row_begin,
                                                visible.row_end - visible.row_begin);
     if (keys.most < queries.least || keys.least > queries.most) return {};

@@ -1,4 +1,5 @@
-// Turns dot products into exponents: scale, softcap, ALiBi and masks. Also makes dropout's draws.
+// Turns dot products into exponents: scale, softcap, biases of positions and masks. Also makes
+// dropout's draws.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,12 @@ inline Vec16f probability(Vec16f exponent, Vec16f lse) {
   return exp2(smaller(broadcast(0), exponent - lse));
 }
 
+/// Returns the index of column 0 of a block of keys in a row of distance_bias, for query number i.
+inline std::int64_t distance_column(const AttentionArguments& a, std::int64_t block,
+                                    std::int64_t i) {
+  return block * kKeys - a.q_start - i + a.total_q - 1;
+}
+
 /// Exponents have base 2: score·log2 e. The columns of a row are [begin, end), multiples of 16.
 class Scores {
  public:
@@ -28,12 +35,13 @@ class Scores {
         caps_(a.softcap > 0),
         inner_(static_cast<float>(a.scale / (caps_ ? a.softcap : 1.0))),
         scale_(static_cast<float>(kLog2E * (caps_ ? a.softcap : a.scale))),
-        scales_late_(a.alibi_slopes == nullptr && scale_ > 0) {
+        scales_late_(a.alibi_slopes == nullptr && a.distance_bias == nullptr && scale_ > 0) {
     if (a.document_ids == nullptr) return;
     ids_ = a.document_ids + sample * a.document_stride;
+    const std::int32_t* of_keys = key_documents(a, sample);
     for (std::int64_t c = 0; c < kKeys; ++c) {
       const std::int64_t key = start_ + c;
-      documents_[c] = key >= a.k_start && key < a.k_start + a.sk ? ids_[key] : 0;
+      documents_[c] = key >= a.k_start && key < a.k_start + a.sk ? of_keys[key] : 0;
     }
   }
 
@@ -68,6 +76,12 @@ class Scores {
 #pragma omp simd
       for (std::int32_t c = static_cast<std::int32_t>(begin); c < end; ++c)
         row[c] += slope * static_cast<float>(distance + c);
+    }
+    if (a_.distance_bias != nullptr) {
+      const float* bias =
+          a_.distance_bias + h * a_.distance_stride + distance_column(a_, start_ / kKeys, i);
+#pragma omp simd
+      for (std::int64_t c = begin; c < end; ++c) row[c] += static_cast<float>(kLog2E) * bias[c];
     }
     if (partial) hide(row, begin, end, seen, i);
     return {begin, end};

@@ -110,7 +110,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
                               kIndexFile + " names; remove it if it does not belong there");
     }
     open(kSingleFile);
-    leave_out_absent_depths();
+    match_tensors();
     return;
   }
   if (!fs::exists(folder / kIndexFile)) refuse_without_weights(folder);
@@ -127,11 +127,16 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
            "download the folder again"});
     }
   }
-  leave_out_absent_depths();
+  match_tensors();
 }
 
-void HfDirectory::leave_out_absent_depths() {
+void HfDirectory::match_tensors() {
   TransformerConfig& model = config_.model;
+  if (family_->network == "bert") {
+    const std::string head[] = {"output_layer.bias"};
+    model.bert_lm_head = tensors_.contains(map_weights(*family_, head, 0)[0].theirs[0].name);
+    model.bert_binary_head = tensors_.contains("cls.seq_relationship.weight");
+  }
   const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
   const auto first = tensors_.lower_bound(layer);
   if (first != tensors_.end() && first->first.starts_with(layer)) return;

@@ -53,8 +53,9 @@ class HfDirectory {
  private:
   void open(const std::string& name);
   void open_gguf();
-  /// transformers saves models without multi-token prediction, but with its key in config.json.
-  void leave_out_absent_depths();
+  /// Corrects what config.json says by the tensors: transformers saves models without multi-token
+  /// prediction, but with its key, and published folders of BERT name a class with other heads.
+  void match_tensors();
 
   std::filesystem::path folder_;
   HfConfig config_;

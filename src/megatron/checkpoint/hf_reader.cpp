@@ -87,13 +87,13 @@ void HfReader::link() {
   std::vector<std::string> names, missing, misshapen;
   for (const auto& [name, sharding] : shardings) names.push_back(name);
   const auto& tensors = directory_.tensors();
-  const std::string embedding = hf_embedding_name(family), output_layer(kHfOutputLayer);
+  const std::string embedding = hf_embedding_name(family), &output_layer = family.output_layer;
   // safetensors.torch.save_model() writes tied tensors once, under the name that sorts first.
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
   const auto links = [&] {
     auto found = map_weights(family, names, model_.moe.num_experts,
-                             {model_.num_layers, model_.mtp_num_layers});
+                             {model_.num_layers, model_.mtp_num_layers, model_.gated_linear_unit});
     for (WeightMapping& link : found)
       if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
         link.theirs = link.alternatives;
@@ -109,8 +109,10 @@ void HfReader::link() {
       used_.insert(copy.name);
       if (!repeats(found->second, first.name))
         throw UserError({place_of(found->second) + " differs from " + first.name, "",
-                         "multi-token prediction shares them here: make them equal, or set "
-                         "num_nextn_predict_layers to 0 and remove its tensors"});
+                         model_.mtp_num_layers > 0
+                             ? "multi-token prediction shares them here: make them equal, or set "
+                               "num_nextn_predict_layers to 0 and remove its tensors"
+                             : "they are one weight here: make them equal"});
     }
   }
   shardings = declared_shardings(network, model_, /*of_states=*/true);
@@ -185,7 +187,7 @@ WeightInfo HfReader::link_weight(const WeightMapping& link, const Sharding& shar
 
 std::vector<std::string> HfReader::unused() const {
   const HfFamily& family = directory_.family();
-  const std::string embedding = hf_embedding_name(family), output_layer(kHfOutputLayer);
+  const std::string embedding = hf_embedding_name(family), &output_layer = family.output_layer;
   const std::string& tied = directory_.tensors().contains(embedding) ? embedding : output_layer;
   std::set<std::string> outputs;  // repeat the embedding: the head, and those of depths
   if (!model_.untie_embeddings_and_output_weights) {

@@ -49,12 +49,13 @@ at::ScalarType common_type(const WeightReader& reader) {
   return weights.front().type;
 }
 
-/// Writes the ids of special tokens to `config`: those of the source's config.json, null too, even
-/// if it is of another family, else the tokenizer's.
+/// Writes the ids of special tokens to `config` unless the family's rows have done so: those of the
+/// source's config.json, null too, even if it is of another family, else the tokenizer's.
 void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
   const std::pair<const char*, std::optional<std::int64_t>> keys[] = {
       {"bos_token_id", ids.bos}, {"eos_token_id", ids.eos}, {"pad_token_id", ids.pad}};
   for (const auto& [key, id] : keys) {
+    if (config.contains(key) && !config.at(key).is_null()) continue;
     if (original.contains(key)) {
       config[key] = original.at(key);
     } else if (id) {
@@ -102,9 +103,11 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       for (const WeightInfo& info : reader.states())
         if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
       plan.links = map_weights(*family, all, request.model.moe.num_experts,
-                               {request.model.num_layers, request.model.mtp_num_layers});
+                               {request.model.num_layers, request.model.mtp_num_layers,
+                                request.model.gated_linear_unit});
       for (WeightMapping& link : plan.links)
-        link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
+        if (request.model.mtp_num_layers > 0)  // transformers makes the other copies itself
+          link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());
       plan.config =
           make_hf_config(request.model, family->model_type, dtype_name(plan.type),
                          original_json.is_object() && !request.is_gguf ? &original_json : nullptr);

@@ -74,6 +74,7 @@ std::optional<std::string> config_of(const RunConfig& run) {
 int run_pretrain(Args args) { return run_on_rank("pretrain", args, read_pretrain, config_of); }
 int run_generate(Args args) { return run_on_rank("generate", args, read_generate_options); }
 int run_score(Args args) { return run_on_rank("score", args, read_score_options); }
+int run_fill_mask(Args args) { return run_on_rank("fill-mask", args, read_fill_mask_options); }
 int run_batch(Args args) { return run_on_rank("batch", args, read_batch_options); }
 int run_serve(Args args) { return run_on_rank("serve", args, read_serve_options); }
 int run_evaluate(Args args) { return run_on_rank("evaluate", args, read_evaluate_options); }
@@ -134,6 +135,8 @@ constexpr std::array kCommands{
             fields_of<evaluate_table>, check_with<read_evaluate_options>},
     Command{"score", "print log-probabilities of token ids", "Use", run_score,
             fields_of<score_table>, check_with<read_score_options>},
+    Command{"fill-mask", "print likely tokens for the masks of texts", "Use", run_fill_mask,
+            fields_of<fill_mask_table>, check_with<read_fill_mask_options>},
     Command{"convert", "convert weights between checkpoints and Hugging Face directories",
             "Checkpoints", run_convert, fields_of<convert_table>},
     Command{"checkpoint", "inspect, verify or compare checkpoints", "Checkpoints", run_checkpoint,

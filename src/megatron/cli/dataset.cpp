@@ -49,18 +49,6 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
 
 const FieldTable<MaskedFlags>& masked_table() {
   return field_table<MaskedFlags>([](auto& t) {
-    t.field("mask_prob", &MaskedFlags::mask_prob, "share of the tokens that are masked")
-        .above(0)
-        .below(1);
-    t.field("short_seq_prob", &MaskedFlags::short_seq_prob,
-            "probability that a sample is shorter than --seq-length")
-        .between(0, 1);
-    t.field("decoder_seq_length", &MaskedFlags::decoder_seq_length,
-            "tokens of T5's decoder; required by t5")
-        .at_least(1);
-    t.field("vocab_extra_ids", &MaskedFlags::vocab_extra_ids,
-            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
-        .between(0, 100000);
     t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
             "give BERT single texts instead of pairs");
   });

@@ -121,9 +121,9 @@ void check_type_flags(const DatasetCommandOptions& options) {
         {"--dataset-type " + name + " does not go with " + other, "", "leave one of them out"});
   const MaskedFlags& flags = options.masked;
   if (!is_masked(options) &&
-      (flags.decoder_seq_length || flags.vocab_extra_ids > 0 || flags.bert_no_binary_head ||
-       flags.mask_prob != MaskedFlags{}.mask_prob ||
-       flags.short_seq_prob != MaskedFlags{}.short_seq_prob))
+      (options.data.decoder_seq_length > 0 || options.data.vocab_extra_ids > 0 ||
+       flags.bert_no_binary_head || options.data.mask_prob != DataConfig{}.mask_prob ||
+       options.data.short_seq_prob != DataConfig{}.short_seq_prob))
     throw UserError(
         {"--mask-prob, --short-seq-prob, --decoder-seq-length, --vocab-extra-ids and "
          "--bert-no-binary-head are for masked samples",
@@ -237,11 +237,10 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
   if (is_masked(options)) {
     request.kind = options.dataset_type;
     const MaskedFlags& flags = options.masked;
-    request.masked = masked_request(request.kind, tokenizer, flags.vocab_extra_ids);
-    request.masked.masking.probability = flags.mask_prob;
-    request.masked.masking.short_sequence_probability = flags.short_seq_prob;
+    request.masked =
+        masked_request(request.kind, options.data, tokenizer, options.data.vocab_extra_ids);
     request.masked.binary_head = !flags.bert_no_binary_head;
-    request.masked.decoder_sequence_length = flags.decoder_seq_length.value_or(0);
+    request.masked.decoder_sequence_length = options.data.decoder_seq_length;
   }
   if (is_masked(options) || options.data.fim.fim_data) {
     request.tokenizer.vocab_size = tokenizer->vocab_size();

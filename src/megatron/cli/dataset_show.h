@@ -14,10 +14,6 @@ namespace megatron {
 
 /// What --dataset-type bert and t5 need, by Megatron-LM's names.
 struct MaskedFlags {
-  double mask_prob = MaskingOptions{}.probability,
-         short_seq_prob = MaskingOptions{}.short_sequence_probability;
-  std::optional<std::int64_t> decoder_seq_length;
-  std::int64_t vocab_extra_ids = 0;
   bool bert_no_binary_head = false;
 };
 

@@ -1,5 +1,6 @@
 #include "megatron/config/checkpoint_options.h"
 
+#include "megatron/base/words.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/settings_tables.h"
 
@@ -56,16 +57,14 @@ const FieldTable<ConvertOptions>& convert_table() {
     t.field("hf_model_type", &ConvertOptions::hf_model_type,
             "model family to write with --format hf or gguf; default: that of the input, else the "
             "first that can represent the model")
-        .choices({"gpt2",        "llama",        "qwen2",      "qwen3",          "mistral",
-                  "mixtral",     "qwen2_moe",    "qwen3_moe",  "olmoe",          "starcoder2",
-                  "deepseek_v2", "deepseek_v3",  "kimi_k2",    "gemma",          "gemma2",
-                  "gemma3_text", "vaultgemma",   "phi3",       "seed_oss",       "hunyuan_v1_dense",
-                  "smollm3",     "arcee",        "olmo2",      "olmo3",          "exaone4",
-                  "gpt_oss",     "llama4_text",  "ministral",  "ministral3",     "glm",
-                  "glm4",        "glm4_moe",     "solar_open", "dots1",          "minimax_m2",
-                  "ernie4_5",    "ernie4_5_moe", "flex_olmo",  "hunyuan_v1_moe", "gpt_neox",
-                  "nemotron",    "stablelm",     "phi",        "granite",        "granitemoe",
-                  "cohere",      "cohere2"});
+        .choices(split_words(
+            "gpt2 llama qwen2 qwen3 mistral mixtral qwen2_moe qwen3_moe olmoe starcoder2 "
+            "deepseek_v2 deepseek_v3 kimi_k2 gemma gemma2 gemma3_text vaultgemma phi3 "
+            "seed_oss hunyuan_v1_dense smollm3 arcee olmo2 olmo3 exaone4 gpt_oss "
+            "llama4_text ministral ministral3 glm glm4 glm4_moe solar_open dots1 "
+            "minimax_m2 ernie4_5 ernie4_5_moe flex_olmo hunyuan_v1_moe gpt_neox nemotron "
+            "stablelm phi granite granitemoe cohere cohere2 bert "
+            "megatron-bert roberta t5 mt5 umt5"));
     t.field("dtype", &ConvertOptions::dtype,
             "type of the written weights, q8_0 for --format gguf alone; default: as stored")
         .choices({"fp32", "bf16", "fp16", "q8_0"});

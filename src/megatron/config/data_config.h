@@ -44,6 +44,10 @@ struct DataConfig {
   std::string document_packing_strategy = "wrapped";  ///< wrapped | bfd | bfd_split
   bool allow_ambiguous_pad_tokens = false;
   double mid_level_dataset_surplus = 0.005;
+  double mask_prob = 0.15;              ///< share of the tokens of masked samples that are masked
+  double short_seq_prob = 0.1;          ///< probability that a masked sample is shorter
+  std::int64_t decoder_seq_length = 0;  ///< of T5
+  std::int64_t vocab_extra_ids = 0;     ///< sentinels of T5, behind a vocabulary that has none
   FimConfig fim;
   bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";

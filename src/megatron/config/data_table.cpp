@@ -150,6 +150,27 @@ const FieldTable<DataConfig>& data_table() {
     t.field("mid_level_dataset_surplus", &Config::mid_level_dataset_surplus,
             "fraction of extra samples to index for each blended data set")
         .at_least(0);
+    t.group("Samples of BERT and T5");
+    t.field("mask_prob", &Config::mask_prob, "share of the tokens that are masked")
+        .above(0)
+        .below(1)
+        .breaks_phase(kSamples)
+        .kept_in_check();
+    t.field("short_seq_prob", &Config::short_seq_prob,
+            "probability that a sample is shorter than --seq-length")
+        .between(0, 1)
+        .breaks_phase(kSamples)
+        .kept_in_check();
+    t.field("decoder_seq_length", &Config::decoder_seq_length,
+            "tokens of T5's decoder; required by t5")
+        .between(0, kMaxSize)
+        .breaks_phase(kSamples)
+        .kept_in_check();
+    t.field("vocab_extra_ids", &Config::vocab_extra_ids,
+            "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
+        .between(0, 100000)
+        .breaks_phase(kSamples)
+        .kept_in_check();
     t.include(&Config::fim, fim_table());
     t.group("Supervised finetuning");
     t.field("sft", &Config::sft,

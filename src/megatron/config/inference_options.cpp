@@ -60,6 +60,8 @@ void declare_model(FieldTable<Options>& table) {
           .alias("cache-kv-in-compressed-form");
   if (std::is_same_v<Options, ScoreOptions>)
     cache.note("without effect: score caches keys and values, not latents");
+  if (std::is_same_v<Options, FillMaskOptions>)
+    cache.note("without effect: fill-mask caches nothing");
   if (std::is_same_v<Options, EvaluateOptions>)
     cache.note("without effect: evaluate caches keys and values, not latents");
 }
@@ -201,6 +203,27 @@ const FieldTable<ScoreOptions>& score_table() {
   });
 }
 
+const FieldTable<FillMaskOptions>& fill_mask_table() {
+  using Options = FillMaskOptions;
+  return field_table<Options>([](auto& t) {
+    t.about(
+        "Prints the most likely tokens in place of each mask of a text, which is written as the "
+        "tokenizer writes it: [MASK] for BERT, <mask> for RoBERTa. The model must be an encoder. "
+        "Without tokenizer flags, it uses the tokenizer of the checkpoint. Under `megatron launch` "
+        "the model is sharded over the ranks.");
+    declare_model(t);
+    t.group("Texts");
+    t.field("text", &Options::text, "texts with masks").positional().required().value_name("TEXT");
+    t.field("top_k", &Options::top_k, "number of tokens to print for each mask").at_least(1);
+    t.field("json", &Options::json,
+            "print one JSON object per text with text, ids and masks, of which each has its "
+            "position and tokens with id, token and probability");
+    t.include(&Options::tokenizer, tokenizer_table());
+    declare_parallel(t);
+    declare_run_flags(t, "fill-mask");
+  });
+}
+
 const FieldTable<BatchOptions>& batch_table() {
   using Options = BatchOptions;
   return field_table<Options>([](auto& t) {
@@ -320,6 +343,17 @@ ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t 
   ScoreOptions options = read_options(score_table(), args, "score");
   options.cache_mla_latents = false;
   check_model_options(options, world_size);
+  return options;
+}
+
+FillMaskOptions read_fill_mask_options(std::span<const std::string> args, std::int64_t world_size) {
+  FillMaskOptions options = read_options(fill_mask_table(), args, "fill-mask");
+  options.cache_mla_latents = false;
+  check_model_options(options, world_size);
+  if (options.parallel.context_parallel_size > 1)
+    throw UserError(
+        {"--context-parallel-size " + std::to_string(options.parallel.context_parallel_size),
+         "fill-mask computes a text on the ranks of one model", "leave it out"});
   return options;
 }
 

@@ -52,6 +52,13 @@ struct ScoreOptions : ModelOptions {
   std::string input;  ///< file of JSON lines; empty: standard input
 };
 
+struct FillMaskOptions : ModelOptions {
+  TokenizerConfig tokenizer;
+  std::vector<std::string> text;
+  std::int64_t top_k = 5;
+  bool json = false;
+};
+
 struct BatchOptions : ModelOptions {
   TokenizerConfig tokenizer;
   std::string requests;  ///< file of OpenAI's batch lines
@@ -84,6 +91,7 @@ struct EvaluateOptions : ModelOptions {
 
 const FieldTable<GenerateOptions>& generate_table();
 const FieldTable<ScoreOptions>& score_table();
+const FieldTable<FillMaskOptions>& fill_mask_table();
 const FieldTable<BatchOptions>& batch_table();
 const FieldTable<ServeOptions>& serve_table();
 const FieldTable<EvaluateOptions>& evaluate_table();
@@ -93,6 +101,8 @@ const FieldTable<EvaluateOptions>& evaluate_table();
 GenerateOptions read_generate_options(std::span<const std::string> args,
                                       std::int64_t world_size = 1);
 ScoreOptions read_score_options(std::span<const std::string> args, std::int64_t world_size = 1);
+FillMaskOptions read_fill_mask_options(std::span<const std::string> args,
+                                       std::int64_t world_size = 1);
 BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t world_size = 1);
 ServeOptions read_serve_options(std::span<const std::string> args, std::int64_t world_size = 1);
 EvaluateOptions read_evaluate_options(std::span<const std::string> args,

@@ -185,7 +185,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "standalone-embedding-stage"},
     {refused, "is a flag of a fine-tuning script of its own",
      "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
-    {refused, "splits encoder-decoder models, which are not in this version", "leave it out",
+    {refused, "is an older flag of Megatron-LM, for T5",
+     "assign the layers of both stacks with --pipeline-model-parallel-layout",
      "pipeline-model-parallel-split-rank=-;0"},
     {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
     {refused, "is not in this version: weights have no GTP shards",
@@ -250,7 +251,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "freeze-all-layers dump-param-to-param-group-map=-"},
     {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "decoder-num-layers=-;0 onnx-safe=-;0;false vocab-extra-ids=0 vision-pretraining"},
+     "onnx-safe=-;0;false vision-pretraining"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
      "save-wgrads-interval=-;0 save-dgrads-interval=-;0 config-logger-dir=-"},
@@ -369,13 +370,13 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version: every rank of a model prefills and decodes",
      "use --tensor-model-parallel-size and --pipeline-model-parallel-size", "inference-shards=-"},
     {accepted,
-     "without effect: it belongs to BERT, which is not among the families of this version", "",
-     "bert-no-binary-head bert-binary-head mask-prob=* short-seq-prob=* output-bert-embeddings "
-     "bert-embedder-type={megatron,huggingface}"},
+     "without effect: BERT embeds no texts while it trains, and `megatron serve` answers "
+     "/v1/embeddings",
+     "", "output-bert-embeddings bert-embedder-type={megatron,huggingface}"},
     {accepted, "without effect: it tunes a feature that no flag of this run asks for", "",
      "export-kd-teacher-model-config=* export-kd-teacher-ckpt-format=* export-kd-cfg=* "
      "cache-mla-latents cache-kv-in-compressed-form mtp-hybrid-override-pattern=* mtp-standalone "
-     "relative-attention-num-buckets=* relative-attention-max-distance=* dsa-indexer-n-heads=* "
+     "dsa-indexer-n-heads=* "
      "dsa-indexer-head-dim=* dsa-indexer-topk=* dsa-indexer-topk-freq=* "
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
      "dsa-kernel-backend=* dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ "
@@ -413,7 +414,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
-     "decoder-seq-length=* "
      "retriever-seq-length=* sample-rate=* ict-head-size=* biencoder-projection-dim=* "
      "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
      "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "

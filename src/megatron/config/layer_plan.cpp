@@ -68,6 +68,7 @@ constexpr std::array kAbsentSymbols{
 std::string_view words_of(const LayerKind& kind) {
   if (kind.has_experts()) return "MoE layer";
   if (!kind.has_mixer()) return "MLP layer";
+  if (kind.has_cross_attention) return "decoder layer";
   return kind.has_mlp() ? "dense layer" : "attention layer";
 }
 
@@ -101,8 +102,11 @@ void resolve_layers(TransformerConfig& config) {
 void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& types) {
   if (types.size() != 1 && std::ssize(types) != config.num_layers) return;  // a rule reports it
   if (std::ranges::count(types, CpCommType::p2p) == std::ssize(types)) return;
-  if (config.layers.empty())
-    config.layers.assign(static_cast<std::size_t>(config.num_layers), config.kind(0));
+  if (config.layers.empty()) {
+    std::vector<LayerKind> layers;
+    for (std::int64_t i = 0; i < config.num_layers; ++i) layers.push_back(config.kind(i));
+    config.layers = std::move(layers);
+  }
   for (std::size_t i = 0; i < config.layers.size(); ++i)
     if (config.layers[i].has_mixer())
       config.layers[i].cp_comm_type = types[types.size() == 1 ? 0 : i];

@@ -36,6 +36,7 @@ struct LayerKind {
   std::int64_t chunk = 0;  ///< attention within chunks of so many positions; 0 = no chunks
   RotaryKind rotary = RotaryKind::global;
   CpCommType cp_comm_type = CpCommType::p2p;
+  bool has_cross_attention = false;  ///< a block behind the mixer attends to the encoder's rows
 
   /// Returns whether attention does not see all positions.
   bool is_local() const { return window.has_value() || chunk > 0; }
@@ -45,8 +46,8 @@ struct LayerKind {
   bool operator==(const LayerKind&) const = default;
 };
 
-/// Returns what users call a layer of this kind: "dense layer", "MoE layer", or of one block
-/// "attention layer", "MLP layer", "MoE layer".
+/// Returns what users call a layer of this kind: "dense layer", "MoE layer", "decoder layer" with
+/// cross attention, or of one block "attention layer", "MLP layer", "MoE layer".
 std::string_view words_of(const LayerKind& kind);
 
 /// A value for each kind of layer, in the order in which the kinds were added.

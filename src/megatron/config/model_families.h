@@ -13,7 +13,7 @@
 namespace megatron {
 
 /// The families, as `megatron pretrain <name>` takes them.
-inline constexpr std::array<std::string_view, 2> kModelFamilyNames{"gpt", "hybrid"};
+inline constexpr std::array<std::string_view, 4> kModelFamilyNames{"gpt", "hybrid", "bert", "t5"};
 
 /// Declares the word that names the family, in a table whose options have the member `model`.
 template <class T>
@@ -23,7 +23,7 @@ FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
       .decides_flags()
       .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
       .otherwise(
-          "models of other families, such as bert, t5, vlm and retro, are not in this version; "
+          "models of other families, such as vlm and retro, are not in this version; "
           "hybrid trains layers in the order of a pattern, as pretrain_mamba.py does");
 }
 

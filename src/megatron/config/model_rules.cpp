@@ -35,6 +35,13 @@ bool rounds_to_nothing(S s) {
          s.model->hidden_size <= kMaxSize;
 }
 
+bool lacks_positions(S s) {
+  const TransformerConfig& m = *s.model;
+  return m.position_embedding_type == PositionEmbedding::learned_absolute &&
+         m.position_offset > 0 && m.max_position_embeddings > 0 &&
+         s.training->seq_length + m.position_offset > m.max_position_embeddings;
+}
+
 bool has_indivisible_heads(S s) {
   const TransformerConfig& m = *s.model;
   const bool derived = !m.multi_latent_attention && m.num_attention_heads > 0 &&
@@ -78,6 +85,11 @@ Rules size_rules() {
                     {.fix = {"lower ", &Training::seq_length, ", or in a new model raise ",
                              &Model::max_position_embeddings, " or use ",
                              &Model::position_embedding_type, " rope"}})),
+      rule(lacks_positions, {&Training::seq_length,
+                             {"the ", value(&Training::seq_length), " positions from row ",
+                              value(&Model::position_offset), " on exceed ",
+                              with_value(&Model::max_position_embeddings)},
+                             {"lower ", &Training::seq_length}}),
       at_least(&Tokenizer::vocab_size, &Tokenizer::padded_vocab_size,
                {.fix = {"raise ", &Tokenizer::padded_vocab_size, ", or leave it out"}}),
       rule(exceeds_vocabulary,
@@ -133,6 +145,9 @@ Rules position_rules() {
             {has_temperature, {&Model::no_rope_freq, " or ", &Model::attn_temperature_all_layers}}),
       tunes({&Model::attn_temperature_floor, &Model::attn_temperature_all_layers},
             &Model::attn_temperature_scale),
+      tunes({&Model::relative_attention_num_buckets, &Model::relative_attention_max_distance,
+             &Model::relative_attention_per_layer},
+            is(&Model::position_embedding_type, "relative")),
       tunes({&Model::rope_scaling_factor},
             {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
       tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},

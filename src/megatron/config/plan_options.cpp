@@ -10,6 +10,7 @@
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_flags.h"
+#include "megatron/config/run_settings.h"
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
@@ -192,9 +193,10 @@ FieldTable<Options> table_of(PlanMode mode) {
 }
 
 /// Checks what a run checks on one rank, as far as layouts and memory depend on it.
-void check_planned_run(Settings& run, ParseResult& parsed) {
+void check_planned_run(const std::string& family, Settings& run, ParseResult& parsed) {
   Problems problems;
   translate_legacy_flags(run, parsed, problems);
+  resolve_stacks(family, parsed, *run.model);
   Settings settings = run;
   const auto require = [&](const char* flag, std::int64_t value) {
     if (value == 0) problems.add({flag, "is required", std::string("add ") + flag + " N"});
@@ -264,11 +266,11 @@ void check_layout_plan(PlanOptions& options) {
     add_notes({{"its | are without effect: the plan divides the layers into stages",
                 {options.parsed.origin(pattern.name()).where}}},
               options.parsed.notes);
-  check_planned_run(options.run, options.parsed);
+  check_planned_run(options.model, options.run, options.parsed);
 }
 
 void check_memory_plan(PlanOptions& options) {
-  check_planned_run(options.run, options.parsed);
+  check_planned_run(options.model, options.run, options.parsed);
   if (options.run.memory->has_budget())
     throw UserError({options.run.memory->memory_budget.empty() ? "--recompute-granularity adaptive"
                                                                : "--memory-budget",

@@ -111,11 +111,13 @@ void resolve(Settings& settings, std::int64_t data_parallel_size) {
   TrainingConfig& training = *settings.training;
   resolve_batches(training, data_parallel_size);
   if (settings.model->max_position_embeddings == 0)
-    settings.model->max_position_embeddings = training.seq_length;
+    settings.model->max_position_embeddings =
+        std::max(training.seq_length, settings.data->decoder_seq_length) +
+        settings.model->position_offset;
   const TokenizerConfig& tokenizer = *settings.tokenizer;
   if (settings.model->vocab_size == 0)
-    settings.model->vocab_size =
-        tokenizer.padded_vocab_size.value_or(tokenizer.vocab_size.value_or(0));
+    settings.model->vocab_size = tokenizer.padded_vocab_size.value_or(
+        tokenizer.vocab_size ? *tokenizer.vocab_size + settings.data->vocab_extra_ids : 0);
   if (settings.parallel->tensor_model_parallel_size == 1)
     settings.parallel->sequence_parallel = settings.parallel->tp_comm_overlap = false;
   settings.parallel->use_distributed_optimizer = zero_stage(*settings.parallel) > 0;

@@ -4,20 +4,24 @@
 
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/config_file.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/deepspeed_config.h"
 #include "megatron/config/environment.h"
 #include "megatron/config/known_flags.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/model_families.h"
+#include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 
@@ -68,6 +72,15 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
     return;
   memory.chooses_micro_batch_size = true;
   settings.training->micro_batch_size = 1;
+}
+
+/// Takes vocab.txt for the vocabulary of a BERT tokenizer, as Megatron-LM's pretrain_bert.py and
+/// pretrain_t5.py do.
+void choose_tokenizer_type(RunOptions& options) {
+  TokenizerConfig& tokenizer = *options.settings.tokenizer;
+  const bool is_masked = options.model == "bert" || options.model == "t5";
+  if (is_masked && !tokenizer.has_type_or_model() && !tokenizer.vocab_file.empty())
+    tokenizer.tokenizer_type = "BertWordPieceLowerCase";
 }
 
 /// Computes the batch size that is not given from the other one and the number of steps, as
@@ -128,15 +141,122 @@ void check_rules(const RunOptions& options, const ParseResult& parsed, std::int6
   Settings resolved = settings;
   resolve(resolved, replicas);
   if (!parsed.failed.contains(Setting(&TransformerConfig::hybrid_layer_pattern).name()))
-    problems.add(check_family(options.model, *resolved.model));
+    problems.add(check_family(options.model, resolved));
   problems.add(validate_model(resolved, parsed.failed));
+}
+
+/// Refuses what two stacks cannot do, and samples other than masked sentences.
+Problems check_t5(const Settings& settings) {
+  Problems problems;
+  const TransformerConfig& model = *settings.model;
+  for (const Setting& setting : std::initializer_list<Setting>{
+           &TransformerConfig::mtp_num_layers, &TransformerConfig::multi_latent_attention,
+           &TransformerConfig::group_query_attention, &TransformerConfig::window_size,
+           &TransformerConfig::attention_chunk_size, &TransformerConfig::parallel_residual,
+           &TransformerConfig::no_rope_freq, &MoeConfig::num_experts, &OptimizerConfig::qk_clip,
+           &ParallelConfig::hybrid_context_parallel, &DataConfig::sft, &FimConfig::fim_data,
+           &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
+           &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs})
+    if (setting.is_given(settings))
+      problems.add({setting.flag(), "does not go with the encoder and the decoder of t5",
+                    "leave it out, or train gpt"});
+  if (settings.parallel->context_parallel_size > 1)
+    problems.add({"--context-parallel-size",
+                  "divides one sequence, and a sample of t5 has two of different lengths",
+                  "use --tensor-model-parallel-size with --sequence-parallel"});
+  const std::int64_t length = settings.data->decoder_seq_length;
+  if (length == 0 && !settings.training->skip_train)
+    problems.add({"--decoder-seq-length", "is required",
+                  "add --decoder-seq-length N, the tokens of the decoder, such as 128"});
+  if (model.position_embedding_type == PositionEmbedding::learned_absolute &&
+      model.max_position_embeddings > 0 && length > model.max_position_embeddings)
+    problems.add({"--decoder-seq-length",
+                  std::to_string(length) + " is above --max-position-embeddings " +
+                      std::to_string(model.max_position_embeddings),
+                  "lower it"});
+  if (settings.parallel->sequence_parallel &&
+      length % settings.parallel->tensor_model_parallel_size != 0)
+    problems.add({"--decoder-seq-length",
+                  std::to_string(length) + " is no multiple of --tensor-model-parallel-size",
+                  "change one of them, or leave --sequence-parallel out"});
+  if (model.has_relative_bias() && model.attn_logit_softcapping > 0)
+    problems.add(
+        {"--attn-logit-softcapping", "does not go with relative positions", "leave it out"});
+  if (model.position_embedding_type == PositionEmbedding::alibi)
+    problems.add({"--position-embedding-type alibi",
+                  "gives later positions no distance, and the encoder attends to them",
+                  "use relative, rope or learned_absolute"});
+  return problems;
+}
+
+/// Refuses what a model that reads whole texts cannot do, and samples other than masked sentences.
+Problems check_bert(const Settings& settings) {
+  Problems problems;
+  const TransformerConfig& model = *settings.model;
+  for (const Setting& setting : std::initializer_list<Setting>{
+           &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
+           &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
+           &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
+           &ParallelConfig::hybrid_context_parallel})
+    if (setting.is_given(settings))
+      problems.add({setting.flag(),
+                    "is for models that predict the next token, and bert predicts masked ones",
+                    "leave it out"});
+  if (model.position_embedding_type == PositionEmbedding::alibi)
+    problems.add({"--position-embedding-type alibi",
+                  "gives later positions no distance, and bert attends to them",
+                  "use learned_absolute or rope"});
+  if (!model.bert_lm_head)
+    problems.add({"the loaded model", "has no head, and only makes embeddings", "load another"});
+  if (model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
+    problems.add({"--num-tokentypes " + std::to_string(*model.num_tokentypes),
+                  "cannot tell the two sentences of the binary head apart",
+                  "add --bert-no-binary-head, or use 2"});
+  return problems;
 }
 
 }  // namespace
 
-Problems check_family(const std::string& family, const TransformerConfig& model) {
+void resolve_stacks(const std::string& family, const ParseResult& parsed,
+                    TransformerConfig& model) {
+  if (family != "t5") return;
+  if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
+  model.num_layers += model.decoder_num_layers;
+  if (!parsed.is_set(Setting(&TransformerConfig::add_output_bias).name()))
+    model.add_output_bias = !model.untie_embeddings_and_output_weights;
+}
+
+Problems check_family(const std::string& family, const Settings& settings) {
+  const TransformerConfig& model = *settings.model;
   const bool is_hybrid = family == "hybrid";
   Problems problems;
+  if (family == "bert") problems.add(check_bert(settings));
+  if (family == "t5") problems.add(check_t5(settings));
+  const auto note = [&](const Setting& setting, const std::string& owner) {
+    if (setting.is_given(settings))
+      problems.note(setting.is_on_by_default() ? "--bert-no-binary-head" : setting.flag(),
+                    "without effect: it belongs to " + owner + ", and this run trains " + family);
+  };
+  if (family != "bert")
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes})
+      note(setting, "BERT");
+  if (family != "bert" && family != "t5")
+    for (const Setting& setting :
+         std::initializer_list<Setting>{&DataConfig::mask_prob, &DataConfig::short_seq_prob})
+      note(setting, "BERT");
+  if (family != "t5") {
+    note(&DataConfig::decoder_seq_length, "T5");
+    for (const Setting& setting : std::initializer_list<Setting>{
+             &TransformerConfig::decoder_num_layers, &DataConfig::vocab_extra_ids})
+      if (setting.is_given(settings))
+        problems.add({setting.flag(), "is for t5, and this run trains " + family, "leave it out"});
+    if (model.has_relative_bias())
+      problems.add({"--position-embedding-type relative", "is for t5",
+                    "use learned_absolute or rope to train " + family});
+  }
   if (is_hybrid && model.hybrid_layer_pattern.empty())
     problems.add({"hybrid", "has no layers without --hybrid-layer-pattern",
                   "write a symbol for each layer, such as --hybrid-layer-pattern '*-*E'"});
@@ -209,6 +329,9 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
                        of_batch);
   if (!run.options.print_config) problems.add(of_batch);
   choose_micro_batch_size(run.options.settings, run.parsed);
+  if (!run.options.print_config)
+    resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);
+  choose_tokenizer_type(run.options);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);

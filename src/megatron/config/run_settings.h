@@ -32,8 +32,14 @@ struct RunConfig {
   ParseResult parsed;
 };
 
-/// Refuses a model whose layers are not those of the family: with a hybrid pattern, or without.
-Problems check_family(const std::string& family, const TransformerConfig& model);
+/// Counts the layers of both stacks of T5, of which flags give those of the encoder and, if it has
+/// another number, of the decoder. Its tied output layer has a bias by default, as in Megatron-LM.
+/// Call it once on what flags have set.
+void resolve_stacks(const std::string& family, const ParseResult& parsed, TransformerConfig& model);
+
+/// Refuses what does not go with the family: layers of another one, such as those of a hybrid
+/// pattern, and samples that it does not read. Notes what only another family reads.
+Problems check_family(const std::string& family, const Settings& settings);
 
 /// Returns the flags of `megatron pretrain`, including Megatron-LM's flags that have no effect.
 const FieldTable<RunOptions>& run_table();

@@ -53,7 +53,7 @@ const FieldTable<ServerOptions>& server_table() {
         .value_name("NAME");
     t.field("pooling_type", &Options::pooling_type,
             "hidden state that is the embedding of a text: that of its last token, or the mean of "
-            "all")
+            "all, which is the default of encoders")
         .choices({"last", "mean"});
     t.field("disable_access_log", &Options::disable_access_log,
             "do not print a line for each request")

@@ -53,10 +53,11 @@ struct EnumNames<SoftmaxType> {
 template <>
 struct EnumNames<PositionEmbedding> {
   using P = PositionEmbedding;
-  static constexpr EnumTable<P, 5> value{{{"learned_absolute", P::learned_absolute},
+  static constexpr EnumTable<P, 6> value{{{"learned_absolute", P::learned_absolute},
                                           {"rope", P::rope},
                                           {"yarn", P::yarn},
                                           {"alibi", P::alibi},
+                                          {"relative", P::relative},
                                           {"none", P::none}}};
 };
 

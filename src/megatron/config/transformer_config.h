@@ -102,6 +102,12 @@ struct TransformerConfig {
   /// window_attn_skip_freq would give a window.
   std::int64_t attention_chunk_size = 0;
 
+  bool bert_binary_head = true;  ///< of BERT: predicts the order of two sentences
+  bool bert_lm_head = true;  ///< of BERT: predicts masked tokens; else it makes embeddings alone
+  std::optional<std::int64_t> num_tokentypes;  ///< of BERT: see token_types()
+  bool embedding_norm = false;                 ///< of the sum of the embeddings
+  std::int64_t position_offset = 0;  ///< row of the first position in the table of learned ones
+
   MoeConfig moe;
 
   /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
@@ -109,6 +115,14 @@ struct TransformerConfig {
   std::int64_t mtp_num_layers = 0;
   double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
   bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first
+
+  /// T5: the layers of the decoder, the last ones of num_layers; those before are the encoder's. 0:
+  /// the model is one stack.
+  std::int64_t decoder_num_layers = 0;
+  /// Relative positions (Raffel et al. 2020, section 2.1): scores have a learned bias for the
+  /// bucket of the distance of query and key. Distances from the second number on share a bucket.
+  std::int64_t relative_attention_num_buckets = 32, relative_attention_max_distance = 128;
+  bool relative_attention_per_layer = false;  ///< each layer has its own biases (umT5)
 
   double hidden_dropout = 0.1;
   double attention_dropout = 0.1;
@@ -136,6 +150,8 @@ struct TransformerConfig {
 
   /// Returns the number of layers with those of multi-token prediction, which are the last.
   std::int64_t num_all_layers() const { return num_layers + mtp_num_layers; }
+  std::int64_t encoder_num_layers() const { return num_layers - decoder_num_layers; }
+  bool has_relative_bias() const { return position_embedding_type == PositionEmbedding::relative; }
   /// Returns the kind of a layer, by its 0-based index in the whole model.
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty())
@@ -146,9 +162,12 @@ struct TransformerConfig {
             .chunk = attention_chunk_size,
             .rotary = rotary_base_local && (window_size || attention_chunk_size > 0)
                           ? RotaryKind::local
-                          : RotaryKind::global};
+                          : RotaryKind::global,
+            .has_cross_attention = decoder_num_layers > 0 && layer >= encoder_num_layers()};
   }
 
+  /// Returns the number of token types that BERT embeds.
+  std::int64_t token_types() const { return num_tokentypes.value_or(bert_binary_head ? 2 : 0); }
   bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.

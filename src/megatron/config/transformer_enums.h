@@ -4,7 +4,7 @@
 namespace megatron {
 
 enum class Normalization { LayerNorm, RMSNorm };
-enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, none };
+enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, relative, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 /// Where a block has norms: of its input; of the sum with the residual; of its input and its
 /// output; of its output.

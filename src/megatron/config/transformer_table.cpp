@@ -82,6 +82,25 @@ void add_latent_attention(Table& t) {
   size("v_head_dim", &Config::v_head_dim, 1, "channels of each head's values");
 }
 
+void add_encoder(Table& t) {
+  t.group("BERT");
+  t.field("bert_binary_head", &Config::bert_binary_head,
+          "train BERT on single texts, without the head that predicts the order of two sentences")
+      .off_flag("bert-no-binary-head")
+      .older_checkpoints_lack_it();
+  t.field("num_tokentypes", &Config::num_tokentypes,
+          "number of token types with an embedding; default: 2 with the binary head, else 0")
+      .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("embedding_norm", &Config::embedding_norm,
+          "normalize the embeddings before the dropout, as Devlin et al. do")
+      .older_checkpoints_lack_it();
+  t.field("position_offset", &Config::position_offset,
+          "row of the first position in the table of learned positions; RoBERTa's is 2")
+      .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
+}
+
 void add_multi_token_prediction(Table& t) {
   t.group("Multi-token prediction");
   t.field("mtp_num_layers", &Config::mtp_num_layers,
@@ -97,6 +116,26 @@ void add_multi_token_prediction(Table& t) {
           "factor of the mean of the losses of multi-token prediction, which are added to the loss")
       .at_least(0)
       .architecture(ArchitectureRole::training)
+      .older_checkpoints_lack_it();
+}
+
+void add_decoder(Table& t) {
+  t.group("T5");
+  t.field("decoder_num_layers", &Config::decoder_num_layers,
+          "number of layers of T5's decoder, by default as many as the encoder has")
+      .none_is("0")
+      .between(0, kMaxLayers)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_num_buckets", &Config::relative_attention_num_buckets,
+          "number of biases of each head with --position-embedding-type relative")
+      .between(4, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_max_distance", &Config::relative_attention_max_distance,
+          "distance from which on positions share a bias with --position-embedding-type relative")
+      .between(2, kMaxSize)
+      .older_checkpoints_lack_it();
+  t.field("relative_attention_per_layer", &Config::relative_attention_per_layer,
+          "give each layer biases of its own with --position-embedding-type relative, as umT5 does")
       .older_checkpoints_lack_it();
 }
 
@@ -329,6 +368,8 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_multipliers(t);
     add_latent_attention(t);
     add_multi_token_prediction(t);
+    add_encoder(t);
+    add_decoder(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
     add_positions(t);

@@ -345,11 +345,18 @@ const Dataset& Datasets::require(Split split) const {
   return *dataset;
 }
 
-MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+MaskedRequest masked_request(SampleKind kind, const DataConfig& config,
+                             const std::shared_ptr<const Tokenizer>& tokenizer,
                              std::int64_t extra_ids) {
   const bool is_t5 = kind == SampleKind::t5;
-  return {.masking = {.max_ngram = is_t5 ? 10 : 3, .geometric = is_t5},
-          .tokens = masking_tokens(tokenizer, extra_ids)};
+  MaskedRequest request{.masking = {.probability = config.mask_prob,
+                                    .short_sequence_probability = config.short_seq_prob,
+                                    .max_ngram = is_t5 ? 10 : 3,
+                                    .geometric = is_t5},
+                        .tokens = masking_tokens(tokenizer, extra_ids)};
+  // T5's own vocabulary has no token for the beginning: its decoder begins with padding.
+  if (is_t5 && request.tokens.bos < 0) request.tokens.bos = request.tokens.pad;
+  return request;
 }
 
 StorageOptions storage_options(const DataConfig& config) {

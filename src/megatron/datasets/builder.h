@@ -40,7 +40,8 @@ struct DataTokenizer {
 
 /// Returns what masked samples need, with the settings of Megatron-LM's pretrain_bert.py and
 /// pretrain_t5.py. `extra_ids` are those of masking_tokens().
-MaskedRequest masked_request(SampleKind kind, const std::shared_ptr<const Tokenizer>& tokenizer,
+MaskedRequest masked_request(SampleKind kind, const DataConfig& config,
+                             const std::shared_ptr<const Tokenizer>& tokenizer,
                              std::int64_t extra_ids);
 
 struct DatasetRequest {

@@ -15,6 +15,9 @@ namespace {
 /// Maximum number of logits of prompts in memory: 256 MiB in float32.
 constexpr std::int64_t kMaxPromptLogits = std::int64_t{1} << 26;
 
+/// Tokens that a pass takes of an encoder's text whatever the bound of a pass.
+constexpr std::int64_t kLongestEncoded = 8192;
+
 SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions& options) {
   MEGATRON_CHECK(options.scheduler.block_size == kBlockPositions, "a block of the cache has ",
                  kBlockPositions, " positions");
@@ -23,6 +26,11 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
   if (shares_expert_capacity(model.config())) {  // then each text has passes of its own
     scheduler.max_running = 1;
     scheduler.prefix_cache = false;
+  }
+  if (!model.model().is_causal()) {  // a text is computed in one pass
+    scheduler.chunked_prefill = scheduler.prefix_cache = false;
+    scheduler.max_step_tokens = std::max(
+        scheduler.max_step_tokens, std::min(max_sequence_length(model.config()), kLongestEncoded));
   }
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
@@ -75,6 +83,10 @@ SequenceId Engine::add_request(TextRequest request) {
   if (embeds) request.params.max_new_tokens = request.params.min_new_tokens = 0;
   check_sampling_options(request.params, model_.config().vocab_size);
   if (request.source.empty()) request.source = "prompt " + std::to_string(request.site.prompt + 1);
+  if (!embeds && !model_.model().is_causal())
+    throw UserError({request.source,
+                     "the model reads whole texts, so it cannot continue or score them",
+                     "use `megatron fill-mask`, or ask for embeddings"});
   if (options_.tokenizer == nullptr && !request.params.stop.empty())
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});

@@ -75,12 +75,12 @@ std::vector<std::int64_t> read_ids(const std::string& line, const std::string& s
 
 std::int64_t max_sequence_length(const TransformerConfig& model) {
   return model.position_embedding_type == PositionEmbedding::learned_absolute
-             ? model.max_position_embeddings
+             ? model.max_position_embeddings - model.position_offset
              : std::numeric_limits<std::int64_t>::max();
 }
 
 std::int64_t context_length(const TransformerConfig& model) {
-  const std::int64_t trained = model.max_position_embeddings;
+  const std::int64_t trained = model.max_position_embeddings - model.position_offset;
   if (trained <= 0) return std::numeric_limits<std::int64_t>::max();
   const bool is_yarn = model.rope_scaling_type == RopeScaling::yarn;
   if (!is_yarn && model.rope_scaling_type != RopeScaling::linear) return trained;
@@ -103,7 +103,7 @@ void check_token_ids(std::span<const std::int64_t> ids, const TransformerConfig&
   if (num_positions > max_sequence_length(model)) {
     throw UserError({source + ": number of ids", std::to_string(ids.size()),
                      "the model has learned positions for " +
-                         std::to_string(model.max_position_embeddings) +
+                         std::to_string(max_sequence_length(model)) +
                          " tokens (max_position_embeddings)"});
   }
 }

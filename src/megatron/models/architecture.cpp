@@ -151,6 +151,9 @@ void canonicalize_positions(Config& c) {
           &Config::rotary_base_local, &Config::no_rope_freq, &Config::rope_scaling_type);
   if (c.position_embedding_type != PositionEmbedding::learned_absolute)
     reset(c, &Config::max_position_embeddings);
+  if (!c.has_relative_bias())
+    reset(c, &Config::relative_attention_num_buckets, &Config::relative_attention_max_distance,
+          &Config::relative_attention_per_layer);
   const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
              yarn = c.rope_scaling_type == RopeScaling::yarn;
   if (c.rope_scaling_type == RopeScaling::none) reset(c, &Config::rope_scaling_factor);
@@ -183,6 +186,17 @@ bool is_latent_member(std::string_view name) {
 
 /// Returns whether a member describes multi-token prediction; other models do not store it.
 bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
+
+/// Returns whether a member describes encoders; checkpoints store it where it is not the default.
+bool is_encoder_member(std::string_view name) {
+  return name.starts_with("bert_") || name == "num_tokentypes" || name == "embedding_norm" ||
+         name == "position_offset";
+}
+
+/// Returns whether a member describes T5; other models do not store it.
+bool is_t5_member(std::string_view name) {
+  return name == "decoder_num_layers" || name.starts_with("relative_attention_");
+}
 
 void canonicalize_window(Config& c) {
   const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
@@ -242,10 +256,11 @@ void canonicalize_experts(Config& c) {
 const FieldTable<TransformerConfig>& forward_members() {
   static const Table table = [] {
     Table t = settings_of(ArchitectureRole::forward);
-    // What no flag of the architecture names: the vocabulary is that of the tokenizer, and the
-    // layers follow from a pattern.
+    // What no flag of the architecture names: the vocabulary is that of the tokenizer, the layers
+    // follow from a pattern, and an encoder without a head cannot be trained.
     t.field("vocab_size", &Config::vocab_size, "");
     t.add_field(layer_list("window_layers", windowed_layers, set_windows));
+    t.field("bert_lm_head", &Config::bert_lm_head, "").older_checkpoints_lack_it();
     t.field("latent_norm_epsilon", &Config::latent_norm_epsilon, "").older_checkpoints_lack_it();
     t.custom(
         kGroupScore, ValueKind::integer,
@@ -280,7 +295,9 @@ Json architecture_to_json(const TransformerConfig& config) {
     for (const Field& field : table->set().fields) {
       if ((config.moe.num_experts > 0 || !is_moe_member(field.name)) &&
           (config.multi_latent_attention || !is_latent_member(field.name)) &&
-          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)))
+          (config.mtp_num_layers > 0 || !is_mtp_member(field.name)) &&
+          (config.decoder_num_layers > 0 || !is_t5_member(field.name)) &&
+          (!is_encoder_member(field.name) || field.get(&config) != field.default_values))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -315,7 +332,7 @@ TransformerConfig architecture_from_json(const Json& json, const std::string& so
 
 void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::num_layers}, 1, kMostLayers, source);
-  check_between(c, {&Config::mtp_num_layers}, 0, kMostLayers, source);
+  check_between(c, {&Config::mtp_num_layers, &Config::decoder_num_layers}, 0, kMostLayers, source);
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
@@ -354,6 +371,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
     c.qk_layernorm_scope = QkNormScope::head;
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
   }
+  c.num_tokentypes = c.token_types();
   if (!c.parallel_residual) c.share_block_norm = false;
   if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&

@@ -1,6 +1,7 @@
 #include "megatron/models/gpt_model.h"
 
 #include "megatron/models/multi_token_prediction.h"
+#include "megatron/nn/cross_attention.h"
 #include "megatron/nn/embedding.h"
 #include "megatron/nn/head.h"
 #include "megatron/nn/mlp.h"
@@ -10,10 +11,9 @@
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
-namespace {
 
 bool is_tied(const PartArguments& arguments) {
-  return !arguments.config.untie_embeddings_and_output_weights;
+  return !arguments.config.untie_embeddings_and_output_weights && arguments.config.bert_lm_head;
 }
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
@@ -24,6 +24,8 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
   return spec;
 }
 
+namespace {
+
 std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
   return std::make_unique<LanguageModelEmbedding>(arguments.parent, arguments.config,
                                                   arguments.rank, word_embeddings(arguments));
@@ -31,13 +33,13 @@ std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
 
 class LanguageModelHead : public Head {
  public:
-  explicit LanguageModelHead(const PartArguments& arguments)
-      : layer_(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : "output_layer",
+  LanguageModelHead(const PartArguments& arguments, std::string_view name)
+      : layer_(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : name,
                is_tied(arguments)
                    ? word_embeddings(arguments)
                    : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
                arguments.rank.tp),
-        bias_(arguments.config.add_output_bias ? make_bias(arguments) : nullptr),
+        bias_(arguments.config.add_output_bias ? make_bias(arguments, name) : nullptr),
         projection_(arguments.config, arguments.rank,
                     {layer_.parameter, bias_ ? &bias_->parameter : nullptr}) {}
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
@@ -49,9 +51,10 @@ class LanguageModelHead : public Head {
   }
 
  private:
-  static std::unique_ptr<ParameterModule> make_bias(const PartArguments& arguments) {
+  static std::unique_ptr<ParameterModule> make_bias(const PartArguments& arguments,
+                                                    std::string_view name) {
     return std::make_unique<ParameterModule>(
-        arguments.parent, "output_layer",
+        arguments.parent, name,
         bias_spec(
             Sharding::vocabulary({arguments.config.vocab_size}, arguments.vocab_pad_multiple)),
         arguments.rank.tp, "bias");
@@ -73,6 +76,12 @@ std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t /*laye
                       .make = kind.mixer == MixerKind::latent_attention
                                   ? make_sublayer<MultiLatentAttention>
                                   : make_sublayer<SelfAttention>});
+  if (kind.has_cross_attention)
+    blocks.push_back({.name = "cross_attention",
+                      .site = "cross_attn_bda",
+                      .post_norm = "post_cross_attn_layernorm",
+                      .make = make_sublayer<CrossAttention>,
+                      .reads = {kEncoderRows}});
   if (kind.feed_forward != FeedForwardKind::none)
     blocks.push_back({.name = "mlp",
                       .site = "mlp_bda",
@@ -81,8 +90,12 @@ std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t /*laye
   return blocks;
 }
 
+std::unique_ptr<Head> make_output_layer(const PartArguments& arguments, std::string_view name) {
+  return std::make_unique<LanguageModelHead>(arguments, name);
+}
+
 std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments) {
-  return std::make_unique<LanguageModelHead>(arguments);
+  return make_output_layer(arguments, "output_layer");
 }
 
 ModelSpec gpt_spec(const TransformerConfig& config) {

@@ -4,15 +4,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "megatron/models/model_spec.h"
 
 namespace megatron {
 
-/// Returns the blocks of a layer by its kind: attention, then an MLP or experts; or one of them.
+/// Returns the blocks of a layer by its kind: attention, cross attention in the decoder of an
+/// encoder, then an MLP or experts; or one of them.
 std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t layer);
-/// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own.
+/// Returns whether the output layer is the embedding.
+bool is_tied(const PartArguments& arguments);
+/// Returns the declaration of the word embeddings, which the stages that have them share.
+ParameterSpec word_embeddings(const PartArguments& arguments);
+/// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own,
+/// with the name of the output layer.
+std::unique_ptr<Head> make_output_layer(const PartArguments& arguments, std::string_view name);
+/// Does so under the name that GPT's has.
 std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments);
 
 ModelSpec gpt_spec(const TransformerConfig& config);

@@ -34,6 +34,9 @@ class Model : public Module {
   virtual std::int64_t num_chunks() const { return 1; }
   /// Returns the number of residual streams that the last layers return.
   virtual std::int64_t num_streams() const { return 1; }
+  /// Returns whether no token depends on later ones, so that texts can be continued: the same on
+  /// every rank.
+  virtual bool is_causal() const { return true; }
   /// Returns whether layers keep caches of their own (SequenceCache::of_layer()), here or on other
   /// ranks: the same on every rank.
   virtual bool keeps_states() const { return false; }

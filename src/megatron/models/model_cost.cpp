@@ -105,6 +105,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
     dimensions.num_moe_layers += kind.has_experts() ? 1 : 0;
+    dimensions.num_cross_attentions += kind.has_cross_attention ? 1 : 0;
     dimensions.num_layers_without_mixer += kind.has_mixer() ? 0 : 1;
     dimensions.num_layers_without_feed_forward +=
         kind.feed_forward == FeedForwardKind::none ? 1 : 0;
@@ -129,7 +130,8 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
 double num_floating_point_operations(const ModelDimensions& d, double num_tokens,
                                      double num_squared_tokens) {
   const double hidden = d.hidden_size, mtp = d.num_mtp_layers;
-  const double layers = d.num_layers - d.num_layers_without_mixer + mtp;
+  const double layers =
+      d.num_layers - d.num_layers_without_mixer + d.num_cross_attentions + mtp;  // of attention
   const double moe_layers = d.num_moe_layers + (d.mtp_layers_are_moe ? mtp : 0);
   const double dense_layers = num_dense_layers(d) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
@@ -151,9 +153,10 @@ double num_floating_point_operations(const ModelDimensions& dimensions, std::int
 ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& layout) {
   const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
   const double experts = layout.expert_tensor_parallel * layout.expert_parallel;
-  const Weights block = (d.num_layers - d.num_layers_without_mixer) * attention_block(d) +
-                        num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
-                        Weights{.replicated = norm_weights(d)};
+  const Weights block =
+      (d.num_layers - d.num_layers_without_mixer + d.num_cross_attentions) * attention_block(d) +
+      num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
+      Weights{.replicated = norm_weights(d)};
   const Weights mtp = d.num_mtp_layers * (attention_block(d) +
                                           (d.mtp_layers_are_moe ? expert_block(d) : mlp_block(d)));
   const double embedding = d.hidden_size * d.padded_vocab_size;

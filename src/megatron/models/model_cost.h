@@ -26,7 +26,8 @@ struct ModelDimensions {
   bool untied_output = false;
   std::int64_t padded_vocab_size = 0;
 
-  std::int64_t num_moe_layers = 0;  ///< among num_layers
+  std::int64_t num_moe_layers = 0;        ///< among num_layers
+  std::int64_t num_cross_attentions = 0;  ///< blocks besides, in layers among num_layers
   /// Layers of one block among num_layers: only a feed-forward block, and only attention.
   std::int64_t num_layers_without_mixer = 0, num_layers_without_feed_forward = 0;
   std::int64_t num_experts = 0, moe_topk = 0, moe_ffn_hidden_size = 0;

@@ -6,14 +6,27 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/words.h"
+#include "megatron/config/data_config.h"
+#include "megatron/models/bert_model.h"
 #include "megatron/models/gpt_model.h"
 #include "megatron/models/hf/hf_family.h"
+#include "megatron/models/t5_model.h"
 
 namespace megatron {
 
 ModelFamilies::ModelFamilies() {
   add({.name = "gpt", .title = "GPT", .spec = gpt_spec});
   add({.name = "hybrid", .title = "Hybrid", .spec = hybrid_spec});
+  add({.name = "bert",
+       .title = "BERT",
+       .spec = bert_spec,
+       .sample_kind = SampleKind::bert,
+       .add_fields = add_bert_fields});
+  add({.name = "t5",
+       .title = "T5",
+       .spec = t5_spec,
+       .sample_kind = SampleKind::t5,
+       .add_fields = add_t5_fields});
 }
 
 std::unique_ptr<Model> ModelFamily::make(const TransformerConfig& config, const Rank& rank,

@@ -43,9 +43,8 @@ struct PartArguments {
   const TransformerConfig& config;
   const Rank& rank;
   std::int64_t vocab_pad_multiple = 128;
-  /// The ranks with an input or a head, and those with an input that embeds tokens, of the decoder
-  /// or of multi-token prediction. Those that declare a weight under the same name share it: tied
-  /// embeddings, and embeddings.
+  /// The ranks with an input or a head, and those with an input, of any stack. Those that declare a
+  /// weight under the same name share it: tied embeddings, and embeddings.
   StageHolders ends = {}, embeddings = {};
 };
 
@@ -57,6 +56,12 @@ struct StackSpec {
   bool causal = true;            ///< attention reads no later positions
   std::int64_t num_streams = 1;  ///< n > 1: the residual is [s, b, n, h]
   std::function<std::unique_ptr<Input>(const PartArguments&)> input;
+  /// The input is that of the first stack, for the tokens of this one.
+  bool shares_input = false;
+  /// Returns a microbatch as input, layers and heads of the stack read it: its own fields under the
+  /// names of a language model's. Views of one microbatch may be views of each other. Empty: it is
+  /// read as it is.
+  std::function<Microbatch(const Microbatch&)> view = {};
   /// The layers of `config` that the stack consists of; by default all.
   std::int64_t first_layer = 0;
   std::optional<std::int64_t> num_layers = {};

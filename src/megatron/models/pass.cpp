@@ -77,6 +77,19 @@ std::vector<std::int64_t> last_counts(const Pass& pass, const std::vector<std::i
 
 }  // namespace
 
+Pass with_microbatch(const Pass& pass, const Microbatch& microbatch) {
+  return {.microbatch = microbatch,
+          .wants = pass.wants,
+          .training = pass.training,
+          .recomputes_all_layers = pass.recomputes_all_layers,
+          .caches = pass.caches,
+          .num_logits = pass.num_logits,
+          .depth = pass.depth,
+          .rows = pass.rows,
+          .last_hidden = pass.last_hidden,
+          .routed_experts = pass.routed_experts};
+}
+
 Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& sequences) {
   PackedSequences packed{.cu_seqlens = {0}};
   for (const auto& ids : sequences)
@@ -115,6 +128,8 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
                          .tokens = microbatch.at("tokens").to(rank.device),
                          .caches = pass.caches};
   if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
+  if (microbatch.has("encoder_document_ids"))
+    context.encoder_document_ids = microbatch.at("encoder_document_ids");
   const bool has_all_rows = pass.caches != nullptr && microbatch.hybrid() == nullptr;
   const Axis& cp = has_all_rows ? rank.context_axis(1) : context_axis(microbatch, rank);
   MEGATRON_CHECK(pass.caches == nullptr || pass.caches->size() == lengths_of(microbatch).size(),

@@ -56,6 +56,9 @@ struct Pass {
   at::Tensor* routed_experts = nullptr;
 };
 
+/// Returns the same pass over another microbatch, which it refers to.
+Pass with_microbatch(const Pass& pass, const Microbatch& microbatch);
+
 /// Returns a microbatch of sequences of token ids, packed if there are several.
 Microbatch microbatch_of(const std::vector<std::span<const std::int64_t>>& sequences);
 

@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "megatron/base/error.h"
+#include "megatron/base/philox.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/model_spec.h"
+#include "megatron/nn/relative_positions.h"
 #include "megatron/nn/transformer_layer.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
@@ -35,7 +37,8 @@ struct StackPart {
 
 /// What passes between two layers: the hidden rows first, then what is published across.
 struct PassedTensor : PublishedTensor {
-  bool is_fp32 = false;  ///< of the residual stream, with --fp32-residual-connection
+  std::size_t stack = 0;  ///< whose rows it has
+  bool is_fp32 = false;   ///< of the residual stream, with --fp32-residual-connection
 };
 using Border = std::vector<PassedTensor>;
 
@@ -59,8 +62,9 @@ bool is_inside(const PipelineLayout& layout, std::int64_t place) {
 
 /// The modules of a stack on this rank.
 struct Stack {
-  std::unique_ptr<Input> input;
+  std::shared_ptr<Input> input;
   std::shared_ptr<TransformerBlock> block;
+  std::unique_ptr<RelativePositions> positions;  ///< the bias that all layers share, or null
   std::optional<RotaryFrequencies> rotary, local_rotary;
 };
 
@@ -92,15 +96,33 @@ class TransformerModel : public Model {
                          .received = border_at(stage.first_layer),
                          .sent = border_at(stage.first_layer + stage.num_layers)});
     }
-    ends_ = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
-      return stage.has_embedding || stage.has_output || stage.num_mtp > 0;
+    const auto has = [this](const StageLayers& stage, const auto& property) {
+      std::vector<std::vector<std::int64_t>> unused(spec_.stacks.size());
+      return std::ranges::any_of(parts_of(stage, unused), property);
+    };
+    ends_ = stage_holders(layout, pipeline_rank, [&](const StageLayers& stage) {
+      return stage.has_output || has(stage, &StackPart::has_input);
     });
-    embeddings_ = stage_holders(layout, pipeline_rank, [](const StageLayers& stage) {
-      return stage.has_embedding || stage.num_mtp > 0;
+    embeddings_ = stage_holders(layout, pipeline_rank, [&](const StageLayers& stage) {
+      return has(stage, &StackPart::has_input);
     });
     while (spec_.stacks[main_].only_for_loss) --main_;
-    for (std::size_t i = 0; i < spec_.stacks.size(); ++i)
+    for (std::size_t i = 0; i < spec_.stacks.size(); ++i) {
+      const StageHolders holders =
+          stage_holders(layout, pipeline_rank, [&](const StageLayers& stage) {
+            return has(stage, [i](const StackPart& part) {
+              return part.stack == i && part.num_layers > 0;
+            });
+          });
+      const StackSpec& spec = spec_.stacks[i];
+      std::unique_ptr<RelativePositions> positions;  // declared before the layers that use it
+      if (!layers[i].empty() && spec.config.has_relative_bias() &&
+          !spec.config.relative_attention_per_layer)
+        positions = std::make_unique<RelativePositions>(
+            this, spec.name + "_relative_pos_emb", spec.config, rank_.tp, !spec.causal, holders);
       stacks_.push_back(make_stack(i, layers[i], options));
+      stacks_.back().positions = std::move(positions);
+    }
     if (std::ranges::any_of(chunks_, [](const Chunk& chunk) { return chunk.stage.has_output; })) {
       for (const auto& make_head : spec_.heads)
         heads_.push_back(make_head(arguments(config_, options)));
@@ -113,10 +135,12 @@ class TransformerModel : public Model {
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
   std::int64_t num_streams() const override { return spec_.stacks[main_].num_streams; }
 
+  bool is_causal() const override { return std::ranges::all_of(spec_.stacks, &StackSpec::causal); }
+
   std::vector<Module*> units() override {
     std::vector<Module*> units;
     for (const Stack& stack : stacks_) {
-      if (stack.input) units.push_back(stack.input.get());
+      if (stack.input && &first_of_input(stack) == &stack) units.push_back(stack.input.get());
       if (&first_of_name(stack) != &stack) continue;
       for (Module* unit : stack.block->units()) units.push_back(unit);
     }
@@ -133,9 +157,11 @@ class TransformerModel : public Model {
     return own.sends_hidden ? specs_of(own.sent, pass) : std::vector<ActivationSpec>();
   }
 
-  StageOutput forward_chunk(std::int64_t chunk, const Pass& pass, const Activations& in) override {
+  StageOutput forward_chunk(std::int64_t chunk, const Pass& given, const Activations& in) override {
     const Chunk& own = this->chunk(chunk);
     if (own.is_empty()) return {};
+    const Microbatch microbatch = viewed(main_, given.microbatch);
+    const Pass pass = with_microbatch(given, microbatch);
     const std::vector<ActivationSpec> received = input_specs(chunk, pass);
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
                    " activations instead of ", received.size());
@@ -153,9 +179,19 @@ class TransformerModel : public Model {
     }
     const at::Tensor positions = position_ids(pass).to(rank_.device);
     at::Tensor hidden_sbh = own.receives_hidden ? in.front() : at::Tensor();
-    for (const StackPart& part : own.parts)
-      if (is_run(part.stack, pass))
+    for (const StackPart& part : own.parts) {
+      if (!is_run(part.stack, pass)) continue;
+      if (part.stack == main_ || !spec_.stacks[part.stack].view) {
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
+        continue;
+      }
+      const Microbatch its_microbatch = viewed(part.stack, given.microbatch);
+      const Pass its_pass = with_microbatch(given, its_microbatch);
+      ForwardContext its_context = forward_context(its_pass, config_, rank_);
+      its_context.published_tensors = context.published_tensors;
+      hidden_sbh = run_part(part, hidden_sbh, its_pass, position_ids(its_pass).to(rank_.device),
+                            its_context);
+    }
     if (const std::int64_t num_layers = own.stage.num_layers - own.stage.num_mtp;
         context.routed_experts.defined() && num_layers > 0)  // ranks route different tokens
       all_reduce_(is_divided ? rank_.tp_cp : rank_.tp,
@@ -192,6 +228,15 @@ class TransformerModel : public Model {
   bool is_run(std::size_t stack, const Pass& pass) const {
     if (pass.depth > 0) return stack == stack_of(pass.depth);
     return stack <= main_ || pass.wants == Wants::loss;
+  }
+  /// Returns a microbatch as a stack reads it.
+  Microbatch viewed(std::size_t stack, const Microbatch& microbatch) const {
+    const auto& view = spec_.stacks[stack].view;
+    return view ? view(microbatch) : microbatch;
+  }
+  /// Returns the first stack with the input of `stack`.
+  const Stack& first_of_input(const Stack& stack) const {
+    return *std::ranges::find(stacks_, stack.input, &Stack::input);
   }
   /// Returns the first stack with the layers of `stack`.
   const Stack& first_of_name(const Stack& stack) const {
@@ -250,15 +295,20 @@ class TransformerModel : public Model {
     if (!plan.layers.empty() && before > 0)
       plan.layers.erase(plan.layers.begin(), plan.layers.begin() + before);
     Stack stack;
-    if (has(&StackPart::has_input)) stack.input = spec.input(arguments(spec.config, options));
+    if (has(&StackPart::has_input))
+      stack.input = spec.shares_input && stacks_.front().input != nullptr
+                        ? stacks_.front().input
+                        : std::shared_ptr<Input>(spec.input(arguments(spec.config, options)));
     for (std::size_t i = 0; i < index && !stack.block; ++i)
       if (spec_.stacks[i].name == spec.name) stack.block = stacks_[i].block;
     if (!stack.block)
-      stack.block = std::make_shared<TransformerBlock>(
-          this, spec.name, spec.layers,
-          LayerArguments{
-              .config = spec.config, .rank = rank_, .causal = spec.causal, .activations = &plan},
-          layers, has(&StackPart::has_end));
+      stack.block = std::make_shared<TransformerBlock>(this, spec.name, spec.layers,
+                                                       LayerArguments{.config = spec.config,
+                                                                      .rank = rank_,
+                                                                      .layers_before = before,
+                                                                      .causal = spec.causal,
+                                                                      .activations = &plan},
+                                                       layers, has(&StackPart::has_end));
     if (spec.config.has_rotary()) stack.rotary = rotary_frequencies(spec.config);
     if (stack.rotary && spec.config.rotary_base_local)
       stack.local_rotary = local_rotary_frequencies(spec.config);
@@ -273,11 +323,18 @@ class TransformerModel : public Model {
     context.hooks = &first_of_name(stack) == &stack ? unit_hooks_ : nullptr;
     std::tie(context.rotary_cos, context.rotary_sin) = tables(stack.rotary, positions);
     std::tie(context.local_cos, context.local_sin) = tables(stack.local_rotary, positions);
-    context.query_factor = query_factor(spec_.stacks[part.stack].config, positions);
-    if (part.has_input)
-      hidden_sbh = run_unit(context.hooks, *stack.input, {}, [&](const at::Tensor&) {
-        return stack.input->forward(pass.microbatch, positions, context);
+    const StackSpec& spec = spec_.stacks[part.stack];
+    context.query_factor = query_factor(spec.config, positions);
+    if (part.has_input) {
+      ForwardContext of_input = context;
+      if (spec.shares_input) of_input.seed = philox_key(context.seed, spec.name);  // of dropout
+      if (&first_of_input(stack) != &stack) of_input.hooks = nullptr;
+      hidden_sbh = run_unit(of_input.hooks, *stack.input, {}, [&](const at::Tensor&) {
+        return stack.input->forward(pass.microbatch, positions, of_input);
       });
+    }
+    context.relative_bias =
+        stack.positions ? stack.positions->forward(context.tokens.size(1)) : at::Tensor();
     const std::vector<at::Tensor> shared = shared_tensors(context);
     share_saved_tensors(shared);
     std::optional<OffloadPass> offload;
@@ -313,7 +370,7 @@ class TransformerModel : public Model {
                               .token_losses.to(at::kFloat)};
       case Wants::last_logits: {
         const std::vector<std::int64_t> shape = result_shape(pass);
-        if (shape.front() == 0)
+        if (shape.front() == 0 || heads_.empty())
           return {.result = at::empty(shape, hidden_sbh.options().dtype(at::kFloat))};
         return {.result = heads_.front()
                               ->logits(last_rows(hidden_sbh, pass, pass.num_logits, context))
@@ -333,6 +390,8 @@ class TransformerModel : public Model {
             context.rotary_cos,
             context.rotary_sin,
             context.document_ids,
+            context.encoder_document_ids,
+            context.relative_bias,
             context.local_cos,
             context.local_sin,
             context.sample_ordinals,
@@ -388,16 +447,17 @@ class TransformerModel : public Model {
     const bool is_end = border == stack.size(), has_next = index + 1 < spec_.stacks.size(),
                is_fp32 = stack.config.fp32_residual_connection,
                is_normed = is_end && (has_next || stack.only_for_loss);
-    Border found{{{"hidden", {stack.config.hidden_size}}, is_fp32 && !is_normed}};
+    Border found{{{"hidden", {stack.config.hidden_size}}, index, is_fp32 && !is_normed}};
     std::vector<std::int64_t>& row = found.front().row_shape;
     if (stack.num_streams > 1) row.insert(row.begin(), stack.num_streams);
     for (PublishedTensor& tensor :
          published_across(stack.layers, stack.config, stack.first_layer + border))
-      found.push_back({std::move(tensor), is_fp32});
+      found.push_back({std::move(tensor), index, is_fp32});
     // What the stacks in front of the border return, for the layers of later ones.
     if (is_end && has_next) ++index;
     for (std::size_t i = 0; i < index; ++i)
-      found.push_back({{spec_.stacks[i].published_name(), {spec_.stacks[i].config.hidden_size}}});
+      found.push_back(
+          {{spec_.stacks[i].published_name(), {spec_.stacks[i].config.hidden_size}}, i});
     return found;
   }
 
@@ -411,12 +471,12 @@ class TransformerModel : public Model {
   /// Returns the tensors of a border in a pass, with sequence parallelism those of this rank's
   /// slice.
   std::vector<ActivationSpec> specs_of(const Border& border, const Pass& pass) const {
-    const at::Tensor& tokens = pass.microbatch.at("tokens");
-    const std::int64_t rows =
-        tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
     std::vector<ActivationSpec> specs;
     for (const PassedTensor& tensor : border) {
       if (pass.wants != Wants::loss && is_only_for_loss(tensor.key)) continue;
+      const at::Tensor tokens = viewed(tensor.stack, pass.microbatch).at("tokens");
+      const std::int64_t rows =
+          tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
       std::vector<std::int64_t> shape{rows, tokens.size(0)};
       shape.insert(shape.end(), tensor.row_shape.begin(), tensor.row_shape.end());
       const auto dtype = tensor.is_fp32 ? compute_type(params_dtype()) : params_dtype();

@@ -30,12 +30,14 @@ std::int64_t local_heads(const TransformerConfig& config, const Axis& tp) {
 
 }  // namespace
 
-Attention::Attention(Module* parent, std::string_view name, const LayerArguments& arguments)
+Attention::Attention(Module* parent, std::string_view name, const LayerArguments& arguments,
+                     bool is_cross)
     : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
       config_(arguments.config),
       rank_(arguments.rank),
       kind_(config_.kind(arguments.layer_index)),
-      causal_(arguments.causal),
+      causal_(arguments.causal && !is_cross),
+      is_cross_(is_cross),
       heads_(local_heads(config_, arguments.rank.tp)),
       first_head_(arguments.rank.tp.rank * heads_) {
   if (config_.softmax_type == SoftmaxType::learnable)
@@ -45,6 +47,9 @@ Attention::Attention(Module* parent, std::string_view name, const LayerArguments
                       .init = Init::normal(config_.init_method_std),
                       .tags = {.no_decay = true}},
         rank_.tp, "softmax_offset");
+  if (config_.has_relative_bias() && config_.relative_attention_per_layer && !is_cross)
+    positions_ = std::make_unique<RelativePositions>(this, "relative_pos_emb", config_, rank_.tp,
+                                                     !arguments.causal);
 }
 
 void Attention::record_max_scores() {
@@ -75,12 +80,16 @@ AttentionOptions Attention::attention_options(const at::Tensor& query, double sc
   options.sinks = sinks(query.options());
   options.max_scores = max_scores_;
   options.softcap = config_.attn_logit_softcapping;
-  if (kind_.window) options.window = *kind_.window;
-  options.chunk = kind_.chunk;
+  if (kind_.window && !is_cross_) options.window = *kind_.window;
+  options.chunk = is_cross_ ? 0 : kind_.chunk;
   if (alibi_slopes_.defined() && alibi_slopes_.device() != query.device())
     alibi_slopes_ = alibi_slopes_.to(query.device());
   options.alibi_slopes = alibi_slopes_;
   options.document_ids = context.document_ids;
+  if (is_cross_)
+    options.key_document_ids = context.encoder_document_ids;
+  else
+    options.distance_bias = positions_ ? positions_->forward(query.size(0)) : context.relative_bias;
   options.first_head = first_head_;
   options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
   return options;
@@ -93,6 +102,8 @@ at::Tensor Attention::attend(const AttentionInputs& inputs, double scale,
   observe(context, *this, "value", inputs.v);
   return run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     const AttentionOptions options = attention_options(inputs.q, scale, context);
+    MEGATRON_CHECK(!is_cross_ || context.placement == nullptr,
+                   "cross attention of divided, packed or cached sequences");
     if (context.caches != nullptr)
       return cached_attention(inputs, options, *context.placement, *context.caches, path(),
                               *context.cp);

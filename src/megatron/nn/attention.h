@@ -10,6 +10,7 @@
 
 #include "megatron/config/layer_plan.h"
 #include "megatron/nn/layer_spec.h"
+#include "megatron/nn/relative_positions.h"
 #include "megatron/ops/core_attention.h"
 
 namespace megatron {
@@ -34,7 +35,9 @@ class Attention : public Sublayer {
                                               double alpha) const = 0;
 
  protected:
-  Attention(Module* parent, std::string_view name, const LayerArguments& arguments);
+  /// With `is_cross` keys and values are another sequence's, whose documents are the encoder's.
+  Attention(Module* parent, std::string_view name, const LayerArguments& arguments,
+            bool is_cross = false);
   /// Returns attention [s, b, n·dv] of the queries of this rank, from the caches in generation. Its
   /// scores are multiplied by TransformerConfig::softmax_scale if that is set, else by `scale`. It
   /// is the node core_attn.
@@ -47,7 +50,7 @@ class Attention : public Sublayer {
   const TransformerConfig& config_;
   const Rank& rank_;
   const LayerKind kind_;
-  const bool causal_;
+  const bool causal_, is_cross_;
   const std::int64_t heads_, first_head_;  ///< count and first head of this rank
   at::Tensor alibi_slopes_;                ///< of the heads, or undefined
 
@@ -56,6 +59,7 @@ class Attention : public Sublayer {
   at::Tensor sinks(const at::TensorOptions& type) const;
 
   std::unique_ptr<ParameterModule> core_attention_;  ///< the trained sinks, or null
+  std::unique_ptr<RelativePositions> positions_;     ///< the bias of this layer alone, or null
   at::Tensor max_scores_;                            ///< undefined unless they are recorded
 };
 

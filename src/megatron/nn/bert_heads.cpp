@@ -37,12 +37,19 @@ MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, cons
 
 StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                               const ForwardContext& context, const LossGradient& gradient) const {
-  const at::Tensor dense = linear(hidden_sbh, dense_.weight, nullptr),
-                   activated =
-                       activate(dense, {.form = {.kind = Activation::gelu}, .bias = &dense_.bias});
   Microbatch labelled = microbatch;
   labelled.tensors["labels"] = microbatch.at("labels").clamp_min(0);
-  return output_.loss(layer_norm_.forward(activated), labelled, context, gradient);
+  return output_.loss(transformed(hidden_sbh), labelled, context, gradient);
+}
+
+at::Tensor MaskedLmHead::logits(const at::Tensor& hidden_sbh) const {
+  return output_.logits(transformed(hidden_sbh));
+}
+
+at::Tensor MaskedLmHead::transformed(const at::Tensor& hidden_sbh) const {
+  const at::Tensor dense = linear(hidden_sbh, dense_.weight, nullptr);
+  return layer_norm_.forward(
+      activate(dense, {.form = {.kind = Activation::gelu}, .bias = &dense_.bias}));
 }
 
 BinaryHead::BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank)
@@ -66,7 +73,7 @@ StepOutput BinaryHead::loss(const at::Tensor& hidden_sbh, const Microbatch& micr
                                           microbatch.at("is_random"), {}, at::Reduction::Sum),
              samples = count(microbatch);
   if (context.cp != nullptr && context.cp->rank > 0) sum = sum * 0, samples = samples * 0;
-  return StepOutput::of("sop loss", sum, samples);
+  return StepOutput::of(kSentenceOrderLoss, sum, samples);
 }
 
 }  // namespace megatron

@@ -12,6 +12,9 @@
 
 namespace megatron {
 
+/// The name of the binary head's loss in Megatron's log: sentence order prediction.
+inline constexpr const char* kSentenceOrderLoss = "sop loss";
+
 /// W [out, h] and b [out], whole on every rank of tp; `sums_gradients`: for other rows on each.
 struct Dense : Module {
   Dense(Module* parent, std::string_view path, const TransformerConfig& config, const Rank& rank,
@@ -29,8 +32,12 @@ class MaskedLmHead : public Head {
   /// Reads "labels", which may be negative where "loss_mask" is 0.
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override;
+  at::Tensor logits(const at::Tensor& hidden_sbh) const override;
 
  private:
+  /// Returns the rows that the projection onto the vocabulary reads.
+  at::Tensor transformed(const at::Tensor& hidden_sbh) const;
+
   Dense dense_;
   Norm layer_norm_;
   ParameterModule output_bias_;
@@ -38,7 +45,7 @@ class MaskedLmHead : public Head {
 };
 
 /// Predicts which of two classes a sequence has from its first row: logits = W·tanh(dense(row)) +
-/// b. The loss is "sop loss" (sentence order prediction), a mean over samples.
+/// b. The loss is a mean over samples.
 class BinaryHead : public Head {
  public:
   /// Declares binary_head and pooler.dense below `parent`.

@@ -1,6 +1,7 @@
 #include "megatron/nn/embedding.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -17,7 +18,7 @@ namespace {
 
 /// Returns the first row of the global table that this rank holds.
 std::int64_t first_row(const Parameter& weight) {
-  const bool is_split = weight.sharding().splits.front().dim >= 0;
+  const bool is_split = weight.sharding().splits.front().dim == 0;
   return is_split ? weight.axis().rank * weight.local_shape()[0] : 0;
 }
 
@@ -63,7 +64,8 @@ ParameterSpec word_embedding_spec(const TransformerConfig& config, std::int64_t 
 LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const TransformerConfig& config,
                                                const Rank& rank,
                                                const ParameterSpec& word_embeddings,
-                                               std::int64_t num_token_types)
+                                               std::int64_t num_token_types,
+                                               const StageHolders& holders)
     : Input(parent, "embedding"),
       config_(config),
       word_embeddings_(this, "word_embeddings", word_embeddings, rank.tp) {
@@ -72,19 +74,27 @@ LanguageModelEmbedding::LanguageModelEmbedding(Module* parent, const Transformer
         .sharding = Sharding::replicated({rows, config.hidden_size},
                                          /*sums_gradients=*/rank.sequence_parallel),
         .init = embedding_init(config),
-        .tags = {.precise = true}};
+        .tags = {.precise = true},
+        .holders = holders};
     return std::make_unique<ParameterModule>(this, name, spec, rank.tp);
   };
   if (config.position_embedding_type == PositionEmbedding::learned_absolute)
     position_embeddings_ = table("position_embeddings", config.max_position_embeddings);
   if (num_token_types > 0) tokentype_embeddings_ = table("tokentype_embeddings", num_token_types);
+  if (config.embedding_norm)
+    norm_ = std::make_unique<Norm>(this, "layernorm", config, config.hidden_size, rank);
 }
 
-at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch,
-                                           const at::Tensor& position_ids,
+at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch, const at::Tensor& ids,
                                            const ForwardContext& context) const {
-  const at::Tensor tokens = microbatch.at("tokens").to(position_ids.device()),
-                   types = tokentype_embeddings_ ? microbatch.at("types") : at::Tensor();
+  const at::Tensor position_ids = config_.position_offset > 0 ? ids + config_.position_offset : ids,
+                   tokens = microbatch.at("tokens").to(ids.device());
+  at::Tensor types;
+  if (tokentype_embeddings_)
+    types = microbatch.has("types")
+                ? microbatch.at("types").clamp_max(
+                      tokentype_embeddings_->parameter.sharding().global_shape[0] - 1)
+                : at::zeros_like(tokens);
   const auto type = word_embeddings_.parameter.dtype();
   const auto residual_type = config_.fp32_residual_connection ? compute_type(type) : type;
   const bool in_one_pass = word_embeddings_.parameter.axis().size == 1 && !types.defined() &&
@@ -92,6 +102,9 @@ at::Tensor LanguageModelEmbedding::forward(const Microbatch& microbatch,
   at::Tensor hidden_sbh = in_one_pass ? sum_in_one_pass(tokens, position_ids, residual_type)
                                       : sum(tokens, position_ids, types, context).to(residual_type);
   if (config_.embedding_multiplier != 1) hidden_sbh = hidden_sbh * config_.embedding_multiplier;
+  if (norm_)
+    hidden_sbh =
+        run_node(context, {*norm_}, [&] { return norm_->forward(hidden_sbh); }).to(residual_type);
   return run_node(context, {*this, "dropout"}, [&] {
     return dropout(hidden_sbh, context.dropout(path(), "dropout", config_.hidden_dropout));
   });

@@ -91,10 +91,14 @@ struct ForwardContext {
   /// int64 [b, s]: the token ids of the rows that the ranks of tp share. With sequence parallelism
   /// hidden row i has column first_row + i.
   at::Tensor tokens;
-  at::Tensor document_ids;            ///< int32 [b, positions of the sequence] or undefined
+  at::Tensor document_ids;  ///< int32 [b, positions of the sequence] or undefined
+  /// int32 [b, positions of the encoder] or undefined: those of the keys of cross attention.
+  at::Tensor encoder_document_ids;
   at::Tensor rotary_cos, rotary_sin;  ///< [s or s·b, rotary_dim / 2] or undefined
   /// The same for RotaryKind::local; undefined if no layer has it.
   at::Tensor local_cos, local_sin;
+  /// [heads of this rank, 2s − 1] or undefined: AttentionOptions::distance_bias of self-attention.
+  at::Tensor relative_bias;
   /// [s, 1 or b, 1, 1]: what multiplies queries of layers without rotary positions, or of all, or
   /// undefined.
   at::Tensor query_factor;

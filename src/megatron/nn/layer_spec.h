@@ -25,7 +25,8 @@ struct TransformerConfig;
 struct LayerArguments {
   const TransformerConfig& config;
   const Rank& rank;
-  std::int64_t layer_index = 0;  ///< 0-based index in the stack
+  std::int64_t layer_index = 0;    ///< 0-based index in the stack
+  std::int64_t layers_before = 0;  ///< layers of the model in front of the stack's first
   bool has_input_norm = true;  ///< pre-norm: the block's first linear layer owns the norm's weights
   bool causal = true;          ///< of a decoder: attention reads no later positions
   /// What the layers of the stack recompute and offload, read during construction. Null: nothing.

@@ -1,7 +1,9 @@
 #include "megatron/nn/microbatch.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include "megatron/base/error.h"
 #include "megatron/ops/sequence_placement.h"
@@ -68,8 +70,10 @@ Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t 
   return microbatch;
 }
 
-at::Tensor document_ids_of(const at::Tensor& padding_mask) {
-  return padding_mask.ne(1).to(at::kInt);
+at::Tensor document_ids_of(const std::vector<std::int64_t>& lengths, std::int64_t sequence_length) {
+  return at::arange(sequence_length, at::kLong)
+      .ge(at::tensor(lengths, at::kLong).unsqueeze(1))
+      .to(at::kInt);
 }
 
 }  // namespace megatron

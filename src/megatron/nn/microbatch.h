@@ -98,9 +98,9 @@ SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks)
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks);
 
 /// Returns the document ids, int32 [b, s], that keep attention of a bidirectional model off
-/// padding: 0 for tokens, which `padding_mask` [b, s] marks with 1, and 1 for padding. They are
-/// needed for whole sequences, so before context_slice().
-at::Tensor document_ids_of(const at::Tensor& padding_mask);
+/// padding: 0 for the tokens of each sample, of which `lengths` has the numbers, and 1 for padding.
+/// They are needed for whole sequences, so before context_slice().
+at::Tensor document_ids_of(const std::vector<std::int64_t>& lengths, std::int64_t sequence_length);
 
 /// The tensors that a pipeline stage sends to the next, in a fixed order.
 using Activations = std::vector<at::Tensor>;

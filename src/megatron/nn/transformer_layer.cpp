@@ -24,11 +24,12 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
                                    const TransformerLayerSpec& spec, LayerArguments arguments)
     : Module(parent, name),
       config_(arguments.config),
-      layer_index_(arguments.layer_index),
+      layer_index_(arguments.layers_before + arguments.layer_index),
       policy_(arguments.policy()) {
   const NormPlacement placement = config_.norm_placement;
   const bool norms_inputs = placement == NormPlacement::pre || placement == NormPlacement::sandwich;
-  for (const BlockSpec& block : spec.blocks(config_.kind(layer_index_), layer_index_)) {
+  const std::int64_t index = arguments.layer_index;
+  for (const BlockSpec& block : spec.blocks(config_.kind(index), index)) {
     for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
     reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
     arguments.has_input_norm = norms_inputs && !(config_.share_block_norm && !blocks_.empty());

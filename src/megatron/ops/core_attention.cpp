@@ -7,6 +7,8 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/index_add.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/maximum.h>
@@ -131,15 +133,23 @@ at::Tensor attention_mask(const AttentionOptions& options, const QueryBlock& blo
     const at::Tensor q_document =
         options.document_ids.narrow(1, options.q_start + block.q_begin, block.q_length)
             .unsqueeze(2);
+    const at::Tensor& of_keys =
+        options.key_document_ids.defined() ? options.key_document_ids : options.document_ids;
     const at::Tensor k_document =
-        options.document_ids.narrow(1, options.k_start + block.k_begin, block.k_length)
-            .unsqueeze(1);
+        of_keys.narrow(1, options.k_start + block.k_begin, block.k_length).unsqueeze(1);
     hide((q_document != k_document).unsqueeze(1));
   }
   return hidden;
 }
 
-/// Returns the scores [b, n, q, k] after scale, softcap, ALiBi and mask. With a softcap,
+/// Returns the columns of distance_bias for the block's queries and keys, int64 [q·k].
+at::Tensor distance_columns(const AttentionOptions& options, const QueryBlock& block,
+                            const at::Device& device) {
+  const auto [q_position, k_position] = positions_of(options, block, device);
+  return (k_position - q_position + (options.total_q - 1)).reshape({-1});
+}
+
+/// Returns the scores [b, n, q, k] after scale, softcap, biases and mask. With a softcap,
 /// `cap_slope` receives its derivative 1 − tanh², unless it is null.
 at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
                      const AttentionShape& shape, const AttentionOptions& options,
@@ -157,6 +167,10 @@ at::Tensor scores_of(const at::Tensor& q_rows, const at::Tensor& k_rows,
     scores.add_(options.alibi_slopes.to(scores.scalar_type()).view({shape.n, 1, 1}) *
                 (k_position - q_position).to(scores.scalar_type()));
   }
+  if (options.distance_bias.defined())
+    scores.add_(at::index_select(options.distance_bias.to(scores.scalar_type()), 1,
+                                 distance_columns(options, block, scores.device()))
+                    .view({shape.n, block.q_length, block.k_length}));
   const at::Tensor hidden = attention_mask(options, block, scores.device());
   if (hidden.defined()) scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
   return scores;
@@ -204,8 +218,9 @@ AttentionResult blocked_attention(const AttentionInputs& inputs, const Attention
 }
 
 /// Backward of attention. It recomputes the probabilities and the dropout mask of each block.
-AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInputs& inputs,
-                                 const AttentionResult& result, const AttentionOptions& options) {
+AttentionGradients blocked_backward(const at::Tensor& dout_rows, const AttentionInputs& inputs,
+                                    const AttentionResult& result,
+                                    const AttentionOptions& options) {
   const auto& [q, k, v] = inputs;
   const at::Tensor& lse = result.lse;
   const at::Tensor dout = dout_rows.reshape({q.size(0), q.size(1), q.size(2), v.size(3)}),
@@ -213,7 +228,9 @@ AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInp
   const AttentionShape shape = shape_of(q, k, v);
   const at::Tensor delta = (dout * out).sum(-1).permute({1, 2, 0});  // [b, n, sq]: Σ p·dp
   at::Tensor dq = at::empty(q.sizes(), q.options()), dk = at::zeros(k.sizes(), k.options()),
-             dv = at::zeros(v.sizes(), v.options());
+             dv = at::zeros(v.sizes(), v.options()), dbias;
+  if (options.distance_bias.defined())
+    dbias = at::zeros(options.distance_bias.sizes(), q.options());
   for_each_block(shape, options, [&](const QueryBlock& block) {
     const at::Tensor q_rows = group_rows(q, shape, block), k_rows = group_keys(k, shape, block),
                      dout_block = group_rows(dout, shape, block);
@@ -233,13 +250,16 @@ AttentionInputs blocked_backward(const at::Tensor& dout_rows, const AttentionInp
     };
     add_keys(dv, at::bmm(by_group(dropped).transpose(1, 2), dout_block));
     at::Tensor ds = dp.sub_(delta.narrow(2, block.q_begin, block.q_length).unsqueeze(-1)).mul_(p);
+    if (dbias.defined())
+      dbias.index_add_(1, distance_columns(options, block, ds.device()),
+                       ds.sum(0).view({shape.n, -1}));
     if (cap_slope.defined()) ds.mul_(cap_slope);
     ds.mul_(options.scale);
     dq.narrow(0, block.q_begin, block.q_length)
         .copy_(ungroup_rows(at::bmm(by_group(ds), k_rows), shape, block));
     add_keys(dk, at::bmm(by_group(ds).transpose(1, 2), q_rows));
   });
-  return {dq, dk, dv};
+  return {{dq, dk, dv}, dbias};
 }
 
 AttentionInputs widened(const AttentionInputs& inputs) {
@@ -254,13 +274,14 @@ AttentionResult wide_attention(const AttentionInputs& inputs, const AttentionOpt
   return result;
 }
 
-AttentionInputs wide_backward(const at::Tensor& dout, const AttentionInputs& inputs,
-                              const AttentionResult& result, const AttentionOptions& options) {
+AttentionGradients wide_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                 const AttentionResult& result, const AttentionOptions& options) {
   const auto type = compute_type(inputs.q.scalar_type());
-  const AttentionInputs d =
+  const AttentionGradients d =
       blocked_backward(dout.to(type), widened(inputs), {result.out.to(type), result.lse}, options);
-  return {d.q.to(inputs.q.scalar_type()), d.k.to(inputs.k.scalar_type()),
-          d.v.to(inputs.v.scalar_type())};
+  return {{d.q.to(inputs.q.scalar_type()), d.k.to(inputs.k.scalar_type()),
+           d.v.to(inputs.v.scalar_type())},
+          d.distance_bias};
 }
 
 AttentionResult cpu_attention(const AttentionInputs& inputs, const AttentionOptions& options) {
@@ -268,8 +289,8 @@ AttentionResult cpu_attention(const AttentionInputs& inputs, const AttentionOpti
                                                           : blocked_attention(inputs, options);
 }
 
-AttentionInputs cpu_backward(const at::Tensor& dout, const AttentionInputs& inputs,
-                             const AttentionResult& result, const AttentionOptions& options) {
+AttentionGradients cpu_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                const AttentionResult& result, const AttentionOptions& options) {
   return fused_attention_supports(inputs.q.scalar_type())
              ? fused_attention_backward(dout, inputs, result, options)
              : blocked_backward(dout, inputs, result, options);
@@ -285,12 +306,14 @@ AttentionResult meta_attention(const AttentionInputs& inputs, const AttentionOpt
   return result;
 }
 
-AttentionInputs meta_backward(const at::Tensor& /*dout*/, const AttentionInputs& inputs,
-                              const AttentionResult& /*result*/,
-                              const AttentionOptions& /*options*/) {
+AttentionGradients meta_backward(const at::Tensor& /*dout*/, const AttentionInputs& inputs,
+                                 const AttentionResult& /*result*/,
+                                 const AttentionOptions& options) {
   const auto& [q, k, v] = inputs;
-  return {at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
-          at::empty(v.sizes(), v.options())};
+  const at::Tensor& bias = options.distance_bias;
+  return {{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+           at::empty(v.sizes(), v.options())},
+          bias.defined() ? at::empty_like(bias) : at::Tensor()};
 }
 
 TORCH_LIBRARY_FRAGMENT(megatron, library) {
@@ -316,9 +339,9 @@ AttentionOptions with_totals(AttentionOptions options, const AttentionInputs& in
 bool can_use_flash_attention(const AttentionShape& shape, const AttentionOptions& options) {
   const bool plain = !options.dropout.active() && options.window[0] < 0 && options.window[1] < 0 &&
                      options.chunk == 0 && options.softcap == 0 &&
-                     !options.alibi_slopes.defined() && !options.sinks.defined() &&
-                     !options.max_scores.defined() && !options.document_ids.defined() &&
-                     shape.d == shape.dv;
+                     !options.alibi_slopes.defined() && !options.distance_bias.defined() &&
+                     !options.sinks.defined() && !options.max_scores.defined() &&
+                     !options.document_ids.defined() && shape.d == shape.dv;
   if (!plain) return false;
   if (!options.causal || (options.q_start == options.k_start && shape.sq == shape.sk)) return true;
   return shape.sq == 1 && options.q_start - options.k_start == shape.sk - 1;
@@ -351,8 +374,9 @@ AttentionResult attention_forward(const AttentionInputs& inputs, const Attention
   return result;
 }
 
-AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
-                                   const AttentionResult& result, const AttentionOptions& options) {
+AttentionGradients attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                      const AttentionResult& result,
+                                      const AttentionOptions& options) {
   static const Operator<cpu_backward> op("megatron::attention_backward");
   return op(dout, inputs, result, with_totals(options, inputs));
 }
@@ -391,19 +415,25 @@ AttentionResult core_attention(const at::Tensor& q, const at::Tensor& k, const a
     return {differentiable_by_autograd({.name = "FlashAttentionBackward"}, {q, k, v}, attend), {}};
   }
   AttentionOptions plain = options;  // of backward
-  plain.sinks = plain.max_scores = at::Tensor();
-  Recording recording({.name = "AttentionBackward"}, {q, k, v, options.sinks});
+  plain.sinks = plain.max_scores = plain.distance_bias = at::Tensor();
+  Recording recording({.name = "AttentionBackward"},
+                      {q, k, v, options.sinks, options.distance_bias});
   const auto [out, lse, top] = attention_forward({q, k, v}, options);
   const auto backward = [plain](BackwardPass& pass) -> Tensors {
     const Tensors& saved = pass.saved;
     const at::Tensor& dout = pass.gradients[0];
     const AttentionResult result{saved[3], saved[4]};
-    const AttentionInputs d =
-        attention_backward(dout, {saved[0], saved[1], saved[2]}, result, plain);
+    AttentionOptions own = plain;
+    own.distance_bias = saved[6];
+    const AttentionGradients d =
+        attention_backward(dout, {saved[0], saved[1], saved[2]}, result, own);
     return {d.q, d.k, d.v,
-            pass.needs_input[3] ? sink_gradient(dout, result, saved[5]) : at::Tensor()};
+            pass.needs_input[3] ? sink_gradient(dout, result, saved[5]) : at::Tensor(),
+            d.distance_bias};
   };
-  return {recording.finish(out, {q, k, v, out, lse, options.sinks}, backward), lse};
+  return {
+      recording.finish(out, {q, k, v, out, lse, options.sinks, options.distance_bias}, backward),
+      lse};
 }
 
 }  // namespace megatron

@@ -1,5 +1,5 @@
 // Scaled dot-product attention, softmax(scale·q·kᵀ + mask)·v, with causal masks, windows, chunks,
-// softcap, ALiBi, sinks, packed documents, grouped queries and dropout.
+// softcap, biases of positions, sinks, packed documents, grouped queries and dropout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,12 +23,18 @@ struct AttentionOptions {
   double softcap = 0;  ///< if > 0, scores become cap·tanh(score / cap) (Gemma 2)
   /// [n] or undefined. Adds slope·(k position − q position) to the scores (Press et al. 2022).
   at::Tensor alibi_slopes;
+  /// [n, total_q + total_k − 1] or undefined. Adds column c to the scores of keys that lie c −
+  /// (total_q − 1) positions behind the query, as T5 does (Raffel et al. 2020). Differentiable.
+  at::Tensor distance_bias;
   /// [n] or undefined: the score of one more key of each head, whose value is zero (Xiao et al.
   /// 2024, "attention sinks"). Differentiable.
   at::Tensor sinks;
   /// int32 [b, positions of the sequence] or undefined. A query sees only the keys of its own
   /// document.
   at::Tensor document_ids;
+  /// int32 [b, positions of the keys] or undefined: the documents of keys of another sequence, as
+  /// those of an encoder. Only with document_ids, which are those of the queries then.
+  at::Tensor key_document_ids;
   std::int64_t q_start = 0;  ///< position of the first query
   std::int64_t k_start = 0;  ///< position of the first key
   /// Positions of the whole sequences. 0: the last query or key of the call is the last one.
@@ -42,8 +48,8 @@ struct AttentionOptions {
   DropoutSite dropout;
   static auto members(auto& o) {
     return std::tie(o.causal, o.window[0], o.window[1], o.chunk, o.scale, o.softcap, o.alibi_slopes,
-                    o.sinks, o.document_ids, o.q_start, o.k_start, o.total_q, o.total_k,
-                    o.wants_top, o.first_head, o.dropout);
+                    o.distance_bias, o.sinks, o.document_ids, o.key_document_ids, o.q_start,
+                    o.k_start, o.total_q, o.total_k, o.wants_top, o.first_head, o.dropout);
   }
 };
 
@@ -52,6 +58,12 @@ struct AttentionOptions {
 struct AttentionInputs {
   at::Tensor q, k, v;
   static auto members(auto& inputs) { return std::tie(inputs.q, inputs.k, inputs.v); }
+};
+
+/// The gradients of the inputs, and of AttentionOptions::distance_bias if there is one.
+struct AttentionGradients : AttentionInputs {
+  at::Tensor distance_bias = {};
+  static auto members(auto& g) { return std::tie(g.q, g.k, g.v, g.distance_bias); }
 };
 
 struct AttentionResult {
@@ -67,10 +79,11 @@ struct AttentionResult {
 AttentionResult attention_forward(const AttentionInputs& inputs, const AttentionOptions& options);
 
 /// The backward pass for a part of the keys. `dout` and `result` are those of the queries' whole
-/// attention, over all parts. Returns the part's contribution to dq, and the gradients of its keys
-/// and values.
-AttentionInputs attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
-                                   const AttentionResult& result, const AttentionOptions& options);
+/// attention, over all parts. Returns the part's contribution to dq and to the gradient of
+/// distance_bias, and the gradients of its keys and values.
+AttentionGradients attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                      const AttentionResult& result,
+                                      const AttentionOptions& options);
 
 /// Returns the gradient of the sinks [n] from that of the result, which includes them.
 at::Tensor sink_gradient(const at::Tensor& dout, const AttentionResult& result,

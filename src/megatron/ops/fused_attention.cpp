@@ -1,6 +1,7 @@
 #include "megatron/ops/fused_attention.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
@@ -24,7 +25,13 @@ AttentionOptions kernel_options(AttentionOptions options) {
   if (options.alibi_slopes.defined())
     options.alibi_slopes = options.alibi_slopes.to(at::kFloat).contiguous();
   if (options.sinks.defined()) options.sinks = options.sinks.to(at::kFloat).contiguous();
+  if (options.distance_bias.defined())  // the kernels read whole blocks of keys
+    options.distance_bias =
+        at::constant_pad_nd(options.distance_bias.to(at::kFloat), {0, kernels::kAttentionKeys})
+            .contiguous();
   if (options.document_ids.defined()) options.document_ids = options.document_ids.contiguous();
+  if (options.key_document_ids.defined())
+    options.key_document_ids = options.key_document_ids.contiguous();
   return options;
 }
 
@@ -61,9 +68,13 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                                 .scale = options.scale,
                                 .softcap = options.softcap,
                                 .alibi_slopes = nullptr,
+                                .distance_bias = nullptr,
+                                .distance_stride = 0,
                                 .sinks = nullptr,
                                 .document_ids = nullptr,
                                 .document_stride = 0,
+                                .key_document_ids = nullptr,
+                                .key_document_stride = 0,
                                 .q_start = options.q_start,
                                 .k_start = options.k_start,
                                 .total_q = options.total_q,
@@ -79,19 +90,30 @@ kernels::AttentionArguments arguments_of(const at::Tensor& q, const at::Tensor& 
                    " slopes for ", a.n, " heads");
     a.alibi_slopes = options.alibi_slopes.const_data_ptr<float>();
   }
+  if (options.distance_bias.defined()) {
+    a.distance_stride = options.distance_bias.size(1);
+    MEGATRON_CHECK(options.distance_bias.size(0) == a.n &&
+                       a.distance_stride == a.total_q + a.total_k - 1 + kernels::kAttentionKeys,
+                   "a bias of distances ", options.distance_bias.sizes(), " for ", a.n, " heads, ",
+                   a.total_q, " queries and ", a.total_k, " keys");
+    a.distance_bias = options.distance_bias.const_data_ptr<float>();
+  }
   if (options.sinks.defined()) {
     MEGATRON_CHECK(options.sinks.numel() == a.n, options.sinks.numel(), " sinks for ", a.n,
                    " heads");
     a.sinks = options.sinks.const_data_ptr<float>();
   }
   if (options.document_ids.defined()) {
-    const at::Tensor& ids = options.document_ids;
-    MEGATRON_CHECK(
-        ids.size(0) == a.b && ids.size(1) >= std::max(a.q_start + a.sq, a.k_start + a.sk),
-        "document ids ", ids.sizes(), " for batch ", a.b, ", ", a.q_start + a.sq, " queries, ",
-        a.k_start + a.sk, " keys");
+    const at::Tensor &ids = options.document_ids,
+                     &of_keys = options.key_document_ids.defined() ? options.key_document_ids : ids;
+    MEGATRON_CHECK(ids.size(0) == a.b && ids.size(1) >= a.q_start + a.sq &&
+                       of_keys.size(0) == a.b && of_keys.size(1) >= a.k_start + a.sk,
+                   "document ids ", ids.sizes(), " and ", of_keys.sizes(), " for batch ", a.b, ", ",
+                   a.q_start + a.sq, " queries, ", a.k_start + a.sk, " keys");
     a.document_ids = ids.const_data_ptr<std::int32_t>();
     a.document_stride = ids.size(1);
+    a.key_document_ids = of_keys.const_data_ptr<std::int32_t>();
+    a.key_document_stride = of_keys.size(1);
   }
   if (a.has_dropout) {
     a.rule = dropout_rule(options.dropout);
@@ -171,8 +193,9 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
   const AttentionOptions options = kernel_options(attends ? given : AttentionOptions{});
   MEGATRON_CHECK(
-      !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
-      "attention to a cache has no dropout, documents or record of scores");
+      !options.dropout.active() && !options.document_ids.defined() &&
+          !options.max_scores.defined() && !options.distance_bias.defined(),
+      "attention to a cache has no dropout, documents, bias of distances or record of scores");
   const std::int64_t rows = attends ? q.size(0) : 0, row_heads = q.size(1) * q.size(2);
   at::Tensor out = at::empty({rows, q.size(1), q.size(2) * v.size(3)}, q.options());
   const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat));
@@ -195,21 +218,30 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   return out;
 }
 
-AttentionInputs fused_attention_backward(const at::Tensor& gradient, const AttentionInputs& inputs,
-                                         const AttentionResult& result,
-                                         const AttentionOptions& given) {
+AttentionGradients fused_attention_backward(const at::Tensor& gradient,
+                                            const AttentionInputs& inputs,
+                                            const AttentionResult& result,
+                                            const AttentionOptions& given) {
   const auto [q, k, v] = readable(inputs);
   const AttentionOptions options = kernel_options(given);
   const at::Tensor dout =
       with_unit_stride(gradient.contiguous().view({q.size(0), q.size(1), q.size(2), v.size(3)}));
-  AttentionInputs d{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
-                    at::empty(v.sizes(), v.options())};
+  AttentionGradients d{{at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
+                        at::empty(v.sizes(), v.options())}};
+  float* bias = nullptr;
+  if (options.distance_bias.defined()) {
+    d.distance_bias = at::empty_like(options.distance_bias);
+    bias = d.distance_bias.mutable_data_ptr<float>();
+  }
   run(kernels::attention_kernels().backward_plan, kernels::attention_kernels().backward,
       {kernels::AttentionBackwardArguments{
           arguments_of(q, k, v, options), result.out.const_data_ptr(),
           result.lse.const_data_ptr<float>(), view_of(dout), d.q.mutable_data_ptr(),
           d.k.mutable_data_ptr(), d.v.mutable_data_ptr(), strides_of(d.q), strides_of(d.k),
-          strides_of(d.v)}});
+          strides_of(d.v), bias}});
+  if (bias != nullptr)
+    d.distance_bias = d.distance_bias.narrow(1, 0, given.distance_bias.size(1))
+                          .to(given.distance_bias.scalar_type());
   return d;
 }
 

@@ -18,10 +18,10 @@ bool fused_attention_supports(c10::ScalarType type);
 /// result is rounded once.
 AttentionResult fused_attention(const AttentionInputs& inputs, const AttentionOptions& options);
 
-/// Backward of fused_attention(). Returns the gradients of q, k and v.
-AttentionInputs fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
-                                         const AttentionResult& result,
-                                         const AttentionOptions& options);
+/// Backward of fused_attention().
+AttentionGradients fused_attention_backward(const at::Tensor& dout, const AttentionInputs& inputs,
+                                            const AttentionResult& result,
+                                            const AttentionOptions& options);
 
 /// New tokens of a sequence whose keys and values are in the blocks of a KV cache, on the CPU as
 /// the kernels pack them (kernels::PackedBlocks).
@@ -36,8 +36,8 @@ struct PackedSequence {
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention
 /// [rows, b, n·dv] of q to all their keys, with the bits of fused_attention(). Rows that belong to
-/// no sequence are not written. Without q it only appends. Options have no dropout, documents or
-/// max_scores.
+/// no sequence are not written. Without q it only appends. Options have no dropout, documents,
+/// distance_bias or max_scores.
 at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                             std::span<const PackedSequence> sequences);
 

@@ -233,8 +233,9 @@ LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, cons
   trace.kept = kept.take();
   trace.offloaded = store.bytes();
   // Backward matters for what it sends.
+  const bool begins_decoder = config.decoder_num_layers > 0 && layer == config.encoder_num_layers();
   if (has_gradient && !trace.sent.empty())
-    gradient_of(output, inputs.front(), at::empty_like(output));
+    gradient_of(output, begins_decoder ? inputs.back() : inputs.front(), at::empty_like(output));
   return trace;
 }
 

@@ -12,6 +12,7 @@ class ModelFamilies;
 int run_batch(std::span<const std::string> args, const ModelFamilies& families);
 int run_check(std::span<const std::string> args, const ModelFamilies& families);
 int run_evaluate(std::span<const std::string> args, const ModelFamilies& families);
+int run_fill_mask(std::span<const std::string> args, const ModelFamilies& families);
 int run_hang_report(std::span<const std::string> args, const ModelFamilies& families);
 int run_pretrain(std::span<const std::string> args, const ModelFamilies& families);
 int run_convert(std::span<const std::string> args, const ModelFamilies& families);

@@ -15,11 +15,12 @@ namespace {
 
 using EngineCommand = int (*)(std::span<const std::string> args, const ModelFamilies& families);
 
-constexpr std::array<std::pair<std::string_view, EngineCommand>, 14> kCommands{{
+constexpr std::array<std::pair<std::string_view, EngineCommand>, 15> kCommands{{
     {"pretrain", run_pretrain},
     {"generate", run_generate},
     {"replay", run_replay},
     {"score", run_score},
+    {"fill-mask", run_fill_mask},
     {"batch", run_batch},
     {"serve", run_serve},
     {"evaluate", run_evaluate},

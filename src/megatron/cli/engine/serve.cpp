@@ -170,7 +170,11 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
         .request_timeout_s = options.server.request_timeout,
         .aliases = names,
         .embedding_size = config.hidden_size,
-        .pooling = options.server.pooling_type == "mean" ? Pooling::mean : Pooling::last,
+        .pooling =
+            options.server.pooling_type == "mean" ||
+                    (!options.parsed.is_set("pooling_type") && !rank.model().model().is_causal())
+                ? Pooling::mean
+                : Pooling::last,
         .max_texts = max_texts,
         .max_logprobs = options.server.max_logprobs});
     add_model_routes(router, names, model->max_model_len);

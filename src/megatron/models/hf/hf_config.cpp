@@ -16,13 +16,14 @@
 namespace megatron {
 namespace {
 
-void reject_unsupported_features(const ConfigReader& config) {
+void reject_unsupported_features(const ConfigReader& config, const HfFamily* family) {
   const ConfigReader quantization = config.section("quantization_config");
   if (config.has("quantization_config") && quantization.text("quant_method", "") != "mxfp4")
     config.unsupported("quantization_config", "use unquantised weights, or MXFP4");
   for (const char* key :
        {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
-    if (config.boolean(key, false)) config.unsupported(key, "set it to false");
+    const bool is_known = family != nullptr && family->defaults.has_relative_bias();  // T5
+    if (config.boolean(key, false) && !is_known) config.unsupported(key, "set it to false");
   }
 }
 
@@ -43,7 +44,8 @@ constexpr MissingFeature kMissingFeatures[] = {
     {"short convolutions", "lfm2 lfm2_moe"},
     {"embeddings in each layer", "gemma3n_text gemma4_text"},
     {"experts without computation", "longcat_flash"},
-    {"ALiBi positions", "bloom mpt"}};
+    {"ALiBi positions", "bloom mpt"},
+    {"a first layer without a norm and heads without biases", "modernbert"}};
 
 std::string supported_types() {
   return "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type);
@@ -144,7 +146,7 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
       family == nullptr ? config.section("text_config").text("model_type", "") : "";
   if (family == nullptr)
     for (const std::string& type : {model_type, text}) refuse_missing_feature(type, source);
-  reject_unsupported_features(config);
+  reject_unsupported_features(config, family);
   if (family == nullptr)
     config.unsupported(
         "model_type",

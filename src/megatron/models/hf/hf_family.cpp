@@ -53,7 +53,13 @@ const std::vector<HfFamily>& hf_families() {
                                          families::granite(),
                                          families::granitemoe(),
                                          families::cohere(),
-                                         families::cohere2()};
+                                         families::cohere2(),
+                                         families::bert(),
+                                         families::megatron_bert(),
+                                         families::roberta(),
+                                         families::t5(),
+                                         families::mt5(),
+                                         families::umt5()};
   return all;
 }
 
@@ -62,9 +68,10 @@ const HfFamily* find_hf_family(std::string_view model_type) {
   return found == hf_families().end() ? nullptr : &*found;
 }
 
-void HfFamily::add_layer_tensors(TensorRows rows, const std::string& layer) {
+void HfFamily::add_layer_tensors(TensorRows rows, const std::string& layer,
+                                 const std::string& ours) {
   for (TensorRow& row : rows) {
-    row.ours = "decoder.layers.{i}." + row.ours;
+    row.ours = ours + row.ours;
     row.theirs = layer + row.theirs;
   }
   add_tensors(rows);

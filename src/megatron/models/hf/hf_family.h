@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,10 @@ struct TensorRow {
   /// exports leave it out.
   bool is_alternative = false;
   bool is_interleaved = false;  ///< the blocks alternate along its last dimension
-  /// The tensor repeats the parameter in each layer {m}. Reading it changes nothing.
+  /// The tensor repeats the parameter, in each layer {m} if the name has that. Reading it changes
+  /// nothing.
   bool is_copy = false;
+  std::optional<bool> is_gated = {};  ///< only of models whose MLP is gated, or is not
 };
 using TensorRows = std::vector<TensorRow>;
 
@@ -41,7 +44,8 @@ struct HfFamily {
   TransformerConfig defaults = {};
   KeyRows keys = {};  ///< read and written in this order
   TensorRows tensors = {};
-  std::string prefix = "model.";          ///< of tensor names; base models omit it
+  std::string prefix = "model.";                ///< of tensor names; base models omit it
+  std::string output_layer = "lm_head.weight";  ///< repeats the embedding where they are tied
   std::vector<std::string> buffers = {};  ///< ends of the names of tensors that are no weights
   bool needs_even_heads = false;          ///< refuses a hidden size that heads do not divide
   std::string network = "gpt";            ///< the ModelFamily
@@ -50,8 +54,9 @@ struct HfFamily {
   void add_tensors(const TensorRows& rows) {
     tensors.insert(tensors.end(), rows.begin(), rows.end());
   }
-  /// Adds the rows with "decoder.layers.{i}." before our names and `layer` before theirs.
-  void add_layer_tensors(TensorRows rows, const std::string& layer = "model.layers.{i}.");
+  /// Adds the rows with `ours` before our names and `layer` before theirs.
+  void add_layer_tensors(TensorRows rows, const std::string& layer = "model.layers.{i}.",
+                         const std::string& ours = "decoder.layers.{i}.");
 };
 
 /// Returns the families that the program knows, in the order in which an export tries them.

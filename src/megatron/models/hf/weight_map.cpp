@@ -38,7 +38,9 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepth
                  WeightMapping& mapping) {
   std::vector<const TensorRow*> rows;
   for (const TensorRow& row : family.tensors)
-    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy) rows.push_back(&row);
+    if (filled_from(mapping.ours, row.ours) == mapping.ours && !row.is_copy &&
+        row.is_gated.value_or(depths.is_gated) == depths.is_gated)
+      rows.push_back(&row);
   for (std::int64_t expert = 0; expert == 0 || expert < num_experts; ++expert) {
     for (const TensorRow* row : rows) {
       const bool is_by_expert = row->theirs.find("{e}") != std::string::npos;
@@ -53,10 +55,12 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepth
                                .is_interleaved = row->is_interleaved}});
     }
   }
-  for (const TensorRow& row : family.tensors)
-    for (std::int64_t layer = depths.first;
-         row.is_copy && row.ours == mapping.ours && layer < depths.first + depths.count; ++layer)
+  for (const TensorRow& row : family.tensors) {
+    if (!row.is_copy || row.ours != mapping.ours) continue;
+    const std::int64_t count = row.theirs.find("{m}") == std::string::npos ? 1 : depths.count;
+    for (std::int64_t layer = depths.first; layer < depths.first + count; ++layer)
       mapping.copies.push_back({.name = filled(row.theirs, "{m}", std::to_string(layer))});
+  }
 }
 
 /// Throws UserError naming the parameters that would be written to one and the same tensor, as the
@@ -186,9 +190,16 @@ bool has_hf_tensor(const HfFamily& family, std::string_view our_name) {
 }
 
 std::string full_hf_name(const HfFamily& family, const std::string& name) {
-  if (name.starts_with(family.prefix) || name.starts_with("lm_head.") ||
-      std::ranges::count(family.tensors, name, &TensorRow::theirs) > 0)
-    return name;
+  for (const auto& [old, present] : {std::pair{"LayerNorm.gamma", "LayerNorm.weight"},
+                                     std::pair{"LayerNorm.beta", "LayerNorm.bias"}})
+    if (name.ends_with(old))
+      return full_hf_name(family, name.substr(0, name.rfind("LayerNorm")) + present);
+  const std::string part = name.substr(0, name.find('.') + 1);  // "" without a dot
+  const bool has_own_place =
+      !part.empty() && std::ranges::any_of(family.tensors, [&](const TensorRow& row) {
+        return row.theirs.starts_with(part);
+      });
+  if (has_own_place || name.starts_with(family.prefix) || name.starts_with("lm_head.")) return name;
   return family.prefix + name;
 }
 

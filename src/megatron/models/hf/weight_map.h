@@ -52,9 +52,10 @@ struct WeightMapping {
   std::vector<HfTensor> copies = {};        ///< repeat the first of `theirs`; may be absent
 };
 
-/// The layers of multi-token prediction, by their numbers among all layers.
+/// The layers of multi-token prediction, by their numbers among all layers, and the kind of MLP.
 struct HfDepths {
   std::int64_t first = 0, count = 0;
+  bool is_gated = false;
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
@@ -67,14 +68,14 @@ std::vector<WeightMapping> map_weights(const HfFamily& family,
 /// Returns whether the family has a tensor for a parameter or a state of ours.
 bool has_hf_tensor(const HfFamily& family, std::string_view our_name);
 
-/// Returns the family's full name of a tensor; base models omit the prefix.
+/// Returns the family's full name of a tensor; base models omit the prefix, and the first
+/// checkpoints of BERT have the names of TensorFlow for norms.
 std::string full_hf_name(const HfFamily& family, const std::string& name);
 
 /// Returns true for buffers that hold no weights: rotary frequencies, GPT-2's causal masks.
 bool is_hf_buffer(const HfFamily& family, std::string_view full_name);
 
-/// The output layer, and the embedding it equals when they are tied.
-inline constexpr std::string_view kHfOutputLayer = "lm_head.weight";
+/// Returns the name of the embedding, which the output layer equals when they are tied.
 std::string hf_embedding_name(const HfFamily& family);
 
 }  // namespace megatron

@@ -70,8 +70,8 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
     }
     if (options.document_masks)
       result.tensors["document_ids"] = tensor_of(document_ids(batch), {batch.rows, length});
-    else if (result.has("padding_mask"))
-      result.tensors["document_ids"] = document_ids_of(result.at("padding_mask"));
+    else if (result.has("padding_mask"))  // which has the id of the padding token there
+      result.tensors["document_ids"] = document_ids_of(result.lengths, length);
   }
   if (!is_padded) result.lengths.clear();
   return result;

@@ -84,7 +84,10 @@ class DataSetup {
     request.tokenizer.text = tokenizer;
     request.kind = plan_.family->sample_kind;
     if (request.kind != SampleKind::gpt)
-      request.masked = masked_request(request.kind, tokenizer, /*extra_ids=*/0);
+      request.masked =
+          masked_request(request.kind, *settings_.data, tokenizer, settings_.data->vocab_extra_ids);
+    request.masked.binary_head = settings_.model->bert_binary_head;
+    request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)

@@ -156,6 +156,11 @@ class Scaling {
           std::ssize(kept) / (sizes_.pp * num_pipeline_chunks(p, model.num_layers));
     auto& group = s_.memory->recompute.recompute_num_layers;
     if (group) group = std::min(*group, kLayersOfAChunk);
+    if (model.decoder_num_layers > 0)
+      set(model, &TransformerConfig::decoder_num_layers,
+          std::ranges::count_if(kept, [encoder = model.encoder_num_layers()](std::int64_t layer) {
+            return layer >= encoder;
+          }));
     set(model, &TransformerConfig::num_layers, std::ssize(kept));
     set_experts(model, experts);
     set_windows(model, windows);
@@ -233,7 +238,9 @@ class Scaling {
     const std::int64_t modulus = 2 * sizes_.cp * sizes_.tp, before = t.seq_length;
     set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
-    s_.model->max_position_embeddings = t.seq_length;
+    s_.model->max_position_embeddings = t.seq_length + s_.model->position_offset;
+    set(*s_.data, &DataConfig::decoder_seq_length,
+        std::min(s_.data->decoder_seq_length, t.seq_length));
     if (std::int64_t& chunk = s_.model->attention_chunk_size; chunk > 0)
       set(Setting(&TransformerConfig::attention_chunk_size).flag(), chunk,
           std::max<std::int64_t>(3, chunk * t.seq_length / before));

@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/other_family.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/context_sizes.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/data_phase.h"
 #include "megatron/config/legacy_flags.h"
 #include "megatron/config/logger_config.h"
@@ -105,27 +106,31 @@ RunTokenizer read_tokenizer(const Settings& settings, const Rank& rank) {
   return result;
 }
 
-/// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's.
-/// UserError when the tokenizer's is larger than the first two.
+/// Sets the model's vocabulary size: the checkpoint's, else --vocab-size, else the tokenizer's, the
+/// last two with --vocab-extra-ids if these ids follow the vocabulary. UserError when the
+/// tokenizer's is larger than the first two.
 void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   std::int64_t& size = settings.model->vocab_size;
   const bool is_loaded = size > 0;
   const TokenizerConfig& given = *settings.tokenizer;
+  const std::int64_t extra =
+                         tokenizer.find("<extra_id_0>") < 0 ? settings.data->vocab_extra_ids : 0,
+                     ids = tokenizer.vocab_size() + extra;
   if (!is_loaded)
-    size = given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()));
+    size =
+        given.padded_vocab_size.value_or(given.vocab_size.value_or(tokenizer.vocab_size()) + extra);
   if (given.padded_vocab_size && *given.padded_vocab_size < size) {
     throw UserError({"--padded-vocab-size " + std::to_string(*given.padded_vocab_size),
                      "is less than the loaded model's vocabulary of " + std::to_string(size),
                      "leave --padded-vocab-size out"});
   }
-  if (tokenizer.vocab_size() <= size) return;
+  if (ids <= size) return;
   if (given.padded_vocab_size == size) {
-    throw UserError(
-        {"--padded-vocab-size " + std::to_string(size),
-         "is less than the tokenizer's " + std::to_string(tokenizer.vocab_size()) + " ids",
-         "raise it to at least " + std::to_string(tokenizer.vocab_size())});
+    throw UserError({"--padded-vocab-size " + std::to_string(size),
+                     "is less than the tokenizer's " + std::to_string(ids) + " ids",
+                     "raise it to at least " + std::to_string(ids)});
   }
-  throw UserError({"the tokenizer has " + std::to_string(tokenizer.vocab_size()) + " ids",
+  throw UserError({"the tokenizer has " + std::to_string(ids) + " ids",
                    "the model's vocabulary has " + std::to_string(size),
                    is_loaded ? "use the tokenizer of the loaded model"
                              : "leave --vocab-size out, or make it as large as the tokenizer's"});
@@ -282,7 +287,7 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
   translate_rope(run, source ? &source->model : nullptr, warnings, out);
   settings.model = run.options.settings.model;
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
-  check_family(run.options.model, *settings.model).throw_if_any();
+  check_family(run.options.model, settings).throw_if_any();
   RunTokenizer tokenizer = read_tokenizer(settings, rank);
   settings.tokenizer = with_resolved_type(*settings.tokenizer);  // checkpoints keep it
   resolve_vocab_size(settings, *tokenizer.tokenizer);

@@ -92,8 +92,18 @@ HfFamily stablelm();
 HfFamily granite();
 HfFamily granitemoe();
 
+// t5.cpp
+HfFamily t5();
+HfFamily mt5();
+HfFamily umt5();
+
 // cohere.cpp
 HfFamily cohere();
 HfFamily cohere2();
+
+// bert.cpp
+HfFamily bert();
+HfFamily megatron_bert();
+HfFamily roberta();
 
 }  // namespace megatron::families

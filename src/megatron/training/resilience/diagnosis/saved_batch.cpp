@@ -151,7 +151,8 @@ void check_tensors(const SavedBatch& batch, const std::string& source) {
   const std::pair<const char*, std::int64_t> bounds[] = {
       {"tokens", batch.model.vocab_size},
       {"labels", batch.model.vocab_size},
-      {"position_ids", has_table ? batch.model.max_position_embeddings : std::int64_t{1} << 40}};
+      {"position_ids", has_table ? batch.model.max_position_embeddings - batch.model.position_offset
+                                 : std::int64_t{1} << 40}};
   for (const auto& [name, bound] : bounds)
     if (microbatch.has(name)) check_ids(microbatch.at(name), name, bound, source);
   if (microbatch.has("loss_mask") && !microbatch.at("loss_mask").is_floating_point())

@@ -1,0 +1,14 @@
+// BERT (Devlin et al. 2018) as data (model_spec.h): a bidirectional encoder with heads for masked
+// tokens and for the order of two sentences. Parameter names are those of megatron-core's BertModel
+// in the Transformer Engine spelling.
+#pragma once
+
+#include "megatron/models/model_spec.h"
+
+namespace megatron {
+
+ModelSpec bert_spec(const TransformerConfig& config);
+/// Adds the fields that BERT reads besides GPT's.
+void add_bert_fields(Microbatch& microbatch);
+
+}  // namespace megatron

@@ -1,0 +1,258 @@
+"""Compares encoders with the real transformers on samples of `dataset show --dataset-type bert`.
+
+Both losses, every gradient and the round trip of BertForPreTraining (norms behind the blocks),
+MegatronBertForPreTraining (norms before them), RobertaForMaskedLM and classes without the binary
+head, and what `fill-mask` prints.
+Usage: bert_parity.py [--seed 1]    environment: MEGATRON
+"""
+import argparse
+import json
+import random
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    MegatronBertConfig,
+    MegatronBertForPreTraining,
+    RobertaConfig,
+    RobertaForMaskedLM,
+)
+
+import program
+from report import Report
+
+torch.set_num_threads(1)
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SEQ_LENGTH, NUM_SAMPLES, NUM_WORDS = 32, 6, 120
+VOCAB_SIZE = len(SPECIALS) + NUM_WORDS + 2  # Megatron-LM's tokenizer adds [BOS] and [EOS]
+SIZES = dict(
+    vocab_size=VOCAB_SIZE,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=48,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    attn_implementation="eager",
+)
+
+
+@dataclass
+class Variant:
+    name: str
+    kind: Any
+    config: Any
+    first_position: int = 0
+
+    @property
+    def has_binary_head(self):
+        return "ForPreTraining" in self.kind.__name__
+
+
+def variants():
+    positions = dict(max_position_embeddings=SEQ_LENGTH)
+    yield Variant("bert", BertForPreTraining, BertConfig(**SIZES, **positions))
+    yield Variant(
+        "bert without the binary head",
+        BertForMaskedLM,
+        BertConfig(**SIZES, **positions, layer_norm_eps=1e-3),
+    )
+    yield Variant(
+        "megatron-bert", MegatronBertForPreTraining, MegatronBertConfig(**SIZES, **positions)
+    )
+    yield Variant(
+        "roberta",
+        RobertaForMaskedLM,
+        RobertaConfig(**SIZES, max_position_embeddings=SEQ_LENGTH + 2, type_vocab_size=1),
+        first_position=2,
+    )
+
+
+def build(kind, config):
+    """Makes a model in which no weight or bias is neutral."""
+    torch.manual_seed(7)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape)
+            is_norm_weight = parameter.dim() == 1 and name.endswith("weight")
+            parameter.copy_(1 + 0.3 * noise if is_norm_weight else 0.2 * noise)
+    return model
+
+
+def make_corpus(draw, work):
+    """Writes a vocabulary and documents of sentences. Returns the flags of both."""
+    words = [("##" if i % 4 == 1 else "") + f"w{i}" for i in range(NUM_WORDS)]
+    (work / "vocab.txt").write_text("\n".join(SPECIALS + words) + "\n")
+    whole = [word for word in words if not word.startswith("##")]
+    sentence = lambda: " ".join(draw.choices(whole, k=draw.randint(2, 12)))
+    with (work / "text.jsonl").open("w") as file:
+        for _ in range(40):
+            file.write(json.dumps({"text": [sentence() for _ in range(draw.randint(2, 6))]}) + "\n")
+    tokenizer = ["--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", work / "vocab.txt"]
+    program.run(
+        *("preprocess-data", "--input", work / "text.jsonl", "--output-prefix", work / "text"),
+        *tokenizer,
+    )
+    return [
+        *tokenizer,
+        *("--data-path", work / "text_text_document", "--split", "1,0,0"),
+        *("--seq-length", SEQ_LENGTH, "--seed", 5),
+    ]
+
+
+def samples_of(corpus, has_binary_head):
+    flags = [] if has_binary_head else ["--bert-no-binary-head"]
+    lines = program.run(
+        *("dataset", "show", "--dataset-type", "bert", *corpus, *flags),
+        *("--num-samples", f"{NUM_SAMPLES},0,0", "--count", NUM_SAMPLES),
+    ).stdout.splitlines()
+    fields = [json.loads(line) for line in lines]
+    return {name: torch.tensor([field[name] for field in fields]) for name in fields[0]}
+
+
+def losses_and_gradients(variant, model, samples):
+    """Returns the losses by their names in Megatron's log, and gradients by published name."""
+    output = model(
+        input_ids=samples["text"],
+        attention_mask=samples["padding_mask"],
+        token_type_ids=samples["types"],
+        position_ids=torch.arange(SEQ_LENGTH)[None] + variant.first_position,
+    )
+    logits = output.prediction_logits if variant.has_binary_head else output.logits
+    labels = samples["labels"].masked_fill(samples["loss_mask"] == 0, -100)
+    cross_entropy = torch.nn.functional.cross_entropy
+    losses = {"lm loss": cross_entropy(logits.flatten(0, 1), labels.flatten())}
+    if variant.has_binary_head:
+        losses["sop loss"] = cross_entropy(output.seq_relationship_logits, samples["is_random"])
+    model.zero_grad()
+    sum(losses.values()).backward()
+    gradients = {
+        name: parameter.grad.numpy()
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if parameter.grad is not None
+    }
+    return {name: loss.item() for name, loss in losses.items()}, gradients
+
+
+def check_training(report, variant, model, corpus, directory, work):
+    samples = samples_of(corpus, variant.has_binary_head)
+    losses, expected = losses_and_gradients(variant, model, samples)
+    output = program.run(
+        *("pretrain", "bert", *corpus, *program.NO_DROPOUT, "--load", directory),
+        *("--save", work / "stepped", "--save-interval", 1, "--train-iters", 1),
+        *("--micro-batch-size", NUM_SAMPLES, "--global-batch-size", NUM_SAMPLES),
+        *("--optimizer", "sgd", "--lr", program.SGD_LEARNING_RATE, "--lr-decay-style", "constant"),
+        *("--weight-decay", 0, "--sgd-momentum", 0, "--clip-grad", 0),
+        *("--eval-iters", 0, "--log-interval", 1),
+    ).stdout
+    for name, loss in losses.items():
+        report.close(f"{variant.name}, {name}", program.log_values(output, name), [loss])
+    report.result(
+        f"{variant.name}, losses in the log",
+        ("sop loss" in output) == variant.has_binary_head,
+    )
+    before = program.read_hf(directory)
+    after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
+    wanted = {name: expected[name] for name in before}
+    report.close_tensors(f"{variant.name}, gradients", program.gradients(before, after), wanted)
+
+
+@torch.no_grad()
+def check_fill_mask(report, variant, model, directory, work):
+    """The most likely tokens of both masks of a text, with their probabilities."""
+    answer = json.loads(
+        program.run(
+            *("fill-mask", "--load", directory, "--top-k", 5, "--json"),
+            *("--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", work / "vocab.txt"),
+            "w0 [MASK] w2 w3 [MASK] w4",
+        ).stdout
+    )
+    ids = torch.tensor([answer["ids"]])
+    positions = torch.arange(ids.shape[1])[None] + variant.first_position
+    output = model(input_ids=ids, position_ids=positions)
+    logits = output.prediction_logits if variant.has_binary_head else output.logits
+    best = torch.topk(torch.softmax(logits[0].double(), -1), 5)
+    masks = [mask["position"] for mask in answer["masks"]]
+    found = [[token["id"] for token in mask["tokens"]] for mask in answer["masks"]]
+    report.result(f"{variant.name}, tokens of masks", found == best.indices[masks].tolist())
+    report.close(
+        f"{variant.name}, probabilities of masks",
+        [[token["probability"] for token in mask["tokens"]] for mask in answer["masks"]],
+        best.values[masks].numpy(),
+    )
+
+
+def check_round_trip(report, variant, directory, work):
+    program.convert(directory, work / "ours", "megatron")
+    back = program.convert(work / "ours", work / "back", "hf")
+    before, after = program.read_hf(directory), program.read_hf(back)
+    differing = [
+        name
+        for name in sorted(before.keys() | after.keys())
+        if name not in before
+        or name not in after
+        or before[name].tobytes() != after[name].tobytes()
+    ]
+    report.result(f"{variant.name}, tensors after the round trip", not differing, f"{differing}")
+    loaded = variant.kind.from_pretrained(back)
+    report.result(
+        f"{variant.name}, config after the round trip",
+        type(loaded).__name__ == json.loads((back / "config.json").read_text())["architectures"][0],
+    )
+
+
+def check_old_names(report, variant, model, work):
+    """The first checkpoints of BERT have TensorFlow's names for norms, and both heads' class."""
+    directory = work / "old"
+    model.save_pretrained(directory)
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in load_file(directory / "model.safetensors").items()
+    }
+    save_file(old, directory / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text())
+    config["architectures"] = ["BertForMaskedLM"]
+    (directory / "config.json").write_text(json.dumps(config))
+    ours = program.convert(directory, work / "old-ours", "megatron")
+    after = program.read_hf(program.convert(ours, work / "new", "hf"))
+    wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items() if name in after}
+    report.close_tensors(f"{variant.name}, old names of norms", after, wanted)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=1)
+    draw = random.Random(parser.parse_args().seed)
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = make_corpus(draw, Path(folder))
+        for number, variant in enumerate(variants()):
+            work = Path(folder) / str(number)
+            directory = work / "hf"
+            model = build(variant.kind, variant.config)
+            model.save_pretrained(directory)
+            with report.guard(f"{variant.name}, training"):
+                check_training(report, variant, model, corpus, directory, work)
+            with report.guard(f"{variant.name}, masks"):
+                check_fill_mask(report, variant, model, directory, Path(folder))
+            with report.guard(f"{variant.name}, round trip"):
+                check_round_trip(report, variant, directory, work)
+            if variant.name == "bert":
+                with report.guard(f"{variant.name}, old names of norms"):
+                    check_old_names(report, variant, model, work)
+    sys.exit(report.finish())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Compares `pretrain t5` on Hugging Face directories with the T5 models of transformers.
+
+It compares the loss and every gradient of one step on samples of masked words, on one rank and on
+the stages of a pipeline, and the round trip. tests/models/t5_model_test.cpp compares the model with
+megatron-core's T5Model.
+"""
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from transformers import (
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
+)
+
+import mcore_cpu
+import mcore_data
+import program
+from masked_parity import SPECIALS
+from report import Report
+
+torch.set_num_threads(1)
+NUM_WORDS, NUM_SENTINELS, NUM_SAMPLES = 40, 20, 4
+VOCABULARY = len(SPECIALS) + NUM_WORDS + 2 + NUM_SENTINELS  # with [BOS] and [EOS]
+SIZES = dict(
+    vocab_size=VOCABULARY,
+    d_model=32,
+    d_kv=8,
+    d_ff=48,
+    num_layers=2,
+    num_decoder_layers=3,
+    num_heads=4,
+    relative_attention_num_buckets=12,
+    relative_attention_max_distance=20,
+    dropout_rate=0.0,
+)
+IGNORED_KEYS = {"transformers_version", "_name_or_path", "use_cache", "dtype", "architectures"}
+
+
+def variants():
+    t5, gated = T5ForConditionalGeneration, {"feed_forward_proj": "gated-gelu"}
+    yield "t5", t5, T5Config(**SIZES)
+    yield "t5 v1.1", t5, T5Config(**SIZES, **gated, tie_word_embeddings=False)
+    yield "mt5", MT5ForConditionalGeneration, MT5Config(**SIZES)
+    yield "umt5", UMT5ForConditionalGeneration, UMT5Config(**SIZES)
+
+
+class Samples:
+    """A corpus of sentences, its flags, and its first samples."""
+
+    def __init__(self, folder):
+        words = [f"w{number}" for number in range(NUM_WORDS)]
+        vocabulary = folder / "vocab.txt"
+        vocabulary.write_text("".join(token + "\n" for token in SPECIALS + words))
+        draw = random.Random(5)
+        sentence = lambda: [draw.randrange(5, 5 + NUM_WORDS) for _ in range(draw.randint(3, 12))]
+        documents = [[sentence() for _ in range(draw.randint(2, 6))] for _ in range(40)]
+        mcore_data.write(f"{folder}/corpus", documents)
+        self.flags = [
+            "--data-path", f"{folder}/corpus", "--split", "1,0,0", "--seq-length", 48,
+            "--decoder-seq-length", 24, "--vocab-extra-ids", NUM_SENTINELS, "--tokenizer-type",
+            "BertWordPieceLowerCase", "--vocab-file", vocabulary, "--seed", 77,
+        ]  # fmt: skip
+        shown = program.run(
+            "dataset", "show", "--dataset-type", "t5", "--num-samples", f"{NUM_SAMPLES},0,0",
+            "--count", NUM_SAMPLES, *self.flags,
+        )  # fmt: skip
+        rows = [json.loads(line) for line in shown.stdout.splitlines()]
+        self.batch = {
+            name: torch.tensor([row[name] for row in rows])
+            for name in ("text_enc", "enc_mask", "text_dec", "dec_mask", "labels", "loss_mask")
+        }
+
+
+def loss_and_gradients(model, batch):
+    model.zero_grad()
+    logits = model(
+        input_ids=batch["text_enc"],
+        attention_mask=batch["enc_mask"],
+        decoder_input_ids=batch["text_dec"],
+        decoder_attention_mask=batch["dec_mask"],
+        use_cache=False,
+    ).logits
+    labels = batch["labels"].clamp_min(0)  # −1 where nothing is predicted
+    losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    loss = (losses * batch["loss_mask"]).sum() / batch["loss_mask"].sum()
+    loss.backward()
+    return loss.item(), {name: p.grad.numpy() for name, p in model.named_parameters()}
+
+
+def stepped(samples, directory, save, extra, ranks):
+    flags = [
+        "--load", directory, "--save", save, "--save-interval", 1, "--train-iters", 1,
+        "--micro-batch-size", NUM_SAMPLES, "--global-batch-size", NUM_SAMPLES, "--optimizer", "sgd",
+        "--lr", program.SGD_LEARNING_RATE, "--lr-decay-style", "constant", "--weight-decay", 0,
+        "--sgd-momentum", 0, "--clip-grad", 0, "--eval-iters", 0, "--log-interval", 1,
+        *program.NO_DROPOUT, *samples.flags, *extra,
+    ]  # fmt: skip
+    launcher = ["launch", "--nproc-per-node", ranks, "--"] if ranks > 1 else []
+    output = program.run(*launcher, "pretrain", "t5", *flags).stdout
+    return program.log_values(output, "lm loss")
+
+
+def check(report, name, model, samples, folder):
+    published = folder / "published"
+    model.save_pretrained(published)
+    before = program.read_hf(published)
+    back = program.convert(
+        program.convert(published, folder / "native", "megatron"), folder / "back", "hf"
+    )
+    after = program.read_hf(back)
+    same = set(before) == set(after) and all((before[key] == after[key]).all() for key in before)
+    report.result(f"{name}, round trip", same, f"{len(before)} tensors")
+    configs = [json.loads((path / "config.json").read_text()) for path in (published, back)]
+    wrong = [
+        key
+        for key in configs[0]
+        if key not in IGNORED_KEYS and configs[0][key] != configs[1].get(key)
+    ]
+    report.result(f"{name}, config.json", not wrong, f"differ: {wrong}" if wrong else "")
+    loss, expected = loss_and_gradients(model, samples.batch)
+    expected = {key: expected[key] for key in before}
+    layouts = {
+        "one rank": ([], 1),
+        "tp 2": (["--tensor-model-parallel-size", 2, "--sequence-parallel"], 2),
+        "pp 2": (["--pipeline-model-parallel-size", 2, "--pipeline-model-parallel-layout",
+                  "Ett|tttL"], 2),
+    }  # fmt: skip
+    for words, (extra, ranks) in layouts.items():
+        place = folder / words.replace(" ", "")
+        losses = stepped(samples, published, place, extra, ranks)
+        report.close(f"{name}, {words}, loss", losses, [loss])
+        trained = program.read_hf(program.convert(place, folder / f"{place.name}-hf", "hf"))
+        report.close_tensors(
+            f"{name}, {words}, gradients", program.gradients(before, trained), expected
+        )
+
+
+def main():
+    mcore_cpu.init()
+    report = Report()
+    with tempfile.TemporaryDirectory() as folder:
+        samples = Samples(Path(folder))
+        for name, kind, config in variants():
+            torch.manual_seed(3)
+            model = kind(config)
+            place = Path(folder) / name.replace(" ", "")
+            place.mkdir()
+            with report.guard(name):
+                check(report, name, model, samples, place)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
