@@ -297,12 +297,13 @@ Manifest describe_hugging_face(const fs::path& folder, const fs::path& home,
                                      declared_shardings(find_model_family(family.network), model)};
   std::vector<std::string> names, missing, unused;
   for (const auto& [name, sharding] : declared.shardings) names.push_back(name);
-  std::set<std::string> used{std::string(kHfOutputLayer)};
+  std::set<std::string> used{family.output_layer};
   // Names of tensors that have another name too.
   if (const auto shared = root.find("shared_params"); shared && shared->is(PickleKind::dict))
     for (const auto& [name, source] : shared->entries("")) used.insert(name.text("shared_params"));
   for (const WeightMapping& link : map_weights(family, names, model.moe.num_experts,
-                                               {model.num_layers, model.mtp_num_layers})) {
+                                               {model.num_layers, model.mtp_num_layers,
+                                                model.gated_linear_unit})) {
     const bool is_other =
         !link.alternatives.empty() && theirs.contains(link.alternatives.front().name);
     for (const HfTensor& tensor : is_other ? link.alternatives : link.theirs) {
