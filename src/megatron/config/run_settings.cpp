@@ -323,6 +323,7 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
+  choose_tokenizer_type(run.options);
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   Problems of_batch;
   complete_batch_sizes(num_replicas(run.options.settings, world_size), run.options, run.parsed,
@@ -331,7 +332,6 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   choose_micro_batch_size(run.options.settings, run.parsed);
   if (!run.options.print_config)
     resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);
-  choose_tokenizer_type(run.options);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);
