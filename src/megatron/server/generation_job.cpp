@@ -147,10 +147,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
       last_token_s_ = now_s;
       if (callbacks_.on_piece && params_.num_samples() <= params_.n) tell(prompt, update);
     }
-    if (update.finished) {
-      stats_.cached_tokens += update.text == 0 ? update.finished->num_cached : 0;
-      start_s_ = std::max(start_s_, update.finished->start_s);
-    }
+    if (update.finished) start_s_ = std::max(start_s_, update.finished->start_s);
     take_finished(update, results_[prompt].texts);
     if (update.is_last && --num_left_ == 0) end();
   }
@@ -188,16 +185,14 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   }
 
   void end() {
-    const CompletionUsage usage = usage_of(results_);
-    stats_.prompt_tokens = usage.prompt_tokens;
-    stats_.completion_tokens = usage.completion_tokens;
+    stats_.usage = usage_of(results_);
     const double start_s = std::clamp(start_s_, begin_s_, std::max(begin_s_, first_token_s_));
     stats_.queue_s = start_s - begin_s_;
     stats_.prefill_s = std::max(0.0, first_token_s_ - start_s);
     stats_.decode_s = last_token_s_ - first_token_s_;
-    reply_.set_usage({.prompt_tokens = stats_.prompt_tokens,
-                      .cached_tokens = stats_.cached_tokens,
-                      .new_tokens = stats_.completion_tokens,
+    reply_.set_usage({.prompt_tokens = stats_.usage.prompt_tokens,
+                      .cached_tokens = stats_.usage.cached_tokens,
+                      .new_tokens = stats_.usage.completion_tokens,
                       .queue_s = stats_.queue_s,
                       .first_token_s = first_token_s_ - begin_s_,
                       .last_token_s = last_token_s_ - begin_s_});

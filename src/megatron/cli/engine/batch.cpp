@@ -93,18 +93,14 @@ class ReplicaBatch {
       return refuse(news, index, error);
     }
     const BatchLine& line = lines_[index];
-    const auto& [prompt_tokens, completion_tokens, longest] = one.usage;
-    rank_.note_length(longest, line.source + ": a prompt with its continuation");
+    rank_.note_length(one.usage.longest, line.source + ": a prompt with its continuation");
     const JsonText body = {{"id", "cmpl-" + line.custom_id},
                            {"object", "text_completion"},
                            {"created", static_cast<std::int64_t>(unix_seconds())},
                            {"model", model},
                            {"choices", std::move(one.choices)},
-                           {"usage",
-                            {{"prompt_tokens", prompt_tokens},
-                             {"completion_tokens", completion_tokens},
-                             {"total_tokens", prompt_tokens + completion_tokens}}}};
-    news << index << " 200 " << prompt_tokens << ' ' << completion_tokens << ' '
+                           {"usage", usage_json(one.usage)}};
+    news << index << " 200 " << one.usage.prompt_tokens << ' ' << one.usage.completion_tokens << ' '
          << batch_answer(line, 200, body);
   }
 

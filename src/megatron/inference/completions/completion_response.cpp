@@ -196,12 +196,20 @@ CompletionUsage usage_of(const std::vector<PromptResult>& results) {
   CompletionUsage usage;
   for (const PromptResult& result : results) {
     usage.prompt_tokens += std::ssize(result.ids);
+    if (!result.texts.empty()) usage.cached_tokens += result.texts.front().num_cached;
     for (const Generation& text : result.texts) {
       usage.completion_tokens += text.num_sampled();
       usage.longest = std::max(usage.longest, std::ssize(result.ids) + std::ssize(text.ids));
     }
   }
   return usage;
+}
+
+JsonText usage_json(const CompletionUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
 }  // namespace megatron

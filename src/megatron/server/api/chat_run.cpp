@@ -1,7 +1,6 @@
 // Generates the answers to a conversation: its prompt becomes a job, whose texts are parsed into
 // parts while they grow.
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -23,7 +22,7 @@
 namespace megatron {
 namespace {
 
-using Kind = ChatPart::Kind;
+using Kind = OutputKind;
 
 /// Writes the answers of one request. The engine's thread calls it.
 class ChatRun {
@@ -86,7 +85,7 @@ class ChatRun {
   }
 
   void end(const JobStats& stats) {
-    ChatUsage usage{stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens};
+    CompletionUsage usage = stats.usage;
     for (const ChatAnswer& answer : answers_) usage.reasoning_tokens += answer.reasoning_tokens;
     if (!is_stream()) return reply_.send(200, writer_->body(answers_, usage));
     begin();
@@ -118,9 +117,8 @@ class ChatRun {
   }
 
   void show(std::size_t index, const OutputDelta& delta) {
-    constexpr std::array<Kind, 3> kKinds = {Kind::reasoning, Kind::text, Kind::call};
     for (const OutputPart& part : delta) {
-      const Kind kind = kKinds[static_cast<std::size_t>(part.kind)];
+      const Kind kind = part.kind;
       if (kind == Kind::call && part.call > 0 && !request_.parallel_tool_calls) continue;
       if (!part.name.empty()) begin_part(index, {.kind = kind, .name = part.name, .id = part.id});
       if (!part.text.empty()) append(index, kind, part.text);

@@ -17,24 +17,18 @@
 namespace megatron {
 namespace {
 
-JsonText usage_json(const JobStats& stats) {
-  return {{"prompt_tokens", stats.prompt_tokens},
-          {"completion_tokens", stats.completion_tokens},
-          {"total_tokens", stats.prompt_tokens + stats.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", stats.cached_tokens}}}};
-}
-
 JsonText timings_json(const JobStats& stats) {
   const auto rate = [](std::int64_t count, double seconds) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
   };
-  return {{"cache_n", stats.cached_tokens},
-          {"prompt_n", stats.prompt_tokens - stats.cached_tokens},
+  const CompletionUsage& usage = stats.usage;
+  return {{"cache_n", usage.cached_tokens},
+          {"prompt_n", usage.prompt_tokens - usage.cached_tokens},
           {"queue_ms", 1000 * stats.queue_s},
           {"prompt_ms", 1000 * stats.prefill_s},
-          {"predicted_n", stats.completion_tokens},
+          {"predicted_n", usage.completion_tokens},
           {"predicted_ms", 1000 * stats.decode_s},
-          {"predicted_per_second", rate(stats.completion_tokens, stats.decode_s)}};
+          {"predicted_per_second", rate(usage.completion_tokens, stats.decode_s)}};
 }
 
 /// Writes the answer to one request. The engine's thread calls it.
@@ -67,7 +61,7 @@ class CompletionRun {
   }
 
   void end(std::vector<PromptResult> results, const JobStats& stats) {
-    const JsonText usage = usage_json(stats), timings = timings_json(stats);
+    const JsonText usage = usage_json(stats.usage), timings = timings_json(stats);
     if (request_.stream) {
       begin();
       if (request_.include_usage)

@@ -96,8 +96,8 @@ void start_embeddings(const ServedModel& model, const JsonCursor& body,
                std::vector<PromptResult> results, const JobStats& stats) mutable {
              JsonText answer = make_answer(embeddings_of(std::move(results)));
              answer["model"] = model_name;
-             answer["usage"] = {{"prompt_tokens", stats.prompt_tokens},
-                                {"total_tokens", stats.prompt_tokens}};
+             answer["usage"] = {{"prompt_tokens", stats.usage.prompt_tokens},
+                                {"total_tokens", stats.usage.prompt_tokens}};
              reply.send(200, answer.dump());
            },
        .on_error = [reply = reply](
