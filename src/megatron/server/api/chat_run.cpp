@@ -119,6 +119,8 @@ class ChatRun {
   void show(std::size_t index, const OutputDelta& delta) {
     for (const OutputPart& part : delta) {
       const Kind kind = part.kind;
+      // Of demanded calls, content is what a limit of tokens has cut before the arguments.
+      if (kind == Kind::content && request_.demands_calls()) continue;
       if (kind == Kind::call && part.call > 0 && !request_.parallel_tool_calls) continue;
       if (!part.name.empty()) begin_part(index, {.kind = kind, .name = part.name, .id = part.id});
       if (!part.text.empty()) append(index, kind, part.text);
