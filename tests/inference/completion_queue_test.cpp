@@ -121,6 +121,33 @@ TEST_F(Completions, ShowSpecialTokensIfTheyAreAsked) {
   EXPECT_EQ(kept["stop_reason"], "<s>t");
 }
 
+/// Letters, with a special token that texts may write and that begins each of them.
+class MarkedLetters final : public BytePieces {
+ public:
+  MarkedLetters() : BytePieces({"a", "b", "c", "d", "<s>"}, /*special=*/4) {}
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> ids{4};
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      ids.push_back(text[i] == '<' ? 4 : text[i] - 'a');
+      if (text[i] == '<') i += 2;
+    }
+    return ids;
+  }
+};
+
+// A prompt is repeated as it was given: with the special tokens that are written in it, alone.
+TEST_F(Completions, CountTheSpecialTokensOfRepeatedTexts) {
+  tokenizer_.tokenizer = std::make_unique<MarkedLetters>();
+  for (const char* skips : {"true", "false"}) {
+    const Json choice = answer(std::string(R"({"prompt": "a<s>b", "temperature": 0, "logprobs": 0,
+        "max_tokens": 1, "echo": true, "skip_special_tokens": )") +
+                               skips + "}")[0];
+    EXPECT_EQ(choice["text"], "a<s>bc");
+    EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<s>", "a", "<s>", "b", "c"])"));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0, 0, 1, 4, 5]")) << skips;
+  }
+}
+
 TEST_F(Completions, TellTheLogprobsOfThePrompt) {
   const double hit = 5 - std::log(std::exp(5.0) + 19), miss = -std::log(std::exp(5.0) + 19);
   const Json choice = answer(R"({"prompt": "3 4 7", "temperature": 0, "max_tokens": 1,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/json_text.h"
@@ -69,6 +70,8 @@ class CompletionChoice {
   DecodeStream pieces_;               ///< of the text, by which offsets are counted
   std::size_t offset_ = 0;            ///< of the next token
   std::vector<std::int32_t> before_;  ///< the last token, or none
+  std::string_view echoed_;           ///< what is left of a prompt that is a text, if it is shown
+  std::size_t num_echoed_ = 0;        ///< tokens of it
 };
 
 /// Returns the list of choices, n of each prompt.
