@@ -171,9 +171,22 @@ TEST(CompletionRequest, MistakesNameTheMember) {
 }
 
 TEST(CompletionRequest, ErrorsHaveTheFormOfOpenAI) {
-  EXPECT_EQ(error_json(400, UserError({"field 'n'", "0", "give 1"}).parts().one_line()).dump(),
+  EXPECT_EQ(error_json(error_reply(UserError({"field 'n'", "0", "give 1"}))).dump(),
             R"({"error":{"message":"field 'n': 0; give 1","type":"invalid_request_error",)"
-            R"("param":null,"code":null}})");
+            R"("param":"n","code":null}})");
+  EXPECT_EQ(error_json({404, "no", "model_not_found"}).dump(),
+            R"({"error":{"message":"no","type":"invalid_request_error",)"
+            R"("param":null,"code":"model_not_found"}})");
+}
+
+TEST(CompletionRequest, ErrorsNameTheirMember) {
+  const auto member = [](const std::string& what) { return error_reply(UserError(what)).param; };
+  EXPECT_EQ(member("request body: field 'seed' must be an integer, got \"one\""), "seed");
+  EXPECT_EQ(member("request body: messages[0]: field 'role' is missing"), "messages[0].role");
+  EXPECT_EQ(member("request body: --min-new-tokens"), "min_tokens");
+  EXPECT_EQ(member("request body: fields 'n', 'best_of' and 'num_beams'"), "");
+  EXPECT_EQ(member("request body: field 'queries' and 'text_1'"), "");
+  EXPECT_EQ(member("the model has a context of 8 tokens"), "");
 }
 
 }  // namespace

@@ -273,7 +273,7 @@ TEST_F(ChatApis, NameWhatIsWrong) {
               HasSubstr("keeps no answers"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "tools": [{"type": "web_search"}]})"),
               HasSubstr("web_search"));
-  EXPECT_EQ(Json::parse(kAnthropicMessagesApi.error_body(400, "no").dump()),
+  EXPECT_EQ(Json::parse(kAnthropicMessagesApi.error_body({400, "no"}).dump()),
             Json::parse(R"({"type": "error",
                             "error": {"type": "invalid_request_error", "message": "no"}})"));
   chat_.reset();

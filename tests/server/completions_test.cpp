@@ -149,11 +149,14 @@ TEST_F(ServedCompletions, BoundTheLikelyTokens) {
 }
 
 TEST_F(ServedCompletions, MistakesAreTheClients) {
-  EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
+  const RawAnswer other = ask(R"({"prompt": [3], "model": "large"})");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_THAT(other.body, HasSubstr(R"("param":"model","code":"model_not_found")"));
+  EXPECT_THAT(ask(R"({"prompt": [3], "top_p": 7})").body, HasSubstr(R"("param":"top_p")"));
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
-  EXPECT_THAT(long_one.body, HasSubstr(R"("code":"context_length_exceeded")"));
+  EXPECT_THAT(long_one.body, HasSubstr(R"("param":null,"code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
   const RawAnswer bias = ask(R"({"prompt": [3], "logit_bias": {"999999": 1}})");
   EXPECT_EQ(bias.status, 400);

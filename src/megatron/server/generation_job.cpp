@@ -22,14 +22,21 @@
 namespace megatron {
 namespace {
 
+[[noreturn]] void throw_context_exceeded(const ServedModel& model, const std::string& got,
+                                         const std::string& fix) {
+  throw RefusedRequest(
+      400, "context_length_exceeded",
+      {"the model has a context of " + std::to_string(model.max_model_len) + " tokens", got, fix});
+}
+
 void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids,
                   std::int64_t max_new_tokens) {
   const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
   if (size > longest || max_new_tokens > longest - size)
-    throw UserError({kContextExceeded + std::to_string(longest) + " tokens",
-                     "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
-                         std::to_string(max_new_tokens),
-                     "shorten the prompt or ask for fewer tokens"});
+    throw_context_exceeded(model,
+                           "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
+                               std::to_string(max_new_tokens),
+                           "shorten the prompt or ask for fewer tokens");
   for (const std::int64_t id : ids)
     if (id < 0 || id >= model.vocab_size)
       throw UserError({"the prompt has the token id " + std::to_string(id), "",
@@ -101,7 +108,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     if (model_.num_texts->fetch_add(count) + count <= model_.max_texts) return;
     leave();
     reply_.add_header("Retry-After", "1");
-    throw RefusedRequest(429, {"too many texts wait", "", "try again later"});
+    throw RefusedRequest(429, "queue_full", {"too many texts wait", "", "try again later"});
   }
   void leave() { *model_.num_texts -= num_texts_.exchange(0); }
 
@@ -227,9 +234,8 @@ void check_sizes(const ServedModel& model, std::int64_t num_texts,
   for (const CompletionPrompt& prompt : prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
     if (text == nullptr || text->size() <= model.max_prompt_bytes) continue;
-    throw UserError({kContextExceeded + std::to_string(model.max_model_len) + " tokens",
-                     "the prompt has " + std::to_string(text->size()) + " bytes",
-                     "shorten the prompt"});
+    throw_context_exceeded(model, "the prompt has " + std::to_string(text->size()) + " bytes",
+                           "shorten the prompt");
   }
 }
 

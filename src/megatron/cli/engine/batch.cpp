@@ -82,7 +82,7 @@ class ReplicaBatch {
 
   void refuse(std::ostream& news, std::size_t index, const UserError& error) const {
     news << index << " 400 0 0 "
-         << batch_answer(lines_[index], 400, error_json(400, error.parts().one_line()));
+         << batch_answer(lines_[index], 400, error_json(error_reply(error)));
   }
 
   void report(std::ostream& news, FinishedCompletion one) {

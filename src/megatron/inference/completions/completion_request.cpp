@@ -63,6 +63,24 @@ std::string with_member_names(std::string text) {
   return text;
 }
 
+/// Returns the member that an error is about, "SOURCE: PATH: field 'NAME'…", with its path.
+std::string member_of(std::string_view what) {
+  std::string path;
+  for (bool is_source = true;; is_source = false) {
+    const std::size_t end = what.find(": ");
+    std::string_view part = what.substr(0, end);
+    if (part.starts_with("field ")) part.remove_prefix(6);
+    if (part.starts_with('\'')) {
+      const std::size_t quote = std::min(part.find('\'', 1), part.size());
+      const bool is_one = !part.substr(quote).starts_with("' and '");
+      return is_one ? path.append(part.substr(1, quote - 1)) : "";
+    }
+    if (end == std::string_view::npos) return "";
+    if (!is_source) path.assign(part).append(".");
+    what.remove_prefix(end + 2);
+  }
+}
+
 /// Sets the constraint. UserError if there is another one.
 void set_constraint(CompletionRequest& to, const JsonCursor& value, OutputConstraint::Kind kind,
                     std::vector<std::string> texts) {
@@ -277,16 +295,24 @@ std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const T
   return std::get<std::vector<std::int64_t>>(prompt);
 }
 
-JsonText error_json(int status, const std::string& message, const std::string& code) {
-  const char* type = status >= 500   ? "server_error"
-                     : status == 429 ? "rate_limit_error"
-                     : status == 401 ? "authentication_error"
-                                     : "invalid_request_error";
+ErrorReply error_reply(const UserError& error) {
+  const UserError::Parts parts = with_members(error).parts();
+  return {.message = parts.one_line(), .param = member_of(parts.what)};
+}
+
+JsonText error_json(const ErrorReply& error) {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? JsonText(nullptr) : JsonText(text);
+  };
+  const char* type = error.status >= 500   ? "server_error"
+                     : error.status == 429 ? "rate_limit_error"
+                     : error.status == 401 ? "authentication_error"
+                                           : "invalid_request_error";
   return {{"error",
-           {{"message", message},
+           {{"message", error.message},
             {"type", type},
-            {"param", nullptr},
-            {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}}}};
+            {"param", text_or_null(error.param)},
+            {"code", text_or_null(error.code)}}}};
 }
 
 }  // namespace megatron

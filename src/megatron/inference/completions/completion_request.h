@@ -54,7 +54,17 @@ std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value);
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
                                          const std::string& source, bool add_special_tokens = true);
 
-/// Returns the body of an answer with an HTTP status of an error. An empty `code` is null.
-JsonText error_json(int status, const std::string& message, const std::string& code = "");
+/// What the client of an HTTP request is told of an error.
+struct ErrorReply {
+  int status = 400;
+  std::string message = {};
+  std::string code = {};   ///< OpenAI's name of the error; "": it has none
+  std::string param = {};  ///< the member of the body that is wrong; "": none or several
+};
+/// Returns the reply to a mistake, with the path of a member that it names alone:
+/// "messages[0].role".
+ErrorReply error_reply(const UserError& error);
+/// Returns the body of an error in OpenAI's form.
+JsonText error_json(const ErrorReply& error);
 
 }  // namespace megatron

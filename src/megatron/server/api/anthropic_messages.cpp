@@ -144,8 +144,8 @@ class AnthropicWriter final : public ChatWriter {
     return json.dump();
   }
 
-  std::string error_event(int status, const std::string& message) override {
-    return stream_event(anthropic_error(status, message), "error");
+  std::string error_event(const ErrorReply& error) override {
+    return stream_event(anthropic_error(error), "error");
   }
 
  private:

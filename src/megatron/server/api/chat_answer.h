@@ -71,7 +71,7 @@ class ChatWriter {
   virtual std::string body(const std::vector<ChatAnswer>& answers,
                            const CompletionUsage& usage) = 0;
   /// Returns the event that ends a stream with an error.
-  virtual std::string error_event(int status, const std::string& message) = 0;
+  virtual std::string error_event(const ErrorReply& error) = 0;
 };
 
 /// Returns an event of a stream; `name` is "" for one without a name.

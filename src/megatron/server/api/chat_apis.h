@@ -20,7 +20,7 @@ struct ChatApi {
   /// Returns what writes the answers to a request whose prompt is rendered.
   std::unique_ptr<ChatWriter> (*make_writer)(const ServedModel& model, const ChatRequest& request);
   /// Returns the body of an error.
-  JsonText (*error_body)(int status, const std::string& message);
+  JsonText (*error_body)(const ErrorReply& error);
 };
 
 /// The ChatApi::make_writer of a class of writers.

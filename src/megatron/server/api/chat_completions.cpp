@@ -134,8 +134,8 @@ class ChatCompletionWriter final : public ChatWriter {
     return json.dump();
   }
 
-  std::string error_event(int status, const std::string& message) override {
-    return stream_event(openai_error(status, message)) + "data: [DONE]\n\n";
+  std::string error_event(const ErrorReply& error) override {
+    return stream_event(error_json(error)) + "data: [DONE]\n\n";
   }
 
  private:
@@ -224,6 +224,6 @@ ChatRequest read_chat_completion(const std::string& body) {
 }  // namespace
 
 const ChatApi kChatCompletionsApi{read_chat_completion, new_chat_writer<ChatCompletionWriter>,
-                                  openai_error};
+                                  error_json};
 
 }  // namespace megatron

@@ -94,9 +94,9 @@ class ChatRun {
   }
 
   void fail(const std::exception_ptr& error) {
-    const auto [status, message] = error_of(error);
-    if (!has_begun_) return reply_.send(status, api_.error_body(status, message).dump());
-    write(writer_->error_event(status, message));
+    const ErrorReply told = error_of(error);
+    if (!has_begun_) return reply_.send(told.status, api_.error_body(told).dump());
+    write(writer_->error_event(told));
     reply_.end();
   }
 
@@ -207,8 +207,8 @@ void with_request(const ChatApi& api, const ServedModel& model, const HttpReques
     render_prompt(model, request);
     use(std::move(request));
   } catch (const UserError&) {
-    const auto [status, message] = error_of(std::current_exception());
-    reply.send(status, api.error_body(status, message).dump());
+    const ErrorReply told = error_of(std::current_exception());
+    reply.send(told.status, api.error_body(told).dump());
   }
 }
 

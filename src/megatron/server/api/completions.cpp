@@ -77,9 +77,9 @@ class CompletionRun {
   }
 
   void fail(const std::exception_ptr& error) {
-    const auto [status, message] = error_of(error);
-    const std::string body = openai_error(status, message).dump();
-    if (!has_begun_) return reply_.send(status, body);
+    const ErrorReply told = error_of(error);
+    const std::string body = error_json(told).dump();
+    if (!has_begun_) return reply_.send(told.status, body);
     reply_.write("data: " + body + "\n\ndata: [DONE]\n\n");
     reply_.end();
   }

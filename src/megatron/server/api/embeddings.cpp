@@ -59,9 +59,10 @@ std::vector<Embedding> embeddings_of(std::vector<PromptResult> results) {
   for (PromptResult& result : results) {
     Embedding& own = embeddings.emplace_back(std::move(result.texts.front().embedding));
     if (own.empty())
-      throw RefusedRequest(503, {"the time of the request was over",
-                                 "the server ends a request after --request-timeout",
-                                 "send fewer texts, or try again later"});
+      throw RefusedRequest(
+          503, "",
+          {"the time of the request was over", "the server ends a request after --request-timeout",
+           "send fewer texts, or try again later"});
     if (!std::ranges::all_of(own, [](float value) { return std::isfinite(value); }))
       throw std::runtime_error("an embedding is not finite");
   }

@@ -214,10 +214,10 @@ class ResponseWriter final : public ChatWriter {
     return whole(answers.front(), usage).dump();
   }
 
-  std::string error_event(int, const std::string& message) override {
+  std::string error_event(const ErrorReply& error) override {
     JsonText failed = head_;
     failed["status"] = "failed";
-    failed["error"] = {{"code", "server_error"}, {"message", message}};
+    failed["error"] = {{"code", "server_error"}, {"message", error.message}};
     return event("response.failed", {{"response", failed}});
   }
 
@@ -315,6 +315,6 @@ ChatRequest read_response_request(const std::string& body) {
 
 }  // namespace
 
-const ChatApi kResponsesApi{read_response_request, new_chat_writer<ResponseWriter>, openai_error};
+const ChatApi kResponsesApi{read_response_request, new_chat_writer<ResponseWriter>, error_json};
 
 }  // namespace megatron

@@ -271,7 +271,7 @@ class HttpServer::Daemon {
       return queue(connection, request.exchange,
                    {.status = 400,
                     .headers = {{"Content-Type", "application/json"}},
-                    .body = error_json(400, "the length of the body is not clear").dump()});
+                    .body = error_json({400, "the length of the body is not clear"}).dump()});
     const auto size = length ? exact_number<std::uint64_t>(*length) : std::nullopt;
     if (!size || *size <= options_.max_body_bytes) return MHD_YES;
     if (!request.exchange->request.header("expect")) return refuse_body(connection, request);
@@ -323,7 +323,7 @@ class HttpServer::Daemon {
     try {
       handler_(request.exchange->request, reply);
     } catch (const std::exception&) {
-      reply.send(500, error_json(500, "the request made the server fail").dump());
+      reply.send(500, error_json({500, "the request made the server fail"}).dump());
     }
     request.exchange->request.body = {};
   }
