@@ -90,6 +90,25 @@ TEST_F(ServedCompletions, StreamHoldsStopStringsBack) {
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
 }
 
+TEST_F(ServedCompletions, TakeMembersOfVllm) {
+  const auto text = [&](const std::string& members) {
+    const std::string body = R"({"prompt": [9, 3], "temperature": 0, "max_tokens": 3, )" + members;
+    const Json choice = Json::parse(ask(body + "}").body)["choices"][0];
+    std::string joined;
+    for (const Json& event : events(ask(body + R"(, "stream": true})").body))
+      joined += event["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(choice["text"], joined);
+    return joined;
+  };
+  EXPECT_EQ(text(R"("stop": " 5", "include_stop_str_in_output": true)"), " 4 5");
+  EXPECT_EQ(text(R"("stop": " 5", "include_stop_str_in_output": false)"), " 4");
+  EXPECT_EQ(text(R"("bad_words": ["5"])"), " 4 0 1") << "the first of the others";
+  const Json usage = Json::parse(ask(R"({"prompt": "9 3", "temperature": 0, "max_tokens": 1,
+                                         "truncate_prompt_tokens": 1})")
+                                     .body)["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 1);
+}
+
 // The pieces of a stream make up what is sent at once.
 TEST_F(ServedCompletions, StreamsRepeatPromptsWithLogprobs) {
   for (const std::string members :

@@ -163,13 +163,11 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     TextPiece piece{.prompt = prompt, .choice = update.text, .prompt_tokens = update.prompt_tokens};
     const auto place = std::pair(prompt, update.text);
     auto found = texts_.find(place);
-    if (found == texts_.end()) {
-      const auto special = params_.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep;
+    if (found == texts_.end())
       found = texts_
                   .emplace(place, Text{GeneratedText(*model_.tokenizer.tokenizer,
-                                                     results_[prompt].ids, params_.stop, special)})
+                                                     results_[prompt].ids, params_)})
                   .first;
-    }
     Text& text = found->second;
     const auto add_token = [&](SampledToken token) {
       piece.text += text.stream.add(

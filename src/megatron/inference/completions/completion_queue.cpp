@@ -37,6 +37,7 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
       const std::string name = source + ": prompt";
       PromptResult& result = open.results.emplace_back(completion_ids(
           request.prompts[i], *tokenizer_.tokenizer, name, request.add_special_tokens));
+      request.truncate(result.ids);
       const SamplingSite site{.prompt = request.has_seed ? 0 : number,
                               .sample = i * static_cast<std::uint64_t>(params.num_samples())};
       const SequenceId id = engine_.add_request({.prompt = result.ids,

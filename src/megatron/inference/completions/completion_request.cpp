@@ -155,6 +155,10 @@ void refuse(CompletionRequest&, const JsonCursor& value) {
   throw UserError({value.name(), "is not in this version", "leave it out"});
 }
 void ignore(CompletionRequest&, const JsonCursor&) {}
+template <bool neutral>
+void refuse_unless(CompletionRequest& to, const JsonCursor& value) {
+  if (value.boolean() != neutral) refuse(to, value);
+}
 
 /// The members that are no settings, or have another name or form. `user` and the like describe the
 /// request to OpenAI's servers.
@@ -223,10 +227,32 @@ const std::map<std::string_view, Read> kMembers{
     {"skip_special_tokens",
      [](auto& to, auto& value) { to.params.skip_special_tokens = value.boolean(); }},
     {"add_special_tokens", [](auto& to, auto& value) { to.add_special_tokens = value.boolean(); }},
+    {"include_stop_str_in_output",
+     [](auto& to, auto& value) { to.params.include_stop = value.boolean(); }},
+    {"bad_words", [](auto& to, auto& value) { to.params.bad_words = texts_of_list(value); }},
+    {"truncate_prompt_tokens",
+     [](auto& to, auto& value) {
+       to.truncate_prompt_tokens = value.integer();
+       if (to.truncate_prompt_tokens < 1)
+         throw UserError({value.name(), value->dump(), "give a number of tokens, at least 1"});
+     }},
     {"user", ignore},
     {"metadata", ignore},
+    {"request_id", ignore},  // X-Request-Id is that
     {"suffix", refuse},
     {"return_log_probs", refuse},
+    {"logits_processors", refuse},
+    {"prompt_embeds", refuse},
+    {"guided_grammar", refuse},
+    {"guided_whitespace_pattern", refuse},
+    {"chat_template", refuse},
+    {"mm_processor_kwargs", refuse},
+    {"cache_salt", refuse},
+    {"kv_transfer_params", refuse},
+    {"vllm_xargs", refuse},
+    {"use_beam_search", refuse_unless<false>},
+    {"include_reasoning", refuse_unless<true>},
+    {"spaces_between_special_tokens", refuse_unless<true>},
     {"prompt_logprobs",
      [](auto& to, auto& value) {
        to.params.prompt_best = value.integer();
@@ -251,9 +277,14 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
   keep_schema_order(request, text);
   SamplingParams& params = request.params;
   params.prompt_logprobs = params.prompt_best >= 0 || (request.echo && params.return_log_probs);
-  if (params.prompt_best >= 0 && request.stream)
-    throw UserError({body.place() + ": field 'prompt_logprobs'", "has no meaning with 'stream'",
-                     "leave one of them out"});
+  const auto exclude = [&](bool is_wrong, const char* member, const char* other) {
+    if (is_wrong)
+      throw UserError({body.place() + ": field '" + member + "'",
+                       std::string("has no meaning with '") + other + "'",
+                       "leave one of them out"});
+  };
+  exclude(params.prompt_best >= 0 && request.stream, "prompt_logprobs", "stream");
+  exclude(request.truncate_prompt_tokens > 0 && request.echo, "truncate_prompt_tokens", "echo");
   try {
     check_sampling_options(params);
   } catch (const UserError& error) {
@@ -266,6 +297,11 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
                      std::to_string(most) + " texts of a prompt",
                      "give at most " + std::to_string(kMaxChoices)});
   return request;
+}
+
+void CompletionRequest::truncate(std::vector<std::int64_t>& ids) const {
+  if (truncate_prompt_tokens > 0 && truncate_prompt_tokens < std::ssize(ids))
+    ids.erase(ids.begin(), ids.end() - truncate_prompt_tokens);
 }
 
 UserError with_members(const UserError& error) {

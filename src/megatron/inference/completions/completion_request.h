@@ -31,11 +31,15 @@ struct CompletionRequest {
   bool has_seed = false;  ///< its texts do not depend on its place among the requests
   bool stream = false;    ///< the texts are wanted while they are generated
   std::int64_t priority = 0;
-  bool include_usage = false;           ///< a stream ends with the numbers of tokens
-  bool return_token_ids = false;        ///< choices have the ids of prompt and text
-  bool tokens_as_ids = false;           ///< tokens of "logprobs" are written "token_id:ID"
-  bool add_special_tokens = true;       ///< a prompt that is a text gets those of a whole text
-  std::vector<std::string> given = {};  ///< members of the body that are not null
+  bool include_usage = false;               ///< a stream ends with the numbers of tokens
+  bool return_token_ids = false;            ///< choices have the ids of prompt and text
+  bool tokens_as_ids = false;               ///< tokens of "logprobs" are written "token_id:ID"
+  bool add_special_tokens = true;           ///< a prompt that is a text gets those of a whole text
+  std::int64_t truncate_prompt_tokens = 0;  ///< a prompt is its last so many tokens; 0: all
+  std::vector<std::string> given = {};      ///< members of the body that are not null
+
+  /// Removes the tokens that truncate_prompt_tokens cuts off a prompt.
+  void truncate(std::vector<std::int64_t>& ids) const;
 };
 
 /// Reads the body of a request. UserError that names the member which is unknown, of a wrong type

@@ -330,6 +330,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   check_sizes(model, request.request.params.n, {request.prompt});
   const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
+  request.request.truncate(request.prompt_ids);
 }
 
 }  // namespace megatron

@@ -144,8 +144,8 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
                 request.prompts);
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request.prompts)
-      prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'",
-                                       request.add_special_tokens));
+      request.truncate(prompts.emplace_back(completion_ids(
+          prompt, *model.tokenizer.tokenizer, "field 'prompt'", request.add_special_tokens)));
     const auto run =
         std::make_shared<CompletionRun>(model, std::move(request), std::move(prompts), reply);
     const CompletionRequest& asked = run->request();
