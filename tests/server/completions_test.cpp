@@ -11,6 +11,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/request_server.h"
 #include "megatron/server/api/served_model.h"
 #include "server/raw_client.h"
 
@@ -20,6 +21,20 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::int64_t kVocabSize = 20;
+
+/// Begins each text with a token and never ends it.
+class EndlessEngine final : public RequestServer {
+ public:
+  EndlessEngine() : RequestServer({}) { start(); }
+  ~EndlessEngine() override { stop(); }
+
+ private:
+  void apply(ServingCommand command) override {
+    if (command.kind == ServingCommand::Kind::add)
+      tell({.update = {.request = command.request, .token = 4}});
+  }
+  bool step() override { return false; }
+};
 
 /// A model that continues 3 with 4, behind HTTP.
 class ServedCompletions : public testing::Test {
@@ -107,6 +122,29 @@ TEST_F(ServedCompletions, TakeMembersOfVllm) {
                                          "truncate_prompt_tokens": 1})")
                                      .body)["usage"];
   EXPECT_EQ(usage["prompt_tokens"], 1);
+}
+
+TEST_F(ServedCompletions, TellTheirClientsWhenTheEngineStops) {
+  EndlessEngine engine;
+  const ServedModel model{.name = "small",
+                          .tokenizer = tokenizer_,
+                          .engine = engine,
+                          .max_model_len = 64,
+                          .vocab_size = kVocabSize};
+  HttpServer server({}, [&](const HttpRequest& request, HttpReply reply) {
+    answer_completion(model, request, std::move(reply));
+  });
+  RawClient stream(server.port()), whole(server.port());
+  stream.send(post("/", R"({"prompt": [3], "stream": true})"));
+  whole.send(post("/", R"({"prompt": [3]})"));
+  ASSERT_TRUE(stream.read_until("data: {"));
+  ASSERT_TRUE(eventually([&] { return *model.num_texts == 2; }));
+  engine.stop();
+  const std::string body = stream.answer().body;
+  EXPECT_EQ(events(body).size(), 2u) << body;
+  EXPECT_THAT(body, HasSubstr(R"("message":"the engine was stopped)"));
+  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(whole.answer().status, 500);
 }
 
 // The pieces of a stream make up what is sent at once.

@@ -78,7 +78,11 @@ class Service {
       std::cerr << "stopping: " << server_.num_open() << " requests are open" << std::endl;
       drain(grace_s_, [&] { return engine.wait_for(milliseconds(0)); });
     }
-    if (!engine.wait_for(milliseconds(0))) return exit_code_after(*signals.received());
+    if (!engine.wait_for(milliseconds(0))) {
+      engine.stop();  // requests that are left end with an error
+      drain(kFailureGraceSeconds, [] { return false; });
+      return exit_code_after(*signals.received());
+    }
     try {
       engine.wait();
     } catch (const std::exception& error) {
