@@ -58,7 +58,7 @@ class ChatApis : public testing::Test {
     return request.prompt;
   }
   ServedModel model() const {
-    return {.name = "m", .tokenizer = tokenizer_, .chat = chat_.get(), .engine = server_};
+    return {.name = "m", .tokenizer = tokenizer_, .chat = chat_.get(), .engine = &server_};
   }
 
   /// Returns the events of an answer that thinks, speaks and calls a tool.

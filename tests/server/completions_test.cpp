@@ -49,7 +49,7 @@ class ServedCompletions : public testing::Test {
     engine_ = std::make_unique<AsyncEngine>(model_, options, ServingRanks{});
     served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
                                                         .tokenizer = tokenizer_,
-                                                        .engine = *engine_,
+                                                        .engine = engine_.get(),
                                                         .max_model_len = 64,
                                                         .vocab_size = kVocabSize});
     server_ = std::make_unique<HttpServer>(HttpOptions{},
@@ -128,7 +128,7 @@ TEST_F(ServedCompletions, TellTheirClientsWhenTheEngineStops) {
   EndlessEngine engine;
   const ServedModel model{.name = "small",
                           .tokenizer = tokenizer_,
-                          .engine = engine,
+                          .engine = &engine,
                           .max_model_len = 64,
                           .vocab_size = kVocabSize};
   HttpServer server({}, [&](const HttpRequest& request, HttpReply reply) {

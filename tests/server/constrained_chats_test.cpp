@@ -42,7 +42,7 @@ class ConstrainedChats : public testing::Test {
     served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
                                                         .tokenizer = tokenizer_,
                                                         .chat = chat_.get(),
-                                                        .engine = *engine_,
+                                                        .engine = engine_.get(),
                                                         .max_model_len = 1024,
                                                         .vocab_size = 257});
     server_ = std::make_unique<HttpServer>(

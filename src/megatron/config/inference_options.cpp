@@ -206,9 +206,10 @@ const FieldTable<BatchOptions>& batch_table() {
   return field_table<Options>([](auto& t) {
     t.about(
         "Answers the requests of a file in the form of OpenAI's batches: JSON lines with "
-        "custom_id, method, url (/v1/completions) and body. All of them share passes through the "
-        "model. A request that is wrong gets an answer that says why. Without tokenizer flags, it "
-        "uses the tokenizer of the checkpoint. Under `megatron launch` the model is sharded over "
+        "custom_id, method, url (/v1/completions or /v1/chat/completions) and body. All of them "
+        "share passes through the model. A request that is wrong gets an answer that says why. "
+        "Without tokenizer flags, it uses the tokenizer of the checkpoint. Under `megatron launch` "
+        "the model is sharded over "
         "the ranks, and the requests are distributed over its replicas.");
     declare_model(t);
     t.group("Batch");
@@ -224,6 +225,7 @@ const FieldTable<BatchOptions>& batch_table() {
             "write each answer as soon as it is there, instead of in the order of the requests");
     t.field("json", &Options::json,
             "print one JSON object that counts requests, tokens and seconds; needs --output");
+    t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::speculative, speculative_table());
     t.include(&Options::tokenizer, tokenizer_table());
     declare_engine(t);

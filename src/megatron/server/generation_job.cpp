@@ -113,7 +113,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   void leave() { *model_.num_texts -= num_texts_.exchange(0); }
 
   void add(std::size_t prompt, TextRequest request) {
-    const RequestId id = model_.engine.add_request(
+    const RequestId id = model_.engine->add_request(
         std::move(request), [job = shared_from_this(), prompt](const News& news) {
           try {
             job->take(prompt, news);
@@ -123,7 +123,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
         });
     const std::lock_guard lock(mutex_);
     ids_.push_back(id);
-    if (has_ended_) model_.engine.cancel(id);
+    if (has_ended_) model_.engine->cancel(id);
   }
 
   /// Ends all requests that have not ended.
@@ -131,7 +131,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     has_ended_ = true;
     leave();
     const std::lock_guard lock(mutex_);
-    for (const RequestId id : ids_) model_.engine.cancel(id);
+    for (const RequestId id : ids_) model_.engine->cancel(id);
   }
 
   void fail(const std::exception_ptr& error) {

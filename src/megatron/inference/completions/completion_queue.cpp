@@ -28,6 +28,8 @@ CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer
 
 void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
+  if (request.stream)
+    throw UserError({source + ": field 'stream'", "a batch has no streams", "leave it out"});
   SamplingParams params = request.params;
   params.add_end_tokens(tokenizer_.stop_token_ids);
   Open open{.source = source};
@@ -86,10 +88,7 @@ std::vector<FinishedCompletion> CompletionQueue::step() {
     if (!update.is_last) continue;
     places_.erase(update.request);
     if (--open.num_left > 0) continue;
-    const CompletionUsage usage = usage_of(open.results);
-    finished.push_back(
-        {place.number,
-         completion_choices(open.request, *tokenizer_.tokenizer, std::move(open.results)), usage});
+    finished.push_back({place.number, std::move(open.request), std::move(open.results)});
     requests_.erase(place.number);
   }
   return finished;

@@ -76,7 +76,7 @@ std::string member_of(std::string_view what) {
       return is_one ? path.append(part.substr(1, quote - 1)) : "";
     }
     if (end == std::string_view::npos) return "";
-    if (!is_source) path.assign(part).append(".");
+    if (!is_source && !part.ends_with("body")) path.assign(part).append(".");
     what.remove_prefix(end + 2);
   }
 }

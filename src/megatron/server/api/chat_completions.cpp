@@ -76,7 +76,7 @@ class ChatCompletionWriter final : public ChatWriter {
         has_usage_(request.include_usage),
         has_experts_(request.request.params.return_routed_experts),
         is_named_(request.tool_choice == ToolChoice::named),
-        head_{{"id", random_id("chatcmpl-")},
+        head_{{"id", request.id.empty() ? random_id("chatcmpl-") : "chatcmpl-" + request.id},
               {"object", "chat.completion.chunk"},
               {"created", unix_time()},
               {"model", model.name}},

@@ -308,7 +308,7 @@ void set_effort(ChatRequest& to, const BodyValue& effort) {
 const ServedChat& chat_of(const ServedModel& model) {
   if (model.chat != nullptr) return *model.chat;
   throw UserError({"model '" + model.name + "'", "its folder has no chat template",
-                   "start the server with --chat-template FILE, or use /v1/completions"});
+                   "give --chat-template FILE, or use /v1/completions"});
 }
 
 void render_prompt(const ServedModel& model, ChatRequest& request) {
