@@ -1,7 +1,6 @@
 #include "megatron/config/inference_options.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "megatron/base/error.h"
@@ -336,12 +335,8 @@ BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t 
 
 ServeOptions read_serve_options(std::span<const std::string> args, std::int64_t world_size) {
   ServeOptions options = read_options(serve_table(), args, "serve");
-  std::vector<std::string>& keys = options.server.api_key;
-  const char* key = std::getenv("MEGATRON_API_KEY");
-  if (key != nullptr) keys.emplace_back(key);
-  if (std::ranges::count(keys, "") > 0)
-    throw UserError({key != nullptr && *key == '\0' ? "MEGATRON_API_KEY" : "--api-key",
-                     "the key is empty, and everybody could send it",
+  if (std::ranges::count(options.server.api_key, "") > 0)
+    throw UserError({"--api-key (MEGATRON_API_KEY)", "a key is empty, and everybody could send it",
                      "give a key, or leave it out for a server that asks for none"});
   check_speculative_options(options.speculative);
   check_model_options(options, world_size);
