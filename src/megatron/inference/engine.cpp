@@ -38,6 +38,19 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
   return scheduler;
 }
 
+/// Returns the tokens of words as they begin a text and as they stand behind a space.
+std::vector<std::vector<std::int64_t>> ids_of_words(const std::vector<std::string>& words,
+                                                    const Tokenizer& tokenizer) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const std::string& word : words)
+    for (const char* space : {"", " "}) {
+      const std::string text = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+      const std::vector<std::int32_t> ids = tokenizer.encode_fragment(space + text);
+      if (!ids.empty()) all.emplace_back(ids.begin(), ids.end());
+    }
+  return all;
+}
+
 /// Returns the grammar of a request; null if it has no constraint.
 std::shared_ptr<Grammar> grammar_of(const TextRequest& request, GrammarCache* grammars) {
   if (request.params.constraint.kind == OutputConstraint::Kind::none) return nullptr;
@@ -87,9 +100,12 @@ SequenceId Engine::add_request(TextRequest request) {
     throw UserError({request.source,
                      "the model reads whole texts, so it cannot continue or score them",
                      "use `megatron fill-mask`, or ask for embeddings"});
-  if (options_.tokenizer == nullptr && !request.params.stop.empty())
+  if (options_.tokenizer == nullptr &&
+      !(request.params.stop.empty() && request.params.bad_words.empty()))
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});
+  if (!request.params.bad_words.empty())
+    request.params.bad_word_ids = ids_of_words(request.params.bad_words, *options_.tokenizer);
   if (request.params.return_routed_experts && model_.config().moe.num_experts == 0)
     throw UserError({request.source, "it has return_routed_experts, and the model has no experts",
                      "leave it out"});

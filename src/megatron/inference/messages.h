@@ -43,9 +43,9 @@ auto fields_of(T& of) {
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2, c2,
-           d2, e2] = of;
+           d2, e2, f2, g2, h2] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z,
-                    a2, b2, c2, d2, e2);
+                    a2, b2, c2, d2, e2, f2, g2, h2);
   }
 }
 

@@ -127,7 +127,7 @@ class TextWriter {
   void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
     const bool is_live = params_.num_samples() == 1 && params_.num_beams == 1;
-    GeneratedText live(*stored_.tokenizer, batch.front().ids, params_.stop);
+    GeneratedText live(*stored_.tokenizer, batch.front().ids, params_);
     std::int64_t num_live = 0;
     const auto begin = [&](std::size_t i, bool is_first) {
       out << (batch[i].index == 0 && is_first ? "" : "\n") << prompts[i] << std::flush;
@@ -156,7 +156,7 @@ class TextWriter {
 
   /// Returns the text that follows the prompt's.
   std::string continuation(const Prompt& prompt, const Generation& generation) const {
-    GeneratedText stream(*stored_.tokenizer, prompt.ids, params_.stop);
+    GeneratedText stream(*stored_.tokenizer, prompt.ids, params_);
     std::string text;
     for (std::int64_t i = 0; i < std::ssize(generation.ids); ++i)
       text += stream.add(generation.ids[static_cast<std::size_t>(i)], i >= params_.min_new_tokens);
