@@ -14,6 +14,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
@@ -135,6 +136,36 @@ TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
     for (const Piece& piece : tensor.pieces) by_file[piece.file] += num_elements(piece.slice.shape);
   }
   EXPECT_THAT(by_file.size(), testing::Ge(12u)) << "the ranks share the work";
+}
+
+/// Returns the bytes that each rank verifies when it loads the weights at a layout.
+std::vector<std::uint64_t> verified_at(const DataLayout& layout, const fs::path& root) {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(layout.world_size()));
+  on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
+    RankRun run(layout, {}, rank, communicators);
+    ManifestReader reader(root / "iter_0000005");
+    fill_store(reader, "the checkpoint", *run.store);
+    bytes[static_cast<std::size_t>(rank.index)] = reader.verified_bytes();
+  });
+  return bytes;
+}
+
+TEST(LayoutCheckpoint, OneOfTheReplicasReads) {
+  TemporaryFolder folder;
+  save_at({}, {}, folder.path());
+  std::uint64_t all = 0;
+  for (const auto& [name, tensor] : read_manifest(folder.path() / "iter_0000005").tensors)
+    if (tensor.kind == TensorKind::weight)
+      all += static_cast<std::uint64_t>(num_elements(tensor.shape)) * element_size(tensor.type);
+  EXPECT_THAT(verified_at({}, folder.path()), testing::ElementsAre(all));
+  EXPECT_THAT(verified_at({.dp = 3}, folder.path()), testing::ElementsAre(all, 0, 0));
+  EXPECT_THAT(verified_at({.dp = 2, .distributed_optimizer = true}, folder.path()),
+              testing::ElementsAre(all, 0))
+      << "weights are whole on each";
+  // Ranks 0 and 1 hold the first stage, 2 and 3 the second.
+  const auto stages = verified_at({.dp = 2, .pp = 2}, folder.path());
+  EXPECT_EQ(stages[0] + stages[2], all);
+  EXPECT_EQ(stages[1] + stages[3], 0u);
 }
 
 /// Expects that only the lock file is left below the root.
