@@ -27,6 +27,7 @@ namespace megatron {
 class CheckpointWrite;
 class HostSnapshot;
 struct CheckpointSource;
+struct SavedFolder;
 struct Settings;
 struct TransformerConfig;
 
@@ -50,6 +51,7 @@ struct SaveRequest {
   std::function<void()> before_commit = {};
   /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
   const LocalPlacement* placement = nullptr;
+  SavedFolder* last = nullptr;  ///< CheckpointWriteOptions::last; kept from save to save
 };
 
 /// Writes or replaces root/iter_%07d, then updates latest_checkpointed_iteration.txt. Returns the

@@ -158,7 +158,8 @@ std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& r
           .world = request.world,
           .device = request.weights->device(),
           .before_commit = snapshot == nullptr ? request.before_commit : std::function<void()>(),
-          .placement = request.placement});
+          .placement = request.placement,
+          .last = request.last});
 }
 
 }  // namespace megatron
