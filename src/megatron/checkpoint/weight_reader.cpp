@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_slices.h"
+#include "megatron/parallel/comm.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
@@ -33,7 +34,11 @@ at::Tensor WeightReader::read(const std::string& name) {
 }
 
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
-                at::Tensor flat) {
+                at::Tensor flat, const Axis& holders) {
+  if (holders.comm != nullptr) {
+    if (holders.rank == 0) fill_piece(reader, piece, name, flat);
+    return holders.comm->broadcast(flat, 0, "checkpoint");
+  }
   const Parameter& parameter = *piece.parameter;
   const std::vector<TensorSlice> slices = piece_slices(piece, parameter.slices());
   std::int64_t filled = 0;
@@ -68,8 +73,10 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   for (const ParameterPiece& piece : store.kept_pieces()) {
     const std::string& name = piece.parameter->name();
     if (reader.find(name) == nullptr) continue;
-    store.change_kept(piece,
-                      [&](const at::Tensor& flat) { fill_piece(reader, piece, name, flat); });
+    const ParamBucket& bucket = store.buckets()[piece.bucket];
+    store.change_kept(piece, [&](const at::Tensor& flat) {
+      fill_piece(reader, piece, name, flat, bucket.holders(bucket.shards_values()));
+    });
   }
   store.end_changes();
 }

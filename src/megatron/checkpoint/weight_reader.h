@@ -39,13 +39,14 @@ class WeightReader {
 };
 
 /// Fills `flat`, the elements of `piece`, from the global tensor `name`. Local padding becomes
-/// zero.
+/// zero. The first rank of `holders`, which want the same elements, reads them and broadcasts.
+/// Collective over the holders.
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
-                at::Tensor flat);
+                at::Tensor flat, const Axis& holders = {});
 
 /// Fills every parameter of the store exactly once. Throws a UserError that names tensors which are
 /// missing, have another shape, or belong to no rank of the model. A state that is missing keeps
-/// its value. Collective over store.model_axis().
+/// its value. Collective over store.model_axis() and the ranks with the same weights.
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
 
 /// Returns the reader for the kind of `source`.
