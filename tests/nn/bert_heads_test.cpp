@@ -74,7 +74,7 @@ struct Heads {
   BareModule model;
   ParameterModule output;
   MaskedLmHead masked_lm;
-  BinaryHead binary;
+  ClassHead binary;
   ParamStore store;
   ForwardContext context;
 };

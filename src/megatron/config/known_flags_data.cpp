@@ -418,7 +418,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
      "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
      "retriever-report-topk-accuracies+=* retriever-score-scaling block-data-path=* "
-     "embedding-path=* indexer-batch-size=* indexer-log-interval=* num-classes=* img-h=* img-w=* "
+     "embedding-path=* indexer-batch-size=* indexer-log-interval=* img-h=* img-w=* "
      "num-channels=* patch-dim=* classes-fraction=* data-per-class-fraction=* head-lr-mult=* "
      "vision-pretraining-type=* vision-backbone-type=* swin-backbone-type=* mask-type=* "
      "mask-factor=* iter-per-epoch=* dino-local-img-size=* dino-local-crops-number=* "
