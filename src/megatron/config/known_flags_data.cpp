@@ -266,7 +266,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "return_unexpected,return_all,ignore_all}"},
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
-    {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
     {refused, "is not in this version", "leave it out", "per-dataset-sequences-path=- enable-msc"},
     {refused,
      "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "

@@ -137,9 +137,11 @@ class Builder {
                           matrix, sizes);
     add_mock_tokens(options_.masked.tokens);
     if (request_.kind == SampleKind::labelled)
-      return build_labelled(std::make_shared<const LabelledTexts>(mock_labelled_texts(
-                                config_.task, request_.masked.num_classes, vocab_size)),
-                            SourcePart{}, matrix, sizes);
+      return build_labelled(
+          std::make_shared<const LabelledTexts>(mock_labelled_texts(
+              config_.task, std::max<std::int64_t>(options_.masked.num_classes, 2),
+              *request_.tokenizer.text)),
+          SourcePart{}, matrix, sizes);
     return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
@@ -375,6 +377,8 @@ MaskedRequest masked_request(SampleKind kind, const DataConfig& config,
                                     .max_ngram = is_t5 ? 10 : 3,
                                     .geometric = is_t5},
                         .tokens = masking_tokens(tokenizer, extra_ids)};
+  if (kind == SampleKind::labelled && request.tokens.cls < 0)  // RoBERTa's
+    request.tokens.cls = tokenizer->find("<s>"), request.tokens.sep = tokenizer->find("</s>");
   // T5's own vocabulary has no token for the beginning: its decoder begins with padding.
   if (is_t5 && request.tokens.bos < 0) request.tokens.bos = request.tokens.pad;
   return request;

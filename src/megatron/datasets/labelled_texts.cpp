@@ -14,6 +14,7 @@
 #include "megatron/config/data_config.h"
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/random_state.h"
+#include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -335,16 +336,15 @@ LabelledData read_labelled_data(const DataConfig& config) {
 }
 
 LabelledTexts mock_labelled_texts(FinetuneTask task, std::int64_t num_classes,
-                                  std::int64_t vocab_size) {
+                                  const Tokenizer& tokenizer) {
   RandomState random(0);
-  const std::uint64_t largest =
-      static_cast<std::uint64_t>(std::max<std::int64_t>(vocab_size - 8, 0));
+  const auto largest = static_cast<std::uint64_t>(tokenizer.vocab_size() - 1);
   const auto words = [&] {
-    std::string text = std::to_string(random.interval(largest));
-    for (std::uint64_t left = random.interval(30); left > 0; --left)
-      text += " " + std::to_string(random.interval(largest));
-    return text;
+    std::vector<std::int32_t> ids(1 + random.interval(30));
+    for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random.interval(largest));
+    return tokenizer.decode(ids);
   };
+  const auto num_choices = static_cast<std::int64_t>(kRaceChoices);
   LabelledTexts texts(kMockTexts);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     LabelledText& text = texts[i];
@@ -353,8 +353,7 @@ LabelledTexts mock_labelled_texts(FinetuneTask task, std::int64_t num_classes,
       while (text.choices.size() < kRaceChoices) text.choices.push_back(words());
     else if (i % 2 == 1)
       text.second = words();
-    text.number = static_cast<std::int64_t>(i) %
-                  (ranks_choices(task) ? std::int64_t{kRaceChoices} : num_classes);
+    text.number = static_cast<std::int64_t>(i) % (ranks_choices(task) ? num_choices : num_classes);
     text.where = "mock data";
   }
   return texts;

@@ -14,6 +14,7 @@
 
 namespace megatron {
 
+class Tokenizer;
 struct DataConfig;
 enum class FinetuneTask;
 
@@ -54,9 +55,9 @@ struct LabelledData {
 /// data have classes and choices, but no files.
 LabelledData read_labelled_data(const DataConfig& config);
 
-/// Returns a thousand texts for runs without data, whose words are the numbers of a NullTokenizer.
+/// Returns a thousand texts of random tokens, for runs without data.
 LabelledTexts mock_labelled_texts(FinetuneTask task, std::int64_t num_classes,
-                                  std::int64_t vocab_size);
+                                  const Tokenizer& tokenizer);
 
 /// Makes samples of one split of `texts`, which errors call `name`: [CLS] text [SEP], or [CLS] text
 /// [SEP] second [SEP], cut to the sequence length. Choices lie one after another in a row. Each

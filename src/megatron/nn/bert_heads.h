@@ -15,8 +15,6 @@ namespace megatron {
 
 /// The name of the binary head's loss in Megatron's log: sentence order prediction.
 inline constexpr const char* kSentenceOrderLoss = "sop loss";
-/// The name of the share of the samples whose likeliest class is theirs.
-inline constexpr const char* kAccuracy = "accuracy";
 /// The field with the first positions of the choices of a sample, int64 [b, choices], which are the
 /// same for all samples.
 inline constexpr const char* kChoiceStarts = "choice_starts";
