@@ -3,8 +3,6 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
@@ -45,18 +43,6 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
     reader.copy_slice(name, slice, view_slice(flat, piece, slice));
 }
 
-namespace {
-
-/// Returns whether a weight belongs to a head of an encoder (models/bert_model.h).
-bool is_of_head(std::string_view name) {
-  constexpr std::array<std::string_view, 6> kHeads{
-      "lm_head.", "output_layer.",        "binary_head.",
-      "pooler.",  "classification_head.", "multichoice_head."};
-  return std::ranges::any_of(kHeads, [&](std::string_view head) { return name.starts_with(head); });
-}
-
-}  // namespace
-
 bool has_weight_of(const WeightReader& reader, const Parameter& parameter) {
   const WeightInfo* info = reader.find(parameter.name());
   return info != nullptr && info->shape == parameter.sharding().global_shape;
@@ -64,7 +50,9 @@ bool has_weight_of(const WeightReader& reader, const Parameter& parameter) {
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store,
                 bool replaces_heads) {
-  const auto is_free = [&](const std::string& name) { return replaces_heads && is_of_head(name); };
+  const auto is_free = [&](const std::string& name) {  // an encoder's weights are not
+    return replaces_heads && !name.starts_with("embedding.") && !name.starts_with("encoder.");
+  };
   const std::vector<std::string> names = all_parameter_names(store, [](const Parameter& parameter) {
     return parameter.spec().kind != ParameterKind::state;
   });

@@ -202,14 +202,13 @@ Problems check_task(const Settings& settings) {
   Problems problems;
   const std::int64_t num_classes = settings.model->num_classes;
   const FinetuneTask task = settings.data->task;
-  const std::string given = "--num-classes " + std::to_string(num_classes);
-  if (task == FinetuneTask::none && num_classes > 0)
-    problems.add({given, "is the head of a finetuned model",
-                  "add --task classify or --task rank, with --train-data FILE"});
-  if (ranks_choices(task) && num_classes > 1)
-    problems.add({given, "does not go with choices, each of which has one score", "leave it out"});
-  if (!ranks_choices(task) && task != FinetuneTask::none && num_classes == 1)
-    problems.add({given, "is the head that ranks choices", "give 2 or more, or --task rank"});
+  const bool fits = task == FinetuneTask::none ? num_classes == 0
+                    : ranks_choices(task)      ? num_classes < 2
+                                               : num_classes != 1;
+  if (!fits)
+    problems.add({"--num-classes " + std::to_string(num_classes),
+                  "is not the head that --task trains: 1 ranks choices, and more classify",
+                  "leave it out, or choose --task classify or rank"});
   if (ranks_choices(task) && settings.parallel->context_parallel_size > 1)
     problems.add({"--context-parallel-size",
                   "divides one sequence, and the choices of a sample are several",

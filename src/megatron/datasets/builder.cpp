@@ -137,11 +137,10 @@ class Builder {
                           matrix, sizes);
     add_mock_tokens(options_.masked.tokens);
     if (request_.kind == SampleKind::labelled)
-      return build_labelled(
-          std::make_shared<const LabelledTexts>(mock_labelled_texts(
-              config_.task, std::max<std::int64_t>(options_.masked.num_classes, 2),
-              *request_.tokenizer.text)),
-          SourcePart{}, matrix, sizes);
+      return build_labelled(std::make_shared<const LabelledTexts>(mock_labelled_texts(
+                                std::max(options_.masked.num_classes, labelled_.num_classes),
+                                labelled_.num_choices, *request_.tokenizer.text)),
+                            SourcePart{}, matrix, sizes);
     return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
@@ -298,7 +297,7 @@ class Builder {
                                const SourcePart& whole, const SplitMatrix& matrix,
                                const Sizes& sizes) {
     return divide(std::ssize(*texts), whole, matrix, sizes, [&](const SourcePart& part, auto&) {
-      return make_labelled_dataset(texts, whole.path.value_or("mock data"), part, options_);
+      return make_labelled_dataset(texts, part, options_);
     });
   }
 
