@@ -76,7 +76,7 @@ TEST_F(LabelledTextFiles, JsonLinesHaveTextsAndClasses) {
   ASSERT_EQ(texts(numbers).size(), 2u);
   EXPECT_EQ(texts(numbers)[0].text, "a b");
   EXPECT_EQ(texts(numbers)[0].number, 2);
-  EXPECT_EQ(texts(numbers)[1].second, "d");
+  EXPECT_EQ(texts(numbers)[1].others.front(), "d");
   EXPECT_THAT(texts(numbers)[1].where, testing::EndsWith("a.jsonl:3"));
 
   const LabelledData named = read("b.jsonl", R"({"sentence":"a","label":"pos"})"
@@ -87,7 +87,7 @@ TEST_F(LabelledTextFiles, JsonLinesHaveTextsAndClasses) {
   EXPECT_THAT(named.classes, ElementsAre("neg", "pos"));
   EXPECT_EQ(texts(named)[0].number, 1);
   EXPECT_EQ(texts(named)[1].number, 0);
-  EXPECT_EQ(texts(named)[2].second, "d");
+  EXPECT_EQ(texts(named)[2].others.front(), "d");
 }
 
 TEST_F(LabelledTextFiles, TablesHaveTheColumnsOfGlue) {
@@ -99,7 +99,7 @@ TEST_F(LabelledTextFiles, TablesHaveTheColumnsOfGlue) {
   EXPECT_THAT(mnli.classes, ElementsAre("contradiction", "entailment", "neutral"));
   EXPECT_EQ(mnli.num_classes, 3);
   EXPECT_EQ(texts(mnli)[0].text, "a b");
-  EXPECT_EQ(texts(mnli)[0].second, "c");
+  EXPECT_EQ(texts(mnli)[0].others.front(), "c");
   EXPECT_EQ(texts(mnli)[0].number, 1);
   EXPECT_THAT(
       mistake("mnli.tsv", header + "0\t1\t2\tx\t-\t-\t-\t-\ta\tc\t-\thidden\n", FinetuneTask::mnli),
@@ -156,12 +156,12 @@ TEST_F(LabelledTextFiles, FoldersHaveTheQuestionsOfRace) {
   const LabelledData data = read_labelled_data(config);
   ASSERT_EQ(texts(data).size(), 2u);
   EXPECT_EQ(data.num_choices, 4);
-  EXPECT_THAT(texts(data)[0].choices, ElementsAre("a w b", "a x b", "a y b", "a z b"));
+  EXPECT_THAT(texts(data)[0].others, ElementsAre("a w b", "a x b", "a y b", "a z b"));
   EXPECT_EQ(texts(data)[0].number, 1);
-  EXPECT_EQ(texts(data)[1].choices[3], "a? z");
+  EXPECT_EQ(texts(data)[1].others[3], "a? z");
   EXPECT_EQ(texts(data)[1].text, "c");
   EXPECT_EQ(texts(data)[1].number, 3);
-  EXPECT_TRUE(texts(data)[1].choices_come_first);
+  EXPECT_TRUE(texts(data)[1].others_come_first);
   folder_.write("high/3.txt", R"({"article":"d","questions":["a"],"options":[],"answers":[]})");
   EXPECT_THAT(message_of([&] { read_labelled_data(config); }),
               HasSubstr("3.txt:1: has not as many questions"));
@@ -225,7 +225,7 @@ TEST_F(LabelledTextFiles, SamplesHaveTheTokensOfMegatron) {
   EXPECT_EQ(sample.get("types"), (Ids{0, 0, 0, 0, 1, 1, 1, 0}));
   EXPECT_EQ(sample.get("position_ids"), (Ids{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(sample.get<std::int32_t>("document_ids"),
-            (std::vector<std::int32_t>{2, 2, 2, 2, 2, 2, 2, 3}));
+            (std::vector<std::int32_t>{0, 0, 0, 0, 0, 0, 0, 1}));
   EXPECT_EQ(sample.get<float>("loss_mask"), (std::vector<float>{1, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(sample.get("class"), Ids{1});
   EXPECT_EQ(sample.padding, Ids{7});
@@ -248,7 +248,7 @@ TEST_F(LabelledTextFiles, ChoicesLieInOneRow) {
   EXPECT_EQ(sample.get("tokens"), (Ids{2, 5, 3, 6, 3, 0, 2, 5, 3, 7, 8, 3}));
   EXPECT_EQ(sample.get("position_ids"), (Ids{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(sample.get<std::int32_t>("document_ids"),
-            (std::vector<std::int32_t>{2, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4}));
+            (std::vector<std::int32_t>{0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2}));
   EXPECT_EQ(sample.get("choice_starts"), (Ids{0, 6}));
   EXPECT_EQ(sample.get("class"), Ids{1});
 }

@@ -16,15 +16,16 @@ namespace megatron {
 class Tokenizer;
 struct DataConfig;
 
-/// A text, or a pair of texts, and its class; or a text with choices, each of which makes a pair
+/// A text, alone or paired with another one, and its class; or a text, choices that are each paired
 /// with it, and the right choice.
 struct LabelledText {
-  std::string text = {}, second = {};     ///< no `second`: a single text
-  std::vector<std::string> choices = {};  ///< none: the text is classified
-  bool choices_come_first = false;        ///< in their pairs, cut to 128 tokens as RACE's
-  std::string label = {};                 ///< as the file has it
-  std::int64_t number = 0;                ///< of the class or of the choice
-  std::string where = {};                 ///< "file:line"
+  std::string text = {};
+  std::vector<std::string> others = {};  ///< the second text of a pair, if there is one, or choices
+  bool others_come_first = false;        ///< in their pairs, cut to 128 tokens, as RACE's
+  std::string label = {};                ///< as the file has it
+  std::int64_t number = 0;               ///< of the class or of the choice
+  std::string where = {};                ///< "file:line"
+  bool has_choices() const { return others.size() > 1; }
 };
 using LabelledTexts = std::vector<LabelledText>;
 
