@@ -206,8 +206,15 @@ CheckpointSource in_run_family(const CheckpointSource& source, const Settings& s
 std::optional<CheckpointSource> choose_source(CheckpointConfig& config, const Rank& rank,
                                               StartupWarnings& warnings, std::ostream& out,
                                               const std::string& needed_by) {
-  auto source = choose_checkpoint(config, rank, warnings, out, needed_by);
-  if (source || config.pretrained_checkpoint.empty()) return source;
+  if (config.pretrained_checkpoint.empty())
+    return choose_checkpoint(config, rank, warnings, out, needed_by);
+  StartupWarnings of_missing;  // that a run starts from random does not hold
+  std::ostringstream remarks;
+  auto source = choose_checkpoint(config, rank, of_missing, remarks, needed_by);
+  if (source) {
+    out << remarks.str();
+    return source;
+  }
   config.load = config.pretrained_checkpoint;
   config.finetune = true;
   return choose_checkpoint(config, rank, warnings, out, needed_by);
