@@ -52,6 +52,7 @@ void fill_main_parameters(WeightReader& reader, const Manifest* manifest, MainPa
     const std::string& name = main.pieces()[i].parameter->name();
     const bool is_stored =
         manifest != nullptr && manifest->tensors.contains(kMainParameterPrefix + name);
+    if (!is_stored && !has_weight_of(reader, *main.pieces()[i].parameter)) continue;  // a new head
     fill_piece(reader, main.pieces()[i], is_stored ? kMainParameterPrefix + name : name, flat,
                holders_of(main.store(), main.pieces()[i]));
     if (!main.tensors()[i].defined()) main.write(i, flat);
@@ -133,12 +134,12 @@ std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store) {
-  fill_store(*open_weights(source), source.folder.string(), store);
+  fill_store(*open_weights(source), source.folder.string(), store, source.replaces_heads);
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
   const auto reader = open_weights(source);
-  fill_store(*reader, source.folder.string(), store);
+  fill_store(*reader, source.folder.string(), store, source.replaces_heads);
   main.copy_model_params_to_main_params();
   if (has_main_parameters(source, main)) {
     for (const Parameter* parameter : store.parameters()) {

@@ -82,12 +82,14 @@ class DataSetup {
     request.tokenizer.eod = tokenizer->eod();
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
-    request.kind = plan_.family->sample_kind;
+    if (request.kind == SampleKind::gpt) request.kind = plan_.family->sample_kind;
     if (request.kind != SampleKind::gpt)
       request.masked =
           masked_request(request.kind, *settings_.data, tokenizer, settings_.data->vocab_extra_ids);
     request.masked.binary_head = settings_.model->bert_binary_head;
     request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
+    request.masked.num_classes = settings_.model->num_classes;
+    request.masked.num_tokentypes = settings_.model->token_types();
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
