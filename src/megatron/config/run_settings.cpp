@@ -17,8 +17,8 @@
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
-#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/size_limits.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
@@ -241,7 +241,8 @@ Problems check_family(const std::string& family, const Settings& settings) {
   };
   if (family != "bert")
     for (const Setting& setting : std::initializer_list<Setting>{
-             &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes})
+             &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes,
+             &DataConfig::keep_padding})
       note(setting, "BERT");
   if (family != "bert" && family != "t5")
     for (const Setting& setting :

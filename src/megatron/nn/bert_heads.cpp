@@ -11,7 +11,6 @@
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear.h"
 #include "megatron/ops/kernel_type.h"
-#include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
@@ -64,10 +63,8 @@ at::Tensor BinaryHead::count(const Microbatch& microbatch) const {
 
 StepOutput BinaryHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                             const ForwardContext& context, const LossGradient&) const {
-  at::Tensor row_bh = hidden_sbh.narrow(0, 0, 1);
-  if (context.sequence_parallel)  // the sequence begins on the first rank
-    row_bh = gather_replicated_sequence(row_bh, rank_.tp.size, rank_.tp, "pooler");
-  const at::Tensor pooled = at::tanh(linear(row_bh.select(0, 0), pooler_.weight, &pooler_.bias));
+  const at::Tensor pooled = at::tanh(
+      linear(first_rows(hidden_sbh, microbatch, context, rank_.tp), pooler_.weight, &pooler_.bias));
   const at::Tensor logits = linear(pooled, classes_.weight, &classes_.bias);
   at::Tensor sum = at::cross_entropy_loss(logits.to(compute_type(logits.scalar_type())),
                                           microbatch.at("is_random"), {}, at::Reduction::Sum),

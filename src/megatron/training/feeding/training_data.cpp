@@ -88,6 +88,10 @@ class DataSetup {
           masked_request(request.kind, *settings_.data, tokenizer, settings_.data->vocab_extra_ids);
     request.masked.binary_head = settings_.model->bert_binary_head;
     request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
+    if (request.kind == SampleKind::bert && row_multiple_without_padding() == 0)
+      out_ << "> the layers compute the padding of samples too: it can only be left out without "
+              "--keep-padding, context parallelism and experts"
+           << std::endl;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
@@ -133,6 +137,7 @@ class DataSetup {
         .context_ranks = rank_.cp.size,
         .document_masks = settings_.data->reset_attention_mask,
         .packs_documents = settings_.data->dataloader_inter_document_masking || settings_.data->sft,
+        .unpadded_row_multiple = row_multiple_without_padding(),
         .device = rank_.device};
     if (settings_.parallel->hybrid_context_parallel)
       options.hybrid = {.rank = rank_.dp_cp.rank,
@@ -144,6 +149,13 @@ class DataSetup {
                           return batches.at(consumed).running_batch_size;
                         }};
     return options;
+  }
+
+  /// Context parallelism divides whole samples, and routers balance all rows.
+  std::int64_t row_multiple_without_padding() const {
+    if (settings_.data->keep_padding || rank_.cp.size > 1 || settings_.model->moe.num_experts > 0)
+      return 0;
+    return rank_.sequence_parallel ? rank_.tp.size : 1;
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,
