@@ -112,11 +112,11 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
   EXPECT_EQ(back.microbatch.packed->num_samples, 2);
   EXPECT_EQ(back.microbatch.packed->padded_length, 4);
   EXPECT_EQ(back.microbatch.lengths, batch.microbatch.lengths);
-  for (const auto& [samples, length] : {std::pair(4, 4), std::pair(2, 3)})
+  for (const auto& wrong : {std::pair(4, 4), std::pair(2, 3)})
     EXPECT_THAT(message([&](SavedBatch& b) {
                   pack(b);
-                  b.microbatch.packed->num_samples = samples;
-                  b.microbatch.packed->padded_length = length;
+                  b.microbatch.packed->num_samples = wrong.first;
+                  b.microbatch.packed->padded_length = wrong.second;
                 }),
                 testing::HasSubstr("do not fit 'cu_seqlens'"));
   EXPECT_FALSE(back.microbatch.has("cu_seqlens"));
