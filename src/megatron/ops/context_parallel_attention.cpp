@@ -151,9 +151,10 @@ AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
                             const SequencePlacement& placement, AttentionOptions options) {
   options.q_start = piece.positions.first;
   options.k_start = k_start;
-  options.total_q = options.total_k = placement.padded_length > 0
-                                          ? placement.padded_length
-                                          : rows_of_sequence(placement, piece.sequence).count;
+  const std::int64_t length = placement.padded_length > 0
+                                  ? placement.padded_length
+                                  : rows_of_sequence(placement, piece.sequence).count;
+  options.total_q = options.total_k = length;
   if (placement.is_packed() && options.dropout.active())
     options.dropout.sample_ordinals = options.dropout.sample_ordinals.narrow(0, piece.sequence, 1);
   return options;
