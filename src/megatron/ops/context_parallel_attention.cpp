@@ -125,11 +125,14 @@ at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOpt
                                const SequencePlacement& placement,
                                const std::vector<PositionRun>& runs) {
   const std::vector<SequencePiece> pieces = pieces_of(runs, placement);
+  bool has_all = inputs.q.size(0) == placement.length;  // each piece is a sequence
   std::vector<std::int64_t> counts;
-  for (const SequencePiece& piece : pieces) counts.push_back(piece.positions.count);
+  for (const SequencePiece& piece : pieces) {
+    counts.push_back(piece.positions.count);
+    has_all = has_all && counts.back() == rows_of_sequence(placement, piece.sequence).count;
+  }
   // The gradients of a split are joined by one copy; those of slices are added up, each as long as
   // all rows.
-  const bool has_all = inputs.q.size(0) == placement.length;
   const auto split = [&](const at::Tensor& x) { return at::split_with_sizes(x, counts); };
   const std::vector<at::Tensor> q = split(inputs.q),
                                 k = has_all ? split(inputs.k) : std::vector<at::Tensor>(),
