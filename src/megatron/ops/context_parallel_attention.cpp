@@ -125,6 +125,8 @@ at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOpt
                                const SequencePlacement& placement,
                                const std::vector<PositionRun>& runs) {
   const std::vector<SequencePiece> pieces = pieces_of(runs, placement);
+  if (pieces.empty())
+    return inputs.q.new_empty({0, inputs.q.size(1), inputs.q.size(2) * inputs.v.size(3)});
   bool has_all = inputs.q.size(0) == placement.length;  // each piece is a sequence
   std::vector<std::int64_t> counts;
   for (const SequencePiece& piece : pieces) {
@@ -145,8 +147,6 @@ at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOpt
                                  options_of(pieces[i], 0, placement, options))
                       .out);
   }
-  if (out.empty())
-    return inputs.q.new_empty({0, inputs.q.size(1), inputs.q.size(2) * inputs.v.size(3)});
   return out.size() == 1 ? out.front() : at::cat(out);
 }
 
