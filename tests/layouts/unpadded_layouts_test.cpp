@@ -11,7 +11,8 @@ namespace {
 TrainingResult train(const Flags& more, std::int64_t world_size,
                      std::optional<c10::ScalarType> dtype) {
   Flags all = Family{"bert", bert(), false, "bert"}.run_flags(one_sgd_step());
-  const Flags samples{"--micro-batch-size", "4", "--short-seq-prob", "0.9"};
+  const Flags samples{"--micro-batch-size", "4",  "--global-batch-size", "16",
+                      "--short-seq-prob",   "0.9"};
   for (const Flags& flags : {samples, more}) all.insert(all.end(), flags.begin(), flags.end());
   return train_in_layout(all, world_size, {.dtype = dtype});
 }
