@@ -12,7 +12,8 @@
 # (bench/control_plane); with `latent-attention`, latent attention against transformers'
 # (bench/attention_block); with `attention-variants`, variants of attention against plain attention
 # (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and transformers
-# (bench/inference); with `checkpoints`, saves and loads beside PyTorch's (checkpoints.py).
+# (bench/inference); with `checkpoints`, saves and loads beside PyTorch's (checkpoints.py); with
+# `bert`, the step of BERT beside transformers', and what padding costs it (bert.py).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -46,7 +47,7 @@ esac
 program=main
 case "${1:-}" in
   ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
-    sample-index | latent-attention | inference | checkpoints)
+    sample-index | latent-attention | inference | checkpoints | bert)
     program=${1//-/_}
     shift
     ;;
@@ -78,6 +79,7 @@ case "$program $* " in
   "main "*"--smoke "*)
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
     "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
+    "$PYTHON" bench/suite/bert.py --smoke || exit $?
     "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
     "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
     ;;

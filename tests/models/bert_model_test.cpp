@@ -14,7 +14,9 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatron/base/json.h"
@@ -66,9 +68,34 @@ Microbatch batch_of(const Json& fields, std::int64_t padding) {
   return batch;
 }
 
+/// Returns the batch with one row of the samples' tokens, and so many rows of padding behind them.
+Microbatch without_padding(Microbatch batch, std::int64_t rows_of_padding) {
+  const at::Tensor is_padding = batch.at("document_ids").ne(0);
+  const at::Tensor padding = is_padding.flatten().nonzero().flatten().narrow(0, 0, rows_of_padding),
+                   tokens = is_padding.logical_not(),
+                   rows = at::cat({tokens.flatten().nonzero().flatten(), padding});
+  PackedSequences packed{.cu_seqlens = {0},
+                         .num_samples = tokens.size(0),
+                         .padded_length = tokens.size(1),
+                         .hybrid = {}};
+  for (std::int64_t i = 0; i < tokens.size(0); ++i)
+    packed.cu_seqlens.push_back(packed.cu_seqlens.back() + tokens[i].sum().item<std::int64_t>());
+  if (rows_of_padding > 0) {
+    packed.cu_seqlens.push_back(rows.numel());
+    batch.sample_ordinals = at::cat({batch.sample_ordinals, batch.sample_ordinals.narrow(0, 0, 1)});
+  }
+  batch.tensors.erase("document_ids");
+  for (auto& [name, tensor] : batch.tensors)
+    if (tensor.dim() > 1)
+      tensor = tensor.expand(tokens.sizes()).flatten().index_select(0, rows).unsqueeze(0);
+  batch.packed = std::move(packed);
+  return batch;
+}
+
 /// Compares with megatron-core's model, whose samples have less padding, and whose positions have
-/// the rows from the offset on.
-void expect_megatron_core(std::int64_t padding, std::int64_t offset) {
+/// the rows from the offset on. With `rows_of_padding` the batch has only so many.
+void expect_megatron_core(std::int64_t padding, std::int64_t offset,
+                          std::optional<std::int64_t> rows_of_padding = {}) {
   const Json expected = read_json(MEGATRON_SOURCE_DIR "/tests/models/fixtures/bert.json");
   TransformerConfig config = tiny_gpt();
   config.hidden_dropout = config.attention_dropout = 0;
@@ -87,8 +114,9 @@ void expect_megatron_core(std::int64_t padding, std::int64_t offset) {
   const at::Tensor rows = positions->value().clone();
   own_rows(*positions, positions->value()).copy_(rows.narrow(0, 0, rows.size(0) - offset));
   store.zero_gradients();
-  const StepOutput output =
-      model->forward_step(batch_of(expected["batch"], padding), /*training=*/true);
+  const Microbatch padded = batch_of(expected["batch"], padding);
+  const StepOutput output = model->forward_step(
+      rows_of_padding ? without_padding(padded, *rows_of_padding) : padded, /*training=*/true);
   (output.root / output.count).backward();
   store.finalize_gradients();
   double sum = 0;
@@ -116,6 +144,36 @@ void expect_megatron_core(std::int64_t padding, std::int64_t offset) {
 
 TEST(BertModel, HasTheLossesAndGradientsOfMegatronCore) { expect_megatron_core(0, 0); }
 TEST(BertModel, PaddingChangesNothing) { expect_megatron_core(4, 0); }
+TEST(BertModel, NeedsNoPadding) {
+  for (const std::int64_t rows : {0, 3}) expect_megatron_core(4, 0, rows);
+}
+
+/// Also attention draws the numbers of the padded samples.
+TEST(BertModel, WithoutPaddingDropoutIsTheSame) {
+  const Microbatch padded =
+      batch_of(read_json(MEGATRON_SOURCE_DIR "/tests/models/fixtures/bert.json")["batch"], 0);
+  const TransformerConfig config = tiny_gpt();
+  const Rank rank;
+  const auto model = find_model_family("bert").make(config, rank, {.vocab_pad_multiple = 1});
+  ParamStore store(declared_parameters(*model), {.dtype = at::kDouble});
+  store.initialize(1);
+  std::map<std::string, at::Tensor> expected;
+  at::Tensor loss;
+  for (const Microbatch& batch : {padded, without_padding(padded, 2)}) {
+    store.zero_gradients();
+    const StepOutput output = model->forward_step(batch, /*training=*/true);
+    output.root.backward();
+    store.finalize_gradients();
+    if (!loss.defined()) loss = output.root.detach();
+    EXPECT_NEAR(output.root.item<double>(), loss.item<double>(), 1e-12);
+    for (const Parameter* parameter : store.parameters()) {
+      const at::Tensor& first =
+          expected.try_emplace(parameter->name(), parameter->grad().clone()).first->second;
+      EXPECT_LE((parameter->grad() - first).abs().max().item<double>(), 1e-12) << parameter->name();
+    }
+  }
+}
+
 TEST(BertModel, PositionsMayBeginBehindTheFirstRow) { expect_megatron_core(0, 2); }
 
 }  // namespace

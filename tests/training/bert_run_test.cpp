@@ -50,6 +50,13 @@ TEST(BertRun, WithoutTheBinaryHeadHasOneLoss) {
   EXPECT_THAT(log, Not(HasSubstr("sop loss")));
 }
 
+TEST(BertRun, SaysThatItKeepsPadding) {
+  const char* const note = "> the layers compute the padding of samples too";
+  EXPECT_THAT(log_of(bert_run({"--train-iters", "1", "--eval-iters", "0"})), Not(HasSubstr(note)));
+  EXPECT_THAT(log_of(bert_run({"--train-iters", "1", "--eval-iters", "0", "--keep-padding"})),
+              HasSubstr(note));
+}
+
 TEST(BertRun, RefusesWhatBelongsToDecoders) {
   const std::string message = message_of([] {
     bert_run({"--eod-mask-loss", "--reset-position-ids", "--num-tokentypes", "1"});

@@ -222,7 +222,8 @@ TEST(SampleFields, ReachAModelThroughHybridContextParallelism) {
   }
 }
 
-TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
+/// Returns 32 samples of 96 positions with different numbers of tokens.
+std::shared_ptr<const Dataset> bert_samples() {
   const TemporaryFolder folder;
   TokenizerConfig tokenizer;
   tokenizer.tokenizer_type = "BertWordPieceLowerCase";
@@ -235,10 +236,14 @@ TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
   request.tokenizer = {.vocab_size = text->vocab_size(), .eod = 3};
   request.kind = SampleKind::bert;
   request.masked = masked_request(request.kind, {}, text, 0);
-  const Datasets datasets = build_datasets(config, request);
+  return build_datasets(config, request).splits[0];
+}
+
+TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
+  const std::shared_ptr<const Dataset> samples = bert_samples();
   const auto open = [&](std::int64_t ranks) {
-    return make_dataset_source(datasets.splits[0], {.loader = {.sampler = {.micro_batch_size = 32}},
-                                                    .context_ranks = ranks});
+    return make_dataset_source(
+        samples, {.loader = {.sampler = {.micro_batch_size = 32}}, .context_ranks = ranks});
   };
   const Microbatch whole = open(1)->next(), half = open(2)->next();
   for (const char* name : {"tokens", "types", "labels", "padding_mask"}) {
@@ -256,6 +261,50 @@ TEST(SampleFields, OfBertArriveWithDocumentIdsOfThePadding) {
   EXPECT_TRUE(is_padding.any().item<bool>());
   EXPECT_TRUE(whole.at("document_ids").equal(is_padding.to(at::kInt)));
   EXPECT_TRUE(half.at("document_ids").equal(whole.at("document_ids")));
+}
+
+TEST(SampleFields, OfBertComeWithoutPadding) {
+  const std::shared_ptr<const Dataset> samples = bert_samples();
+  const auto next = [&](std::int64_t row_multiple) {
+    return make_dataset_source(samples, {.loader = {.sampler = {.micro_batch_size = 32}},
+                                         .unpadded_row_multiple = row_multiple})
+        ->next();
+  };
+  const Microbatch padded = next(0);
+  const at::Tensor is_token = padded.at("padding_mask").ne(0), lengths = is_token.sum(1);
+  const std::int64_t tokens = lengths.sum().item<std::int64_t>();
+  // A prime that does not divide the number of tokens.
+  for (const std::int64_t multiple : {std::int64_t{1}, std::int64_t{tokens % 7 != 0 ? 7 : 11}}) {
+    const Microbatch packed = next(multiple);
+    const std::int64_t rows = (tokens + multiple - 1) / multiple * multiple;
+    for (const char* name : {"tokens", "types", "labels", "padding_mask", "loss_mask"}) {
+      ASSERT_EQ(packed.at(name).sizes(), at::IntArrayRef({1, rows})) << name;
+      EXPECT_TRUE(
+          packed.at(name)[0].narrow(0, 0, tokens).equal(padded.at(name).masked_select(is_token)))
+          << name;
+    }
+    EXPECT_TRUE(packed.at("position_ids")[0]
+                    .narrow(0, 0, tokens)
+                    .equal(at::arange(96).expand({32, 96}).masked_select(is_token)));
+    EXPECT_TRUE(packed.num_tokens().equal(padded.num_tokens()));
+    EXPECT_TRUE(packed.at("is_random").equal(padded.at("is_random")));
+    EXPECT_FALSE(packed.has("document_ids"));
+    ASSERT_TRUE(packed.packed.has_value());
+    const std::int64_t more = rows > tokens ? 1 : 0;  // sequence of padding
+    EXPECT_EQ(packed.packed->num_sequences(), 32 + more);
+    EXPECT_EQ(packed.packed->padded_length, 96);
+    EXPECT_EQ(packed.packed->cu_seqlens.back(), rows);
+    EXPECT_EQ(packed.num_samples(), 32);
+    EXPECT_EQ(std::ssize(packed.lengths), 32 + more);
+    EXPECT_EQ(packed.sample_ordinals.numel(), 32 + more);
+    EXPECT_TRUE(packed.sample_ordinals.narrow(0, 0, 32).equal(padded.sample_ordinals));
+    for (std::int64_t i = 0; i < 32; ++i)
+      EXPECT_EQ(packed.packed->cu_seqlens[static_cast<std::size_t>(i + 1)] -
+                    packed.packed->cu_seqlens[static_cast<std::size_t>(i)],
+                lengths[i].item<std::int64_t>());
+    EXPECT_NEAR(packed.computed_samples().first, static_cast<double>(rows) / 96, 1e-9);
+    EXPECT_EQ(padded.computed_samples().first, 32);
+  }
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
       tensor = name == "position_ids" ? at::tensor({0, 1, 2, 0, 0, 1, 2, 3}, at::kLong).unsqueeze(0)
                                       : tensor.view({1, 8});
     b.microbatch.sample_ordinals = at::tensor({40, 41, 42}, at::kLong);
-    b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2};
+    b.microbatch.packed = {.cu_seqlens = {0, 3, 4, 8}, .num_samples = 2, .padded_length = 4};
     b.microbatch.lengths = {3, 1, 2};
   };
   pack(batch);
@@ -109,7 +109,16 @@ TEST_F(SavedBatchTest, KeepsPackedSequences) {
   const SavedBatch back = load_batch(path_);
   ASSERT_TRUE(back.microbatch.packed.has_value());
   EXPECT_EQ(back.microbatch.packed->cu_seqlens, batch.microbatch.packed->cu_seqlens);
+  EXPECT_EQ(back.microbatch.packed->num_samples, 2);
+  EXPECT_EQ(back.microbatch.packed->padded_length, 4);
   EXPECT_EQ(back.microbatch.lengths, batch.microbatch.lengths);
+  for (const auto& wrong : {std::pair(4, 4), std::pair(2, 3)})
+    EXPECT_THAT(message([&](SavedBatch& b) {
+                  pack(b);
+                  b.microbatch.packed->num_samples = wrong.first;
+                  b.microbatch.packed->padded_length = wrong.second;
+                }),
+                testing::HasSubstr("do not fit 'cu_seqlens'"));
   EXPECT_FALSE(back.microbatch.has("cu_seqlens"));
   for (const std::vector<std::int64_t>& wrong :
        std::vector<std::vector<std::int64_t>>{{0, 3, 8, 4}, {0, 3, 4, 7}, {1, 3, 4, 8}, {8}})

@@ -38,6 +38,16 @@ TEST(ThroughputMeter, DividesByTimeDevicesAndPeak) {
   EXPECT_DOUBLE_EQ(*rates.mfu_causal, 0.36);
 }
 
+/// Four samples, half of which is padding: a half of their other work, and a quarter of the scores.
+TEST(ThroughputMeter, LeavesOutPadding) {
+  const ThroughputMeter meter({.causal = 900, .full = 1000}, 500.0, 2);
+  const ThroughputMetrics rates =
+      meter.rates({.samples = 2, .tokens = 80, .seconds = 10, .squared_samples = 1});
+  EXPECT_DOUBLE_EQ(rates.flops_per_second, (2 * 800 + 100) / 20.0);
+  EXPECT_DOUBLE_EQ(*rates.mfu_causal, rates.flops_per_second / 500);
+  EXPECT_DOUBLE_EQ(*rates.mfu, (2 * 800 + 200) / 20.0 / 500);
+}
+
 TEST(ThroughputMeter, KnowsNothingWithoutTimeOrPeak) {
   EXPECT_EQ(ThroughputMeter({}, 1.0).rates({.tokens = 5, .seconds = 0}).tokens_per_second, 0);
   EXPECT_FALSE(ThroughputMeter({.causal = 1, .full = 1}, std::nullopt)

@@ -60,6 +60,13 @@ TEST_F(TrainStepTest, MicrobatchWithoutCountedTokensContributesNothing) {
   EXPECT_EQ(result.loss(), 0);
 }
 
+/// One whole sample, and two of which a quarter each is computed.
+TEST_F(TrainStepTest, CountsWhatIsComputedOfPaddedSamples) {
+  std::vector<Microbatch> batch = uneven_batch();
+  batch[1].packed = {.cu_seqlens = {0, 1, 2}, .num_samples = 2, .padded_length = 4};
+  EXPECT_EQ(run(batch, {}).computed_samples, std::pair(1.5, 1.125));
+}
+
 TEST_F(TrainStepTest, SamplesCarryTheirOrdinals) {
   run(uneven_batch(), {.first_ordinal = 40});
   ASSERT_EQ(model_.seen_ordinals.size(), 2u);

@@ -53,6 +53,7 @@ struct DataConfig {
   double mid_level_dataset_surplus = 0.005;
   double mask_prob = 0.15;              ///< share of the tokens of masked samples that are masked
   double short_seq_prob = 0.1;          ///< probability that a masked sample is shorter
+  bool keep_padding = false;            ///< compute the padding of BERT's samples too
   std::int64_t decoder_seq_length = 0;  ///< of T5
   std::int64_t vocab_extra_ids = 0;     ///< sentinels of T5, behind a vocabulary that has none
   FimConfig fim;

@@ -164,6 +164,10 @@ const FieldTable<DataConfig>& data_table() {
         .between(0, 1)
         .breaks_phase(kSamples)
         .kept_in_check();
+    t.field("keep_padding", &Config::keep_padding,
+            "run the padding of BERT's samples through the layers, as Megatron-LM does, in place "
+            "of leaving it out; losses and gradients are the same but for rounding")
+        .kept_in_check();
     t.field("decoder_seq_length", &Config::decoder_seq_length,
             "tokens of T5's decoder; required by t5")
         .between(0, kMaxSize)

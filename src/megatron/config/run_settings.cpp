@@ -273,7 +273,7 @@ Problems check_family(const std::string& family, const Settings& settings) {
   if (family != "bert")
     for (const Setting& setting : std::initializer_list<Setting>{
              &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes,
-             &TransformerConfig::num_classes})
+             &TransformerConfig::num_classes, &DataConfig::keep_padding})
       note(setting, "BERT");
   if (family != "bert" && settings.data->task != FinetuneTask::none)
     problems.add({"--task", "finetunes an encoder, and this run trains " + family, "train bert"});

@@ -68,15 +68,16 @@ at::Tensor ClassHead::count(const Microbatch& microbatch) const {
   return at::scalar_tensor(classes.numel(), classes.options().dtype(at::kFloat));
 }
 
-at::Tensor ClassHead::first_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
-                                 const ForwardContext& context) const {
-  const bool has_choices = microbatch.has(kChoiceStarts);
-  at::Tensor rows_sbh = has_choices ? hidden_sbh : hidden_sbh.narrow(0, 0, 1);
-  if (context.sequence_parallel)  // without choices the first rank has the row
-    rows_sbh =
-        gather_replicated_sequence(rows_sbh, rows_sbh.size(0) * rank_.tp.size, rank_.tp, "pooler");
-  return has_choices ? at::index_select(rows_sbh, 0, microbatch.at(kChoiceStarts).select(0, 0))
-                     : rows_sbh.narrow(0, 0, 1);
+at::Tensor ClassHead::pooled_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                                  const ForwardContext& context) const {
+  if (!microbatch.has(kChoiceStarts))
+    return first_rows(hidden_sbh, microbatch, context, rank_.tp).unsqueeze(0);
+  const at::Tensor rows_sbh =
+      context.sequence_parallel
+          ? gather_replicated_sequence(hidden_sbh, hidden_sbh.size(0) * rank_.tp.size, rank_.tp,
+                                       "pooler")
+          : hidden_sbh;
+  return at::index_select(rows_sbh, 0, microbatch.at(kChoiceStarts).select(0, 0));
 }
 
 StepOutput ClassHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
@@ -84,7 +85,7 @@ StepOutput ClassHead::loss(const at::Tensor& hidden_sbh, const Microbatch& micro
   DropoutSite site = context.dropout(options_.path, "dropout", options_.dropout);
   site.positions = {};  // row i is choice i
   const at::Tensor pooled = dropout(
-      at::tanh(linear(first_rows(hidden_sbh, microbatch, context), pooler_.weight, &pooler_.bias)),
+      at::tanh(linear(pooled_rows(hidden_sbh, microbatch, context), pooler_.weight, &pooler_.bias)),
       site);
   const at::Tensor logits =
       linear(pooled, classes_.weight, &classes_.bias).transpose(0, 1).flatten(1);

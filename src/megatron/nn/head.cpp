@@ -2,6 +2,8 @@
 #include "megatron/nn/head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <utility>
@@ -19,6 +21,27 @@ namespace megatron {
 
 at::Tensor Head::logits(const at::Tensor& /*hidden_sbh*/) const {
   throw InternalError("the first head of this model has no logits");
+}
+
+at::Tensor first_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                      const ForwardContext& context, const Axis& tp) {
+  const std::optional<PackedSequences>& packed = microbatch.packed;
+  if (!packed) {
+    const at::Tensor row_1bh = hidden_sbh.narrow(0, 0, 1);
+    return (context.sequence_parallel  // the sequence begins on the first rank
+                ? gather_replicated_sequence(row_1bh, tp.size, tp, "first rows")
+                : row_1bh)
+        .select(0, 0);
+  }
+  const at::Tensor rows = hidden_sbh.select(1, 0),
+                   begins = at::tensor(packed->cu_seqlens, at::kLong)
+                                .narrow(0, 0, packed->num_samples)
+                                .to(rows.device()),
+                   places = begins - context.first_row, own = places.clamp(0, rows.size(0) - 1);
+  const at::Tensor found = at::index_select(rows, 0, own);
+  if (!context.sequence_parallel) return found;
+  return reduce_from_tensor_parallel_region(found.masked_fill(own.ne(places).unsqueeze(1), 0), tp,
+                                            "first rows");
 }
 
 ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple) {

@@ -15,6 +15,7 @@
 
 namespace megatron {
 
+struct Axis;
 struct ForwardContext;
 struct Rank;
 struct TransformerConfig;
@@ -38,6 +39,11 @@ class Head {
   /// Returns what the root of a microbatch is divided by, over all ranks that share it.
   virtual at::Tensor count(const Microbatch& microbatch) const { return microbatch.num_tokens(); }
 };
+
+/// Returns the first rows of the samples, [b, h], of what Head::loss() receives, on every rank of
+/// tp alike. With context parallelism only the first rank has them. Collective over tp.
+at::Tensor first_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                      const ForwardContext& context, const Axis& tp);
 
 /// The weight of an untied output layer.
 ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t vocab_pad_multiple);

@@ -26,6 +26,22 @@ at::Tensor Microbatch::num_tokens() const {
   return has("num_tokens") ? at("num_tokens") : at("loss_mask").sum();
 }
 
+std::pair<double, double> Microbatch::computed_samples() const {
+  if (!packed || packed->padded_length == 0) {
+    const auto samples = static_cast<double>(num_samples());
+    return {samples, samples};
+  }
+  std::pair<double, double> sum;
+  for (std::int64_t i = 0; i < packed->num_sequences(); ++i) {
+    const std::int64_t* const begin = &packed->cu_seqlens[static_cast<std::size_t>(i)];
+    const double share =
+        static_cast<double>(begin[1] - begin[0]) / static_cast<double>(packed->padded_length);
+    sum.first += share;
+    sum.second += share * share;
+  }
+  return sum;
+}
+
 namespace {
 
 constexpr int kSampleBits = 40;  ///< of an ordinal; the higher ones number the packed sequences
@@ -49,8 +65,11 @@ SequencePlacement placement_of(const Microbatch& microbatch, std::int64_t ranks)
   const std::optional<PackedSequences>& packed = microbatch.packed;
   if (const HybridContext* hybrid = microbatch.hybrid())
     return zigzag_placement_of_parts(hybrid->parts, ranks, packed->cu_seqlens);
-  return zigzag_placement(microbatch.first_field().size(1) * ranks, ranks,
-                          packed ? packed->cu_seqlens : std::vector<std::int64_t>());
+  SequencePlacement placement =
+      zigzag_placement(microbatch.first_field().size(1) * ranks, ranks,
+                       packed ? packed->cu_seqlens : std::vector<std::int64_t>());
+  if (packed) placement.padded_length = packed->padded_length;
+  return placement;
 }
 
 Microbatch context_slice(Microbatch microbatch, std::int64_t rank, std::int64_t ranks) {

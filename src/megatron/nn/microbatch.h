@@ -36,6 +36,9 @@ struct HybridContext {
 struct PackedSequences {
   std::vector<std::int64_t> cu_seqlens;  ///< begin of each sequence, and the sum of their lengths
   std::int64_t num_samples = 1;          ///< samples of the dataset that they come from
+  /// > 0: the first `num_samples` sequences are samples without their padding, which had so many
+  /// positions each. One more sequence may hold a few rows of padding.
+  std::int64_t padded_length = 0;
   std::optional<HybridContext> hybrid = {};  ///< unset: the ranks of cp share the rows
   std::int64_t num_sequences() const { return std::ssize(cu_seqlens) - 1; }
 };
@@ -79,6 +82,9 @@ struct Microbatch {
   std::int64_t num_samples() const;
   /// Returns the number of tokens whose losses count, over all ranks of cp, as a scalar.
   at::Tensor num_tokens() const;
+  /// Returns the sum over its samples of the share of their positions that the layers compute, and
+  /// of the square of that share.
+  std::pair<double, double> computed_samples() const;
 };
 
 /// Returns the ordinal of sequence `sequence` of a sample that was cut into packed sequences.

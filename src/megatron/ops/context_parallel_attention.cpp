@@ -3,6 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/split_with_sizes.h>
 
 #include "megatron/base/error.h"
 #include "megatron/config/cp_comm_type.h"
@@ -123,17 +124,29 @@ at::Tensor hierarchical_attention(const AttentionInputs& inputs, const Attention
 at::Tensor attend_to_sequences(const AttentionInputs& inputs, const AttentionOptions& options,
                                const SequencePlacement& placement,
                                const std::vector<PositionRun>& runs) {
+  const std::vector<SequencePiece> pieces = pieces_of(runs, placement);
+  if (pieces.empty())
+    return inputs.q.new_empty({0, inputs.q.size(1), inputs.q.size(2) * inputs.v.size(3)});
+  bool has_all = inputs.q.size(0) == placement.length;  // each piece is a sequence
+  std::vector<std::int64_t> counts;
+  for (const SequencePiece& piece : pieces) {
+    counts.push_back(piece.positions.count);
+    has_all = has_all && counts.back() == rows_of_sequence(placement, piece.sequence).count;
+  }
+  // The gradients of a split are joined by one copy; those of slices are added up, each as long as
+  // all rows.
+  const auto split = [&](const at::Tensor& x) { return at::split_with_sizes(x, counts); };
+  const std::vector<at::Tensor> q = split(inputs.q),
+                                k = has_all ? split(inputs.k) : std::vector<at::Tensor>(),
+                                v = has_all ? split(inputs.v) : std::vector<at::Tensor>();
   std::vector<at::Tensor> out;
-  for (const SequencePiece& piece : pieces_of(runs, placement)) {
-    const PositionRun keys = rows_of_sequence(placement, piece.sequence);
-    out.push_back(core_attention(inputs.q.narrow(0, piece.row, piece.positions.count),
-                                 inputs.k.narrow(0, keys.first, keys.count),
-                                 inputs.v.narrow(0, keys.first, keys.count),
-                                 options_of(piece, 0, placement, options))
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const PositionRun keys = rows_of_sequence(placement, pieces[i].sequence);
+    out.push_back(core_attention(q[i], has_all ? k[i] : inputs.k.narrow(0, keys.first, keys.count),
+                                 has_all ? v[i] : inputs.v.narrow(0, keys.first, keys.count),
+                                 options_of(pieces[i], 0, placement, options))
                       .out);
   }
-  if (out.empty())
-    return inputs.q.new_empty({0, inputs.q.size(1), inputs.q.size(2) * inputs.v.size(3)});
   return out.size() == 1 ? out.front() : at::cat(out);
 }
 
@@ -141,7 +154,10 @@ AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
                             const SequencePlacement& placement, AttentionOptions options) {
   options.q_start = piece.positions.first;
   options.k_start = k_start;
-  options.total_q = options.total_k = rows_of_sequence(placement, piece.sequence).count;
+  const std::int64_t length = placement.padded_length > 0
+                                  ? placement.padded_length
+                                  : rows_of_sequence(placement, piece.sequence).count;
+  options.total_q = options.total_k = length;
   if (placement.is_packed() && options.dropout.active())
     options.dropout.sample_ordinals = options.dropout.sample_ordinals.narrow(0, piece.sequence, 1);
   return options;

@@ -20,6 +20,7 @@ struct SequencePlacement {
   RunsOfRanks runs_of = {};  ///< the rows of each rank of cp, ascending
   /// Packed sequences: the first row of each, and `length` as the last element.
   std::vector<std::int64_t> cu_seqlens = {};
+  std::int64_t padded_length = 0;  ///< > 0: positions of each sequence before its padding was cut
   /// int64 [length], for several ranks: row_of[i] is the place of row i when the rows of all ranks
   /// lie rank by rank, and order[j] is the row that lies there.
   at::Tensor row_of = {}, order = {};

@@ -1,6 +1,7 @@
 #include "megatron/training/feeding/dataset_source.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
@@ -41,6 +42,38 @@ void pack_documents(const Batch& batch, Microbatch& microbatch) {
   microbatch.packed = std::move(packed);
 }
 
+/// Lines up the tokens of all samples in one row, without the padding behind them. Rows of padding
+/// that are needed for a multiple of `row_multiple` rows follow as a sequence of their own.
+void leave_out_padding(const Batch& batch, std::int64_t row_multiple, Microbatch& microbatch) {
+  const std::int64_t length = batch.sequence_length();
+  PackedSequences packed{
+      .cu_seqlens = {0}, .num_samples = batch.rows, .padded_length = length, .hybrid = {}};
+  std::vector<std::int64_t> rows, padding;
+  for (std::int64_t row = 0; row < batch.rows; ++row) {
+    std::int64_t& tokens = microbatch.lengths[static_cast<std::size_t>(row)];
+    tokens = std::max<std::int64_t>(tokens, 1);  // no sequence is empty
+    for (std::int64_t i = 0; i < length; ++i)
+      (i < tokens ? rows : padding).push_back(row * length + i);
+    packed.cu_seqlens.push_back(std::ssize(rows));
+  }
+  if (const std::int64_t rest = std::ssize(rows) % row_multiple; rest > 0) {
+    MEGATRON_CHECK(row_multiple - rest <= std::ssize(padding), batch.rows, " samples of ", length,
+                   " positions in rows of a multiple of ", row_multiple);
+    rows.insert(rows.end(), padding.begin(), padding.begin() + (row_multiple - rest));
+    packed.cu_seqlens.push_back(std::ssize(rows));
+    microbatch.lengths.push_back(0);
+    const at::Tensor& ordinals = microbatch.sample_ordinals;
+    microbatch.sample_ordinals = at::cat({ordinals, ordinals.narrow(0, batch.rows - 1, 1)});
+  }
+  const at::Tensor kept = at::tensor(rows, at::kLong);
+  for (const std::string& name : microbatch.per_position) {
+    at::Tensor& tensor = microbatch.tensors.at(name);
+    tensor = at::index_select(tensor.flatten(0, 1), 0, kept).unsqueeze(0);
+  }
+  microbatch.tensors.erase("document_ids");
+  microbatch.packed = std::move(packed);
+}
+
 Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options) {
   Microbatch result;
   result.per_position.clear();
@@ -62,6 +95,9 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
   const bool is_padded = std::ranges::count(result.lengths, length) < batch.rows;
   if (options.packs_documents) {
     pack_documents(batch, result);
+  } else if (is_padded && options.unpadded_row_multiple > 0 &&
+             (result.has("padding_mask") || result.has("class"))) {
+    leave_out_padding(batch, options.unpadded_row_multiple, result);
   } else {
     if (result.has("position_ids")) {  // compared here, so that the device need not
       const std::vector<std::int64_t>& ids = batch.get("position_ids");

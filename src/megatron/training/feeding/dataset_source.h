@@ -30,8 +30,12 @@ struct HybridContextOptions {
 struct DatasetSourceOptions {
   DataLoaderOptions loader = {};
   std::int64_t context_rank = 0, context_ranks = 1;  ///< of cp, whose rows are returned
-  bool document_masks = false;    ///< adds document_ids: attention does not cross documents
-  bool packs_documents = false;   ///< packs the documents of a microbatch (Microbatch::packed)
+  bool document_masks = false;   ///< adds document_ids: attention does not cross documents
+  bool packs_documents = false;  ///< packs the documents of a microbatch (Microbatch::packed)
+  /// > 0: leaves out the padding of samples that a padding mask describes. Those of a microbatch
+  /// are packed then, in rows of a multiple of this (of tp with sequence parallelism). For whole
+  /// sequences: one rank of cp.
+  std::int64_t unpadded_row_multiple = 0;
   c10::Device device{c10::kCPU};  ///< device of the returned tensors
   /// With it, of the sampler only `consumed_samples` counts, and `context_rank` to
   /// `packs_documents` are not read. Microbatches are packed sequences, whose rows the ranks in

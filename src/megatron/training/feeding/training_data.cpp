@@ -90,6 +90,10 @@ class DataSetup {
     request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
     request.masked.num_classes = settings_.model->num_classes;
     request.masked.num_tokentypes = settings_.model->token_types();
+    if (request.kind == SampleKind::bert && row_multiple_without_padding() == 0)
+      out_ << "> the layers compute the padding of samples too: it can only be left out without "
+              "--keep-padding, context parallelism, experts and choices"
+           << std::endl;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
@@ -135,6 +139,7 @@ class DataSetup {
         .context_ranks = rank_.cp.size,
         .document_masks = settings_.data->reset_attention_mask,
         .packs_documents = settings_.data->dataloader_inter_document_masking || settings_.data->sft,
+        .unpadded_row_multiple = row_multiple_without_padding(),
         .device = rank_.device};
     if (settings_.parallel->hybrid_context_parallel)
       options.hybrid = {.rank = rank_.dp_cp.rank,
@@ -146,6 +151,15 @@ class DataSetup {
                           return batches.at(consumed).running_batch_size;
                         }};
     return options;
+  }
+
+  /// Context parallelism divides whole samples, routers balance all rows, and the places of choices
+  /// are the same in all samples.
+  std::int64_t row_multiple_without_padding() const {
+    if (settings_.data->keep_padding || rank_.cp.size > 1 || settings_.model->moe.num_experts > 0 ||
+        ranks_choices(settings_.data->task))
+      return 0;
+    return rank_.sequence_parallel ? rank_.tp.size : 1;
   }
 
   EvaluationSet evaluation_set(const std::shared_ptr<const Dataset>& dataset,

@@ -239,6 +239,9 @@ class Scaling {
     set(t, &TrainingConfig::seq_length,
         shrink(before, modulus, std::min(before, std::max(kLeastTokens, modulus))));
     s_.model->max_position_embeddings = t.seq_length + s_.model->position_offset;
+    // These layouts keep some or all padding, which one rank must then have too.
+    if (scaled_.run.options.model == "bert" && (sizes_.cp > 1 || s_.parallel->sequence_parallel))
+      s_.data->keep_padding = true;
     set(*s_.data, &DataConfig::decoder_seq_length,
         std::min(s_.data->decoder_seq_length, t.seq_length));
     if (std::int64_t& chunk = s_.model->attention_chunk_size; chunk > 0)

@@ -13,9 +13,26 @@ NamedLosses logged_losses(const TrainStepResult& step) {
   return losses;
 }
 
+TrainedWork trained_work(const TrainStepResult& step, double samples, double seconds) {
+  const auto [computed, squared] = step.computed_samples;
+  const bool is_known = computed > 0;
+  return {.samples = is_known ? computed : samples,
+          .tokens = step.tokens(),
+          .seconds = seconds,
+          .squared_samples = is_known ? squared : samples};
+}
+
+TrainedWork IntervalLog::work(double seconds) const {
+  TrainedWork work = work_;
+  work.seconds = seconds;
+  return work;
+}
+
 void IntervalLog::add(const TrainStepResult& step, double samples) {
-  samples_ += samples;
-  tokens_ += step.tokens();
+  const TrainedWork work = trained_work(step, samples);
+  work_.samples += work.samples;
+  work_.tokens += work.tokens;
+  *work_.squared_samples += *work.squared_samples;
   if (step.update.applied) {
     ++advanced_;
     NamedLosses losses = logged_losses(step);

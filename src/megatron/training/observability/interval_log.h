@@ -9,6 +9,7 @@
 #include "megatron/metrics/step_metrics.h"
 #include "megatron/parallel/communicators.h"
 #include "megatron/training/observability/log_lines.h"
+#include "megatron/training/observability/throughput.h"
 #include "megatron/training/run/train_step_result.h"
 
 namespace megatron {
@@ -17,20 +18,24 @@ namespace megatron {
 /// losses of routers.
 NamedLosses logged_losses(const TrainStepResult& step);
 
+/// Returns what a step of so many samples has computed in a time.
+TrainedWork trained_work(const TrainStepResult& step, double samples, double seconds = 0);
+
 class IntervalLog {
  public:
   /// Adds one iteration. The losses of a skipped update do not enter the averages.
   void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
-  double tokens() const { return tokens_; }
-  double samples() const { return samples_; }
+  double samples() const { return work_.samples; }
+  /// Returns the work of the interval in a time.
+  TrainedWork work(double seconds) const;
   /// Fills the fields of `report` that are averages or counts over the interval.
   void fill(IterationReport& report, double elapsed_s) const;
   void reset() { *this = {}; }
 
  private:
   std::int64_t advanced_ = 0, skipped_ = 0, nan_ = 0;
-  double tokens_ = 0, samples_ = 0;
+  TrainedWork work_ = {.squared_samples = 0};
   NamedLosses losses_;  ///< sums over the iterations
 };
 

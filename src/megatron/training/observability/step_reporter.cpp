@@ -278,24 +278,23 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
   const TrainingProgress& progress = state_.progress;
   const LoggerConfig& logger = *plan_.settings.logger;
   const double samples = static_cast<double>(state_.batch.running_batch_size);
-  StepMetrics metrics{
-      .iteration = progress.iteration,
-      .train_iters = plan_.settings.training->train_iters,
-      .consumed_samples = progress.consumed_train_samples,
-      .skipped_samples = progress.skipped_train_samples,
-      .global_batch_size = state_.batch.running_batch_size,
-      .world_size = plan_.rank.world.size,
-      .losses = logged_losses(step),
-      .learning_rate = state_.scheduler.lr(),
-      .decoupled_learning_rate = state_.scheduler.decoupled_lr(),
-      .loss_scale = step.update.loss_scale,
-      .grad_norm = step.update.applied ? std::optional(step.update.grad_norm)
+  StepMetrics metrics{.iteration = progress.iteration,
+                      .train_iters = plan_.settings.training->train_iters,
+                      .consumed_samples = progress.consumed_train_samples,
+                      .skipped_samples = progress.skipped_train_samples,
+                      .global_batch_size = state_.batch.running_batch_size,
+                      .world_size = plan_.rank.world.size,
+                      .losses = logged_losses(step),
+                      .learning_rate = state_.scheduler.lr(),
+                      .decoupled_learning_rate = state_.scheduler.decoupled_lr(),
+                      .loss_scale = step.update.loss_scale,
+                      .grad_norm = step.update.applied
+                                       ? std::optional(step.update.grad_norm)
                                        : std::nullopt,  // as in Megatron, absent for a skipped step
-      .is_skipped = !step.update.applied,
-      .elapsed_s = elapsed_s,
-      .throughput =
-          throughput_.rates({.samples = samples, .tokens = step.tokens(), .seconds = elapsed_s}),
-      .memory = process_memory(plan_.rank.device)};
+                      .is_skipped = !step.update.applied,
+                      .elapsed_s = elapsed_s,
+                      .throughput = throughput_.rates(trained_work(step, samples, elapsed_s)),
+                      .memory = process_memory(plan_.rank.device)};
   metrics.routing = step.routing;
   metrics.hybrid_context = step.hybrid_context;
   metrics.logs_layers_routing = plan_.settings.model->moe.per_layer_logging;
@@ -310,8 +309,7 @@ StepMetrics StepReporter::metrics_of(const TrainStepResult& step, double elapsed
 void StepReporter::print_iteration(const StepMetrics& step) {
   const double seconds = timers_.seconds("interval-time");
   IterationReport report{.step = step, .shows_throughput = plan_.settings.logger->log_throughput};
-  report.step.throughput = throughput_.rates(
-      {.samples = interval_.samples(), .tokens = interval_.tokens(), .seconds = seconds});
+  report.step.throughput = throughput_.rates(interval_.work(seconds));
   interval_.fill(report, seconds);
   console_.lines() << iteration_line(report, current_time()) << std::endl;
 }
@@ -323,9 +321,7 @@ void StepReporter::close_interval() {
   IntervalMetrics interval{.iteration = state_.progress.iteration,
                            .iteration_s = seconds / static_cast<double>(interval_.iterations())};
   if (plan_.settings.logger->log_throughput)
-    interval.throughput =
-        throughput_.rates({interval_.samples(), interval_.tokens(), seconds}).flops_per_second /
-        1e12;
+    interval.throughput = throughput_.rates(interval_.work(seconds)).flops_per_second / 1e12;
   for (const std::string_view name : kStepTimers) {
     if (const double total = timers_.seconds(name); total > 0)
       interval.timer_means.emplace_back(name, total / iterations);

@@ -22,6 +22,9 @@ SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequenc
 /// Work done in a period of time.
 struct TrainedWork {
   double samples = 0, tokens = 0, seconds = 0;
+  /// Σ (length / s)² over samples of which the layers compute `length` of s positions, where
+  /// `samples` is Σ length / s. Unset: all positions of all samples.
+  std::optional<double> squared_samples = {};
 };
 
 /// Converts step times to rates per device.

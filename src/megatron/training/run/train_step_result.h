@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatron/metrics/step_metrics.h"
@@ -28,6 +29,8 @@ struct TrainStepResult {
   std::vector<LayerRouting> routing = {};          ///< of the layers with experts
   std::optional<double> max_attention_logit = {};  ///< with --log-max-attention-logit or --qk-clip
   std::optional<HybridContextSummary> hybrid_context = {};  ///< with hybrid context parallelism
+  /// Microbatch::computed_samples() of the step; zeros with context parallelism.
+  std::pair<double, double> computed_samples = {};
   /// Null unless --log-layer-norms-interval requests them in this step.
   std::shared_ptr<const PerLayerNorms> layer_norms = {};
   /// Return the first loss and what it is a mean over: the counted tokens of a language model.

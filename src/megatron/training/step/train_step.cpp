@@ -139,8 +139,9 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   const at::Tensor scale = context.optimizer.loss_scale();
   const auto num_microbatches = std::ssize(batch);
   const auto num_terms = std::ssize(context.model.objective().names);
-  const at::Tensor both = at::zeros({2, num_terms, num_microbatches}, scale.options());
-  const StepLosses losses{both[0], both[1]};
+  // Their last row holds the computed samples.
+  const at::Tensor both = at::zeros({2, num_terms + 1, num_microbatches}, scale.options());
+  StepLosses losses{both[0].narrow(0, 0, num_terms), both[1].narrow(0, 0, num_terms)};
   const auto on_loss = [&](std::size_t microbatch, const StepOutput& output) {
     const auto index = static_cast<std::int64_t>(microbatch);
     for (std::int64_t term = 0; term < num_terms; ++term) {
@@ -148,6 +149,9 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
       losses.sums[term][index].copy_(loss.sum);
       losses.counts[term][index].copy_(loss.count);
     }
+    const auto [samples, squared] = batch[microbatch].computed_samples();
+    both[0][num_terms][index].fill_(samples);
+    both[1][num_terms][index].fill_(squared);
     return gradient_scale(context, options, batch[microbatch]);
   };
   const std::vector<Microbatch> batch_with_scales =
@@ -170,6 +174,7 @@ StepLosses forward_backward(const TrainStepContext& context, const TrainStepOpti
   }
   all_reduce_(context.rank.dp_cp, both, "losses");
   all_reduce_(context.rank.pp, both, "losses");  // nonzero only on the last stage
+  if (context.rank.cp.size == 1) losses.computed_samples = both.select(1, num_terms).sum(1);
   if (!options.calculate_per_token_loss) return losses;
   for (const ParamBucket& bucket : context.weights.buckets()) {
     if (bucket.kept_grad().defined())
@@ -192,9 +197,10 @@ void update_weights(const TrainStepContext& context, const TrainStepOptions& opt
 
 TrainStepResult read_step(const TrainStepContext& context, const TrainStepOptions& options,
                           const StepLosses& losses) {
-  const at::Tensor numbers =
-      at::cat({losses.sums.flatten(), losses.counts.flatten(), context.optimizer.step_stats()})
-          .cpu();
+  std::vector<at::Tensor> parts{losses.sums.flatten(), losses.counts.flatten()};
+  if (losses.computed_samples.defined()) parts.push_back(losses.computed_samples);
+  parts.push_back(context.optimizer.step_stats());
+  const at::Tensor numbers = at::cat(parts).cpu();
   const double *sum = numbers.const_data_ptr<double>(), *count = sum + losses.sums.numel();
   TrainStepResult result;
   result.microbatch_losses.resize(static_cast<std::size_t>(losses.sums.size(1)));
@@ -205,6 +211,10 @@ TrainStepResult read_step(const TrainStepContext& context, const TrainStepOption
       total.sum += *sum++;
       total.count += *count++;
     }
+  }
+  if (losses.computed_samples.defined()) {
+    result.computed_samples = {count[0], count[1]};
+    count += 2;
   }
   result.update = context.optimizer.result(count);
   result.routing = finish_router_step(context, options, result.update.applied);

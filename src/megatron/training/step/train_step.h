@@ -65,6 +65,9 @@ double loss_divisor(const TrainStepContext& context);
 /// float64 [terms, num_microbatches] on the device.
 struct StepLosses {
   at::Tensor sums, counts;
+  /// Microbatch::computed_samples() of all data-parallel ranks: float64 [2]; undefined with context
+  /// parallelism.
+  at::Tensor computed_samples = {};
 };
 
 /// Returns this rank's microbatches of the step. Adds first_ordinal and the position in the global

@@ -52,6 +52,8 @@ Json description(const SavedBatch& batch) {
           {"vocab_pad_multiple", batch.vocab_pad_multiple},
           {"family", batch.family},
           {"per_position", batch.microbatch.per_position},
+          {"num_samples", batch.microbatch.num_samples()},
+          {"padded_length", batch.microbatch.packed ? batch.microbatch.packed->padded_length : 0},
           {"model", architecture_to_json(batch.model)},
           {"precision", batch.precision},
           {"checkpoint_root", batch.checkpoint_root},
@@ -100,7 +102,7 @@ std::vector<std::int64_t> read_numbers(const SafetensorsFile& file, const Stored
   return {first, first + numbers.numel()};
 }
 
-/// Checks that packed sequences cover one row of `length` tokens.
+/// Checks that packed sequences cover one row of `tokens`, and fit what they were cut from.
 void check_packing(const PackedSequences& packed, const at::Tensor& tokens,
                    const std::string& source) {
   const auto& begins = packed.cu_seqlens;
@@ -108,6 +110,11 @@ void check_packing(const PackedSequences& packed, const at::Tensor& tokens,
       begins.back() != tokens.size(1) ||
       std::ranges::adjacent_find(begins, std::greater_equal<>()) != begins.end())
     broken(source, "'cu_seqlens' must rise from 0 to the number of tokens, in one row");
+  if (packed.padded_length == 0) return;
+  bool fits = packed.num_samples > 0 && packed.num_samples <= packed.num_sequences();
+  for (std::size_t i = 1; i < begins.size(); ++i)
+    fits = fits && begins[i] - begins[i - 1] <= packed.padded_length;
+  if (!fits) broken(source, "'padded_length' or 'num_samples' do not fit 'cu_seqlens'");
 }
 
 /// Checks ids that index a table of `size` rows.
@@ -197,7 +204,8 @@ SavedBatch load_batch(const std::filesystem::path& path) {
     broken(source, "is not a saved batch");
   SavedBatch batch;
   const std::string place = source + ": description";
-  read_description(JsonCursor(parse_json(description->second, place), place), batch);
+  const JsonCursor json(parse_json(description->second, place), place);
+  read_description(json, batch);
   for (const StoredTensor& stored : file.tensors()) {
     if (stored.name == kOrdinals)
       batch.microbatch.sample_ordinals = read_tensor(file, stored);
@@ -207,6 +215,10 @@ SavedBatch load_batch(const std::filesystem::path& path) {
       batch.microbatch.lengths = read_numbers(file, stored);
     else
       batch.microbatch.tensors[stored.name] = read_tensor(file, stored);
+  }
+  if (auto& packed = batch.microbatch.packed; packed && json.find("padded_length")) {
+    packed->num_samples = json["num_samples"].integer();
+    packed->padded_length = json["padded_length"].integer();
   }
   check_tensors(batch, source);
   return batch;
