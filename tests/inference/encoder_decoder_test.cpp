@@ -1,5 +1,6 @@
 // Generation with an encoder and a decoder: a text goes on as by whole passes, whatever shares its
 // passes and its blocks.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/tensor.h>

@@ -278,9 +278,9 @@ TEST(Scheduler, TextsOfEncodersAreInTheBlocksOfTheirSequences) {
   EXPECT_EQ(scheduler.pool().num_references(last), 2);
   for (const SequenceId sequence : {a, fork, b}) scheduler.drop(sequence);
   EXPECT_EQ(scheduler.pool().num_available(), 9);
-  EXPECT_THAT(message_of([&] { scheduler.add({.prompt = {1}, .num_encoded = 8}); }),
-              HasSubstr("of 8 tokens: a step computes at most 8, and the encoder computes a text "
-                        "whole"));
+  EXPECT_THAT(
+      message_of([&] { scheduler.add({.prompt = {1}, .max_new_tokens = 1, .num_encoded = 8}); }),
+      HasSubstr("and the encoder computes a text whole"));
 }
 
 TEST(Scheduler, SwapsTheBlocksOfAnEncodersText) {

@@ -27,7 +27,7 @@ bool Scheduler::has_room(const Sequence& sequence) const {
 }
 
 std::int64_t Scheduler::max_count(const Sequence& sequence, const Step& step) const {
-  const std::int64_t most = std::min(sequence.num_left(), step.tokens_free()),
+  const std::int64_t most = std::clamp<std::int64_t>(step.tokens_free(), 0, sequence.num_left()),
                      num_outputs = std::max<std::int64_t>(0, most - sequence.num_silent()),
                      excess = num_outputs - step.outputs_left;
   return options_.chunked_prefill && excess > 0 ? most - excess : most;
