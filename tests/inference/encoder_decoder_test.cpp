@@ -15,11 +15,15 @@
 #include <vector>
 
 #include "inference/small_model.h"
+#include "megatron/config/mesh_sizes.h"
+#include "megatron/config/parallel_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/engine_options.h"
 #include "megatron/models/model_family.h"
 #include "megatron/ops/matmul.h"
+#include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/rank_threads.h"
 #include "support/inference_passes.h"
 #include "support/message_of.h"
 
@@ -186,6 +190,35 @@ TEST(EncoderDecoderEngine, SamplesForkFromOnePass) {
     engine.add_request(request);
     EXPECT_EQ(run(engine).at(0).front(), samples[i]) << "sample " << i;
   }
+}
+
+// Each rank of tp keeps the keys of its heads.
+TEST(EncoderDecoderEngine, TwoRanksSayWhatOneSays) {
+  std::mt19937 random(6);
+  std::vector<TextRequest> requests;
+  for (const std::int64_t length : {7, 150})
+    requests.push_back(
+        {.prompt = random_ids(random, length), .params = {.temperature = 0, .max_new_tokens = 20}});
+  const auto say = [&](const ModelRunner& runner) {
+    Engine engine(runner, {.decoder_start = kStart});
+    for (const TextRequest& request : requests) engine.add_request(request);
+    return run(engine);
+  };
+  SmallT5 one("relative", c10::kFloat);
+  const auto expected = say(*one.model);
+  ParallelConfig parallel;
+  parallel.tensor_model_parallel_size = 2;
+  std::vector<std::map<SequenceId, std::vector<Ids>>> said(2);
+  run_rank_threads(2, [&](Communicators& communicators) {
+    const Rank rank =
+        make_rank(Mesh(mesh_sizes(parallel), communicators.world_size()), communicators);
+    const auto model = find_model_family("t5").make(one.config, rank, {});
+    ParamStore weights(declared_parameters(*model), {.with_gradients = false, .model = rank.model});
+    weights.initialize(7);
+    said[static_cast<std::size_t>(rank.index)] = say(*model);
+  });
+  EXPECT_EQ(said[0], expected);
+  EXPECT_EQ(said[1], expected);
 }
 
 // The best of so many beams that none is lost is the likeliest text.
