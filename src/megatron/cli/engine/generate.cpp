@@ -180,8 +180,10 @@ class TextWriter {
   }
 
   void note_length(const Prompt& prompt, const Generation& generation) {
-    rank_.note_length(std::ssize(prompt.ids) + std::ssize(generation.ids),
-                      "prompt " + std::to_string(prompt.index + 1) + " with its continuation");
+    const std::int64_t before = std::ssize(prompt.ids), after = std::ssize(generation.ids);
+    const std::string name = "prompt " + std::to_string(prompt.index + 1);
+    rank_.note_length(answers_ ? std::max(before, after) : before + after,
+                      name + (answers_ ? " or its answer" : " with its continuation"));
   }
 
   std::string decode(const Generation& generation) const {
