@@ -46,17 +46,18 @@ void Scheduler::release_swapped(Sequence& sequence) {
 }
 
 std::int64_t Scheduler::num_lacking(const Sequence& sequence, std::int64_t end) const {
-  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
-  const bool copies =
-      first < sequence.blocks.size() && pool_.num_references(sequence.blocks[first]) > 1;
   const std::int64_t more = num_blocks(sequence, end) - std::ssize(sequence.blocks);
-  return std::max<std::int64_t>(0, more) + (copies ? 1 : 0);
+  std::int64_t num_copies = 0;
+  for (std::int64_t i = sequence.num_computed / options_.block_size;
+       i * options_.block_size < end && i < std::ssize(sequence.blocks); ++i)
+    num_copies += pool_.num_references(sequence.blocks[static_cast<std::size_t>(i)]) > 1 ? 1 : 0;
+  return std::max<std::int64_t>(0, more) + num_copies;
 }
 
 void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
-  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
-  if (first < sequence.blocks.size()) {
-    BlockId& block = sequence.blocks[first];
+  for (std::int64_t i = sequence.num_computed / options_.block_size;
+       i * options_.block_size < end && i < std::ssize(sequence.blocks); ++i) {
+    BlockId& block = sequence.blocks[static_cast<std::size_t>(i)];
     if (pool_.num_references(block) > 1) {
       const BlockId own = pool_.allocate();
       plan.copies.push_back({.from = block, .to = own});
