@@ -183,8 +183,9 @@ at::Tensor cached_cross_attention(const AttentionInputs& inputs, const Attention
     }
   }
   if (!out.empty()) return at::cat(out);
-  return packs ? packed_attention({q, k, v}, options, queried)
-               : paged_attention({q, k, v}, options, queried, cuda_row_operations());
+  // Nothing is appended: of keys and values only the sizes are read, which are the queries'.
+  return packs ? packed_attention({q, q, q}, options, queried)
+               : paged_attention({q, q, q}, options, queried, cuda_row_operations());
 }
 
 }  // namespace megatron
