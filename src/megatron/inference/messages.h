@@ -35,8 +35,8 @@ auto fields_of(T& of) {
     auto& [a, b, c, d, e, f, g, h] = of;
     return std::tie(a, b, c, d, e, f, g, h);
   } else if constexpr (kIsOneOf<T, TextRequest>) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = of;
-    return std::tie(a, b, c, d, e, f, g, h, i, j);
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k);
   } else if constexpr (kIsOneOf<T, Generation>) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
