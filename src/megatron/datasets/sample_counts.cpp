@@ -102,20 +102,20 @@ TokenizerIdentity tokenizer_identity(const TokenizerConfig& config) {
 
 DatasetRequest run_dataset_request(const Settings& settings,
                                    const std::array<std::optional<std::int64_t>, 3>& num_samples) {
-  return {.sequence_length = settings.training->seq_length,
-          .seed = settings.training->seed,
-          .num_samples = num_samples,
-          .train_schedule = settings.training->skip_train
-                                ? BlendSchedule()
-                                : train_blend_schedule(*settings.training, *settings.data),
-          .repeats_train = true,
-          .multiple_validation_sets = settings.training->multiple_validation_sets,
-          .tokenizer = {.identity = tokenizer_identity(*settings.tokenizer),
-                        .flags = encoder_flags(*settings.tokenizer),
-                        .files = tokenizer_paths(*settings.tokenizer),
-                        .chat = chat_files(*settings.tokenizer)},
-          .kind = settings.data->task != FinetuneTask::none ? SampleKind::labelled
-                                                            : SampleKind::gpt};
+  return {
+      .sequence_length = settings.training->seq_length,
+      .seed = settings.training->seed,
+      .num_samples = num_samples,
+      .train_schedule = settings.training->skip_train
+                            ? BlendSchedule()
+                            : train_blend_schedule(*settings.training, *settings.data),
+      .repeats_train = true,
+      .multiple_validation_sets = settings.training->multiple_validation_sets,
+      .tokenizer = {.identity = tokenizer_identity(*settings.tokenizer),
+                    .flags = encoder_flags(*settings.tokenizer),
+                    .files = tokenizer_paths(*settings.tokenizer),
+                    .chat = chat_files(*settings.tokenizer)},
+      .kind = settings.data->task != FinetuneTask::none ? SampleKind::labelled : SampleKind::gpt};
 }
 
 std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count) {
