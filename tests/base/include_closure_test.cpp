@@ -53,10 +53,10 @@ std::map<std::string, int> sources_that_see() {
 
 TEST(IncludeClosure, StaysWithinItsBound) {
   const std::map<std::string, int> bounds{
-      {"megatron/base/json.h", 78},          {"megatron/base/json_fwd.h", 170},
+      {"megatron/base/json.h", 78},          {"megatron/base/json_fwd.h", 175},
       {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
       {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
-      {"megatron/params/parameter.h", 148},  {"megatron/config/problems.h", 153},
+      {"megatron/params/parameter.h", 160},  {"megatron/config/problems.h", 158},
   };
   const std::map<std::string, int> sources = sources_that_see();
   for (const auto& [header, bound] : bounds) {
@@ -77,9 +77,9 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
     if (header.ends_with("/print_config.h")) continue;  // no struct
     ++structs;
     if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h")) {
-      EXPECT_LE(count, 146) << header;  // all that computes reads the architecture
+      EXPECT_LE(count, 160) << header;  // all that computes reads the architecture
     } else if (header.ends_with("/tokenizer_config.h")) {
-      EXPECT_LE(count, 90) << header;  // a part of what --load names
+      EXPECT_LE(count, 94) << header;  // a part of what --load names
     } else {
       EXPECT_LE(count, 65) << header;
     }

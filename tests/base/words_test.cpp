@@ -29,6 +29,8 @@ TEST(Words, AreTrimmedWhereTheyAreSplit) {
   EXPECT_THAT(split_at("a, b ,,c", ','), testing::ElementsAre("a", "b", "", "c"));
 }
 
+TEST(Words, AreLowered) { EXPECT_EQ(lower_case("A-zZ_1\xC3\x84"), "a-zz_1\xC3\x84"); }
+
 TEST(Words, AreNumbersAsAWhole) {
   EXPECT_EQ(exact_number<std::int64_t>("-12"), -12);
   EXPECT_EQ(exact_number<double>("2.5e3"), 2500.0);

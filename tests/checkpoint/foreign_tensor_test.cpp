@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "expect_user_error.h"
 
 namespace megatron {
@@ -75,6 +77,55 @@ TEST(AddPieces, LeavesSlicesOfOneFileWholeAndRefusesGaps) {
   EXPECT_EQ(pieces[0].offset, 6u + 16 * 2);
   EXPECT_EQ(pieces[0].slice.global_offset, (Shape{5, 0, 0}));
   EXPECT_EQ(pieces[0].slice.shape, (Shape{1, 2, 4}));
+}
+
+TEST(FsdpDtensor, TakesNamesApart) {
+  const std::string layer = "decoder.layers.0.", experts = layer + "mlp.experts.linear_fc1.weight";
+  const std::map<std::string, DtensorPart> parts{
+      {"model.module." + layer + "mlp.linear_fc2.weight", {layer + "mlp.linear_fc2.weight"}},
+      {"model1.module.module.output_layer.weight", {"output_layer.weight"}},
+      {"model.decoder.final_layernorm.bias", {"decoder.final_layernorm.bias"}},
+      {"model.module." + layer + "mlp.linear_fc1.weight_v",
+       {.name = layer + "mlp.linear_fc1.weight", .half = 1}},
+      {"model.module." + experts + "12_w", {.name = experts, .expert = 12, .half = 0}},
+      {"model.module." + layer + "mlp.experts.local_experts.3.linear_fc2.bias",
+       {.name = layer + "mlp.experts.linear_fc2.bias", .expert = 3}},
+      {"model.module." + layer + "mlp.shared_experts.linear_fc1.weight_w",
+       {.name = layer + "mlp.shared_experts.linear_fc1.weight", .half = 0}},
+      {"optimizer.state.module.module." + experts + "1_v.exp_avg_sq",
+       {.name = "optimizer.state.exp_avg_sq." + experts, .expert = 1, .half = 1}},
+      {"optimizer.1.state.module.module.output_layer.weight.exp_avg",
+       {"optimizer.state.exp_avg.output_layer.weight"}},
+      {"optimizer.state.module.output_layer.weight.master_param",
+       {"optimizer.state.param.output_layer.weight"}}};
+  for (const auto& [name, part] : parts) EXPECT_EQ(dtensor_part(name), part) << name;
+  for (const char* name :
+       {"rng_state.(0, 0).0.torch_rng_state", "optimizer.state.module.output_layer.weight.step",
+        "optimizer.param_to_group_meta.module.output_layer.weight.lr", "models.weight",
+        "model.module.decoder.layers.0.mlp.linear_fc1._extra_state"})
+    EXPECT_EQ(dtensor_part(name), std::nullopt) << name;
+}
+
+TEST(FsdpDtensor, JoinsHalvesAndExperts) {
+  ForeignTensors tensors;
+  const auto add = [&](std::int64_t expert, std::int64_t half, std::int64_t row) {
+    ManifestTensor tensor{.shape = {3, 4}};
+    tensor.pieces = {{.file = "a", .slice = slice_at({row, 0}, {2, 4}), .offset = 8}};
+    add_dtensor_part({.name = "w", .expert = expert, .half = half}, tensor, "w", tensors);
+  };
+  add(1, 0, 0);
+  add(0, 1, 1);
+  const ManifestTensor& whole = tensors.at("w");
+  EXPECT_EQ(whole.shape, (Shape{2, 6, 4}));
+  ASSERT_EQ(whole.pieces.size(), 2u);
+  EXPECT_EQ(whole.pieces[0].slice, slice_at({1, 0, 0}, {1, 2, 4}));
+  EXPECT_EQ(whole.pieces[1].slice, slice_at({0, 4, 0}, {1, 2, 4}));
+  expect_user_error(
+      [&] {
+        add_dtensor_part({.name = "w", .expert = 0, .half = 0},
+                         {.type = SafetensorsDtype::BF16, .shape = {3, 4}}, "tensor x", tensors);
+      },
+      {"tensor x", "its type differs"});
 }
 
 }  // namespace

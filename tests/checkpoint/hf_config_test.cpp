@@ -259,6 +259,22 @@ TEST(HfConfig, ReadsEncoders) {
   EXPECT_FALSE(
       model_of(bert("bert", {{"architectures", Json::array({"BertModel"})}})).bert_lm_head);
 
+  const auto num_classes = [](const char* name, const Json& changes) {
+    Json json = bert("bert", changes);
+    json["architectures"] = Json::array({name});
+    return model_of(json).num_classes;
+  };
+  const Json labels{{"id2label", {{"0", "no"}, {"1", "maybe"}, {"2", "yes"}}}};
+  EXPECT_EQ(num_classes("BertForSequenceClassification", labels), 3);
+  EXPECT_EQ(num_classes("BertForSequenceClassification", Json::object()), 2);
+  EXPECT_EQ(num_classes("BertForMultipleChoice", labels), 1);
+  EXPECT_EQ(num_classes("BertForPreTraining", labels), 0);
+  expect_user_error(
+      [&] {
+        num_classes("BertForSequenceClassification", {{"id2label", {{"0", "score"}}}});
+      },
+      {"id2label", "two classes"});
+
   const TransformerConfig megatron = model_of(bert("megatron-bert"));
   EXPECT_EQ(megatron.norm_placement, NormPlacement::pre);
   EXPECT_FALSE(megatron.embedding_norm);
@@ -460,6 +476,9 @@ TEST(HfConfig, WritesWhatItReads) {
       bert("megatron-bert", {{"architectures", Json::array({"MegatronBertForMaskedLM"})}}),
       bert("roberta", {{"type_vocab_size", 1}, {"pad_token_id", 3}}),
       bert("roberta", {{"architectures", Json::array({"RobertaModel"})}}),
+      bert("bert", {{"architectures", Json::array({"BertForMultipleChoice"})}}),
+      bert("roberta", {{"architectures", Json::array({"RobertaForSequenceClassification"})},
+                       {"id2label", {{"0", "a"}, {"1", "b"}, {"2", "c"}}}}),
   };
   for (const Json& json : configs) {
     const HfConfig config = parse_hf_config(json, "c");

@@ -7,13 +7,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <random>
 
 #include "checkpoint/fault_injection_file_system.h"
+#include "checkpoint/random_layout.h"
 #include "checkpoint/rank_run.h"
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/convert.h"
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
+#include "megatron/checkpoint/manifest_reader.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/parallel/rank.h"
@@ -126,6 +130,56 @@ INSTANTIATE_TEST_SUITE_P(Types, LayoutCheckpoint,
                                                           Types{at::kBFloat16, at::kFloat}),
                                           testing::Bool()));
 
+/// Expects the weights alone, as a release or a Hugging Face directory has them.
+void expect_weights_at(const DataLayout& layout, const RunType& type, at::ScalarType stored,
+                       const fs::path& root, const std::string& what) {
+  const auto source = find_checkpoint(root);
+  ASSERT_TRUE(source.has_value()) << what;
+  on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
+    RankRun run(layout, type, rank, communicators);
+    load_weights(*source, *run.store, run.optimizer->main_parameters());
+    for (const ParameterPiece& piece : run.store->kept_pieces()) {
+      const Parameter& parameter = *piece.parameter;
+      const at::Tensor expected =
+          piece.of(expected_local(parameter, 1)).to(stored).to(parameter.dtype());
+      EXPECT_TRUE(at::equal(run.store->read_kept(piece), expected))
+          << what << ": " << parameter.name();
+    }
+  });
+}
+
+// A seeded list: layouts and ZeRO stages on both sides, and a format in between.
+TEST(LayoutCheckpoint, RandomPairsLoadThroughEveryFormat) {
+  std::mt19937 random(11);
+  const std::vector<at::ScalarType> types{at::kFloat, at::kBFloat16};
+  for (const char* format : {"native", "torch_dist", "megatron", "hf"}) {
+    const bool has_states = std::string(format) == "native" || std::string(format) == "torch_dist";
+    for (int pair = 0; pair < (wants_all() ? 25 : 4); ++pair) {
+      RunType saved{.is_tied = random() % 2 == 1, .has_experts = has_states && pair % 2 == 1};
+      const DataLayout from = random_layout(random, saved.has_experts),
+                       to = random_layout(random, saved.has_experts);
+      RunType loaded = saved;
+      saved.dtype = pick(random, types);
+      loaded.dtype = pick(random, types);
+      const std::string what = std::string(format) + " from " + from.name() + " to " + to.name();
+      SCOPED_TRACE(what);
+      const TemporaryFolder folder;
+      save_at(from, saved, folder / "run");
+      expect_written_once(folder / "run", what);
+      if (std::string(format) == "native") {
+        expect_loads_at(to, loaded, folder / "run", what);
+        continue;
+      }
+      convert_checkpoint({.load = folder / "run", .save = folder / "other", .format = format});
+      if (has_states) {
+        expect_loads_at(to, loaded, folder / "other", what);
+      } else {
+        expect_weights_at(to, loaded, saved.dtype, folder / "other", what);
+      }
+    }
+  }
+}
+
 TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
   TemporaryFolder folder;
   save_at({.dp = 2, .tp = 4}, {}, folder.path());
@@ -135,6 +189,36 @@ TEST(LayoutCheckpoint, WhatRanksShareIsWrittenOnceAndByAll) {
     for (const Piece& piece : tensor.pieces) by_file[piece.file] += num_elements(piece.slice.shape);
   }
   EXPECT_THAT(by_file.size(), testing::Ge(12u)) << "the ranks share the work";
+}
+
+/// Returns the bytes that each rank verifies when it loads the weights at a layout.
+std::vector<std::uint64_t> verified_at(const DataLayout& layout, const fs::path& root) {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(layout.world_size()));
+  on_data_ranks(layout, [&](const Rank& rank, Communicators& communicators) {
+    RankRun run(layout, {}, rank, communicators);
+    ManifestReader reader(root / "iter_0000005");
+    fill_store(reader, "the checkpoint", *run.store);
+    bytes[static_cast<std::size_t>(rank.index)] = reader.verified_bytes();
+  });
+  return bytes;
+}
+
+TEST(LayoutCheckpoint, OneOfTheReplicasReads) {
+  TemporaryFolder folder;
+  save_at({}, {}, folder.path());
+  std::uint64_t all = 0;
+  for (const auto& [name, tensor] : read_manifest(folder.path() / "iter_0000005").tensors)
+    if (tensor.kind == TensorKind::weight)
+      all += static_cast<std::uint64_t>(num_elements(tensor.shape)) * element_size(tensor.type);
+  EXPECT_THAT(verified_at({}, folder.path()), testing::ElementsAre(all));
+  EXPECT_THAT(verified_at({.dp = 3}, folder.path()), testing::ElementsAre(all, 0, 0));
+  EXPECT_THAT(verified_at({.dp = 2, .distributed_optimizer = true}, folder.path()),
+              testing::ElementsAre(all, 0))
+      << "weights are whole on each";
+  // Ranks 0 and 1 hold the first stage, 2 and 3 the second.
+  const auto stages = verified_at({.dp = 2, .pp = 2}, folder.path());
+  EXPECT_EQ(stages[0] + stages[2], all);
+  EXPECT_EQ(stages[1] + stages[3], 0u);
 }
 
 /// Expects that only the lock file is left below the root.

@@ -28,7 +28,7 @@ Manifest example() {
       .pieces = {
           {"weights_00000.safetensors", "w@[0, 0]", slice_at({0, 0}, {1, 6}), 0xfedcba9876543210u},
           {"weights_00000.safetensors", "w@[1, 0]", slice_at({1, 0}, {3, 2}), 1},
-          {"weights_00001.safetensors", "w@[1, 2]", slice_at({1, 2}, {3, 4}), 2}}};
+          {"weights_00001.safetensors", "w@[1, 2]", slice_at({1, 2}, {3, 4}), 2, {}, {5, 6}}}};
   manifest.tensors["exp_avg.w"] = {
       .kind = TensorKind::optimizer,
       .shape = {},
@@ -53,6 +53,7 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_EQ(read.optimizer, example().optimizer);
   EXPECT_EQ(read.tensors.at("w").pieces[0].checksum, 0xfedcba9876543210u);
   EXPECT_EQ(read.tensors.at("w").pieces[2].slice.global_offset, (Shape{1, 2}));
+  EXPECT_EQ(read.tensors.at("w").pieces[2].blocks, (std::vector<std::uint64_t>{5, 6}));
 }
 
 TEST(Manifest, NamesWhatIsBroken) {

@@ -22,6 +22,7 @@
 #include "megatron/checkpoint/inspect.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/pending_folder.h"
+#include "megatron/checkpoint/shard_writer.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
@@ -175,6 +176,31 @@ TEST(ParameterKinds, AFileOfFrozenWeightsIsWrittenOnce) {
   const auto fifth = save_checkpoint(folder.path(), run.request(5));
   EXPECT_EQ(std::filesystem::hard_link_count(fifth / kFrozenFile), 1u) << "a damaged manifest";
   expect_loads(folder.path(), 5, run);
+}
+
+TEST(ParameterKinds, ARunParsesNoManifestOfItsOwn) {
+  const TemporaryFolder folder;
+  RouterRun run(1);
+  SavedFolder last;
+  const auto save = [&](std::int64_t iteration) {
+    SaveRequest request = run.request(iteration);
+    request.last = &last;
+    return save_checkpoint(folder.path(), request);
+  };
+  const auto first = save(1);
+  EXPECT_EQ(last.path, first);
+  EXPECT_TRUE(last.manifest.tensors.contains("frozen"));
+  EXPECT_FALSE(last.manifest.tensors.contains("weight"));
+  write_file(first / kManifestFile, "{}");
+  const auto second = save(2);
+  EXPECT_EQ(std::filesystem::hard_link_count(second / kFrozenFile), 2u);
+  expect_loads(folder.path(), 2, run);
+
+  save_checkpoint(folder.path(), run.request(3));  // of another run: `last` is not the latest now
+  const auto fourth = save(4);
+  EXPECT_EQ(std::filesystem::hard_link_count(fourth / kFrozenFile), 4u);
+  run.value("frozen").add_(1);
+  EXPECT_EQ(std::filesystem::hard_link_count(save(5) / kFrozenFile), 1u) << "other bytes";
 }
 
 TEST(ParameterKinds, ASaveThatIsGivenUpLeavesNothing) {

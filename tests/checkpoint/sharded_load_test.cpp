@@ -161,6 +161,36 @@ TEST(ShardedLoad, VerifiesTheChecksumOfEverySlice) {
   }
 }
 
+// A piece of 40 rows of 1 MiB has blocks of 16, 16 and 8 rows. Each of four ranks wants ten rows
+// and verifies the blocks that hold them.
+TEST(ShardedLoad, VerifiesTheBlocksOfASlice) {
+  const TemporaryFolder folder;
+  constexpr std::uint64_t kRow = std::uint64_t{1} << 20, kRows[] = {16, 32, 16, 24};
+  const Shape shape{40, kRow / sizeof(float)};
+  const at::Tensor global = numbered(shape);
+  write_as(1, global, Sharding::replicated(shape), folder.path());
+  const auto load = [&](ManifestReader& reader, std::int64_t rank) {
+    return load_on(reader, Sharding::split(shape, 0), rank_of(rank, 4));
+  };
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    ManifestReader reader(folder.path());
+    EXPECT_TRUE(load(reader, rank).equal(global.narrow(0, 10 * rank, 10)));
+    EXPECT_EQ(reader.verified_bytes(), kRows[rank] * kRow) << rank;
+    load(reader, rank);
+    EXPECT_EQ(reader.verified_bytes(), kRows[rank] * kRow) << "once";
+  }
+  ManifestReader reader(folder.path());
+  load_on(reader, Sharding::split(shape, 1), rank_of(1, 4));
+  EXPECT_EQ(reader.verified_bytes(), 40 * kRow) << "a part of each row";
+  EXPECT_TRUE(verify_folder(folder.path()).empty());
+
+  damage(folder / "weights_00000.safetensors");
+  ManifestReader damaged(folder.path());
+  EXPECT_TRUE(load(damaged, 2).equal(global.narrow(0, 20, 10))) << "whose block is whole";
+  expect_user_error([&] { load(damaged, 3); }, {"tensor 'w'", "checksum"});
+  EXPECT_EQ(verify_folder(folder.path()).size(), 1u);
+}
+
 TEST(ShardedLoad, ReshardsBetweenAnyTwoNumbersOfRanks) {
   const Sharding shardings[] = {Sharding::split({8, 12}, 0), Sharding::split({8, 12}, 1),
                                 Sharding::split({16, 2}, 0, {{8}, {8}}),

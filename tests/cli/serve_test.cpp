@@ -48,13 +48,21 @@ class Serve : public testing::Test {
 TEST_F(Serve, TellsItsStateAndEndsAtASignal) {
   for (const Args& flags : {Args{}, Args{"--tensor-model-parallel-size", "2"}}) {
     SCOPED_TRACE(flags.empty() ? "two replicas" : "two shards");
-    const RunningLaunch launch(serve({"--nproc-per-node", "2"}, flags));
+    const RunningLaunch launch(
+        serve({"--nproc-per-node", "2"},
+              joined({"--grace-seconds", "0", "--max-model-len", "5000"}, flags)));
     ASSERT_TRUE(launch.wait_for("listening on")) << launch.output();
     EXPECT_EQ(ask(port(launch), "/health").status, 200);
     EXPECT_THAT(ask(port(launch), "/v1/models").body, HasSubstr(R"("id":"tiny")"));
     EXPECT_THAT(ask(port(launch), "/metrics").body, HasSubstr("megatron_num_requests_running 0\n"));
     EXPECT_EQ(ask(port(launch), "/nothing").status, 404);
+    RawClient stream(port(launch));
+    stream.send(post("/v1/completions", R"({"prompt": [1], "max_tokens": 4000, "ignore_eos": true,
+                                            "stream": true})"));
+    EXPECT_TRUE(stream.read_until("data: {")) << stream.unread();
     ::kill(launch.pid(), SIGTERM);
+    EXPECT_TRUE(stream.read_until(R"("message":"the engine was stopped)"));
+    EXPECT_TRUE(stream.read_until("data: [DONE]"));
     EXPECT_EQ(launch.wait(), 128 + SIGTERM) << launch.output();
     EXPECT_THAT(launch.output(), HasSubstr("\"GET /nothing\" 404 total_ms="));
   }

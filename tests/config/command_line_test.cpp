@@ -181,6 +181,19 @@ TEST(CommandLine, RecordsOrigins) {
   EXPECT_EQ(parsed.origin("count").kind, Origin::Kind::default_value);
 }
 
+TEST(CommandLine, FlagsHavePrecedenceOverTheEnvironment) {
+  ::setenv("MEGATRON_COUNT", "7", 1);
+  ::setenv("MEGATRON_LIMIT", "8", 1);
+  ::setenv("MEGATRON_COUNTS", "9", 1);  // which may be a setting of another command
+  Options options;
+  const std::vector<std::string> args{"--input-file", "x", "--count", "5"};
+  const ParseResult parsed = parse_command_line(options_table(), args, options, "example");
+  for (const char* name : {"MEGATRON_COUNT", "MEGATRON_LIMIT", "MEGATRON_COUNTS"}) ::unsetenv(name);
+  EXPECT_EQ(options.count, 5);
+  EXPECT_EQ(options.limit, 8);
+  EXPECT_EQ(parsed.origin("limit").where, "MEGATRON_LIMIT");
+}
+
 struct Layer {
   std::int64_t width = 0, depth = 2;
 };

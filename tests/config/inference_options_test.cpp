@@ -166,16 +166,18 @@ TEST(InferenceOptions, ServeTakesTheFlagsOfOtherServers) {
 }
 
 TEST(InferenceOptions, ServeTakesKeysOfTheEnvironmentAndNoEmptyOnes) {
-  const std::vector<std::string> args = split_words("--load model --api-key a");
+  const std::vector<std::string> args = split_words("--load model"),
+                                 with_key = split_words("--load model --api-key a");
   ::setenv("MEGATRON_API_KEY", "b", 1);
-  EXPECT_THAT(read_serve_options(args, 1).server.api_key, ElementsAre("a", "b"));
+  EXPECT_THAT(read_serve_options(args, 1).server.api_key, ElementsAre("b"));
+  EXPECT_THAT(read_serve_options(with_key, 1).server.api_key, ElementsAre("a"));
   ::setenv("MEGATRON_API_KEY", "", 1);
   EXPECT_THAT(message_of([&] { read_serve_options(args, 1); }), HasSubstr("MEGATRON_API_KEY"));
   ::unsetenv("MEGATRON_API_KEY");
   EXPECT_THAT(message_of([] {
                 read_serve_options(std::vector<std::string>{"--load", "model", "--api-key", ""}, 1);
               }),
-              HasSubstr("--api-key: the key is empty"));
+              HasSubstr("--api-key (MEGATRON_API_KEY): a key is empty"));
 }
 
 TEST(SamplingParams, TokensAreOfTheVocabulary) {

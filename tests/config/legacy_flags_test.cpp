@@ -306,8 +306,8 @@ TEST(LegacyFlags, AnotherFamilyIsOneProblem) {
   EXPECT_EQ(
       mistake_of({"retro", "--num-layers", "0", "--retro-add-retriever", "--img", "x"}),
       "model: must be one of gpt, hybrid, bert, t5, got 'retro'\n  fix: models of other families, "
-      "such as vlm and retro, are not in this version; hybrid trains layers in the order "
-      "of a pattern, as pretrain_mamba.py does");
+      "such as vlm, are not in this version; ict, realm and retro were removed from Megatron-LM; "
+      "hybrid trains layers in the order of a pattern, as pretrain_mamba.py does");
 }
 
 TEST(LegacyFlags, TheLastOfARepeatedFlagCountsAndIsNoted) {

@@ -33,6 +33,7 @@ bool declares_settings(const fs::path& path) {
 
 /// Whether a source has the names of another program's settings, of which some are ours too.
 bool names_foreign_settings(const fs::path& path) {
+  if (path.parent_path().filename() == "families") return true;  // keys of config.json
   return std::set<fs::path>{"deepspeed_config.cpp", "gguf_model.cpp", "saved_args.cpp"}.contains(
       path.filename());
 }
@@ -49,7 +50,7 @@ std::int64_t count_names(const fs::path& path, const std::set<std::string>& name
 }
 
 TEST(SettingNames, FewAreStringsOutsideTheTables) {
-  constexpr std::int64_t kMost = 200;
+  constexpr std::int64_t kMost = 150;
   const std::set<std::string> names = names_of_settings();
   ASSERT_GT(names.size(), 250U);
   std::map<std::string, std::int64_t> counts;

@@ -144,6 +144,11 @@ def data_files():
     chat = (TESTS / "datasets" / "fixtures" / "sft.jsonl").read_bytes()
     yield "conversations", b'{"messages": [{"role": "user", "content": "Hi"}]}\n'
     yield "conversations", chat[:3000]
+    yield "labelled_texts", b'{"sentence1": "a", "sentence2": "b", "label": "no"}\n'
+    yield "labelled_texts", b'{"question": "a", "choices": ["b", "c"], "label": "B"}\n'
+    race = {"article": "a", "questions": ["b _"], "options": [["c", "d"]], "answers": ["A"]}
+    yield "labelled_texts", json.dumps(race).encode()
+    yield "labelled_texts", b"text\tlabel\na b\t1\n"
     state = {"job": "job", "position": {"file": 0, "offset": 3, "line": 1, "finished_bytes": 0}}
     yield "preprocess_checkpoint", json.dumps(state).encode()
     punkt = (b"dr\nvs", b"##number##\tdraft\n", b"the\nthey\n", b"they\t34\nthe\t2\n")

@@ -43,6 +43,7 @@ std::span<const Target> targets() {
       {"index_stamp", parse_index_stamp},
       {"indexed_dataset", parse_indexed_dataset},
       {"json_number", parse_json_number},
+      {"labelled_texts", parse_labelled_texts},
       {"manifest", parse_manifest},
       {"metrics_log", parse_metrics_log},
       {"npy", parse_npy},

@@ -25,6 +25,7 @@ void parse_http_answers(std::string_view input);
 void parse_index_stamp(std::string_view input);
 void parse_indexed_dataset(std::string_view input);
 void parse_json_number(std::string_view input);
+void parse_labelled_texts(std::string_view input);
 void parse_manifest(std::string_view input);
 void parse_metrics_log(std::string_view input);
 void parse_npy(std::string_view input);

@@ -154,6 +154,18 @@ TEST(AsyncEngine, DestructionEndsItsRequests) {
   unread.cancel();
 }
 
+TEST(AsyncEngine, StopsOnce) {
+  SuccessorModel model(50);
+  AsyncEngine engine(model);
+  UpdateStream stream = engine.stream(greedy({3}, kForever));
+  EXPECT_EQ(stream.next()->token, 4);
+  engine.stop();
+  EXPECT_THAT(error_of([&] { tokens_of(stream); }), HasSubstr("the engine was stopped"));
+  EXPECT_THAT(error_of([&] { engine.stream(greedy({3}, 1)); }),
+              HasSubstr("the engine was stopped"));
+  engine.stop();
+}
+
 /// Fails in a pass.
 class FailingModel : public SuccessorModel {
  public:

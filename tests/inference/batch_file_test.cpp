@@ -24,7 +24,12 @@ TEST(BatchFile, HasARequestOnEachLine) {
   EXPECT_EQ(lines[0].custom_id, "a");
   EXPECT_EQ(lines[1].source, "x.jsonl, line 3");
   EXPECT_EQ(lines[1].number, 1u);
+  EXPECT_FALSE(is_batch_chat(lines[1]));
   EXPECT_THAT(read_batch_request(lines[1]).prompts, ElementsAre(CompletionPrompt("a")));
+  const BatchLine chat{"x.jsonl, line 1", "a", R"({"method": "POST", "url": "/v1/chat/completions",
+      "body": {"messages": [], "b": 1, "a": 2}})"};
+  EXPECT_TRUE(is_batch_chat(chat));
+  EXPECT_EQ(batch_body(chat), R"({"messages":[],"b":1,"a":2})");
 }
 
 TEST(BatchFile, MistakesNameTheLine) {
@@ -41,7 +46,11 @@ TEST(BatchFile, MistakesNameTheLine) {
 
 TEST(BatchFile, RequestsForOtherApisAreRefused) {
   const auto message = [](const std::string& text) {
-    return message_of([&] { read_batch_request({"line 7", "a", text}); });
+    return message_of([&] {
+      const BatchLine line{"line 7", "a", text};
+      if (!is_batch_chat(line)) return read_batch_request(line).model;
+      return batch_body(line);
+    });
   };
   EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/embeddings", "body": {}})"),
               HasSubstr("line 7: field 'url': '/v1/embeddings' is not in this version"));
@@ -51,9 +60,8 @@ TEST(BatchFile, RequestsForOtherApisAreRefused) {
               HasSubstr("field 'body' is missing"));
   EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/completions", "body": {"prompt": 1}})"),
               HasSubstr("line 7: body: field 'prompt'"));
-  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/completions",
-                          "body": {"prompt": "a", "stream": true}})"),
-              HasSubstr("field 'stream'"));
+  EXPECT_THAT(message(R"({"method": "POST", "url": "/v1/chat/completions", "body": 1})"),
+              HasSubstr("field 'body' must be an object"));
 }
 
 TEST(BatchFile, AnswersHaveTheFormOfOpenAI) {

@@ -36,6 +36,9 @@ class Completions : public testing::Test {
     return read_completion(JsonCursor(parse_json(body, "body"), "body"));
   }
 
+  Json choices_of(const FinishedCompletion& one) const {
+    return Json::parse(completion_choices(one.request, *tokenizer_.tokenizer, one.results).dump());
+  }
   /// Returns the choices of requests that share passes.
   std::vector<Json> answers(const std::vector<std::string>& bodies) {
     CompletionQueue queue(model_, tokenizer_, {});
@@ -43,8 +46,8 @@ class Completions : public testing::Test {
     std::vector<Json> choices(bodies.size());
     while (!queue.is_idle())
       for (const FinishedCompletion& one : queue.step()) {
-        choices[one.number] = Json::parse(one.choices.dump());
-        usage_ = one.usage;
+        choices[one.number] = choices_of(one);
+        usage_ = usage_of(one.results);
       }
     EXPECT_EQ(queue.num_prompts(), 0);
     return choices;
@@ -119,6 +122,33 @@ TEST_F(Completions, ShowSpecialTokensIfTheyAreAsked) {
   const Json kept = answer(body + R"(, "skip_special_tokens": false})")[0];
   EXPECT_EQ(kept["text"], "r") << "the stop string is looked for in the text that is shown";
   EXPECT_EQ(kept["stop_reason"], "<s>t");
+}
+
+/// Letters, with a special token that texts may write and that begins each of them.
+class MarkedLetters final : public BytePieces {
+ public:
+  MarkedLetters() : BytePieces({"a", "b", "c", "d", "<s>"}, /*special=*/4) {}
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> ids{4};
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      ids.push_back(text[i] == '<' ? 4 : text[i] - 'a');
+      if (text[i] == '<') i += 2;
+    }
+    return ids;
+  }
+};
+
+// A prompt is repeated as it was given: with the special tokens that are written in it, alone.
+TEST_F(Completions, CountTheSpecialTokensOfRepeatedTexts) {
+  tokenizer_.tokenizer = std::make_unique<MarkedLetters>();
+  for (const char* skips : {"true", "false"}) {
+    const Json choice = answer(std::string(R"({"prompt": "a<s>b", "temperature": 0, "logprobs": 0,
+        "max_tokens": 1, "echo": true, "skip_special_tokens": )") +
+                               skips + "}")[0];
+    EXPECT_EQ(choice["text"], "a<s>bc");
+    EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["<s>", "a", "<s>", "b", "c"])"));
+    EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0, 0, 1, 4, 5]")) << skips;
+  }
 }
 
 TEST_F(Completions, TellTheLogprobsOfThePrompt) {
@@ -233,6 +263,7 @@ TEST_F(Completions, RefusedRequestsLeaveNothingBehind) {
            {R"({"prompt": [[3], []]})", "line: prompt: ids: an empty list"},
            {R"({"prompt": [3, 20]})", "line: prompt: ids[1]: 20"},
            {R"({"prompt": "x"})", "x"},
+           {R"({"prompt": "3", "stream": true})", "line: field 'stream': a batch has no streams"},
            {R"({"prompt": "3", "logit_bias": {"20": 1}})", "line: 'logit_bias': token id 20"},
            {R"({"prompt": "3", "stop_token_ids": [20]})", "line: stop_token_ids: token id 20"}})
     EXPECT_THAT(message_of([&, body = body] { queue.add(0, request(body), "line"); }),
@@ -256,7 +287,7 @@ TEST_F(Completions, OneThatCannotBeSampledEndsAlone) {
   EXPECT_THAT(message_of([&] { std::rethrow_exception(finished[0].error); }),
               HasSubstr("line: 'min_tokens': every token that the model allows ends the text"));
   EXPECT_EQ(finished[1].error, nullptr);
-  EXPECT_EQ(Json::parse(finished[1].choices.dump())[0]["text"], " 4 5");
+  EXPECT_EQ(choices_of(finished[1])[0]["text"], " 4 5");
   EXPECT_EQ(queue.num_prompts(), 0);
 }
 

@@ -42,7 +42,8 @@ TEST(CompletionRequest, ReadsEveryMember) {
       "frequency_penalty": -0.5, "repetition_penalty": 1.5, "ignore_eos": true, "stream": false,
       "return_routed_experts": true, "priority": -3, "prompt_logprobs": 4,
       "return_tokens_as_token_ids": true, "add_special_tokens": false,
-      "skip_special_tokens": false})");
+      "skip_special_tokens": false, "include_stop_str_in_output": true, "bad_words": ["no"],
+      "use_beam_search": false, "spaces_between_special_tokens": true, "request_id": "r"})");
   EXPECT_THAT(request.prompts, ElementsAre(CompletionPrompt(Ids{1, 2})));
   EXPECT_TRUE(request.echo);
   EXPECT_TRUE(request.has_seed);
@@ -75,6 +76,27 @@ TEST(CompletionRequest, ReadsEveryMember) {
   EXPECT_EQ(params.prompt_best, 4);
   EXPECT_TRUE(request.tokens_as_ids);
   EXPECT_FALSE(request.add_special_tokens || params.skip_special_tokens);
+  EXPECT_TRUE(params.include_stop);
+  EXPECT_THAT(params.bad_words, ElementsAre("no"));
+}
+
+TEST(CompletionRequest, TruncatesThePromptOnTheLeft) {
+  const CompletionRequest request = read(R"({"prompt": "a", "truncate_prompt_tokens": 2})");
+  Ids longer{1, 2, 3}, shorter{1, 2};
+  request.truncate(longer);
+  request.truncate(shorter);
+  EXPECT_EQ(longer, (Ids{2, 3}));
+  EXPECT_EQ(shorter, (Ids{1, 2}));
+}
+
+TEST(CompletionRequest, RefusesOtherMembersOfVllmByName) {
+  for (const std::string member :
+       {R"("logits_processors": [])", R"("prompt_embeds": "")", R"("guided_grammar": "")",
+        R"("cache_salt": "x")", R"("kv_transfer_params": {})", R"("vllm_xargs": {})",
+        R"("use_beam_search": true)", R"("spaces_between_special_tokens": false)"})
+    EXPECT_THAT(message_of([&] { read(R"({"prompt": "a", )" + member + "}"); }),
+                HasSubstr("field '" + member.substr(1, member.find(':') - 2) +
+                          "': is not in this version"));
 }
 
 TEST(CompletionRequest, TakesNegativeSeedsAsVllmDoes) {
@@ -163,6 +185,10 @@ TEST(CompletionRequest, MistakesNameTheMember) {
            {R"({"prompt": "a", "prompt_logprobs": 0, "stream": true})",
             "body: field 'prompt_logprobs': has no meaning with 'stream'"},
            {R"({"prompt": "a", "suffix": "b"})", "field 'suffix': is not in this version"},
+           {R"({"prompt": "a", "bad_words": [""]})", "bad_words: an empty text"},
+           {R"({"prompt": "a", "truncate_prompt_tokens": 0})", "field 'truncate_prompt_tokens': 0"},
+           {R"({"prompt": "a", "truncate_prompt_tokens": 2, "echo": true})",
+            "field 'truncate_prompt_tokens': has no meaning with 'echo'"},
            {R"({"prompt": "a", "num_beams": 2, "stop": "b"})", "has no meaning with 'num_beams'"},
            {R"({"prompt": "a", "num_beams": 2, "return_routed_experts": true})",
             "return_routed_experts: has no meaning with 'num_beams'"},
@@ -171,9 +197,22 @@ TEST(CompletionRequest, MistakesNameTheMember) {
 }
 
 TEST(CompletionRequest, ErrorsHaveTheFormOfOpenAI) {
-  EXPECT_EQ(error_json(400, UserError({"field 'n'", "0", "give 1"}).parts().one_line()).dump(),
+  EXPECT_EQ(error_json(error_reply(UserError({"field 'n'", "0", "give 1"}))).dump(),
             R"({"error":{"message":"field 'n': 0; give 1","type":"invalid_request_error",)"
-            R"("param":null,"code":null}})");
+            R"("param":"n","code":null}})");
+  EXPECT_EQ(error_json({404, "no", "model_not_found"}).dump(),
+            R"({"error":{"message":"no","type":"invalid_request_error",)"
+            R"("param":null,"code":"model_not_found"}})");
+}
+
+TEST(CompletionRequest, ErrorsNameTheirMember) {
+  const auto member = [](const std::string& what) { return error_reply(UserError(what)).param; };
+  EXPECT_EQ(member("request body: field 'seed' must be an integer, got \"one\""), "seed");
+  EXPECT_EQ(member("request body: messages[0]: field 'role' is missing"), "messages[0].role");
+  EXPECT_EQ(member("request body: --min-new-tokens"), "min_tokens");
+  EXPECT_EQ(member("request body: fields 'n', 'best_of' and 'num_beams'"), "");
+  EXPECT_EQ(member("request body: field 'queries' and 'text_1'"), "");
+  EXPECT_EQ(member("the model has a context of 8 tokens"), "");
 }
 
 }  // namespace

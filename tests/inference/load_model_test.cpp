@@ -165,6 +165,23 @@ CheckpointSource hugging_face_folder(const fs::path& folder, const std::string& 
   return source;
 }
 
+TEST_F(LoadModel, ADecoderBeginsAsItsFolderOrTrainingSays) {
+  CheckpointSource source = hugging_face_folder(root_, R"({"decoder_start_token_id": 1})");
+  EXPECT_EQ(load_tokenizer({}, source).decoder_start, -1) << "there is no encoder";
+  source.model.decoder_num_layers = 2;
+  EXPECT_EQ(load_tokenizer({}, source).decoder_start, 1);
+  source.auxiliary_files = {{"generation_config.json", R"({"decoder_start_token_id": null})"},
+                            {"config.json", R"({"decoder_start_token_id": 2})"}};
+  EXPECT_EQ(load_tokenizer({}, source).decoder_start, 2);
+  TokenizerFlags flags;
+  flags.config.tokenizer_type = "NullTokenizer";
+  flags.config.vocab_size = 9;
+  flags.config.null_tokenizer_pad_id = 7;
+  source.auxiliary_files.clear();
+  EXPECT_EQ(load_tokenizer(flags, source).decoder_start, 7);
+  EXPECT_EQ(load_tokenizer(flags, source).encoder_end, -1);
+}
+
 TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {
   const LoadedTokenizer one =
       load_tokenizer({}, hugging_face_folder(root_, R"({"eos_token_id": 3})"));

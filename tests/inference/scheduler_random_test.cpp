@@ -41,7 +41,8 @@ struct Scenario {
   std::string name;
   SchedulerOptions options;
   std::int64_t max_prompt = 40;
-  bool forks = true;  ///< whether sequences fork, and are held for it
+  bool forks = true;     ///< whether sequences fork, and are held for it
+  bool encodes = false;  ///< whether sequences have texts of an encoder
 };
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
@@ -61,6 +62,7 @@ struct Text {
   std::int64_t max_drafts = 0;
   double deadline_s = kNever;
   std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
+  std::int64_t num_encoded = 0;   ///< tokens of an encoder's text
   std::int64_t num_computed = 0;  ///< 0 when it has no blocks
   std::int64_t num_swapped = 0;   ///< computed tokens when it was preempted, if there is swap
   bool is_held = false;
@@ -77,6 +79,7 @@ struct Input {
   ScheduledRun run;
   Tokens tokens;
   std::vector<BlockId> blocks;
+  Text text;
 };
 
 class RandomRequests {
@@ -87,7 +90,9 @@ class RandomRequests {
         scheduler_(options_),
         twin_(options_),
         slots_(static_cast<std::size_t>(options_.num_blocks * options_.block_size)),
-        swap_slots_(static_cast<std::size_t>(options_.num_swap_blocks * options_.block_size)) {}
+        swap_slots_(static_cast<std::size_t>(options_.num_swap_blocks * options_.block_size)),
+        encoded_slots_(slots_),
+        swapped_encoded_slots_(swap_slots_) {}
 
   void operate() {
     const std::int64_t kind = draw(1000);
@@ -164,6 +169,7 @@ class RandomRequests {
     if (one_in(20)) request.deadline_s = now_s_ + static_cast<double>(draw(30));
     const std::int64_t num_tokens = std::ssize(request.prompt);
     if (one_in(5)) request.first_output = one_in(2) ? 0 : draw(num_tokens);
+    if (scenario_.encodes) request.num_encoded = 1 + draw(12);
     const SequenceId id = scheduler_.add(request);
     ASSERT_EQ(twin_.add(request), id);
     Text text{.priority = request.priority,
@@ -173,7 +179,8 @@ class RandomRequests {
               .max_tokens = num_tokens + request.max_new_tokens,
               .max_drafts = one_in(2) ? draw(4) : 0,
               .deadline_s = request.deadline_s,
-              .first_output = request.first_output};
+              .first_output = request.first_output,
+              .num_encoded = request.num_encoded};
     scheduler_.set_max_drafts(id, text.max_drafts);
     twin_.set_max_drafts(id, text.max_drafts);
     texts_[id] = text;
@@ -260,7 +267,8 @@ class RandomRequests {
         run.count -= num_left_out;
         run.num_drafts -= num_left_out;
       }
-      inputs.push_back({run, scheduler_.tokens(run.sequence), scheduler_.blocks(run.sequence)});
+      inputs.push_back({run, scheduler_.tokens(run.sequence), scheduler_.blocks(run.sequence),
+                        texts_.at(run.sequence)});
     }
     if (one_in(8)) cancel();
     if (one_in(8)) add();
@@ -269,7 +277,10 @@ class RandomRequests {
 
   void check_runs(const StepPlan& plan, const std::set<SequenceId>& had_blocks,
                   const std::set<SequenceId>& decodes) {
-    ASSERT_LE(num_tokens(plan), options_.max_step_tokens);
+    std::int64_t num_encoded = 0;
+    for (const ScheduledRun& run : plan.runs)
+      num_encoded += run.first == 0 ? texts_.at(run.sequence).num_encoded : 0;
+    ASSERT_LE(num_tokens(plan) + num_encoded, options_.max_step_tokens);
     if (options_.chunked_prefill) {
       ASSERT_LE(num_outputs(plan), options_.max_step_outputs);
     }
@@ -294,7 +305,8 @@ class RandomRequests {
       ASSERT_EQ(run.samples, end == text.num_tokens && end < text.max_tokens);
       ASSERT_LE(run.num_drafts,
                 run.samples ? std::min(text.max_drafts, text.max_tokens - end - 1) : 0);
-      const std::int64_t num_left = text.num_tokens - run.first;
+      const std::int64_t num_left =
+          text.num_tokens - run.first + (run.first == 0 ? text.num_encoded : 0);
       if (!options_.chunked_prefill && num_left <= options_.max_step_tokens &&
           !had_blocks.contains(run.sequence)) {
         ASSERT_EQ(end, text.num_tokens) << "prompts are computed whole";
@@ -391,6 +403,10 @@ class RandomRequests {
       const auto& from = copy.kind == CopyKind::swap_in ? swap_slots_ : slots_;
       auto& to = copy.kind == CopyKind::swap_out ? swap_slots_ : slots_;
       std::copy_n(from.begin() + copy.from * size, size, to.begin() + copy.to * size);
+      const auto& encoded =
+          copy.kind == CopyKind::swap_in ? swapped_encoded_slots_ : encoded_slots_;
+      auto& to_encoded = copy.kind == CopyKind::swap_out ? swapped_encoded_slots_ : encoded_slots_;
+      std::copy_n(encoded.begin() + copy.from * size, size, to_encoded.begin() + copy.to * size);
       num_copies_ += copy.kind == CopyKind::within ? 1 : 0;
       num_swapped_in_ += copy.kind == CopyKind::swap_in ? 1 : 0;
     }
@@ -409,6 +425,15 @@ class RandomRequests {
         if (i < first) continue;
         EXPECT_TRUE(written.insert(slot(input.blocks, i)).second) << "two runs write to a slot";
         slots_[slot(input.blocks, i)] = own.back();
+      }
+    }
+    for (const Input& input : inputs) {  // the layers that attend to an encoder's text
+      for (std::size_t p = 0; p < static_cast<std::size_t>(input.text.num_encoded); ++p) {
+        std::uint64_t& kept = encoded_slots_[slot(input.blocks, p)];
+        const std::uint64_t own = hash_after(static_cast<std::uint64_t>(input.text.arrival),
+                                             static_cast<std::int64_t>(p));
+        if (input.run.first == 0) kept = own;
+        EXPECT_EQ(kept, own) << "position " << p << " of an encoder's text";
       }
     }
     std::vector<Tokens> sampled;
@@ -496,6 +521,7 @@ class RandomRequests {
   std::mt19937 random_{7};
   Scheduler scheduler_, twin_;
   std::vector<std::uint64_t> slots_, swap_slots_;  ///< the KV cache and the swap memory
+  std::vector<std::uint64_t> encoded_slots_, swapped_encoded_slots_;  ///< of other layers
   std::map<SequenceId, State> states_;
   std::map<BlockId, State> snapshots_;
   std::map<SequenceId, Text> texts_;
@@ -547,6 +573,13 @@ INSTANTIATE_TEST_SUITE_P(
         Scenario{.name = "whole_prompts",
                  .options = tight([](SchedulerOptions& o) { o.chunked_prefill = false; }),
                  .max_prompt = 16},
+        Scenario{.name = "encoders",
+                 .options = tight([](SchedulerOptions& o) {
+                   o.chunked_prefill = o.prefix_cache = false;
+                   o.num_swap_blocks = 15;
+                 }),
+                 .max_prompt = 6,
+                 .encodes = true},
         Scenario{.name = "one_block_of_room",
                  .options = tight([](SchedulerOptions& o) { o.num_blocks = 13; })},
         Scenario{.name = "blocks_of_one",

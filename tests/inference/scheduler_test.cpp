@@ -256,6 +256,53 @@ TEST(Scheduler, ForksShareBlocksUntilTheyWrite) {
   EXPECT_EQ(scheduler.pool().num_references(full), 2);
 }
 
+// An encoder's text takes tokens of the step that computes it, and the blocks of its sequence.
+TEST(Scheduler, TextsOfEncodersAreInTheBlocksOfTheirSequences) {
+  Scheduler scheduler({.max_running = 3,
+                       .max_step_tokens = 8,
+                       .block_size = 2,
+                       .num_blocks = 9,
+                       .chunked_prefill = false,
+                       .prefix_cache = false});
+  const SequenceId a = scheduler.add({.prompt = {1}, .max_new_tokens = 9, .num_encoded = 5});
+  const SequenceId b = scheduler.add({.prompt = {2}, .max_new_tokens = 9, .num_encoded = 4});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 0))) << "both texts are too long";
+  EXPECT_EQ(scheduler.blocks(a).size(), 3U);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, 1), last_run(b, 0)));
+  const SequenceId fork = scheduler.fork(a, 1, 8);
+  EXPECT_EQ(scheduler.blocks(fork), scheduler.blocks(a));
+  const BlockId last = scheduler.blocks(a)[2];
+  const StepPlan plan = step(scheduler);
+  EXPECT_THAT(plan.runs, ElementsAre(last_run(a, 2), last_run(fork, 1), last_run(b, 1)));
+  EXPECT_EQ(plan.copies.size(), 2U) << "of the blocks that they write to";
+  EXPECT_EQ(scheduler.pool().num_references(last), 2);
+  for (const SequenceId sequence : {a, fork, b}) scheduler.drop(sequence);
+  EXPECT_EQ(scheduler.pool().num_available(), 9);
+  EXPECT_THAT(
+      message_of([&] { scheduler.add({.prompt = {1}, .max_new_tokens = 1, .num_encoded = 8}); }),
+      HasSubstr("and the encoder computes a text whole"));
+}
+
+TEST(Scheduler, SwapsTheBlocksOfAnEncodersText) {
+  Scheduler scheduler({.max_running = 2,
+                       .max_step_tokens = 16,
+                       .block_size = 2,
+                       .num_blocks = 5,
+                       .prefix_cache = false,
+                       .num_swap_blocks = 3});
+  const SequenceId a = scheduler.add({.prompt = {1}, .max_new_tokens = 5, .num_encoded = 1});
+  const SequenceId b = scheduler.add({.prompt = {2}, .max_new_tokens = 8, .num_encoded = 5});
+  for (std::int64_t i = 0; i < 4; ++i)
+    EXPECT_THAT(step(scheduler).runs, ElementsAre(last_run(a, i), last_run(b, i)));
+  const StepPlan out = step(scheduler);  // a needs a third block
+  EXPECT_THAT(out.runs, ElementsAre(last_run(a, 4)));
+  EXPECT_EQ(out.copies.size(), 3U) << "more than b has tokens for";
+  const StepPlan back = step(scheduler);
+  EXPECT_THAT(back.runs, ElementsAre(last_run(b, 4)));
+  EXPECT_EQ(back.copies.size(), 3U);
+  EXPECT_EQ(back.copies.front().kind, CopyKind::swap_in);
+}
+
 TEST(Scheduler, HeldSequencesAreForkedAndDropped) {
   Scheduler scheduler({.max_running = 2, .max_step_tokens = 64, .block_size = 4, .num_blocks = 8});
   const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 3});

@@ -54,6 +54,17 @@ TEST(SequenceSampler, EqualsTheProcessorsOfTransformers) {
   }
 }
 
+TEST(SequenceSampler, BadWordsAreNotCompleted) {
+  const SamplingParams params{.bad_word_ids = {{0}, {1, 2, 3}, {9}}};
+  const std::vector<float> logits(4, 1);
+  const std::vector<float> one{-kInfinity, 1, 1, 1}, both{-kInfinity, 1, 1, -kInfinity};
+  EXPECT_EQ(penalized(params, {1, 2}, {}, logits), one) << "the prompt is no part of the text";
+  EXPECT_EQ(penalized(params, {}, {2, 1}, logits), one);
+  EXPECT_EQ(penalized(params, {}, {1, 2}, logits), both);
+  EXPECT_EQ(penalized(params, {}, {1, 1, 2}, logits), both);
+  EXPECT_EQ(penalized(params, {}, {1, 2, 2}, logits), one);
+}
+
 TEST(SequenceSampler, PenaltiesFollowVllm) {
   const std::vector<float> logits = {2, -2, 1, 0, -kInfinity};
   EXPECT_EQ(penalized({.repetition_penalty = 2}, {0, 1, 0}, {3, 4}, logits),

@@ -24,6 +24,15 @@ TEST(StopStrings, HoldBackWhatMayBeginOne) {
   EXPECT_EQ(stops.finish(), "");
 }
 
+TEST(StopStrings, AreShownIfTheyAreAsked) {
+  StopStrings stops({"</s>"}, /*keeps_stop=*/true);
+  EXPECT_EQ(stops.add("one <"), "one ");
+  EXPECT_EQ(stops.add("/s> two"), "</s>");
+  EXPECT_TRUE(stops.has_stopped());
+  EXPECT_EQ(stops.num_cut_bytes(), std::string(" two").size());
+  EXPECT_EQ(stops.finish(), "");
+}
+
 TEST(StopStrings, FinishGivesWhatWasHeldBack) {
   StopStrings stops({"abc"});
   EXPECT_EQ(stops.add("xab"), "x");
@@ -83,7 +92,7 @@ TEST(GeneratedText, FindsStopStringsOverTokensAndPartsOfCharacters) {
       {"na", "\xC3", "\xAF", "ve c", "af\xC3", "\xA9", "!", "\xE2\x82", "\xAC"});
   const std::vector<std::int64_t> prompt{6}, ids{0, 1, 2, 3, 4, 5, 6, 7, 8};
   const auto shown = [&](const Texts& stops, std::size_t& num_cut_bytes) {
-    GeneratedText stream(tokenizer, prompt, stops);
+    GeneratedText stream(tokenizer, prompt, {.stop = stops});
     std::string text;
     for (const std::int64_t id : ids) {
       text += stream.add(id);

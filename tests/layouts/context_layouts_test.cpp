@@ -62,7 +62,8 @@ const std::vector<Family>& context_families() {
               "--eod-mask-loss"})},
       {"multi-token prediction, packed sequences",
        llama({"--mtp-num-layers", "2", "--mtp-use-repeated-layer",
-              "--dataloader-inter-document-masking", "--calculate-per-token-loss"})}};
+              "--dataloader-inter-document-masking", "--calculate-per-token-loss"})},
+      {"bert of classes", bert({"--task", "classify", "--num-classes", "3"}), false, "bert"}};
   return all;
 }
 

@@ -22,7 +22,7 @@ Flags joined(std::initializer_list<Flags> parts) {
 struct Ranks {
   std::int64_t world_size;
   Flags flags;
-  bool needs_experts = false;
+  bool needs_experts = false, divides_sequences = false;
 };
 
 const std::vector<Ranks>& rank_layouts() {
@@ -30,7 +30,7 @@ const std::vector<Ranks>& rank_layouts() {
       {2, {}},
       {4, {}},
       {4, {"--tensor-model-parallel-size", "2", "--sequence-parallel"}},
-      {4, {"--context-parallel-size", "2"}},
+      {4, {"--context-parallel-size", "2"}, false, true},
       {4, {"--num-distributed-optimizer-instances", "2"}},
       {4, {"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "1f1b"}},
       {4, {"--pipeline-model-parallel-size", "2", "--pipeline-schedule", "zb-h1"}},
@@ -87,6 +87,7 @@ TEST(FsdpLayouts, EveryStageHasTheGradientsOfOneRank) {
     for (std::size_t i = 0; i < rank_layouts().size(); ++i) {
       const Ranks& ranks = rank_layouts()[i];
       if (ranks.needs_experts && !families()[family].has_experts) continue;
+      if (ranks.divides_sequences && families()[family].model == "t5") continue;
       if (i % 3 != family % 3 && !wants_all()) continue;
       const Flags flags = joined({ranks.flags, stages()[turn++ % stages().size()], one_sgd_step()});
       SCOPED_TRACE(families()[family].name + ", " + std::to_string(ranks.world_size) + " ranks," +

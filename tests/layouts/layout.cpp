@@ -236,6 +236,8 @@ const std::vector<Family>& families() {
              "--num-tokentypes", "1", "--bert-no-binary-head", "--mask-prob", "0.3",
              "--untie-embeddings-and-output-weights"}),
        false, "bert"},
+      {"bert of classes", bert({"--task", "classify", "--num-classes", "3"}), false, "bert"},
+      {"bert of choices", bert({"--task", "rank"}), false, "bert"},
       {"mtp", llama({"--mtp-num-layers", "2", "--mtp-loss-scaling-factor", "0.6",
                      "--group-query-attention", "--num-query-groups", "2", "--eod-mask-loss"})},
       {"frozen", {"--freeze", "^embedding", "--freeze", "layers[.]0[.]"}},

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <mutex>
 #include <ostream>
+#include <stdexcept>
 
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
@@ -91,7 +92,12 @@ std::vector<std::string> flags_of(const Case& one, const std::vector<std::string
 }
 
 TrainingResult train_case(const Case& one, const std::vector<std::string>& more) {
-  return train_in_layout(flags_of(one, more), one.layout.world_size());
+  try {
+    return train_in_layout(flags_of(one, more), one.layout.world_size());
+  } catch (const std::exception& error) {
+    throw std::runtime_error(families()[one.family].name + ", " + one.layout.text() + ": " +
+                             error.what());
+  }
 }
 
 double relative_distance(const at::Tensor& a, const at::Tensor& b) {

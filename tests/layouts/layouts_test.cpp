@@ -132,7 +132,11 @@ TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
       EXPECT_EQ(actual.losses, expected.losses);
       for (const auto& [name, after] : expected.after) {
         const at::Tensor& mine = actual.after.at(name);
-        if (is_tied && name == "embedding.word_embeddings.weight") {
+        const bool is_of_stages = is_tied && name == "embedding.word_embeddings.weight",
+                   is_of_stacks = families()[family].model == "t5" &&
+                                  (name.starts_with("embedding.") ||
+                                   name.find("_relative_pos_emb.") != std::string::npos);
+        if (is_of_stages || is_of_stacks) {  // its gradients are summed over stages
           EXPECT_LE(relative_distance(mine, after), 1e-6) << name;
         } else {
           EXPECT_TRUE(mine.equal(after))

@@ -80,7 +80,7 @@ TransformerConfig config_of(const std::string& name) {
     config.add_bias_linear = config.add_output_bias = false;
     config.gated_linear_unit = name != "t5";
     config.activation = name == "t5" ? Activation::relu : Activation::gelu_tanh;
-    if (name == "t5") config.logit_scale = 1 / std::sqrt(12.0);
+    if (name == "t5" || name == "umt5") config.logit_scale = 1 / std::sqrt(12.0);
   }
   resolve(config);
   return config;

@@ -74,7 +74,7 @@ struct Heads {
   BareModule model;
   ParameterModule output;
   MaskedLmHead masked_lm;
-  BinaryHead binary;
+  ClassHead binary;
   ParamStore store;
   ForwardContext context;
 };
@@ -162,6 +162,92 @@ TEST(BertHeads, TensorAndSequenceParallelRanksEqualOne) {
     for (const auto& [name, gradient] : one.gradients)
       EXPECT_LT(difference(many.gradients.at(name), gradient), 1e-12) << name;
   }
+}
+
+/// A head of three classes of each sequence, or with `num_choices` of scores of so many choices.
+struct Finetuned {
+  explicit Finetuned(const Rank& own_rank, std::int64_t choices = 1)
+      : rank(own_rank),
+        num_choices(choices),
+        head(&model, config, rank,
+             {.path = "classification_head",
+              .num_outputs = choices > 1 ? 1 : 3,
+              .label = "class",
+              .loss_name = "lm loss",
+              .shows_accuracy = true}),
+        store(declared_parameters(model), {.dtype = at::kDouble}) {
+    store.initialize(5);
+    disturb(store, 0.3);
+    context.sequence_parallel = rank.sequence_parallel;
+  }
+  Microbatch batch() const {
+    Microbatch batch;
+    batch.tensors["class"] = at::tensor({1, 0, 1}, at::kLong);
+    if (num_choices > 1)
+      batch.tensors[kChoiceStarts] = at::tensor({0, 2}, at::kLong).expand({kSamples, 2});
+    return batch;
+  }
+  StepOutput loss(const at::Tensor& hidden_sbh) const {
+    return head.loss(hidden_sbh, batch(), context, {});
+  }
+  at::Tensor value(const std::string& name) const { return store.find(name)->value(); }
+  /// Returns the scores of the row at a position of each sample.
+  at::Tensor scores(const at::Tensor& hidden_sbh, std::int64_t position) const {
+    const at::Tensor pooled = at::tanh(
+        at::linear(hidden_sbh[position], value("pooler.dense.weight"), value("pooler.dense.bias")));
+    return at::linear(pooled, value("classification_head.weight"),
+                      value("classification_head.bias"));
+  }
+
+  const Rank rank;
+  const std::int64_t num_choices;
+  const TransformerConfig config = small_config();
+  BareModule model;
+  ClassHead head;
+  ParamStore store;
+  ForwardContext context;
+};
+
+TEST(ClassHead, HasTheLossAndAccuracyOfItsFormula) {
+  const at::Tensor hidden = random_input({kPositions, kSamples, kHidden}).detach();
+  for (const std::int64_t choices : {1, 2}) {
+    const Finetuned finetuned(Rank{}, choices);
+    const at::Tensor first = finetuned.scores(hidden, 0),
+                     logits =
+                         choices == 1 ? first : at::cat({first, finetuned.scores(hidden, 2)}, 1),
+                     classes = finetuned.batch().at("class");
+    const StepOutput output = finetuned.loss(hidden);
+    EXPECT_LT(difference(output.root, cross_entropies(logits, classes).sum()), 1e-12);
+    EXPECT_EQ(output.count.item<double>(), kSamples);
+    ASSERT_EQ(output.terms.size(), 2u);
+    EXPECT_EQ(output.terms[1].name, kAccuracy);
+    EXPECT_EQ(output.terms[1].sum.item<double>(),
+              (logits.argmax(1) == classes).sum().item<double>());
+    EXPECT_EQ(output.terms[1].count.item<double>(), kSamples);
+  }
+}
+
+TEST(ClassHead, GradientsEqualCentralDifferences) {
+  for (const std::int64_t choices : {1, 2}) {
+    Finetuned finetuned(Rank{}, choices);
+    const at::Tensor hidden = random_input({kPositions, kSamples, kHidden});
+    check_gradients([&] { return finetuned.loss(hidden).root; }, {hidden}, &finetuned.store,
+                    {.tolerance = 1e-7});
+  }
+}
+
+/// The choices begin on several ranks of a divided sequence.
+TEST(ClassHead, TensorAndSequenceParallelRanksEqualOne) {
+  const at::Tensor whole = random_input({kPositions, kSamples, kHidden}).detach();
+  const double expected = Finetuned(Rank{}, 2).loss(whole).root.item<double>();
+  for (const TensorLayout& layout :
+       {TensorLayout{.tp = 2}, TensorLayout{.tp = 4, .sequence_parallel = true}})
+    on_tensor_ranks(layout, [&](const Rank& rank, Communicators&) {
+      const std::int64_t rows = kPositions / layout.tp;
+      const at::Tensor hidden =
+          layout.sequence_parallel ? whole.narrow(0, rank.tp.rank * rows, rows) : whole;
+      EXPECT_NEAR(Finetuned(rank, 2).loss(hidden).root.item<double>(), expected, 1e-12);
+    });
 }
 
 /// The second rank of cp does not hold the first row.

@@ -1,4 +1,4 @@
-"""Reads our checkpoints with the real safetensors package.
+"""Reads our checkpoints with the real safetensors package, and those of PyTorch.
 
 A checkpoint is a manifest of slices beside safetensors files (docs/formats/checkpoint.md)."""
 import json
@@ -55,3 +55,18 @@ def read_weights(root):
 def read_model(root):
     """The weights, and what layers keep for themselves, such as the biases of experts."""
     return {**read_weights(root), **read_tensors(root, "state")}
+
+
+def read_dcp(folder):
+    """All tensors of a folder, read by PyTorch in one process."""
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+    metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    tensors = {
+        name: torch.empty(tensor.size, dtype=tensor.properties.dtype)
+        for name, tensor in metadata.items()
+        if hasattr(tensor, "size")
+    }
+    dcp.load(tensors, checkpoint_id=folder, no_dist=True)
+    return tensors

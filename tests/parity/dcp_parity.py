@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed.checkpoint as dcp
 
 import checkpoint_files
 import corpus
@@ -18,6 +17,7 @@ import mcore_loads
 import mcore_optimizer_states
 import peer_ranks
 import program
+from checkpoint_files import read_dcp
 from report import Report
 
 torch.set_num_threads(1)
@@ -60,18 +60,6 @@ def pretrain(name, samples, folder):
         ],
     )
     return program.log_values(output, "lm loss")
-
-
-def read_dcp(folder):
-    """All tensors of a folder, read by PyTorch in one process."""
-    metadata = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
-    tensors = {
-        name: torch.empty(tensor.size, dtype=tensor.properties.dtype)
-        for name, tensor in metadata.items()
-        if hasattr(tensor, "size")
-    }
-    dcp.load(tensors, checkpoint_id=folder, no_dist=True)
-    return tensors
 
 
 def different(found, expected):

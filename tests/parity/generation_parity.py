@@ -46,14 +46,15 @@ def with_positions(config):
     raise ValueError(f"{type(config).__name__} has no number of positions")
 
 
-def our_texts(directory, prompts, vocab_size, flags=()):
+def our_texts(directory, prompts, vocab_size, flags=(), num_new=NUM_NEW, launcher=()):
     (directory / "prompts.txt").write_text(
         "".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts)
     )
     done = program.run(
+        *launcher,
         "generate",
         *("--load", directory, "--tokenizer-type", "NullTokenizer", "--vocab-size", vocab_size),
-        *("--prompt-file", directory / "prompts.txt", "--max-new-tokens", NUM_NEW),
+        *("--prompt-file", directory / "prompts.txt", "--max-new-tokens", num_new),
         *("--temperature", 0, "--ignore-eos", "--return-log-probs", "--json", *flags),
     )
     lines = done.stdout.splitlines()
@@ -104,7 +105,7 @@ class Comparison:
         self.error = max(
             self.error,
             relative_error(ours["logprobs"][:count], chosen),
-            relative_error(ours["prompt_logprobs"][1:], prompt_logprobs),
+            relative_error(ours.get("prompt_logprobs", [])[1:], prompt_logprobs),
         )
 
     def report(self, report, name):

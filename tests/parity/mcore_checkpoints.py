@@ -20,9 +20,12 @@ parallel_state = mcore_cpu.init()
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from megatron.core import dist_checkpointing
 from megatron.core.dist_checkpointing.mapping import ShardedObject
 from megatron.core.dist_checkpointing.strategies import filesystem_async
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 import mcore_models
 import mcore_moe
@@ -186,6 +189,45 @@ def save_ranks(case, folder, models, state):
         torch.save(state, folder / name / "model_optim_rng.pt")
 
 
+def dtensors(model, gated):
+    """Name → DTensor over all ranks, as Megatron-LM's fsdp_dtensor has them: each expert, and each
+    half of a gated layer, is a tensor of its own."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    parts = {}
+    for name, tensors in named_tensors(model).items():
+        for expert, tensor in tensors:
+            key = name if expert is None else f"{name}{expert}"
+            if gated and name.endswith(("linear_fc1.weight", "linear_fc1.bias")):
+                halves = tensor.detach().chunk(2)
+                parts.update({f"{key}_w": halves[0], f"{key}_v": halves[1]})
+            else:
+                parts[key] = tensor.detach()
+    return {
+        key: distribute_tensor(part.contiguous(), mesh, [Shard(0)]) for key, part in parts.items()
+    }
+
+
+def save_fsdp_dtensor(folder, model, state, gated):
+    """Saves a state dict with PyTorch alone, as Megatron-LM does with Megatron FSDP. The states of
+    the optimizer are functions of the weights."""
+    parts = dtensors(model, gated)
+    state["model"] = {f"module.{key}": part for key, part in parts.items()}
+    state["opt_param_scheduler"] = {"num_steps": 12, "max_lr": 1e-3}
+    state["optimizer"] = {
+        "state": {
+            f"module.module.{key}": {"exp_avg": part * 0.5, "exp_avg_sq": part * part}
+            for key, part in parts.items()
+            if not key.endswith("expert_bias")
+        },
+        "param_to_group_meta": {
+            f"module.module.{key}": {"lr": 1e-3, "step": ITERATION} for key in parts
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    dist.barrier()
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder))
+
+
 def answer(case, directory):
     enter_layout(case)
     models = [build(case, chunk) for chunk in range(case["chunks"])]
@@ -202,6 +244,8 @@ def answer(case, directory):
         mcore_optimizer_states.answer(case, directory, models[0], args, folder)
     elif case["format"] == "torch_dist":
         save_torch_dist(case, folder, models, common_state(args))
+    elif case["format"] == "fsdp_dtensor":
+        save_fsdp_dtensor(folder, models[0], common_state(args), gated)
     else:
         save_ranks(case, folder, models, common_state(args))
     if RANK == 0:

@@ -1,4 +1,5 @@
-"""Loads checkpoints that the real megatron-core saved, in its formats torch_dist and torch.
+"""Loads checkpoints that the real megatron-core saved, in its formats torch_dist and torch, and
+those of DTensors that PyTorch saved as Megatron-LM's fsdp_dtensor.
 
 The weights that we read must be those of the real model bit by bit, and so must its
 log-probabilities be ours."""
@@ -31,8 +32,9 @@ SHARED_EXPERTS, DENSE_FIRST = "shared experts", "dense first layer"
 MLA, MTP = "mla, norms of latents, yarn with mscale", "multi-token prediction"
 
 
-def layout(tp=1, pp=1, chunks=1, ep=1):
-    return dict(tp=tp, pp=pp, chunks=chunks, ep=ep)
+def layout(tp=1, pp=1, chunks=1, ep=1, ranks=None):
+    """A layout; of more `ranks` than it needs, replicas share the weights."""
+    return dict(tp=tp, pp=pp, chunks=chunks, ep=ep, ranks=ranks)
 
 
 DENSE = [layout(), layout(tp=2), layout(pp=2), layout(tp=2, pp=2)]
@@ -54,6 +56,13 @@ FOLDERS = {
         MLA: [layout(), layout(tp=2)],
         MTP: [layout()],
     },
+    "fsdp_dtensor": {
+        LLAMA: [layout(), layout(ranks=2)],
+        GPT2: [layout(ranks=2)],
+        SHARED_EXPERTS: [layout(ranks=2)],
+        DENSE_FIRST: [layout(ranks=2)],
+        MLA: [layout(ranks=2)],
+    },
 }
 
 
@@ -66,8 +75,8 @@ def world_size(of):
 
 
 def described(of):
-    names = dict(tp="tp", pp="pp", chunks="vpp", ep="ep")
-    return " ".join(f"{names[key]} {n}" for key, n in of.items() if n > 1) or "one rank"
+    names = dict(tp="tp", pp="pp", chunks="vpp", ep="ep", ranks="ranks")
+    return " ".join(f"{names[key]} {n}" for key, n in of.items() if n and n > 1) or "one rank"
 
 
 def flags_of(name):
@@ -375,6 +384,27 @@ def check_folder(report, title, folder, real, rows, work):
         report.close(f"{title}, log-probabilities", answers, real.log_probabilities(rows))
 
 
+def check_states(report, title, folder, weights, work):
+    """The optimizer's states, which mcore_checkpoints.py computed from the weights."""
+    with report.guard(title):
+        program.run(
+            *["convert", "--load", folder, "--save", work / f"dcp {folder.name}", "--format", "dcp"]
+        )
+        found = checkpoint_files.read_dcp(work / f"dcp {folder.name}")
+        trained = {k: v for k, v in weights.items() if not k.endswith("expert_bias")}
+        expected = {
+            **{f"exp_avg.{name}": value * np.float32(0.5) for name, value in trained.items()},
+            **{f"exp_avg_sq.{name}": value * value for name, value in trained.items()},
+        }
+        states = {name: found[name].numpy() for name in found if name.startswith("exp_avg")}
+        different = differences(states, expected)
+        report.result(
+            f"{title}, states",
+            not any(different.values()),
+            str({k: v[:4] for k, v in different.items() if v} or f"{len(states)} tensors"),
+        )
+
+
 def save_all(cases, work):
     """Lets megatron-core save what the cases say; those with as many ranks are one job."""
     for size in sorted({world_size(case) for case in cases}):
@@ -406,9 +436,10 @@ def main():
             check_damage(report, work / found["torch_dist", 1], work / found["torch", 2], work)
             for case in cases:
                 title = f"{case['format']}, {case['variant']}, {described(layout_of(case))}"
-                check_folder(
-                    report, title, work / case["folder"], models[case["variant"]], rows, work
-                )
+                real = models[case["variant"]]
+                check_folder(report, title, work / case["folder"], real, rows, work)
+                if case["format"] == "fsdp_dtensor":
+                    check_states(report, title, work / case["folder"], real.weights, work)
     return report.finish()
 
 

@@ -628,6 +628,7 @@ def openai_errors(to):
         create(model=NAME, prompt="a", temperature=-1)
     except bad as error:
         to.same("type of an error", error.type, "invalid_request_error")
+        to.same("param of an error", error.param, "temperature")
         to.report.result("id of a request that failed", bool(error.request_id), error.request_id)
     try:
         create(model="other", prompt="a")

@@ -2,7 +2,8 @@
 
 It compares the loss and every gradient of one step on samples of masked words, on one rank and on
 the stages of a pipeline, and the round trip. tests/models/t5_model_test.cpp compares the model with
-megatron-core's T5Model.
+megatron-core's T5Model. `generate` gives the tokens of transformers' generate(), greedy and by
+beams, of prompts of different lengths in the same passes.
 """
 import json
 import random
@@ -21,6 +22,7 @@ from transformers import (
     UMT5ForConditionalGeneration,
 )
 
+import generation_parity
 import mcore_cpu
 import mcore_data
 import program
@@ -42,6 +44,8 @@ SIZES = dict(
     relative_attention_max_distance=20,
     dropout_rate=0.0,
 )
+PROMPT_LENGTHS = (1, 9, 60, 150)  # and texts that begin a second block of the KV cache
+NUM_NEW = 135
 IGNORED_KEYS = {"transformers_version", "_name_or_path", "use_cache", "dtype", "architectures"}
 
 
@@ -144,6 +148,60 @@ def check(report, name, model, samples, folder):
         )
 
 
+@torch.no_grad()
+def reference(model, prompt, num_new, **more):
+    """The ids that follow the decoder's first, and the logits that they were chosen from."""
+    ids = torch.tensor([prompt])
+    result = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=num_new,
+        do_sample=False,
+        eos_token_id=None,
+        use_cache=False,  # transformers' has as many layers as the encoder
+        output_logits=True,
+        return_dict_in_generate=True,
+        **more,
+    )
+    return result.sequences[0, 1:].tolist(), result.logits
+
+
+def check_generation(report, name, model, folder):
+    # Attention then decides the next token more than the last token does.
+    model.shared.weight.data.mul_(0.1)
+    model.generation_config.decoder_start_token_id = 0
+    model.eval().save_pretrained(folder)
+    draw = random.Random(7)
+    prompts = [[draw.randrange(2, VOCABULARY) for _ in range(n)] for n in PROMPT_LENGTHS]
+    wanted = [reference(model, prompt, NUM_NEW) for prompt in prompts]
+    layouts = {
+        "": {},
+        ", tp 2": dict(
+            flags=("--tensor-model-parallel-size", 2),
+            launcher=("launch", "--nproc-per-node", 2, "--"),
+        ),
+    }
+    for words, more in layouts.items():
+        found = generation_parity.Comparison()
+        texts = generation_parity.our_texts(folder, prompts, VOCABULARY, num_new=NUM_NEW, **more)
+        for prompt, ours, (ids, logits) in zip(prompts, texts, wanted, strict=True):
+            found.add(prompt, ours, ids, torch.cat(logits).float(), [])
+        found.report(report, f"{name}, generation{words}")
+    beams = [reference(model, prompt, 8, num_beams=3)[0] for prompt in prompts]
+    done = program.run(
+        "generate", "--load", folder, "--tokenizer-type", "NullTokenizer", "--vocab-size",
+        VOCABULARY, "--prompt-file", folder / "prompts.txt", "--max-new-tokens", 8,
+        "--num-beams", 3, "--ignore-eos", "--json",
+    )  # fmt: skip
+    texts = [json.loads(line)["ids"] for line in done.stdout.splitlines() if line[:1] == "{"]
+    report.result(f"{name}, beams", texts == beams, f"{texts}")
+    ids = wanted[-1][0]
+    end = next(place for place, token in enumerate(ids) if place > 1 and token not in ids[:place])
+    flags = ("--termination-id", ids[end])
+    ended = generation_parity.our_texts(folder, prompts[-1:], VOCABULARY, flags)[0]
+    report.result(f"{name}, end token", ended["ids"] == ids[:end], f"{ended['ids']}")
+
+
 def main():
     mcore_cpu.init()
     report = Report()
@@ -156,6 +214,10 @@ def main():
             place.mkdir()
             with report.guard(name):
                 check(report, name, model, samples, place)
+            config.initializer_factor = 3.0
+            torch.manual_seed(3)
+            with report.guard(f"{name}, generation"):
+                check_generation(report, name, kind(config), place / "generation")
     return report.finish()
 
 

@@ -57,12 +57,12 @@ def make_conversations(folder: pathlib.Path) -> None:
 
 
 def make_sentences(program: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes BERT's vocab.txt and sentences_text_document, documents of two sentences."""
+    """Writes vocab.txt of BERT and T5, and sentences_text_document: documents of two sentences."""
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (folder / "vocab.txt").write_text("\n".join([*specials, *dict.fromkeys(WORDS)]) + "\n")
     corpus = folder / "sentences.jsonl"
     with corpus.open("w") as out:
-        for i in range(NUM_DOCUMENTS // 10):
+        for i in range(NUM_DOCUMENTS):
             out.write(json.dumps({"text": [document(2 * i), document(2 * i + 1)]}) + "\n")
     command = [program, "preprocess-data", "--input", corpus]
     command += ["--output-prefix", folder / "sentences", "--vocab-file", folder / "vocab.txt"]
@@ -120,7 +120,7 @@ def places(script: Script, folder: pathlib.Path, own: pathlib.Path) -> dict[str,
         "{CACHE}": str(own / "cache"),
         "{WANDB}": "run",
         **(conversations if script.has("--sft") else {}),
-        **(sentences if script.family == "bert" else {}),
+        **(sentences if script.family in ("bert", "t5") else {}),
     }
 
 

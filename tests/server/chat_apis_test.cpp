@@ -58,7 +58,7 @@ class ChatApis : public testing::Test {
     return request.prompt;
   }
   ServedModel model() const {
-    return {.name = "m", .tokenizer = tokenizer_, .chat = chat_.get(), .engine = server_};
+    return {.name = "m", .tokenizer = tokenizer_, .chat = chat_.get(), .engine = &server_};
   }
 
   /// Returns the events of an answer that thinks, speaks and calls a tool.
@@ -75,9 +75,9 @@ class ChatApis : public testing::Test {
       answer.parts.back().text = text;
       stream += writer->add(answer, {.text = text, .tokens = {}, .ids = {}});
     };
-    part({.kind = ChatPart::Kind::reasoning}, "hm");
-    part({.kind = ChatPart::Kind::text}, "Hi");
-    part({.kind = ChatPart::Kind::call, .name = "f", .id = "call_1"}, R"({"x":1})");
+    part({.kind = OutputKind::reasoning}, "hm");
+    part({.kind = OutputKind::content}, "Hi");
+    part({.kind = OutputKind::call, .name = "f", .id = "call_1"}, R"({"x":1})");
     answer.finish = FinishReason::stop;
     stream += writer->end_part(answer);
     stream += writer->end_answer(answer, {});
@@ -98,7 +98,7 @@ class ChatApis : public testing::Test {
     return names;
   }
 
-  static constexpr ChatUsage kUsage{
+  static constexpr CompletionUsage kUsage{
       .prompt_tokens = 9, .cached_tokens = 4, .completion_tokens = 5, .reasoning_tokens = 2};
   LoadedTokenizer tokenizer_;
   mutable IdleServer server_;
@@ -276,7 +276,7 @@ TEST_F(ChatApis, NameWhatIsWrong) {
               HasSubstr("keeps no answers"));
   EXPECT_THAT(refusal(kResponsesApi, R"({"input": "Hi", "tools": [{"type": "web_search"}]})"),
               HasSubstr("web_search"));
-  EXPECT_EQ(Json::parse(kAnthropicMessagesApi.error_body(400, "no").dump()),
+  EXPECT_EQ(Json::parse(kAnthropicMessagesApi.error_body({400, "no"}).dump()),
             Json::parse(R"({"type": "error",
                             "error": {"type": "invalid_request_error", "message": "no"}})"));
   chat_.reset();

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,7 @@
 #include "inference/successor_model.h"
 #include "megatron/base/json.h"
 #include "megatron/inference/async_engine.h"
+#include "megatron/inference/completions/completion_queue.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/served_chat.h"
@@ -58,7 +61,7 @@ class ServedChats : public testing::Test {
     served_ = std::make_unique<ServedModel>(ServedModel{.name = "letters",
                                                         .tokenizer = tokenizer_,
                                                         .chat = chat_.get(),
-                                                        .engine = *engine_,
+                                                        .engine = engine_.get(),
                                                         .max_model_len = 64,
                                                         .vocab_size = kVocabSize});
     server_ = std::make_unique<HttpServer>(
@@ -100,6 +103,24 @@ TEST_F(ServedChats, HideSpecialTokensThatNoParserTakes) {
   EXPECT_EQ(stopped["stop_reason"], "<f>g");
   EXPECT_EQ(choice("d", four + R"(, "stop_token_ids": [7])")["stop_reason"], 7);
   EXPECT_TRUE(choice("d", four)["stop_reason"].is_null());
+}
+
+TEST_F(ServedChats, OfBatchesHaveTheSameAnswers) {
+  const std::string body = R"({"messages": [{"role": "user", "content": "d"}], "temperature": 0,
+      "n": 2, "logprobs": true, "max_tokens": 4, "stop_token_ids": [7]})";
+  const OfflineChat chat = open_offline_chat(*served_, body, "x");
+  CompletionQueue queue(model_, tokenizer_, {});
+  queue.add(0, chat.request, "line");
+  std::vector<FinishedCompletion> finished;
+  while (!queue.is_idle()) std::ranges::move(queue.step(), std::back_inserter(finished));
+  const Json answer = Json::parse(chat.body(finished.at(0).results));
+  EXPECT_EQ(answer["id"], "chatcmpl-x");
+  RawClient client(server_->port());
+  client.send(post("/", body));
+  const Json expected = Json::parse(client.answer().body);
+  EXPECT_EQ(answer["choices"], expected["choices"]);
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], "eg");
+  EXPECT_EQ(answer["usage"], expected["usage"]);
 }
 
 TEST_F(ServedChats, ListTheStopTokenWithoutItsText) {

@@ -11,6 +11,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/async_engine.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/request_server.h"
 #include "megatron/server/api/served_model.h"
 #include "server/raw_client.h"
 
@@ -20,6 +21,20 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::int64_t kVocabSize = 20;
+
+/// Begins each text with a token and never ends it.
+class EndlessEngine final : public RequestServer {
+ public:
+  EndlessEngine() : RequestServer({}) { start(); }
+  ~EndlessEngine() override { stop(); }
+
+ private:
+  void apply(ServingCommand command) override {
+    if (command.kind == ServingCommand::Kind::add)
+      tell({.update = {.request = command.request, .token = 4}});
+  }
+  bool step() override { return false; }
+};
 
 /// A model that continues 3 with 4, behind HTTP.
 class ServedCompletions : public testing::Test {
@@ -34,7 +49,7 @@ class ServedCompletions : public testing::Test {
     engine_ = std::make_unique<AsyncEngine>(model_, options, ServingRanks{});
     served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
                                                         .tokenizer = tokenizer_,
-                                                        .engine = *engine_,
+                                                        .engine = engine_.get(),
                                                         .max_model_len = 64,
                                                         .vocab_size = kVocabSize});
     server_ = std::make_unique<HttpServer>(HttpOptions{},
@@ -88,6 +103,48 @@ TEST_F(ServedCompletions, StreamHoldsStopStringsBack) {
   EXPECT_THAT(answer.body, HasSubstr(R"("finish_reason":"stop")"));
   EXPECT_THAT(answer.body, HasSubstr(R"("completion_tokens":3)"));
   EXPECT_TRUE(answer.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(ServedCompletions, TakeMembersOfVllm) {
+  const auto text = [&](const std::string& members) {
+    const std::string body = R"({"prompt": [9, 3], "temperature": 0, "max_tokens": 3, )" + members;
+    const Json choice = Json::parse(ask(body + "}").body)["choices"][0];
+    std::string joined;
+    for (const Json& event : events(ask(body + R"(, "stream": true})").body))
+      joined += event["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(choice["text"], joined);
+    return joined;
+  };
+  EXPECT_EQ(text(R"("stop": " 5", "include_stop_str_in_output": true)"), " 4 5");
+  EXPECT_EQ(text(R"("stop": " 5", "include_stop_str_in_output": false)"), " 4");
+  EXPECT_EQ(text(R"("bad_words": ["5"])"), " 4 0 1") << "the first of the others";
+  const Json usage = Json::parse(ask(R"({"prompt": "9 3", "temperature": 0, "max_tokens": 1,
+                                         "truncate_prompt_tokens": 1})")
+                                     .body)["usage"];
+  EXPECT_EQ(usage["prompt_tokens"], 1);
+}
+
+TEST_F(ServedCompletions, TellTheirClientsWhenTheEngineStops) {
+  EndlessEngine engine;
+  const ServedModel model{.name = "small",
+                          .tokenizer = tokenizer_,
+                          .engine = &engine,
+                          .max_model_len = 64,
+                          .vocab_size = kVocabSize};
+  HttpServer server({}, [&](const HttpRequest& request, HttpReply reply) {
+    answer_completion(model, request, std::move(reply));
+  });
+  RawClient stream(server.port()), whole(server.port());
+  stream.send(post("/", R"({"prompt": [3], "stream": true})"));
+  whole.send(post("/", R"({"prompt": [3]})"));
+  ASSERT_TRUE(stream.read_until("data: {"));
+  ASSERT_TRUE(eventually([&] { return *model.num_texts == 2; }));
+  engine.stop();
+  const std::string body = stream.answer().body;
+  EXPECT_EQ(events(body).size(), 2u) << body;
+  EXPECT_THAT(body, HasSubstr(R"("message":"the engine was stopped)"));
+  EXPECT_TRUE(body.ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(whole.answer().status, 500);
 }
 
 // The pieces of a stream make up what is sent at once.
@@ -149,11 +206,14 @@ TEST_F(ServedCompletions, BoundTheLikelyTokens) {
 }
 
 TEST_F(ServedCompletions, MistakesAreTheClients) {
-  EXPECT_EQ(ask(R"({"prompt": [3], "model": "large"})").status, 404);
+  const RawAnswer other = ask(R"({"prompt": [3], "model": "large"})");
+  EXPECT_EQ(other.status, 404);
+  EXPECT_THAT(other.body, HasSubstr(R"("param":"model","code":"model_not_found")"));
+  EXPECT_THAT(ask(R"({"prompt": [3], "top_p": 7})").body, HasSubstr(R"("param":"top_p")"));
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
-  EXPECT_THAT(long_one.body, HasSubstr(R"("code":"context_length_exceeded")"));
+  EXPECT_THAT(long_one.body, HasSubstr(R"("param":null,"code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
   const RawAnswer bias = ask(R"({"prompt": [3], "logit_bias": {"999999": 1}})");
   EXPECT_EQ(bias.status, 400);

@@ -42,7 +42,7 @@ class ConstrainedChats : public testing::Test {
     served_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
                                                         .tokenizer = tokenizer_,
                                                         .chat = chat_.get(),
-                                                        .engine = *engine_,
+                                                        .engine = engine_.get(),
                                                         .max_model_len = 1024,
                                                         .vocab_size = 257});
     server_ = std::make_unique<HttpServer>(
@@ -129,6 +129,35 @@ TEST_F(ConstrainedChats, StreamTheArgumentsOfRequiredCalls) {
   EXPECT_EQ(name, "g") << stream;
   EXPECT_EQ(Json::parse(arguments), Json({{"x", 1}}));
   EXPECT_EQ(finish, "tool_calls");
+}
+
+// As in vLLM, a call of which there are no arguments yet is none.
+TEST_F(ConstrainedChats, DemandedCallsAreNoContentWhenTheyAreCut) {
+  for (const char* choice : {R"("required")", R"({"type": "function", "function": {"name": "g"}})"})
+    for (const int most : {1, 5, 14}) {
+      const Json members{
+          {"tools", tools()}, {"tool_choice", Json::parse(choice)}, {"max_tokens", most}};
+      const Json cut = chat(members);
+      EXPECT_EQ(cut["message"]["content"], "") << cut;
+      EXPECT_FALSE(cut["message"].contains("tool_calls"));
+      EXPECT_EQ(cut["finish_reason"], "length");
+      Json streamed = members;
+      streamed["stream"] = true;
+      const std::string stream = ask("/v1/chat/completions", hi(), streamed);
+      EXPECT_THAT(stream, Not(HasSubstr("{\\\"")));
+      EXPECT_THAT(stream, HasSubstr(R"("finish_reason":"length")"));
+    }
+  const Json message = Json::parse(
+      ask("/v1/messages", hi(), Json::parse(R"({"tool_choice": {"type": "any"}, "max_tokens": 5,
+          "tools": [{"name": "g", "input_schema": {}}]})")));
+  EXPECT_TRUE(message["content"].empty()) << message;
+  EXPECT_EQ(message["stop_reason"], "max_tokens");
+  const Json response =
+      Json::parse(ask("/v1/responses", {{"input", "Hi"}, {"reasoning", {{"effort", "none"}}}},
+                      Json::parse(R"({"tool_choice": "required", "max_output_tokens": 5,
+              "tools": [{"type": "function", "name": "g"}]})")));
+  EXPECT_TRUE(response["output"].empty()) << response;
+  EXPECT_EQ(response["status"], "incomplete");
 }
 
 TEST_F(ConstrainedChats, CallSomeToolOfAnthropicsMessages) {

@@ -58,7 +58,7 @@ class ServedApis : public testing::Test {
   void serve(RequestServer& engine) {
     model_ = std::make_unique<ServedModel>(ServedModel{.name = "small",
                                                        .tokenizer = tokenizer_,
-                                                       .engine = engine,
+                                                       .engine = &engine,
                                                        .max_model_len = 64,
                                                        .vocab_size = kVocabSize,
                                                        .embedding_size = 2});

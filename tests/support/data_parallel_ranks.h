@@ -9,6 +9,7 @@
 
 #include "megatron/config/parallel_config.h"
 #include "megatron/parallel/make_rank.h"
+#include "megatron/parallel/mesh.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/parallel/rank_threads.h"
 #include "megatron/params/data_parallel.h"
@@ -27,6 +28,7 @@ struct DataLayout {
               stages = {};       ///< --pipeline-schedule, --pipeline-model-parallel-layout
   std::int64_t ep = 1, etp = 0;  ///< of experts; etp 0: as tp
   std::int64_t cp = 1;
+  std::optional<std::int64_t> zero_stage = {};  ///< takes precedence over distributed_optimizer
 
   std::int64_t world_size() const { return dp * tp * cp * pp; }
   std::string name() const {
@@ -38,11 +40,13 @@ struct DataLayout {
            (pp > 1 ? "_pp" + std::to_string(pp) + schedule + stages : "") +
            (ep > 1 ? "_ep" + std::to_string(ep) : "") +
            (etp > 0 ? "_etp" + std::to_string(etp) : "") +
-           (cp > 1 ? "_cp" + std::to_string(cp) : "");
+           (cp > 1 ? "_cp" + std::to_string(cp) : "") +
+           (zero_stage ? "_stage" + std::to_string(*zero_stage) : "");
   }
   ParallelConfig config() const {
     ParallelConfig config;
     config.use_distributed_optimizer = distributed_optimizer;
+    config.zero_stage = zero_stage;
     config.num_distributed_optimizer_instances = instances;
     config.overlap_grad_reduce = overlap;
     config.overlap_param_gather = overlap && distributed_optimizer;
@@ -50,6 +54,14 @@ struct DataLayout {
     config.pipeline_schedule = schedule;
     config.pipeline_model_parallel_layout = stages;
     return config;
+  }
+  Mesh mesh() const {
+    return {{.tp = tp,
+             .cp = cp,
+             .ep = ep,
+             .etp = etp > 0 ? std::optional(etp) : std::nullopt,
+             .pp = pp},
+            world_size()};
   }
 };
 
@@ -65,12 +77,7 @@ inline DataParallelOptions data_parallel_of(const DataLayout& layout, const Rank
 /// Runs `body` on every rank of the layout.
 inline void on_data_ranks(const DataLayout& layout,
                           const std::function<void(const Rank&, Communicators&)>& body) {
-  const Mesh mesh({.tp = layout.tp,
-                   .cp = layout.cp,
-                   .ep = layout.ep,
-                   .etp = layout.etp > 0 ? std::optional(layout.etp) : std::nullopt,
-                   .pp = layout.pp},
-                  layout.world_size());
+  const Mesh mesh = layout.mesh();
   const auto run = [&](Communicators& communicators) {
     body(make_rank(mesh, communicators), communicators);
   };

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <sstream>
 
 #include "layouts/layout.h"
@@ -41,11 +43,14 @@ TEST(T5Run, TrainsAndValidatesBothStacks) {
 }
 
 TEST(T5Run, CountsTheLayersOfBothStacks) {
-  const auto model = [](const layouts::Flags& more) {
-    return *read_run(t5_flags(more)).options.settings.model;
+  const auto model = [](const char* count_flag, const layouts::Flags& more) {
+    std::vector<std::string> flags = t5_flags(more);
+    const auto count = std::ranges::find(flags, "--num-layers");
+    *count = count_flag, *std::next(count) = "3";
+    return *read_run(flags).options.settings.model;
   };
-  const TransformerConfig same = model({"--encoder-num-layers", "3"}),
-                          fewer = model({"--num-layers", "3", "--decoder-num-layers", "1"});
+  const TransformerConfig same = model("--encoder-num-layers", {}),
+                          fewer = model("--num-layers", {"--decoder-num-layers", "1"});
   EXPECT_EQ(same.num_layers, 6);
   EXPECT_EQ(same.decoder_num_layers, 3);
   EXPECT_EQ(fewer.num_layers, 4);

@@ -34,6 +34,14 @@ inline std::string trim(std::string_view text) {
              : std::string(text.substr(first, text.find_last_not_of(kSpaces) + 1 - first));
 }
 
+/// Returns the text with its ASCII letters in lower case.
+inline std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return lower;
+}
+
 /// Returns the parts of the text between separators, without white space around them. "" has none.
 inline std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts;
@@ -84,6 +92,15 @@ inline std::string escaped_text(std::string_view text,
       out += found->second;
   }
   return out;
+}
+
+/// Appends a code point as UTF-8.
+inline void append_utf8(std::string& out, char32_t c) {
+  const auto put = [&](char32_t byte) { out += static_cast<char>(byte); };
+  if (c < 0x80) return put(c);
+  const int num_rest = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+  put((0xFF00U >> (num_rest + 1) & 0xFF) | c >> 6 * num_rest);
+  for (int i = num_rest; i-- > 0;) put(0x80 | (c >> 6 * i & 0x3F));
 }
 
 /// Returns the number that is the whole text; nullopt for any other text, and for a number that is

@@ -27,6 +27,7 @@ namespace megatron {
 class CheckpointWrite;
 class HostSnapshot;
 struct CheckpointSource;
+struct SavedFolder;
 struct Settings;
 struct TransformerConfig;
 
@@ -50,6 +51,7 @@ struct SaveRequest {
   std::function<void()> before_commit = {};
   /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
   const LocalPlacement* placement = nullptr;
+  SavedFolder* last = nullptr;  ///< CheckpointWriteOptions::last; kept from save to save
 };
 
 /// Writes or replaces root/iter_%07d, then updates latest_checkpointed_iteration.txt. Returns the
@@ -68,20 +70,21 @@ std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& r
                                                   const SaveRequest& request,
                                                   HostSnapshot* snapshot = nullptr);
 
-/// Fills every weight of `store` exactly once from the source and verifies checksums. UserErrors
-/// name the tensor. Collective over store.model_axis().
+/// Fills every weight of `store` exactly once from the source and verifies checksums. Of ranks that
+/// hold the same elements, one reads them and broadcasts. UserErrors name the tensor. Collective
+/// over store.model_axis() and the ranks with the same weights, as are those below.
 void load_weights(const CheckpointSource& source, ParamStore& store);
 
 /// Fills the weights of `store` and its main weights for training. Float32 main weights come from
 /// the checkpoint if it stores them, else from its weights in their stored precision; 16-bit
-/// weights of `store` are rounded from them. Collective over store.model_axis().
+/// weights of `store` are rounded from them.
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main);
 
 /// Restores the optimizer's state. Throws a UserError when the checkpoint has none, and one that
 /// names the differences unless it holds exactly the states of this optimizer and model: of the
 /// optimizer, of layers (ParameterKind::state), and main weights of all parameters or of none. Of
 /// parameters that were frozen, or are now, it may hold none, or more. Returns those whose state
-/// starts at zero, because they were frozen when it was saved. Collective over store.model_axis().
+/// starts at zero, because they were frozen when it was saved.
 std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& optimizer);
 
 }  // namespace megatron

@@ -35,6 +35,9 @@ struct CheckpointSource {
   /// Its shards lie in folders of this name on several hosts: fetch_local_shards() brings those
   /// that a rank needs.
   bool is_local = false;
+  /// The run finetunes an encoder: weights of its heads that are not stored, or have another shape,
+  /// are drawn, and those of heads that it lacks are not read.
+  bool replaces_heads = false;
   TransformerConfig model = {};  ///< resolved architecture from the manifest or config.json
   /// Training members (dropout, init std) that the source sets, and from where; see
   /// merge_architecture().

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
@@ -45,10 +46,12 @@ std::uint64_t needed_bytes(const CheckpointContent& content) {
   return bytes;
 }
 
-/// Returns the checkpoint that a run would resume from; nullopt where there is no whole one.
-std::optional<SavedFolder> saved_before(const fs::path& root) try {
+/// Returns the checkpoint that a run would resume from; nullopt where there is no whole one. If
+/// that is `last`, which may be null, takes it from there and parses no manifest.
+std::optional<SavedFolder> saved_before(const fs::path& root, SavedFolder* last) try {
   const std::optional<fs::path> folder = find_checkpoint_folder(root, std::nullopt);
   if (!folder) return std::nullopt;
+  if (last != nullptr && last->path == *folder) return std::exchange(*last, {});
   return SavedFolder{.path = *folder, .manifest = read_manifest(*folder)};
 } catch (const UserError&) {
   return std::nullopt;
@@ -84,12 +87,14 @@ void CheckpointWrite::write() try {
     if (is_frozen) frozen.push_back(std::move(item));
     return is_frozen;
   });
-  const std::optional<SavedFolder> before = frozen.empty() ? std::nullopt : saved_before(root_);
+  const std::optional<SavedFolder> before =
+      frozen.empty() ? std::nullopt : saved_before(root_, options_.last);
   ShardFileOptions shards{.prefix = "frozen",
                           .rank = rank,
                           .before = before ? &*before : nullptr,
                           .is_given_up = &is_given_up_};
   write_shard_files(folder_, shards, std::move(frozen), manifest, options_.files);
+  frozen_ = {.path = path_, .manifest = manifest};
   shards.before = nullptr;
   shards.prefix = "weights";
   write_shard_files(folder_, shards, std::move(content_.weights), manifest, options_.files);
@@ -106,6 +111,7 @@ fs::path CheckpointWrite::commit(const std::string& tracker_text) try {
   steps_.run_on_rank_0([&] { return merge(parts); });
   if (!has_one_folder_) share_description();
   on_leaders([&] { return finish(tracker_text); });
+  if (options_.last != nullptr) *options_.last = std::move(frozen_);
   return path_;
 } catch (const fs::filesystem_error& error) {
   throw_file_error("read folder", error.path1(), error.code().value());

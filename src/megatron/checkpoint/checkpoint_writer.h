@@ -45,6 +45,9 @@ struct CheckpointWriteOptions {
   std::function<void()> before_commit = {};
   /// Which ranks share a folder `root`, and where copies go. Null: all ranks share one folder.
   const LocalPlacement* placement = nullptr;
+  /// What this rank's last save below the root wrote of frozen weights, so that the next one knows
+  /// it without the manifest; commit() updates it. May be null.
+  SavedFolder* last = nullptr;
 };
 
 /// Writes root/<name> in three steps: the constructor, write() and commit(). Every rank writes its
@@ -91,6 +94,7 @@ class CheckpointWrite {
   const bool has_one_folder_;
   std::filesystem::path folder_;  ///< pending, where this rank writes
   std::exception_ptr fault_;      ///< of write()
+  SavedFolder frozen_;            ///< what write() wrote of frozen weights
   std::atomic<bool> is_given_up_ = false;
   std::string manifest_text_;             ///< set on leaders
   std::optional<FolderLock> own_lock_;    ///< set on a leader when the caller gave no lock

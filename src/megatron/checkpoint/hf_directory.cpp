@@ -136,6 +136,7 @@ void HfDirectory::match_tensors() {
     const std::string head[] = {"output_layer.bias"};
     model.bert_lm_head = tensors_.contains(map_weights(*family_, head, 0)[0].theirs[0].name);
     model.bert_binary_head = tensors_.contains("cls.seq_relationship.weight");
+    if (model.bert_lm_head) model.num_classes = 0;  // config.json of a model before finetuning
   }
   const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
   const auto first = tensors_.lower_bound(layer);

@@ -36,6 +36,12 @@ bool was_frozen(const Manifest& manifest, const std::string& parameter) {
   return found != manifest.tensors.end() && found->second.is_frozen;
 }
 
+/// Returns the ranks that hold the same part of what the optimizer keeps for a piece.
+const Axis& holders_of(const ParamStore& store, const ParameterPiece& piece) {
+  const ParamBucket& bucket = store.buckets()[piece.bucket];
+  return bucket.holders(bucket.is_sharded());
+}
+
 /// Returns the parameter that a state <state>.<parameter> belongs to.
 std::string parameter_of(const std::string& state) { return state.substr(state.find('.') + 1); }
 
@@ -46,7 +52,9 @@ void fill_main_parameters(WeightReader& reader, const Manifest* manifest, MainPa
     const std::string& name = main.pieces()[i].parameter->name();
     const bool is_stored =
         manifest != nullptr && manifest->tensors.contains(kMainParameterPrefix + name);
-    fill_piece(reader, main.pieces()[i], is_stored ? kMainParameterPrefix + name : name, flat);
+    if (!is_stored && !has_weight_of(reader, *main.pieces()[i].parameter)) continue;  // a new head
+    fill_piece(reader, main.pieces()[i], is_stored ? kMainParameterPrefix + name : name, flat,
+               holders_of(main.store(), main.pieces()[i]));
     if (!main.tensors()[i].defined()) main.write(i, flat);
   }
 }
@@ -126,12 +134,12 @@ std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source) {
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store) {
-  fill_store(*open_weights(source), source.folder.string(), store);
+  fill_store(*open_weights(source), source.folder.string(), store, source.replaces_heads);
 }
 
 void load_weights(const CheckpointSource& source, ParamStore& store, MainParameters& main) {
   const auto reader = open_weights(source);
-  fill_store(*reader, source.folder.string(), store);
+  fill_store(*reader, source.folder.string(), store, source.replaces_heads);
   main.copy_model_params_to_main_params();
   if (has_main_parameters(source, main)) {
     for (const Parameter* parameter : store.parameters()) {
@@ -154,14 +162,14 @@ std::set<std::string> load_optimizer(const CheckpointSource& source, Optimizer& 
   const Manifest& manifest = *source.manifest;
   std::set<std::string> fresh = check_states(manifest, optimizer, place);
   ManifestReader reader(source.folder, source.manifest);
-  optimizer.visit_state(
-      [&](const ParameterPiece& piece, const std::string& state, at::Tensor& flat) {
-        const std::string name = state + "." + piece.parameter->name();
-        const auto found = manifest.tensors.find(name);
-        if (found == manifest.tensors.end()) return;  // frozen when it was saved: it stays zero
-        check_state(*piece.parameter, name, found->second, place);
-        fill_piece(reader, piece, name, flat);
-      });
+  optimizer.visit_state([&](const ParameterPiece& piece, const std::string& state,
+                            at::Tensor& flat) {
+    const std::string name = state + "." + piece.parameter->name();
+    const auto found = manifest.tensors.find(name);
+    if (found == manifest.tensors.end()) return;  // frozen when it was saved: it stays zero
+    check_state(*piece.parameter, name, found->second, place);
+    fill_piece(reader, piece, name, flat, holders_of(optimizer.main_parameters().store(), piece));
+  });
   optimizer.set_num_steps(manifest.optimizer->num_steps);
   if (manifest.optimizer->loss_scale)
     optimizer.set_loss_scale_state(*manifest.optimizer->loss_scale);

@@ -33,11 +33,13 @@ constexpr TensorKind kTensorKinds[] = {TensorKind::weight, TensorKind::optimizer
                                        TensorKind::state};
 
 Json to_json(const Piece& piece) {
-  return {{"file", piece.file},
-          {"key", piece.key},
-          {"offset", piece.slice.global_offset},
-          {"shape", piece.slice.shape},
-          {"xxh3", checksum_hex(piece.checksum)}};
+  Json json = {{"file", piece.file},
+               {"key", piece.key},
+               {"offset", piece.slice.global_offset},
+               {"shape", piece.slice.shape},
+               {"xxh3", checksum_hex(piece.checksum)}};
+  for (const std::uint64_t block : piece.blocks) json["blocks"].push_back(checksum_hex(block));
+  return json;
 }
 
 Json to_json(const ManifestTensor& tensor) {
@@ -145,6 +147,8 @@ Piece read_piece(const JsonCursor& json) {
               .key = json["key"].text(),
               .slice = slice_at(read_extents(json["offset"]), read_extents(json["shape"])),
               .checksum = read_checksum(json["xxh3"])};
+  if (const auto blocks = json.find("blocks"))
+    for (const JsonCursor& block : blocks->elements()) piece.blocks.push_back(read_checksum(block));
   if (piece.file.empty() || piece.file == ".." || piece.file.find('/') != std::string::npos)
     refuse(json.place() + ": a piece's file must be a plain name", piece.file);
   return piece;

@@ -27,6 +27,8 @@ enum class TensorKind { weight, optimizer, state };
 /// Returns the kind's name in a manifest.
 const char* tensor_kind_name(TensorKind kind);
 
+inline constexpr std::uint64_t kChecksumBlockBytes = std::uint64_t{16} << 20;
+
 /// One slice of a global tensor and the place where it is stored.
 struct Piece {
   std::string file = {};   ///< safetensors file beside the manifest
@@ -35,6 +37,9 @@ struct Piece {
   std::uint64_t checksum = 0;
   /// Where the bytes begin in a file of another format, which has neither key nor checksum.
   std::optional<std::uint64_t> offset = {};
+  /// Checksums of its blocks of kChecksumBlockBytes, the last of which may be shorter, so that a
+  /// reader of a part verifies that part. Empty for a piece of one block.
+  std::vector<std::uint64_t> blocks = {};
 };
 
 /// A global tensor. Its pieces tile it exactly.

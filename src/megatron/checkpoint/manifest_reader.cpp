@@ -1,5 +1,7 @@
 #include "megatron/checkpoint/manifest_reader.h"
 
+#include <algorithm>
+
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -51,8 +53,31 @@ at::Tensor ManifestReader::foreign_tensor(const ManifestTensor& tensor, const Pi
                     to_scalar_type(tensor.type, file.path().string()), piece.slice.shape);
 }
 
+bool ManifestReader::verify(const Piece& piece, std::span<const std::byte> bytes,
+                            const TensorSlice& used, std::uint64_t element_bytes) {
+  if (num_elements(used.shape) == 0) return true;
+  const std::uint64_t largest = kChecksumBlockBytes, size = bytes.size();
+  const bool has_blocks = piece.blocks.size() == (size + largest - 1) / largest;
+  const std::uint64_t step = has_blocks ? largest : size;
+  std::int64_t first = 0, last = 0;  // elements of the piece that are used, and some in between
+  for (std::size_t dim = 0; dim < used.shape.size(); ++dim) {
+    first = first * piece.slice.shape[dim] + used.local_offset[dim];
+    last = last * piece.slice.shape[dim] + used.local_offset[dim] + used.shape[dim] - 1;
+  }
+  for (std::uint64_t block = static_cast<std::uint64_t>(first) * element_bytes / step;
+       block <= static_cast<std::uint64_t>(last) * element_bytes / step; ++block) {
+    if (verified_.contains({&piece, block})) continue;
+    const auto part = bytes.subspan(block * step, std::min(step, size - block * step));
+    if (checksum(part) != (has_blocks ? piece.blocks[block] : piece.checksum)) return false;
+    verified_.emplace(&piece, block);
+    verified_bytes_ += part.size();
+  }
+  return true;
+}
+
 at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestTensor& tensor,
-                                        const Piece& piece) {
+                                        const Piece& piece,
+                                        const std::optional<TensorSlice>& used) {
   if (piece.offset) return foreign_tensor(tensor, piece);
   const SafetensorsFile& source = file(piece.file);
   const std::string place = source.path().string() + ": tensor '" + name + "'";
@@ -68,8 +93,8 @@ at::Tensor ManifestReader::piece_tensor(const std::string& name, const ManifestT
                          shape_text(piece.slice.shape),
                      kOtherIteration});
   }
-  if (verified_.insert(&piece).second && checksum(source.bytes(*stored)) != piece.checksum) {
-    verified_.erase(&piece);
+  if (!verify(piece, source.bytes(*stored), used.value_or(whole_slice(piece.slice.shape)),
+              element_size(tensor.type))) {
     throw UserError({place + ": checksum does not match", "the data changed since it was written",
                      kOtherIteration});
   }
@@ -84,7 +109,7 @@ void ManifestReader::copy_slice(const std::string& name, const TensorSlice& slic
     const auto from = intersect(piece.slice, wanted), to = intersect(wanted, piece.slice);
     if (!from || !to) continue;
     narrow_to(destination, to->local_offset, to->shape)
-        .copy_(narrow_to(piece_tensor(name, tensor, piece), from->local_offset, from->shape));
+        .copy_(narrow_to(piece_tensor(name, tensor, piece, from), from->local_offset, from->shape));
   }
 }
 

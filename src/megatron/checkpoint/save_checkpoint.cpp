@@ -72,8 +72,7 @@ class SavePlanner {
   /// sharded, only the replicas of this shard.
   bool writes(const ParameterPiece& piece, bool is_sharded) const {
     if (!is_sharded) return mine_.contains(store_.find(piece.parameter->name()));
-    const ParamBucket& bucket = store_.buckets()[piece.bucket];
-    return bucket.own_size < bucket.slice_size || bucket.data_parallel->replica.rank == 0;
+    return store_.buckets()[piece.bucket].holders(true).rank == 0;
   }
   static void add(const std::string& name, TensorKind kind, const ParameterPiece& piece,
                   const FlatTensor& flat, std::vector<WriteItem>& pieces) {
@@ -159,7 +158,8 @@ std::unique_ptr<CheckpointWrite> begin_checkpoint(const std::filesystem::path& r
           .world = request.world,
           .device = request.weights->device(),
           .before_commit = snapshot == nullptr ? request.before_commit : std::function<void()>(),
-          .placement = request.placement});
+          .placement = request.placement,
+          .last = request.last});
 }
 
 }  // namespace megatron

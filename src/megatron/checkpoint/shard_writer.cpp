@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -56,13 +57,13 @@ at::Tensor content_of(const WriteItem& piece) {
   return content;
 }
 
-/// Returns whether a checkpoint holds these bytes as tensor `key` of a file.
-bool has_bytes(const Manifest& manifest, const std::string& tensor, const std::string& file,
-               const std::string& key, std::uint64_t checksum) {
+/// Returns whether a checkpoint holds the bytes of a piece in the same place.
+bool has_bytes(const Manifest& manifest, const std::string& tensor, const Piece& bytes) {
   const auto found = manifest.tensors.find(tensor);
   return found != manifest.tensors.end() &&
          std::ranges::any_of(found->second.pieces, [&](const Piece& piece) {
-           return piece.file == file && piece.key == key && piece.checksum == checksum;
+           return piece.file == bytes.file && piece.key == bytes.key &&
+                  piece.checksum == bytes.checksum;
          });
 }
 
@@ -90,7 +91,7 @@ class ShardFile {
       const at::Tensor content = content_of(piece);
       const auto bytes = tensor_bytes(content);
       writer.write(bytes);
-      record(piece, head.name, checksum(bytes), manifest);
+      record(piece, stored_piece(piece, head.name, bytes), manifest);
     }
     writer.close();
   }
@@ -102,12 +103,12 @@ class ShardFile {
     const std::string text = safetensors_header(headers_, kMetadata);
     if (header == before.manifest.headers.end() || header->second != checksum(text)) return false;
     std::uint64_t size = text.size();
-    std::vector<std::uint64_t> checksums;
+    std::vector<Piece> pieces;
     for (const TensorHeader& head : headers_) {
       const WriteItem& piece = *by_key_.at(head.name);
       size += head.num_bytes();
-      checksums.push_back(checksum(tensor_bytes(content_of(piece))));
-      if (!has_bytes(before.manifest, piece.name, name_, head.name, checksums.back())) return false;
+      pieces.push_back(stored_piece(piece, head.name, tensor_bytes(content_of(piece))));
+      if (!has_bytes(before.manifest, piece.name, pieces.back())) return false;
     }
     const std::filesystem::path old = before.path / name_;
     std::error_code error;
@@ -115,20 +116,29 @@ class ShardFile {
       return false;
     manifest.headers[name_] = header->second;
     for (std::size_t i = 0; i < headers_.size(); ++i)
-      record(*by_key_.at(headers_[i].name), headers_[i].name, checksums[i], manifest);
+      record(*by_key_.at(headers_[i].name), std::move(pieces[i]), manifest);
     return true;
   }
 
  private:
-  void record(const WriteItem& piece, const std::string& key, std::uint64_t checksum,
-              Manifest& manifest) const {
+  Piece stored_piece(const WriteItem& piece, const std::string& key,
+                     std::span<const std::byte> bytes) const {
+    Piece stored{.file = name_,
+                 .key = key,
+                 .slice = slice_at(piece.slice.global_offset, piece.slice.shape),
+                 .checksum = checksum(bytes)};
+    if (bytes.size() <= kChecksumBlockBytes) return stored;
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kChecksumBlockBytes, bytes.size())))
+      stored.blocks.push_back(checksum(bytes.first(std::min(kChecksumBlockBytes, bytes.size()))));
+    return stored;
+  }
+  static void record(const WriteItem& piece, Piece stored, Manifest& manifest) {
     ManifestTensor& tensor = manifest.tensors[piece.name];
     tensor.kind = piece.kind;
     tensor.is_frozen = piece.is_frozen;
     tensor.type = piece.type;
     tensor.shape = piece.global_shape;
-    tensor.pieces.push_back(
-        {name_, key, slice_at(piece.slice.global_offset, piece.slice.shape), checksum});
+    tensor.pieces.push_back(std::move(stored));
   }
 
   std::string name_;

@@ -7,6 +7,7 @@
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/piece_slices.h"
+#include "megatron/parallel/comm.h"
 #include "megatron/params/param_store.h"
 
 namespace megatron {
@@ -33,7 +34,11 @@ at::Tensor WeightReader::read(const std::string& name) {
 }
 
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
-                at::Tensor flat) {
+                at::Tensor flat, const Axis& holders) {
+  if (holders.comm != nullptr) {
+    if (holders.rank == 0) fill_piece(reader, piece, name, flat);
+    return holders.comm->broadcast(flat, 0, "checkpoint");
+  }
   const Parameter& parameter = *piece.parameter;
   const std::vector<TensorSlice> slices = piece_slices(piece, parameter.slices());
   std::int64_t filled = 0;
@@ -43,17 +48,26 @@ void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::st
     reader.copy_slice(name, slice, view_slice(flat, piece, slice));
 }
 
-void fill_store(WeightReader& reader, const std::string& source, ParamStore& store) {
+bool has_weight_of(const WeightReader& reader, const Parameter& parameter) {
+  const WeightInfo* info = reader.find(parameter.name());
+  return info != nullptr && info->shape == parameter.sharding().global_shape;
+}
+
+void fill_store(WeightReader& reader, const std::string& source, ParamStore& store,
+                bool replaces_heads) {
+  const auto is_free = [&](const std::string& name) {  // an encoder's weights are not
+    return replaces_heads && !name.starts_with("embedding.") && !name.starts_with("encoder.");
+  };
   const std::vector<std::string> names = all_parameter_names(store, [](const Parameter& parameter) {
     return parameter.spec().kind != ParameterKind::state;
   });
   std::vector<std::string> missing, unexpected;
   for (const std::string& name : names) {
-    if (reader.find(name) == nullptr) missing.push_back(name);
+    if (reader.find(name) == nullptr && !is_free(name)) missing.push_back(name);
   }
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());
-    if (info != nullptr && info->shape != parameter->sharding().global_shape) {
+    if (info != nullptr && !has_weight_of(reader, *parameter) && !is_free(info->name)) {
       throw UserError({source + ": the shape of tensor '" + info->name + "' differs from the model",
                        shape_text(info->shape) + ", the model has " +
                            shape_text(parameter->sharding().global_shape),
@@ -61,15 +75,18 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
     }
   }
   for (const WeightInfo& info : reader.weights()) {
-    if (!std::ranges::binary_search(names, info.name)) unexpected.push_back(info.name);
+    if (!std::ranges::binary_search(names, info.name) && !is_free(info.name))
+      unexpected.push_back(info.name);
   }
   require_same_names(source + ": its weights are not those of the model", missing, unexpected,
                      "load a checkpoint of this model, or use the settings of the checkpoint");
   for (const ParameterPiece& piece : store.kept_pieces()) {
     const std::string& name = piece.parameter->name();
-    if (reader.find(name) == nullptr) continue;
-    store.change_kept(piece,
-                      [&](const at::Tensor& flat) { fill_piece(reader, piece, name, flat); });
+    if (!has_weight_of(reader, *piece.parameter)) continue;
+    const ParamBucket& bucket = store.buckets()[piece.bucket];
+    store.change_kept(piece, [&](const at::Tensor& flat) {
+      fill_piece(reader, piece, name, flat, bucket.holders(bucket.shards_values()));
+    });
   }
   store.end_changes();
 }

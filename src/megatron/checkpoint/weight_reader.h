@@ -39,14 +39,21 @@ class WeightReader {
 };
 
 /// Fills `flat`, the elements of `piece`, from the global tensor `name`. Local padding becomes
-/// zero.
+/// zero. The first rank of `holders`, which want the same elements, reads them and broadcasts.
+/// Collective over the holders.
 void fill_piece(WeightReader& reader, const ParameterPiece& piece, const std::string& name,
-                at::Tensor flat);
+                at::Tensor flat, const Axis& holders = {});
+
+/// Returns whether a weight of `reader` has the shape of a parameter. Another one is only left out
+/// with CheckpointSource::replaces_heads.
+bool has_weight_of(const WeightReader& reader, const Parameter& parameter);
 
 /// Fills every parameter of the store exactly once. Throws a UserError that names tensors which are
 /// missing, have another shape, or belong to no rank of the model. A state that is missing keeps
-/// its value. Collective over store.model_axis().
-void fill_store(WeightReader& reader, const std::string& source, ParamStore& store);
+/// its value; with `replaces_heads` weights of heads do. Collective over store.model_axis() and the
+/// ranks with the same weights.
+void fill_store(WeightReader& reader, const std::string& source, ParamStore& store,
+                bool replaces_heads = false);
 
 /// Returns the reader for the kind of `source`.
 std::unique_ptr<WeightReader> open_weights(const CheckpointSource& source);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "megatron/base/format.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -44,8 +45,9 @@ std::optional<double> byte_count(const std::string& text) {
   std::string unit;
   for (const char* c = end; *c != '\0'; ++c) {
     if (*c == ' ' && unit.empty()) continue;
-    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+    unit += *c;
   }
+  unit = lower_case(unit);
   for (const auto& [name, bytes] : kUnits) {
     const double count = number * bytes;
     if (unit == name && count > 0 && count < kMostBytes) return count;
@@ -60,9 +62,6 @@ std::string byte_size_text(double bytes) {
   return bytes >= kKibibyte ? format("%.1f KiB", bytes / kKibibyte) : format("%.0f B", bytes);
 }
 
-bool is_automatic_budget(const std::string& text) {
-  const auto lower = [](char c) { return std::tolower(static_cast<unsigned char>(c)); };
-  return std::ranges::equal(text, std::string_view("auto"), {}, lower);
-}
+bool is_automatic_budget(const std::string& text) { return lower_case(text) == "auto"; }
 
 }  // namespace megatron

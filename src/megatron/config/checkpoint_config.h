@@ -9,6 +9,7 @@ namespace megatron {
 
 struct CheckpointConfig {
   std::string save, load;
+  std::string pretrained_checkpoint;  ///< weights of a new run, if `load` holds none
   std::optional<std::int64_t> save_interval;
   /// Older checkpoints are kept only at multiples of this iteration.
   std::optional<std::int64_t> save_retain_interval;

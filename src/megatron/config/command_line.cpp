@@ -1,9 +1,12 @@
 #include "megatron/config/command_line.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 
 #include "megatron/base/words.h"
+#include "megatron/config/environment.h"
 #include "megatron/config/field_index.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/help.h"
@@ -254,8 +257,12 @@ ParseResult parse_command_line(const FieldSet& fields, std::span<const std::stri
   Problems problems;
   ParseResult parsed;
   const FieldIndex index(fields);
-  const auto assignments = read_flags(index, args, command, problems);
-  apply_assignments(assignments, object, parsed, problems);
+  const auto flags = read_flags(index, args, command, problems);
+  Notes others;  // other variables may be settings of other commands
+  Problems misspelt;
+  std::vector<Assignment> all = read_environment(index, ::environ, others, misspelt);
+  all.insert(all.end(), flags.begin(), flags.end());
+  apply_assignments(all, object, parsed, problems);
   require_fields(fields, parsed, problems);
   problems.throw_if_any();
   note_unread_fields(fields, object, parsed);

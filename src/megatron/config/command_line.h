@@ -71,8 +71,8 @@ void note_unread_fields(const FieldSet& fields, const void* object, ParseResult&
 /// Adds a problem for each required field that was not given.
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);
 
-/// Calls read_flags(), apply_assignments() and require_fields(). Throws one UserError with all
-/// mistakes.
+/// Reads the environment, over which flags have precedence, and the flags: calls read_flags(),
+/// apply_assignments() and require_fields(). Throws one UserError with all mistakes.
 ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args,
                                void* object, std::string_view command);
 

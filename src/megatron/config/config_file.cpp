@@ -6,6 +6,7 @@
 #include <set>
 
 #include "megatron/base/files.h"
+#include "megatron/base/words.h"
 #include "megatron/config/field_index.h"
 #include "megatron/config/field_values.h"
 
@@ -105,9 +106,8 @@ class EntryMatcher {
 }  // namespace
 
 std::string section_name(std::string_view group) {
-  std::string name;
-  for (const char c : group)
-    name += c == ' ' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string name = lower_case(group);
+  std::ranges::replace(name, ' ', '_');
   return name;
 }
 

@@ -9,7 +9,14 @@
 namespace megatron {
 
 /// What a data set makes of its text, and what a family of models trains on.
-enum class SampleKind { gpt, bert, t5 };
+enum class SampleKind { gpt, bert, t5, labelled };
+
+/// What an encoder is finetuned for: to classify texts, or to rank choices. The last three have the
+/// files of Megatron-LM's tasks.
+enum class FinetuneTask { none, classify, rank, mnli, qqp, race };
+inline bool ranks_choices(FinetuneTask task) {
+  return task == FinetuneTask::rank || task == FinetuneTask::race;
+}
 
 /// Fill-in-the-middle samples: parts of documents are reordered as prefix, suffix, middle (PSM) or
 /// suffix, prefix, middle (SPM).
@@ -50,6 +57,8 @@ struct DataConfig {
   std::int64_t decoder_seq_length = 0;  ///< of T5
   std::int64_t vocab_extra_ids = 0;     ///< sentinels of T5, behind a vocabulary that has none
   FimConfig fim;
+  FinetuneTask task = FinetuneTask::none;
+  std::int64_t num_choices = 1;  ///< of each sample; finetuning takes it from the data
   bool sft = false;  ///< the data are conversations in JSON lines; only answers are trained on
   std::string sft_tokenizer_prompt_format = "nemotron-h-aligned";
   std::string sft_packing_strategy = "line";  ///< line | bfd | bfd_split

@@ -2,6 +2,7 @@
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/data_config.h"
 #include "megatron/config/settings.h"
+#include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
 #include "megatron/config/size_limits.h"
 #include "megatron/config/tokenizer_config.h"
@@ -63,10 +64,12 @@ const FieldTable<DataConfig>& data_table() {
         .left_out_of_check("data (mock data are used)");
     t.field("train_data_path", &Config::train_data_path, "like --data-path, for training only")
         .value_name("PREFIX")
+        .alias("train-data")
         .breaks_phase(kOtherSamples)
         .left_out_of_check("data (mock data are used)");
     t.field("valid_data_path", &Config::valid_data_path, "like --data-path, for validation only")
         .value_name("PREFIX")
+        .alias("valid-data")
         .left_out_of_check("data (mock data are used)");
     t.field("test_data_path", &Config::test_data_path, "like --data-path, for testing only")
         .value_name("PREFIX")
@@ -173,6 +176,14 @@ const FieldTable<DataConfig>& data_table() {
     t.field("vocab_extra_ids", &Config::vocab_extra_ids,
             "number of T5's sentinels, whose ids follow the vocabulary if it has no <extra_id_0>")
         .between(0, 100000)
+        .breaks_phase(kSamples)
+        .kept_in_check();
+    t.field("task", &Config::task,
+            "finetune bert on labelled texts, which --train-data and --valid-data name: classify "
+            "them, or rank choices; MNLI, QQP and RACE do so with files of these names")
+        .otherwise(
+            "the tasks of retrievers, ICT-ZEROSHOT-NQ and RET-FINETUNE-NQ, were removed from "
+            "Megatron-LM; `megatron evaluate` has WIKITEXT103 and LAMBADA")
         .breaks_phase(kSamples)
         .kept_in_check();
     t.include(&Config::fim, fim_table());
@@ -353,6 +364,11 @@ const FieldTable<CheckpointConfig>& checkpoint_table() {
         .left_out_of_check("--load (weights are drawn)")
         .note({[](const Settings& s) { return s.checkpoint->load.empty(); },
                "without effect: it is empty, so nothing is loaded"});
+    t.field("pretrained_checkpoint", &Config::pretrained_checkpoint,
+            "folder to load the weights from, as with --finetune, if --load holds no checkpoint")
+        .value_name("DIR")
+        .differs_silently()
+        .left_out_of_check("--pretrained-checkpoint (weights are drawn)");
     t.field("ckpt_step", &Config::ckpt_step, "iteration to load; none: the latest")
         .between(0, kMaxSize)
         .differs_silently();

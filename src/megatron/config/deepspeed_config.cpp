@@ -1,7 +1,6 @@
 #include "megatron/config/deepspeed_config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -107,11 +106,6 @@ bool has_word(std::string_view list, const std::string& word) {
   return std::ranges::count(words(list), word) > 0;
 }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 /// Returns a value as flags have it: 1e5 is 100000.
 std::string value_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -136,10 +130,10 @@ void add_leaves(const std::string& path, const Json& value, std::string type, Le
     return (" " + std::string(row.paths)).find(" " + below) != std::string::npos;
   });
   const bool is_section = value.is_structured() && has_rows,
-             is_given = !is_section && !value.is_null() && lower(value_text(value)) != "auto";
+             is_given = !is_section && !value.is_null() && lower_case(value_text(value)) != "auto";
   for (const char* key : {"type", "device"})
     if (is_section && value.is_object() && value.contains(key))
-      type = lower(value_text(value[key]));
+      type = lower_case(value_text(value[key]));
   leaves[path] = {is_given ? std::optional(value_text(value)) : std::nullopt, type};
   if (is_section)
     for (const auto& [key, inner] : value.items())
@@ -206,7 +200,7 @@ std::vector<Assignment> read_deepspeed_config(const FieldIndex& index,
       if (!has_word(row.paths, key) || (!row.types.empty() && !has_word(row.types, leaf.type)))
         continue;
       for (const std::string& value : words(row.values)) known.insert(value);
-      if (!row.values.empty() && !has_word(row.values, lower(*leaf.text))) continue;
+      if (!row.values.empty() && !has_word(row.values, lower_case(*leaf.text))) continue;
       is_mapped = true;
       for (const std::string& setting : words(row.settings)) {
         const Field& field = *index.fields().find_name(setting);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "megatron/base/words.h"
 #include "megatron/config/field_index.h"
 #include "megatron/config/launch_environment.h"
 
@@ -12,10 +13,8 @@ namespace {
 constexpr std::string_view kPrefix = "MEGATRON_";
 
 std::string spelling_of(std::string_view variable) {
-  std::string text(variable.substr(kPrefix.size()));
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) {
-    return c == '_' ? '-' : static_cast<char>(std::tolower(c));
-  });
+  std::string text = lower_case(variable.substr(kPrefix.size()));
+  std::ranges::replace(text, '_', '-');
   return text;
 }
 

@@ -11,13 +11,12 @@ namespace {
 
 /// The names of Megatron-LM's flags in transformers, DeepSpeed, nanoGPT, torchtitan and forks of
 /// Megatron-LM, or words on what to do instead.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kOtherNames{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 42> kOtherNames{{
     {"learning-rate", "lr"},
     {"max-steps", "train-iters"},
     {"steps", "train-iters"},
     {"iterations", "train-iters"},
     {"max-iters", "train-iters"},
-    {"epochs", "train-epochs"},
     {"num-epochs", "train-epochs"},
     {"num-train-epochs", "train-epochs"},
     {"train-batch-size", "global-batch-size"},

@@ -42,9 +42,7 @@ std::pair<V, std::errc> convert(const std::string& text) {
 }  // namespace
 
 bool boolean_value(const std::string& text) {
-  std::string lower = text;
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string lower = lower_case(text);
   if (lower == "true" || lower == "yes" || lower == "on" || lower == "1") return true;
   if (lower == "false" || lower == "no" || lower == "off" || lower == "0") return false;
   throw FieldError{"must be true or false, got '" + text + "'"};

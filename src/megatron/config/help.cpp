@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "megatron/base/terminal.h"
+#include "megatron/base/words.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/size_limits.h"
 
@@ -51,10 +51,8 @@ std::string entry(const Field& field, int width) {
 /// Converts text to lower case, replaces '_' with '-' and removes leading dashes.
 std::string search_form(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of('-'), text.size()));
-  std::string form(text);
-  std::transform(form.begin(), form.end(), form.begin(), [](unsigned char c) {
-    return c == '_' ? '-' : static_cast<char>(std::tolower(c));
-  });
+  std::string form = lower_case(text);
+  std::ranges::replace(form, '_', '-');
   return form;
 }
 

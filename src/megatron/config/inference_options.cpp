@@ -1,7 +1,6 @@
 #include "megatron/config/inference_options.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "megatron/base/error.h"
@@ -229,9 +228,10 @@ const FieldTable<BatchOptions>& batch_table() {
   return field_table<Options>([](auto& t) {
     t.about(
         "Answers the requests of a file in the form of OpenAI's batches: JSON lines with "
-        "custom_id, method, url (/v1/completions) and body. All of them share passes through the "
-        "model. A request that is wrong gets an answer that says why. Without tokenizer flags, it "
-        "uses the tokenizer of the checkpoint. Under `megatron launch` the model is sharded over "
+        "custom_id, method, url (/v1/completions or /v1/chat/completions) and body. All of them "
+        "share passes through the model. A request that is wrong gets an answer that says why. "
+        "Without tokenizer flags, it uses the tokenizer of the checkpoint. Under `megatron launch` "
+        "the model is sharded over "
         "the ranks, and the requests are distributed over its replicas.");
     declare_model(t);
     t.group("Batch");
@@ -247,6 +247,7 @@ const FieldTable<BatchOptions>& batch_table() {
             "write each answer as soon as it is there, instead of in the order of the requests");
     t.field("json", &Options::json,
             "print one JSON object that counts requests, tokens and seconds; needs --output");
+    t.include(&Options::tokenizer, chat_template_table());
     t.include(&Options::speculative, speculative_table());
     t.include(&Options::tokenizer, tokenizer_table());
     declare_engine(t);
@@ -368,12 +369,8 @@ BatchOptions read_batch_options(std::span<const std::string> args, std::int64_t 
 
 ServeOptions read_serve_options(std::span<const std::string> args, std::int64_t world_size) {
   ServeOptions options = read_options(serve_table(), args, "serve");
-  std::vector<std::string>& keys = options.server.api_key;
-  const char* key = std::getenv("MEGATRON_API_KEY");
-  if (key != nullptr) keys.emplace_back(key);
-  if (std::ranges::count(keys, "") > 0)
-    throw UserError({key != nullptr && *key == '\0' ? "MEGATRON_API_KEY" : "--api-key",
-                     "the key is empty, and everybody could send it",
+  if (std::ranges::count(options.server.api_key, "") > 0)
+    throw UserError({"--api-key (MEGATRON_API_KEY)", "a key is empty, and everybody could send it",
                      "give a key, or leave it out for a server that asks for none"});
   check_speculative_options(options.speculative);
   check_model_options(options, world_size);

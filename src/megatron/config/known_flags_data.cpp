@@ -185,6 +185,20 @@ constexpr KnownFlags kKnownFlags[] = {
      "standalone-embedding-stage"},
     {refused, "is a flag of a fine-tuning script of its own",
      "give the second data set with --train-data-path and --valid-data-path", "data-path2+=-"},
+    {refused, "belongs to ICT, REALM and RETRO, which were removed from Megatron-LM",
+     "leave it out",
+     "ict-head-size=- biencoder-projection-dim=-;0 biencoder-shared-query-context-model ict-load=- "
+     "bert-load=- titles-data-path=- query-in-block-prob=0.1 use-one-sent-docs "
+     "evidence-data-path=- retriever-report-topk-accuracies+=- retriever-score-scaling "
+     "block-data-path=- embedding-path=- indexer-batch-size=128 indexer-log-interval=1000 "
+     "retriever-seq-length=256 sample-rate=1 qa-data-dev=- qa-data-test=- faiss-use-gpu "
+     "faiss-match=string faiss-topk-retrievals=100 train-with-neg train-hard-neg=0 "
+     "val-av-rank-hard-neg=30 val-av-rank-other-neg=30 retro-project-dir=- retro-add-retriever "
+     "retro-cyclic-train-iters=- retro-encoder-layers=2 retro-encoder-hidden-dropout=0.1 "
+     "retro-encoder-attention-dropout=0.1 retro-num-neighbors=2 retro-num-retrieved-chunks=2 "
+     "retro-attention-gate=1 retro-no-verify-neighbor-count"},
+    {refused, "keeps a last batch that is not full", "leave it out: such a batch is left out",
+     "keep-last"},
     {refused, "is an older flag of Megatron-LM, for T5",
      "assign the layers of both stacks with --pipeline-model-parallel-layout",
      "pipeline-model-parallel-split-rank=-;0"},
@@ -266,7 +280,6 @@ constexpr KnownFlags kKnownFlags[] = {
      "return_unexpected,return_all,ignore_all}"},
     {refused, "is not in this version", "use `megatron convert`",
      "ckpt-convert-format=- ckpt-convert-save=- ckpt-convert-update-legacy-dist-opt-format"},
-    {refused, "is not in this version", "use --load DIR --finetune", "pretrained-checkpoint=-"},
     {refused, "is not in this version", "leave it out", "per-dataset-sequences-path=- enable-msc"},
     {refused,
      "is not in this version: the vocabulary is padded by --make-vocab-size-divisible-by, and "
@@ -414,16 +427,12 @@ constexpr KnownFlags kKnownFlags[] = {
      "rl-inference-parsers+=* logits-save-top-k=* logits-save-top-p=* logits-save-top-p-min-k=* "
      "logits-save-dtype=* logits-load-decode-threads=* logits-load-prefetch-factor=* "
      "logits-load-msc-prefetch-depth=* logits-load-kd-loss-alpha=* logits-load-ignore-errors "
-     "retriever-seq-length=* sample-rate=* ict-head-size=* biencoder-projection-dim=* "
-     "biencoder-shared-query-context-model ict-load=* bert-load=* titles-data-path=* "
-     "query-in-block-prob=* use-one-sent-docs evidence-data-path=* "
-     "retriever-report-topk-accuracies+=* retriever-score-scaling block-data-path=* "
-     "embedding-path=* indexer-batch-size=* indexer-log-interval=* num-classes=* img-h=* img-w=* "
-     "num-channels=* patch-dim=* classes-fraction=* data-per-class-fraction=* head-lr-mult=* "
-     "vision-pretraining-type=* vision-backbone-type=* swin-backbone-type=* mask-type=* "
-     "mask-factor=* iter-per-epoch=* dino-local-img-size=* dino-local-crops-number=* "
-     "dino-head-hidden-size=* dino-bottleneck-size=* dino-freeze-last-layer=* dino-norm-last-layer "
-     "dino-warmup-teacher-temp=* dino-teacher-temp=* dino-warmup-teacher-temp-epochs=*"},
+     "img-h=* img-w=* num-channels=* patch-dim=* classes-fraction=* data-per-class-fraction=* "
+     "head-lr-mult=* vision-pretraining-type=* vision-backbone-type=* swin-backbone-type=* "
+     "mask-type=* mask-factor=* iter-per-epoch=* dino-local-img-size=* dino-local-crops-number=* "
+     "dino-head-hidden-size=* dino-bottleneck-size=* dino-freeze-last-layer=* "
+     "dino-norm-last-layer dino-warmup-teacher-temp=* dino-teacher-temp=* "
+     "dino-warmup-teacher-temp-epochs=*"},
 };
 
 }  // namespace

@@ -23,7 +23,8 @@ FieldBuilder add_model_family(FieldTable<T>& t, std::string help) {
       .decides_flags()
       .choices({kModelFamilyNames.begin(), kModelFamilyNames.end()})
       .otherwise(
-          "models of other families, such as vlm and retro, are not in this version; "
+          "models of other families, such as vlm, are not in this version; ict, realm and retro "
+          "were removed from Megatron-LM; "
           "hybrid trains layers in the order of a pattern, as pretrain_mamba.py does");
 }
 

@@ -65,12 +65,6 @@ std::string python_text(const Field& field, const std::vector<std::string>& valu
   return values[0];
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 }  // namespace
 
 std::string config_text(const RunConfig& run) {
@@ -108,7 +102,7 @@ std::vector<std::pair<std::string, std::string>> argument_values(const Settings&
     if (!field.is_hidden) values.emplace_back(field.name, python_text(field, field.get(&settings)));
   }
   std::sort(values.begin(), values.end(),
-            [](const auto& a, const auto& b) { return lower(a.first) < lower(b.first); });
+            [](const auto& a, const auto& b) { return lower_case(a.first) < lower_case(b.first); });
   return values;
 }
 

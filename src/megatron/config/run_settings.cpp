@@ -74,6 +74,13 @@ void choose_micro_batch_size(Settings& settings, const ParseResult& parsed) {
   settings.training->micro_batch_size = 1;
 }
 
+/// Loads pretrained weights where --load names no checkpoint of the run, as Megatron-LM does.
+void choose_pretrained(CheckpointConfig& config) {
+  if (config.pretrained_checkpoint.empty() || !config.load.empty()) return;
+  config.load = config.pretrained_checkpoint;
+  config.finetune = true;
+}
+
 /// Takes vocab.txt for the vocabulary of a BERT tokenizer, as Megatron-LM's pretrain_bert.py and
 /// pretrain_t5.py do.
 void choose_tokenizer_type(RunOptions& options) {
@@ -190,16 +197,36 @@ Problems check_t5(const Settings& settings) {
   return problems;
 }
 
-/// Refuses what a model that reads whole texts cannot do, and samples other than masked sentences.
-Problems check_bert(const Settings& settings) {
+/// Refuses heads that do not fit --task.
+Problems check_task(const Settings& settings) {
   Problems problems;
+  const std::int64_t num_classes = settings.model->num_classes;
+  const FinetuneTask task = settings.data->task;
+  const bool fits = task == FinetuneTask::none ? num_classes == 0
+                    : ranks_choices(task)      ? num_classes < 2
+                                               : num_classes != 1;
+  if (!fits)
+    problems.add({"--num-classes " + std::to_string(num_classes),
+                  "is not the head that --task trains: 1 ranks choices, and more classify",
+                  "leave it out, or choose --task classify or rank"});
+  if (ranks_choices(task) && settings.parallel->context_parallel_size > 1)
+    problems.add({"--context-parallel-size",
+                  "divides one sequence, and the choices of a sample are several",
+                  "use --tensor-model-parallel-size with --sequence-parallel"});
+  return problems;
+}
+
+/// Refuses what a model that reads whole texts cannot do, and samples other than masked sentences
+/// and labelled texts.
+Problems check_bert(const Settings& settings) {
+  Problems problems = check_task(settings);
   const TransformerConfig& model = *settings.model;
+  const bool is_finetuned = settings.data->task != FinetuneTask::none;
   for (const Setting& setting : std::initializer_list<Setting>{
            &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
            &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
            &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
-           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
-           &ParallelConfig::hybrid_context_parallel})
+           &DataConfig::eod_mask_loss, &ParallelConfig::hybrid_context_parallel})
     if (setting.is_given(settings))
       problems.add({setting.flag(),
                     "is for models that predict the next token, and bert predicts masked ones",
@@ -208,9 +235,13 @@ Problems check_bert(const Settings& settings) {
     problems.add({"--position-embedding-type alibi",
                   "gives later positions no distance, and bert attends to them",
                   "use learned_absolute or rope"});
-  if (!model.bert_lm_head)
-    problems.add({"the loaded model", "has no head, and only makes embeddings", "load another"});
-  if (model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
+  if (settings.training->train_epochs && !is_finetuned)
+    problems.add({Setting(&TrainingConfig::train_epochs).flag(),
+                  "counts samples, which masked sentences have no number of", "use --train-iters"});
+  if (!model.bert_lm_head && !is_finetuned)
+    problems.add({"the loaded model", "has no head, and only makes embeddings",
+                  "load another, or finetune it with --task"});
+  if (!is_finetuned && model.bert_binary_head && model.num_tokentypes && *model.num_tokentypes < 2)
     problems.add({"--num-tokentypes " + std::to_string(*model.num_tokentypes),
                   "cannot tell the two sentences of the binary head apart",
                   "add --bert-no-binary-head, or use 2"});
@@ -242,8 +273,10 @@ Problems check_family(const std::string& family, const Settings& settings) {
   if (family != "bert")
     for (const Setting& setting : std::initializer_list<Setting>{
              &TransformerConfig::bert_binary_head, &TransformerConfig::num_tokentypes,
-             &DataConfig::keep_padding})
+             &TransformerConfig::num_classes, &DataConfig::keep_padding})
       note(setting, "BERT");
+  if (family != "bert" && settings.data->task != FinetuneTask::none)
+    problems.add({"--task", "finetunes an encoder, and this run trains " + family, "train bert"});
   if (family != "bert" && family != "t5")
     for (const Setting& setting :
          std::initializer_list<Setting>{&DataConfig::mask_prob, &DataConfig::short_seq_prob})
@@ -323,7 +356,9 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   }
   apply_assignments(all, &run.options, run.parsed, problems);
   require_fields(index.fields(), run.parsed, problems);
+  if (!run.options.print_config) choose_pretrained(*run.options.settings.checkpoint);
   const bool loads = !run.options.settings.checkpoint->load.empty() && !run.options.print_config;
+  choose_tokenizer_type(run.options);
   translate_legacy_flags(run.options.settings, run.parsed, problems, loads);
   Problems of_batch;
   complete_batch_sizes(num_replicas(run.options.settings, world_size), run.options, run.parsed,
@@ -332,7 +367,6 @@ RunConfig read_run(std::span<const std::string> args, std::int64_t world_size,
   choose_micro_batch_size(run.options.settings, run.parsed);
   if (!run.options.print_config)
     resolve_stacks(run.options.model, run.parsed, *run.options.settings.model);
-  choose_tokenizer_type(run.options);
   note_given_fields(run.options.settings, run.parsed);
   note_unread_fields(index.fields(), &run.options, run.parsed);
   if (!run.options.print_config) check_rules(run.options, run.parsed, world_size, problems);

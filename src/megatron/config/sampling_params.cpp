@@ -215,6 +215,8 @@ void check_sampling_options(const SamplingParams& params, std::int64_t vocab_siz
        "give at most --max-new-tokens, " + std::to_string(params.max_new_tokens));
   need(std::ranges::count(params.stop, "") == 0, "--stop", "an empty text ends every text",
        "leave it out");
+  need(std::ranges::count(params.bad_words, "") == 0, "bad_words", "an empty text is in every text",
+       "leave it out");
   need(params.best_of == 0 || params.best_of >= params.n, "--best-of",
        std::to_string(params.best_of), "give at least --n, " + n);
   if (params.num_beams > 1) {

@@ -42,6 +42,9 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::vector<std::string> stop = {};  ///< texts that end the text and are left out
   bool skip_special_tokens = true;     ///< the text, also where it is read for `stop`, has none
+  bool include_stop = false;           ///< the string of `stop` that ends the text is a part of it
+  std::vector<std::string> bad_words = {};                   ///< the text has none of them
+  std::vector<std::vector<std::int64_t>> bad_word_ids = {};  ///< set by the engine
 
   bool return_log_probs = false;  ///< report the log-probability of each token
   std::int64_t logprobs = 0;      ///< report so many of the most likely tokens, too

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "megatron/config/cp_comm_type.h"
+#include "megatron/config/data_config.h"
 #include "megatron/config/field_values.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/scheduler_config.h"
@@ -149,6 +150,17 @@ struct EnumNames<WeightDecayIncrStyle> {
   using S = WeightDecayIncrStyle;
   static constexpr EnumTable<S, 3> value{
       {{"constant", S::constant}, {"linear", S::linear}, {"cosine", S::cosine}}};
+};
+
+template <>
+struct EnumNames<FinetuneTask> {
+  using T = FinetuneTask;
+  static constexpr EnumTable<T, 6> value{{{"none", T::none},
+                                          {"classify", T::classify},
+                                          {"rank", T::rank},
+                                          {"MNLI", T::mnli},
+                                          {"QQP", T::qqp},
+                                          {"RACE", T::race}}};
 };
 
 }  // namespace megatron

@@ -114,6 +114,7 @@ const FieldTable<TrainingConfig>& training_table() {
     t.field("train_epochs", &Config::train_epochs,
             "number of passes over the training data, such as 3 or 0.5, instead of --train-iters; "
             "a last batch that is not full is left out")
+        .alias("epochs")
         .above(0)
         .at_most(1e6)
         .on_resume(kLength)

@@ -104,6 +104,9 @@ struct TransformerConfig {
 
   bool bert_binary_head = true;  ///< of BERT: predicts the order of two sentences
   bool bert_lm_head = true;  ///< of BERT: predicts masked tokens; else it makes embeddings alone
+  /// Of BERT: the classes that finetuning predicts, in place of what pretraining does; 1: it scores
+  /// one of several choices; 0: it is pretrained.
+  std::int64_t num_classes = 0;
   std::optional<std::int64_t> num_tokentypes;  ///< of BERT: see token_types()
   bool embedding_norm = false;                 ///< of the sum of the embeddings
   std::int64_t position_offset = 0;  ///< row of the first position in the table of learned ones
@@ -167,7 +170,11 @@ struct TransformerConfig {
   }
 
   /// Returns the number of token types that BERT embeds.
-  std::int64_t token_types() const { return num_tokentypes.value_or(bert_binary_head ? 2 : 0); }
+  std::int64_t token_types() const {
+    return num_tokentypes.value_or(bert_binary_head || num_classes > 0 ? 2 : 0);
+  }
+  /// Returns whether a head predicts tokens.
+  bool has_lm_head() const { return bert_lm_head && num_classes == 0; }
   bool has_norm_bias() const { return normalization == Normalization::LayerNorm && add_norm_bias; }
   bool is_gated() const { return gated_linear_unit; }
   /// Returns whether queries and keys are rotated.

@@ -88,8 +88,13 @@ void add_encoder(Table& t) {
           "train BERT on single texts, without the head that predicts the order of two sentences")
       .off_flag("bert-no-binary-head")
       .older_checkpoints_lack_it();
+  t.field("num_classes", &Config::num_classes,
+          "number of classes that --task predicts; default: those of the data; rank: 1")
+      .between(0, kMaxSize)
+      .older_checkpoints_lack_it();
   t.field("num_tokentypes", &Config::num_tokentypes,
-          "number of token types with an embedding; default: 2 with the binary head, else 0")
+          "number of token types with an embedding; default: 2 with the binary head or --task, "
+          "else 0")
       .between(0, kMaxSize)
       .older_checkpoints_lack_it();
   t.field("embedding_norm", &Config::embedding_norm,

@@ -12,6 +12,7 @@
 #include "megatron/datasets/blended_dataset.h"
 #include "megatron/datasets/gpt_dataset.h"
 #include "megatron/datasets/indexed_dataset.h"
+#include "megatron/datasets/labelled_texts.h"
 #include "megatron/datasets/mock_source.h"
 #include "megatron/datasets/packed_gpt_dataset.h"
 #include "megatron/datasets/parallel_for.h"
@@ -50,6 +51,10 @@ class Builder {
     if (config.sft)
       prompt_format_ = std::make_shared<const PromptFormat>(config.sft_tokenizer_prompt_format,
                                                             tokenizer.text, tokenizer.chat);
+    if (request.kind == SampleKind::labelled) {
+      labelled_ = read_labelled_data(config);
+      add_warnings(labelled_.warnings);
+    }
   }
 
   Datasets build() {
@@ -131,6 +136,11 @@ class Builder {
       return build_source(std::make_shared<const MockTokenSource>(vocab_size, eod), SourcePart{},
                           matrix, sizes);
     add_mock_tokens(options_.masked.tokens);
+    if (request_.kind == SampleKind::labelled)
+      return build_labelled(std::make_shared<const LabelledTexts>(mock_labelled_texts(
+                                std::max(options_.masked.num_classes, labelled_.num_classes),
+                                labelled_.num_choices, *request_.tokenizer.text)),
+                            SourcePart{}, matrix, sizes);
     return build_sentences(mock_sentences(vocab_size, eod), SourcePart{}, matrix, sizes);
   }
 
@@ -213,9 +223,11 @@ class Builder {
     return static_cast<std::int64_t>(std::ceil(share * (1 + surplus)));
   }
 
-  /// Builds the splits of one pair of files or, with --sft, of one file of conversations.
+  /// Builds the splits of one pair of files or, with --sft or --task, of one file of text.
   SplitDatasets build_prefix(const std::string& prefix, const SplitMatrix& matrix,
                              const Sizes& sizes) {
+    if (request_.kind == SampleKind::labelled)
+      return build_labelled(labelled_.files.at(prefix), {.path = prefix}, matrix, sizes);
     if (!config_.sft) {
       const auto source = std::make_shared<const IndexedDataset>(
           prefix, IndexedDatasetOptions{.mmap = config_.mmap_bin_files,
@@ -281,6 +293,14 @@ class Builder {
                   });
   }
 
+  SplitDatasets build_labelled(const std::shared_ptr<const LabelledTexts>& texts,
+                               const SourcePart& whole, const SplitMatrix& matrix,
+                               const Sizes& sizes) {
+    return divide(std::ssize(*texts), whole, matrix, sizes, [&](const SourcePart& part, auto&) {
+      return make_labelled_dataset(texts, part, options_);
+    });
+  }
+
   void add_warnings(const std::vector<std::string>& warnings) {
     const std::lock_guard lock(warnings_mutex_);
     result_.warnings.insert(result_.warnings.end(), warnings.begin(), warnings.end());
@@ -311,11 +331,12 @@ class Builder {
   std::shared_ptr<const Dataset> mix(const std::vector<SplitDatasets>& parts, std::size_t split,
                                      const std::vector<double>& weights,
                                      const std::vector<BlendPhase>& phases) {
-    BlendOptions options{.weights = weights,
-                         .size = request_.num_samples[split],
-                         .phases = phases,
-                         .cache_folder = request_.cache ? config_.data_cache_path : "",
-                         .surplus = config_.mid_level_dataset_surplus};
+    BlendOptions options{
+        .weights = weights,
+        .size = request_.num_samples[split],
+        .phases = phases,
+        .cache_folder = request_.cache && labelled_.files.empty() ? config_.data_cache_path : "",
+        .surplus = config_.mid_level_dataset_surplus};
     std::vector<std::shared_ptr<const SourceDataset>> datasets;
     std::int64_t total = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -330,6 +351,7 @@ class Builder {
   const DatasetRequest& request_;
   GptDatasetOptions options_;
   std::shared_ptr<const PromptFormat> prompt_format_;  ///< null without --sft
+  LabelledData labelled_;                              ///< empty without --task
   std::mutex warnings_mutex_;
   Datasets result_;
 };
@@ -354,6 +376,8 @@ MaskedRequest masked_request(SampleKind kind, const DataConfig& config,
                                     .max_ngram = is_t5 ? 10 : 3,
                                     .geometric = is_t5},
                         .tokens = masking_tokens(tokenizer, extra_ids)};
+  if (kind == SampleKind::labelled && request.tokens.cls < 0)  // RoBERTa's
+    request.tokens.cls = tokenizer->find("<s>"), request.tokens.sep = tokenizer->find("</s>");
   // T5's own vocabulary has no token for the beginning: its decoder begins with padding.
   if (is_t5 && request.tokens.bos < 0) request.tokens.bos = request.tokens.pad;
   return request;

@@ -113,7 +113,9 @@ DatasetRequest run_dataset_request(const Settings& settings,
           .tokenizer = {.identity = tokenizer_identity(*settings.tokenizer),
                         .flags = encoder_flags(*settings.tokenizer),
                         .files = tokenizer_paths(*settings.tokenizer),
-                        .chat = chat_files(*settings.tokenizer)}};
+                        .chat = chat_files(*settings.tokenizer)},
+          .kind = settings.data->task != FinetuneTask::none ? SampleKind::labelled
+                                                            : SampleKind::gpt};
 }
 
 std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count) {

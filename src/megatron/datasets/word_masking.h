@@ -34,12 +34,14 @@ struct MaskingOptions {
   bool geometric = false;      ///< lengths of runs are geometric with p = 0.2, as in SpanBERT
 };
 
-/// What samples of BERT and T5 need.
+/// What samples of BERT and T5 need, masked or labelled.
 struct MaskedRequest {
   MaskingOptions masking = {};
   MaskingTokens tokens = {};
   bool binary_head = true;                   ///< BERT: pairs of sentences
   std::int64_t decoder_sequence_length = 0;  ///< T5
+  std::int64_t num_classes = 0;              ///< of labelled texts; 0: not checked
+  std::int64_t num_tokentypes = 2;           ///< of labelled texts: pairs have two
 };
 
 /// Tokens that were masked together, ascending positions.

@@ -52,14 +52,6 @@ consteval unsigned char op(std::string_view name) {
   throw "unknown";
 }
 
-void append_utf8(std::string& out, std::uint32_t point) {
-  const auto put = [&](std::uint32_t byte) { out += static_cast<char>(byte); };
-  if (point < 0x80) return put(point);
-  const int num_rest = point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-  put((0xFF00U >> (num_rest + 1) & 0xFF) | point >> 6 * num_rest);
-  for (int i = num_rest; i-- > 0;) put(0x80 | (point >> 6 * i & 0x3F));
-}
-
 /// Returns the bytes of a UTF-8 text whose characters are all below 256; nullopt for another.
 std::optional<std::string> latin1_bytes(std::string_view text) {
   std::string bytes;

@@ -27,15 +27,32 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
     scheduler.max_running = 1;
     scheduler.prefix_cache = false;
   }
-  if (!model.model().is_causal()) {  // a text is computed in one pass
+  const bool has_encoder = model.model().has_encoder();
+  if (has_encoder && options.decoder_start < 0)
+    throw UserError({"the model has an encoder and a decoder", "", "use `megatron generate`"});
+  if (!model.model().is_causal() || has_encoder) {  // a text is computed in one pass
     scheduler.chunked_prefill = scheduler.prefix_cache = false;
-    scheduler.max_step_tokens = std::max(
-        scheduler.max_step_tokens, std::min(max_sequence_length(model.config()), kLongestEncoded));
+    const std::int64_t longest = std::min(max_sequence_length(model.config()), kLongestEncoded);
+    scheduler.max_step_tokens =
+        std::max(scheduler.max_step_tokens, longest + (has_encoder ? 1 : 0));
   }
   scheduler.max_step_outputs =
       std::min(scheduler.max_step_outputs,
                std::max<std::int64_t>(1, kMaxPromptLogits / model.config().vocab_size));
   return scheduler;
+}
+
+/// Returns the tokens of words as they begin a text and as they stand behind a space.
+std::vector<std::vector<std::int64_t>> ids_of_words(const std::vector<std::string>& words,
+                                                    const Tokenizer& tokenizer) {
+  std::vector<std::vector<std::int64_t>> all;
+  for (const std::string& word : words)
+    for (const char* space : {"", " "}) {
+      const std::string text = word.substr(std::min(word.find_first_not_of(' '), word.size()));
+      const std::vector<std::int32_t> ids = tokenizer.encode_fragment(space + text);
+      if (!ids.empty()) all.emplace_back(ids.begin(), ids.end());
+    }
+  return all;
 }
 
 /// Returns the grammar of a request; null if it has no constraint.
@@ -87,13 +104,25 @@ SequenceId Engine::add_request(TextRequest request) {
     throw UserError({request.source,
                      "the model reads whole texts, so it cannot continue or score them",
                      "use `megatron fill-mask`, or ask for embeddings"});
-  if (options_.tokenizer == nullptr && !request.params.stop.empty())
+  if (embeds && model_.model().has_encoder())
+    throw UserError({request.source, "a model with an encoder and a decoder makes no embeddings",
+                     "load an encoder such as BERT"});
+  if (options_.tokenizer == nullptr &&
+      !(request.params.stop.empty() && request.params.bad_words.empty()))
     throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
                      "give stop tokens"});
+  if (!request.params.bad_words.empty())
+    request.params.bad_word_ids = ids_of_words(request.params.bad_words, *options_.tokenizer);
   if (request.params.return_routed_experts && model_.config().moe.num_experts == 0)
     throw UserError({request.source, "it has return_routed_experts, and the model has no experts",
                      "leave it out"});
-  const std::int64_t size = std::ssize(request.prompt);
+  if (model_.model().has_encoder() && request.encoded.empty()) {
+    request.encoded = std::move(request.prompt);
+    request.prompt = {options_.decoder_start};
+  }
+  const std::int64_t size = std::ssize(request.prompt), num_encoded = std::ssize(request.encoded);
+  if (model_.model().has_encoder())
+    check_token_ids(request.encoded, model_.config(), request.source, num_encoded);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
              only_scores = scores && request.params.max_new_tokens == 0 && !embeds;
   check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);
@@ -119,7 +148,8 @@ SequenceId Engine::add_request(TextRequest request) {
       .max_new_tokens = max_new_tokens,
       .priority = own.priority,
       .deadline_s = own.deadline_s,
-      .finds_prefix = own.pooling != Pooling::mean && !own.params.return_routed_experts};
+      .finds_prefix = own.pooling != Pooling::mean && !own.params.return_routed_experts,
+      .num_encoded = num_encoded};
   if (scores) scheduled.first_output = own.first_scored - 1;
   const SequenceId sequence = scheduler_.add(scheduled);
   group->id = own.id.value_or(sequence);

@@ -56,6 +56,7 @@ struct EngineOptions {
   std::shared_ptr<GrammarCache> grammars = nullptr;
   SpeculationOptions speculation = {};  ///< beams have no drafts
   KvCacheType kv_cache_type = KvCacheType::same;
+  std::int64_t decoder_start = -1;  ///< begins the texts of a model with an encoder, which needs it
 };
 
 class Engine {
@@ -102,6 +103,7 @@ class Engine {
   };
 
   /// Gives a cache the blocks of the run's sequence, and the states of the tokens before the run.
+  /// The first run of a sequence computes its encoder's text.
   void prepare_cache(SequenceCache& cache, const ScheduledRun& run);
   /// Keeps the states that sequences with the same beginning will need, and drops others.
   void keep_states();

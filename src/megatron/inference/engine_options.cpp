@@ -98,7 +98,11 @@ double cache_block_bytes(const ModelRunner& model, KvCacheType type,
     SequenceCache cache(std::make_shared<CacheMemory>(CacheMemoryOptions{.type = own_type}));
     cache.blocks = {0};
     const Caches caches{&cache};
-    next_logits(model, {.microbatch = microbatch, .caches = &caches, .depth = depth, .rows = rows});
+    next_logits(model, {.microbatch = microbatch,
+                        .caches = &caches,
+                        .encoder = model.model().has_encoder() ? &microbatch : nullptr,
+                        .depth = depth,
+                        .rows = rows});
     double bytes = 0;
     for (const auto& [path, blocks] : cache.memory().layers())
       bytes += static_cast<double>(blocks.size().bytes);

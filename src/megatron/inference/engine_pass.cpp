@@ -52,6 +52,7 @@ std::span<const float> row_of(const at::Tensor& logits, std::size_t row) {
 
 void Engine::prepare_cache(SequenceCache& cache, const ScheduledRun& run) {
   cache.blocks = scheduler_.blocks(run.sequence);
+  if (run.first == 0) cache.num_encoded = 0;
   const bool goes_on = std::exchange(cache.length, run.first) == run.first;
   if (goes_on || !model_.model().keeps_states()) return;
   const auto last = static_cast<std::size_t>(run.first / kBlockPositions) - 1;
@@ -99,6 +100,7 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
   const c10::InferenceMode no_gradients;
   memory_.copy(plan.copies);
   std::vector<std::vector<std::int64_t>> tokens;
+  std::vector<std::span<const std::int64_t>> encoded;
   Caches caches;
   std::vector<std::int64_t> counts;
   LastHidden hidden;
@@ -114,15 +116,19 @@ Engine::PassOutput Engine::run_pass(const StepPlan& plan, const Drafts& drafts) 
     prepare_cache(*caches.back(), run);
     counts.push_back(num_logits(run));
     const SequenceGroup& group = *running_.at(run.sequence)->group;
+    if (run.first == 0 && !group.request.encoded.empty())
+      encoded.emplace_back(group.request.encoded);
     hidden.counts.push_back(group.pooler.num_rows(run.first, run.first + run.count));
     wants_experts |= group.request.params.return_routed_experts;
   }
   const bool observes = drafter_->observes(),
              pools = std::ranges::any_of(hidden.counts, [](auto count) { return count > 0; });
   at::Tensor rows, experts;
+  const Microbatch texts = encoded.empty() ? Microbatch() : microbatch_of(encoded);
   PassOutput output{
       next_logits(model_, {.microbatch = model_.rows_of({tokens.begin(), tokens.end()}, caches),
                            .caches = &caches,
+                           .encoder = encoded.empty() ? nullptr : &texts,
                            .num_logits = std::move(counts),
                            .rows = observes ? &rows : nullptr,
                            .last_hidden = pools ? &hidden : nullptr,

@@ -65,11 +65,14 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   if (options.cache_mla_latents && !source.model.multi_latent_attention)
     throw UserError(
         {"--cache-mla-latents: the model has no multi-latent attention", "", "leave it out"});
-  if (source.model.decoder_num_layers > 0)
+  const ParallelConfig& parallel = options.parallel;
+  if (source.model.decoder_num_layers > 0 &&
+      (parallel.pipeline_model_parallel_size > 1 || parallel.context_parallel_size > 1))
     throw UserError({options.flag + " " + root.string() + ": holds a t5 model",
-                     "this version trains models with an encoder and a decoder, and does not "
-                     "generate or score with them",
-                     "export it by `megatron convert --format hf`, or give another model"});
+                     "in this version neither the stages of a pipeline nor the ranks of cp share a "
+                     "model with an encoder and a decoder",
+                     "leave --pipeline-model-parallel-size and --context-parallel-size out, or "
+                     "divide it by --tensor-model-parallel-size"});
   source.model.cache_mla_latents = options.cache_mla_latents;
   const PipelineLayout layout = layout_of(source.model, options.parallel);
   const c10::ScalarType type = options.type.value_or(default_compute_dtype(source.weight_type));

@@ -61,6 +61,18 @@ SamplingParams sampling_defaults(const CheckpointSource& source) {
   return defaults;
 }
 
+/// Returns what a decoder begins with; −1 if that is not known.
+std::int64_t decoder_start(const CheckpointSource& source, const Tokenizer& tokenizer) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const auto file = source.auxiliary_files.find(name);
+    if (file == source.auxiliary_files.end()) continue;
+    const std::string place = (source.folder / name).string();
+    const JsonCursor config(parse_json(file->second, place), place);
+    if (const auto id = config.find_given("decoder_start_token_id")) return id->integer();
+  }
+  return tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.pad();
+}
+
 std::string description(const TokenizerConfig& config) {
   if (!config.tokenizer_model.empty()) return config.tokenizer_model;
   if (!config.vocab_file.empty()) return config.vocab_file;
@@ -152,6 +164,12 @@ LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSour
                      "give --tokenizer-type or --tokenizer-model"});
   }
   result.defaults = sampling_defaults(source);
+  if (source.model.decoder_num_layers > 0) {
+    result.decoder_start = decoder_start(source, *result.tokenizer);
+    // Of T5's tokenizers, SentencePiece's own file alone says nothing of the end.
+    if (!source.model_type.empty() && result.tokenizer->name() == "SentencePieceTokenizer")
+      result.encoder_end = result.tokenizer->eod();
+  }
   if (result.tokenizer->eod() >= 0) result.stop_token_ids.push_back(result.tokenizer->eod());
   std::erase_if(result.stop_token_ids, [&](std::int64_t id) {  // the model never says them
     return id < 0 || id >= source.model.vocab_size;

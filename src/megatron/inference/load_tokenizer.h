@@ -25,6 +25,13 @@ struct LoadedTokenizer {
   /// Messages for stderr, such as that the tokenizer of the flags differs from the checkpoint's.
   std::vector<std::string> notes = {};
   SamplingParams defaults = {};  ///< of generation_config.json
+  /// EngineOptions::decoder_start of a model with an encoder: decoder_start_token_id of
+  /// generation_config.json or config.json, otherwise what training begins with, bos or padding; −1
+  /// if there is none.
+  std::int64_t decoder_start = -1;
+  /// Ends texts of an encoder whose tokenizer's file does not say that the model has learned so: −1
+  /// elsewhere.
+  std::int64_t encoder_end = -1;
 };
 
 /// Opens the tokenizer that `flags` name, or else the checkpoint's with the settings that they

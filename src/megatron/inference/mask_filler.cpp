@@ -49,7 +49,7 @@ MaskedText masked_text(const Tokenizer& tokenizer, const std::string& text) {
 
 std::vector<std::vector<LikelyToken>> fill_masks(const ModelRunner& model, const MaskedText& text,
                                                  std::int64_t num_best) {
-  if (model.model().is_causal() || !model.config().bert_lm_head)
+  if (model.model().is_causal() || !model.config().has_lm_head())
     throw UserError({"the model predicts no masked tokens", "", "load an encoder such as BERT"});
   check_token_ids(text.ids, model.config(), "the text", std::ssize(text.ids));
   const Microbatch microbatch = microbatch_of({text.ids});

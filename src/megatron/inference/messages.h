@@ -35,17 +35,17 @@ auto fields_of(T& of) {
     auto& [a, b, c, d, e, f, g, h] = of;
     return std::tie(a, b, c, d, e, f, g, h);
   } else if constexpr (kIsOneOf<T, TextRequest>) {
-    auto& [a, b, c, d, e, f, g, h, i, j] = of;
-    return std::tie(a, b, c, d, e, f, g, h, i, j);
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = of;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k);
   } else if constexpr (kIsOneOf<T, Generation>) {
     auto& [a, b, c, d, e, f, g, h, i, j, k, l] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
   } else {
     static_assert(kIsOneOf<T, SamplingParams>);
     auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, a2, b2, c2,
-           d2, e2] = of;
+           d2, e2, f2, g2, h2] = of;
     return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z,
-                    a2, b2, c2, d2, e2);
+                    a2, b2, c2, d2, e2, f2, g2, h2);
   }
 }
 

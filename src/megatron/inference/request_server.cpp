@@ -57,7 +57,7 @@ void RequestServer::stop() {
     is_leaving_ = is_leader() || std::uncaught_exceptions() > num_exceptions_;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void RequestServer::run() noexcept {

@@ -97,6 +97,10 @@ class RequestServer {
   void wait();
   /// Waits likewise, at most for `limit`. Returns whether the server has stopped.
   bool wait_for(std::chrono::milliseconds limit);
+  /// The leader stops all ranks after the present round; requests that are left get an error. The
+  /// others wait for that, unless they unwind an exception. The first thing that a destructor does;
+  /// without effect the second time.
+  void stop();
   /// Returns the load after the last step: of a set of replicas, that of this rank's.
   virtual EngineLoad load() const { return {}; }
 
@@ -104,10 +108,6 @@ class RequestServer {
   explicit RequestServer(ServingRanks ranks) : ranks_(std::move(ranks)) {}
   /// Starts the thread: the last thing that a constructor does.
   void start();
-  /// The first thing that a destructor does. The leader stops all ranks after the present round;
-  /// requests that are left get an error. The others wait for that, unless they unwind an
-  /// exception.
-  void stop();
 
   // The thread calls these. On the leader, sets which replica a command is for:
   virtual void route(ServingCommand& /*command*/) {}

@@ -22,9 +22,7 @@ RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
     : group(std::move(of)), number(sample), sampler(sampler_of(*group, sample)), cache(memory) {
   const TextRequest& request = group->request;
   if (!request.params.stop.empty())
-    text = std::make_unique<GeneratedText>(
-        *tokenizer, request.prompt, request.params.stop,
-        request.params.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep);
+    text = std::make_unique<GeneratedText>(*tokenizer, request.prompt, request.params);
 }
 
 std::optional<FinishReason> RunningText::append(const SampledToken& token) {

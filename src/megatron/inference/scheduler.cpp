@@ -65,9 +65,10 @@ const Scheduler::Sequence& Scheduler::at(SequenceId sequence) const {
 }
 
 void Scheduler::check_fits(const Request& request) const {
-  const std::int64_t num_prompt_tokens = std::ssize(request.prompt);
-  const std::int64_t capacity = options_.num_blocks * options_.block_size;
-  const std::string prompt = request.name + " of " + std::to_string(num_prompt_tokens) + " tokens",
+  const std::int64_t num_prompt_tokens = std::ssize(request.prompt),
+                     num_text_tokens = std::max(num_prompt_tokens, request.num_encoded),
+                     capacity = options_.num_blocks * options_.block_size;
+  const std::string prompt = request.name + " of " + std::to_string(num_text_tokens) + " tokens",
                     whole = prompt + " and up to " + std::to_string(request.max_new_tokens) +
                             " new ones";
   if (request.prompt.empty())
@@ -80,12 +81,12 @@ void Scheduler::check_fits(const Request& request) const {
     throw UserError({request.name + ": deadline", "NaN", "give a time in seconds"});
   const std::int64_t longest = options_.max_sequence_length;
   if (longest <= capacity &&
-      (num_prompt_tokens > longest || request.max_new_tokens > longest - num_prompt_tokens)) {
+      (num_text_tokens > longest || request.max_new_tokens > longest - num_prompt_tokens)) {
     throw UserError({whole, std::string(kMaxLength) + " is " + std::to_string(longest),
                      "raise it, or ask for fewer tokens"});
   }
   // The last new token is not computed.
-  if (num_prompt_tokens > capacity || request.max_new_tokens - 1 > capacity - num_prompt_tokens) {
+  if (num_text_tokens > capacity || request.max_new_tokens - 1 > capacity - num_prompt_tokens) {
     throw UserError({whole, "the KV cache has room for " + std::to_string(capacity) + " tokens",
                      std::string("raise ") + kBufferSize + ", or ask for fewer tokens"});
   }
@@ -95,10 +96,18 @@ void Scheduler::check_fits(const Request& request) const {
                          ", and prompts are computed whole",
                      std::string("give --enable-chunked-prefill, or raise ") + kMaxTokens});
   }
+  if (request.num_encoded >= options_.max_step_tokens) {
+    throw UserError({prompt,
+                     "a step computes at most " + std::to_string(options_.max_step_tokens) +
+                         ", and the encoder computes a text whole, with a token of the decoder",
+                     std::string("raise ") + kMaxTokens});
+  }
 }
 
 SequenceId Scheduler::add(Request request) {
   check_fits(request);
+  MEGATRON_CHECK(request.num_encoded == 0 || !options_.prefix_cache,
+                 "blocks with an encoder's text do not tell it apart");
   const SequenceId id = next_sequence_++;
   const std::int64_t num_prompt_tokens = std::ssize(request.prompt);
   const Order order{.priority = request.priority, .arrival = id, .sequence = id};
@@ -110,7 +119,8 @@ SequenceId Scheduler::add(Request request) {
                                   .max_tokens = num_prompt_tokens + request.max_new_tokens,
                                   .deadline_s = request.deadline_s,
                                   .first_output = request.first_output,
-                                  .finds_prefix = request.finds_prefix});
+                                  .finds_prefix = request.finds_prefix,
+                                  .num_encoded = request.num_encoded});
   return id;
 }
 
@@ -133,7 +143,8 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
   // Without a place it computes its tokens again, as after preemption.
   const bool runs = copy.num_computed > 0 && num_running() < options_.max_running;
   if (!runs) copy.num_computed = 0;
-  copy.blocks.resize(static_cast<std::size_t>(ceil_div(copy.num_computed, options_.block_size)));
+  copy.blocks.resize(runs ? static_cast<std::size_t>(num_blocks(copy, copy.num_computed))
+                          : std::size_t{0});
   for (const BlockId block : copy.blocks) pool_.retain(block);
   (runs ? running_ : waiting_).insert(copy.order);
   deadlines_.emplace(copy.deadline_s, id);

@@ -46,6 +46,9 @@ struct Request {
   std::int64_t first_output = std::numeric_limits<std::int64_t>::max();
   /// Whether blocks of earlier requests may have its beginning, which is then not computed.
   bool finds_prefix = true;
+  /// Tokens of a text that an encoder sees whole, in the pass of the first token of the prompt. Its
+  /// keys and values are in the blocks of the sequence too (SequenceCache::num_encoded).
+  std::int64_t num_encoded = 0;
 };
 
 /// More blocks of a KV cache than anybody uses.
@@ -196,6 +199,7 @@ class Scheduler {
     double deadline_s = 0;
     std::int64_t first_output = 0;
     bool finds_prefix = true;
+    std::int64_t num_encoded = 0;
     std::vector<BlockId> blocks = {};
     std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
     std::int64_t num_swapped = 0;       ///< tokens in them
@@ -234,6 +238,8 @@ class Scheduler {
   void preempt(Sequence& sequence, StepPlan& plan);
   /// Preempts the last running sequence in order, which has no run in the step yet.
   void preempt_last(Step& step);
+  /// Returns how many blocks positions up to `end` and the encoder's text take.
+  std::int64_t num_blocks(const Sequence& sequence, std::int64_t end) const;
   /// Returns how many blocks are lacking before positions up to `end` can be written.
   std::int64_t num_lacking(const Sequence& sequence, std::int64_t end) const;
   /// Makes positions from num_computed to `end` writable; the blocks are available.

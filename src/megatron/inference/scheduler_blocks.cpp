@@ -13,8 +13,13 @@ void Scheduler::release(Sequence& sequence) {
   sequence.num_computed = 0;
 }
 
+std::int64_t Scheduler::num_blocks(const Sequence& sequence, std::int64_t end) const {
+  return ceil_div(std::max(end, sequence.num_encoded), options_.block_size);
+}
+
 void Scheduler::swap_out(Sequence& sequence, StepPlan& plan) {
-  const std::int64_t count = ceil_div(sequence.num_computed, options_.block_size);
+  const std::int64_t count =
+      sequence.num_computed > 0 ? num_blocks(sequence, sequence.num_computed) : 0;
   if (sequence.order.is_held || count > swap_pool_.num_available()) return;
   for (std::int64_t i = 0; i < count; ++i) {
     sequence.swapped.push_back(swap_pool_.allocate());
@@ -41,17 +46,18 @@ void Scheduler::release_swapped(Sequence& sequence) {
 }
 
 std::int64_t Scheduler::num_lacking(const Sequence& sequence, std::int64_t end) const {
-  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
-  const bool copies =
-      first < sequence.blocks.size() && pool_.num_references(sequence.blocks[first]) > 1;
-  const std::int64_t more = ceil_div(end, options_.block_size) - std::ssize(sequence.blocks);
-  return std::max<std::int64_t>(0, more) + (copies ? 1 : 0);
+  const std::int64_t more = num_blocks(sequence, end) - std::ssize(sequence.blocks);
+  std::int64_t num_copies = 0;
+  for (std::int64_t i = sequence.num_computed / options_.block_size;
+       i * options_.block_size < end && i < std::ssize(sequence.blocks); ++i)
+    num_copies += pool_.num_references(sequence.blocks[static_cast<std::size_t>(i)]) > 1 ? 1 : 0;
+  return std::max<std::int64_t>(0, more) + num_copies;
 }
 
 void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
-  const auto first = static_cast<std::size_t>(sequence.num_computed / options_.block_size);
-  if (first < sequence.blocks.size()) {
-    BlockId& block = sequence.blocks[first];
+  for (std::int64_t i = sequence.num_computed / options_.block_size;
+       i * options_.block_size < end && i < std::ssize(sequence.blocks); ++i) {
+    BlockId& block = sequence.blocks[static_cast<std::size_t>(i)];
     if (pool_.num_references(block) > 1) {
       const BlockId own = pool_.allocate();
       plan.copies.push_back({.from = block, .to = own});
@@ -61,7 +67,7 @@ void Scheduler::extend(Sequence& sequence, std::int64_t end, StepPlan& plan) {
       pool_.withdraw(block);
     }
   }
-  while (std::ssize(sequence.blocks) * options_.block_size < end)
+  while (std::ssize(sequence.blocks) < num_blocks(sequence, end))
     sequence.blocks.push_back(pool_.allocate());
 }
 

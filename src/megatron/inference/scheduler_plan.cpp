@@ -27,7 +27,7 @@ bool Scheduler::has_room(const Sequence& sequence) const {
 }
 
 std::int64_t Scheduler::max_count(const Sequence& sequence, const Step& step) const {
-  const std::int64_t most = std::min(sequence.num_left(), step.tokens_free()),
+  const std::int64_t most = std::clamp<std::int64_t>(step.tokens_free(), 0, sequence.num_left()),
                      num_outputs = std::max<std::int64_t>(0, most - sequence.num_silent()),
                      excess = num_outputs - step.outputs_left;
   return options_.chunked_prefill && excess > 0 ? most - excess : most;
@@ -38,8 +38,10 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
   const std::size_t num_found = sequence.blocks.size();
   const bool swaps_in = sequence.num_swapped > sequence.num_computed;
   if (swaps_in) sequence.num_computed = sequence.num_swapped;
-  const std::int64_t wanted = sequence.num_left();
-  const bool in_chunks = options_.chunked_prefill || wanted > options_.max_step_tokens;
+  const std::int64_t wanted = sequence.num_left(),
+                     encoded = sequence.num_computed == 0 ? sequence.num_encoded : 0;
+  step.tokens_left -= encoded;
+  const bool in_chunks = options_.chunked_prefill || wanted + encoded > options_.max_step_tokens;
   step.admits = max_count(sequence, step) >= (in_chunks ? 1 : wanted);
   while (step.admits && !has_room(sequence)) {
     const Order& last = *running_.rbegin();
@@ -47,6 +49,7 @@ bool Scheduler::admit(Sequence& sequence, Step& step) {
     if (step.admits) preempt_last(step);
   }
   if (!step.admits) {
+    step.tokens_left += encoded;
     release(sequence);
     return false;
   }

@@ -57,7 +57,9 @@ struct Generation {
 std::vector<Generation> best_texts(std::vector<Generation> texts, const SamplingParams& params);
 
 struct TextRequest {
-  std::vector<std::int64_t> prompt;  ///< at least one token
+  /// At least one token. The encoder of a model that has one reads it, unless there is `encoded`,
+  /// and the decoder then begins with EngineOptions::decoder_start.
+  std::vector<std::int64_t> prompt;
   /// With `n`, `best_of` or beams the request has several texts, which share the prompt. With
   /// `prompt_logprobs` and no new tokens it is only scored, and its last token needs no position.
   SamplingParams params = {};
@@ -71,6 +73,7 @@ struct TextRequest {
   bool normalizes = false;  ///< divides the embedding by its L2 norm
   /// Names it in updates; no other request has the same. None: the engine chooses, for all or none.
   std::optional<std::int64_t> id = {};
+  std::vector<std::int64_t> encoded = {};  ///< the text of the encoder, which `prompt` answers
 };
 
 /// News of a request: a token of a text, its end, or both.

@@ -189,8 +189,8 @@ bool is_mtp_member(std::string_view name) { return name.starts_with("mtp_"); }
 
 /// Returns whether a member describes encoders; checkpoints store it where it is not the default.
 bool is_encoder_member(std::string_view name) {
-  return name.starts_with("bert_") || name == "num_tokentypes" || name == "embedding_norm" ||
-         name == "position_offset";
+  return name.starts_with("bert_") || name == "num_classes" || name == "num_tokentypes" ||
+         name == "embedding_norm" || name == "position_offset";
 }
 
 /// Returns whether a member describes T5; other models do not store it.
@@ -372,6 +372,7 @@ TransformerConfig canonical_architecture(TransformerConfig c) {
     c.qk_layernorm_placement = QkNormPlacement::before_rotary;
   }
   c.num_tokentypes = c.token_types();
+  if (c.num_classes > 0) reset(c, &Config::bert_lm_head, &Config::bert_binary_head);
   if (!c.parallel_residual) c.share_block_norm = false;
   if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
   if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&

@@ -39,7 +39,20 @@ std::unique_ptr<Head> make_masked_token_head(const PartArguments& arguments) {
 }
 
 std::unique_ptr<Head> make_binary_head(const PartArguments& arguments) {
-  return std::make_unique<BinaryHead>(arguments.parent, arguments.config, arguments.rank);
+  return std::make_unique<ClassHead>(arguments.parent, arguments.config, arguments.rank);
+}
+
+/// The head of finetuning, as in Megatron-LM's models Classification and MultipleChoice.
+std::unique_ptr<Head> make_class_head(const PartArguments& arguments) {
+  const TransformerConfig& config = arguments.config;
+  return std::make_unique<ClassHead>(
+      arguments.parent, config, arguments.rank,
+      ClassHeadOptions{.path = config.num_classes == 1 ? "multichoice_head" : "classification_head",
+                       .num_outputs = config.num_classes,
+                       .label = "class",
+                       .loss_name = kLanguageModelLoss,
+                       .dropout = config.hidden_dropout,
+                       .shows_accuracy = true});
 }
 
 }  // namespace
@@ -51,7 +64,12 @@ ModelSpec bert_spec(const TransformerConfig& config) {
                                   .layers = {.blocks = decoder_blocks},
                                   .causal = false,
                                   .input = make_embedding});
-  if (config.bert_lm_head) spec.heads.emplace_back(make_masked_token_head);
+  if (config.num_classes > 0) {
+    spec.heads.emplace_back(make_class_head);
+    spec.objective.names.emplace_back(kAccuracy);
+    return spec;
+  }
+  if (config.has_lm_head()) spec.heads.emplace_back(make_masked_token_head);
   if (!config.bert_binary_head) return spec;
   spec.heads.emplace_back(make_binary_head);
   spec.objective.names.emplace_back(kSentenceOrderLoss);
@@ -61,7 +79,8 @@ ModelSpec bert_spec(const TransformerConfig& config) {
 void add_bert_fields(Microbatch& microbatch) {
   const at::Tensor tokens = microbatch.at("tokens");
   microbatch.tensors["types"] = at::zeros_like(tokens);
-  microbatch.tensors["is_random"] = at::zeros({tokens.size(0)}, tokens.options());
+  for (const char* classes : {"is_random", "class"})
+    microbatch.tensors[classes] = at::zeros({tokens.size(0)}, tokens.options());
   microbatch.per_position.emplace_back("types");
 }
 

@@ -1,6 +1,6 @@
 // BERT (Devlin et al. 2018) as data (model_spec.h): a bidirectional encoder with heads for masked
-// tokens and for the order of two sentences. Parameter names are those of megatron-core's BertModel
-// in the Transformer Engine spelling.
+// tokens and for the order of two sentences, or with one for classes. Parameter names are those of
+// megatron-core's BertModel in the Transformer Engine spelling.
 #pragma once
 
 #include "megatron/models/model_spec.h"

@@ -13,7 +13,7 @@
 namespace megatron {
 
 bool is_tied(const PartArguments& arguments) {
-  return !arguments.config.untie_embeddings_and_output_weights && arguments.config.bert_lm_head;
+  return !arguments.config.untie_embeddings_and_output_weights && arguments.config.has_lm_head();
 }
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {

@@ -35,8 +35,10 @@ class Model : public Module {
   /// Returns the number of residual streams that the last layers return.
   virtual std::int64_t num_streams() const { return 1; }
   /// Returns whether no token depends on later ones, so that texts can be continued: the same on
-  /// every rank.
+  /// every rank. The text of an encoder does not count.
   virtual bool is_causal() const { return true; }
+  /// Returns whether layers attend to a text of its own that an encoder has seen (Pass::encoder).
+  virtual bool has_encoder() const { return false; }
   /// Returns whether layers keep caches of their own (SequenceCache::of_layer()), here or on other
   /// ranks: the same on every rank.
   virtual bool keeps_states() const { return false; }

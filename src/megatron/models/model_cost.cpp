@@ -99,6 +99,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .gated_linear_unit = config.gated_linear_unit,
                              .rms_norm = !config.has_norm_bias(),
                              .untied_output = config.untie_embeddings_and_output_weights,
+                             .has_logits = config.has_lm_head(),
                              .padded_vocab_size = padded_vocab_size,
                              .num_mtp_layers = config.mtp_num_layers,
                              .mtp_layers_are_moe = config.kind(config.num_layers).has_experts()};
@@ -139,7 +140,7 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
   // The mean width of the queries and values of all heads.
   const double projection = (d.kv_channels + d.v_channels()) / 2.0 * d.num_attention_heads;
-  const double logits = hidden * d.padded_vocab_size * (mtp + 1);
+  const double logits = d.has_logits ? hidden * d.padded_vocab_size * (mtp + 1) : 0;
   const double linear = mlp + attention_weights(d) * layers + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;
 }

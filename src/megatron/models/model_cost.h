@@ -24,6 +24,7 @@ struct ModelDimensions {
   bool gated_linear_unit = false;
   bool rms_norm = false;  ///< or another norm without biases
   bool untied_output = false;
+  bool has_logits = true;  ///< the head projects onto the vocabulary
   std::int64_t padded_vocab_size = 0;
 
   std::int64_t num_moe_layers = 0;        ///< among num_layers

@@ -83,6 +83,7 @@ Pass with_microbatch(const Pass& pass, const Microbatch& microbatch) {
           .training = pass.training,
           .recomputes_all_layers = pass.recomputes_all_layers,
           .caches = pass.caches,
+          .encoder = pass.encoder,
           .num_logits = pass.num_logits,
           .depth = pass.depth,
           .rows = pass.rows,
@@ -141,6 +142,9 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
     context.placement = std::move(placement);
   }
   if (config.moe.num_experts > 0) context.lengths = microbatch.lengths;
+  if (pass.encoder != nullptr)
+    context.encoder_placement =
+        std::make_shared<const SequencePlacement>(placement_of(*pass.encoder, 1));
   context.sequence_parallel = is_sequence_parallel(pass, rank);
   context.recomputes_all_layers = pass.recomputes_all_layers;
   if (microbatch.has("aux_loss_gradient"))
@@ -199,6 +203,11 @@ void advance_caches(const Pass& pass) {
   if (pass.caches == nullptr) return;
   const std::vector<std::int64_t> lengths = lengths_of(pass.microbatch);
   for (std::size_t i = 0; i < lengths.size(); ++i) (*pass.caches)[i]->length += lengths[i];
+  if (pass.encoder == nullptr) return;
+  const std::vector<std::int64_t> encoded = lengths_of(*pass.encoder);
+  auto next = encoded.begin();
+  for (SequenceCache* cache : *pass.caches)
+    if (cache->num_encoded == 0) cache->num_encoded = *next++;
 }
 
 }  // namespace megatron

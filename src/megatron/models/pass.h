@@ -42,6 +42,9 @@ struct Pass {
   /// them. Null: every sequence begins with this pass. With caches every rank of cp has all rows of
   /// the microbatch, unless they are own_rows().
   const Caches* caches = nullptr;
+  /// With an encoder and caches: the texts, in their order, of the sequences whose caches have none
+  /// yet (SequenceCache::num_encoded). Null: all have.
+  const Microbatch* encoder = nullptr;
   /// For last_logits how many of its last tokens count, for each packed sequence or the one sample;
   /// their rows come in the order of the sequences. Empty: one of each sequence or sample.
   std::vector<std::int64_t> num_logits = {};

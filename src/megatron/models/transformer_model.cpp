@@ -135,7 +135,8 @@ class TransformerModel : public Model {
   std::int64_t num_chunks() const override { return std::ssize(chunks_); }
   std::int64_t num_streams() const override { return spec_.stacks[main_].num_streams; }
 
-  bool is_causal() const override { return std::ranges::all_of(spec_.stacks, &StackSpec::causal); }
+  bool is_causal() const override { return spec_.stacks[main_].causal; }
+  bool has_encoder() const override { return config_.decoder_num_layers > 0; }
 
   std::vector<Module*> units() override {
     std::vector<Module*> units;
@@ -160,7 +161,7 @@ class TransformerModel : public Model {
   StageOutput forward_chunk(std::int64_t chunk, const Pass& given, const Activations& in) override {
     const Chunk& own = this->chunk(chunk);
     if (own.is_empty()) return {};
-    const Microbatch microbatch = viewed(main_, given.microbatch);
+    const Microbatch microbatch = viewed(main_, given);
     const Pass pass = with_microbatch(given, microbatch);
     const std::vector<ActivationSpec> received = input_specs(chunk, pass);
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
@@ -185,8 +186,12 @@ class TransformerModel : public Model {
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
         continue;
       }
-      const Microbatch its_microbatch = viewed(part.stack, given.microbatch);
-      const Pass its_pass = with_microbatch(given, its_microbatch);
+      const Microbatch its_microbatch = viewed(part.stack, given);
+      Pass its_pass = with_microbatch(given, its_microbatch);
+      if (part.stack < main_) {  // the text of an encoder begins with this pass
+        its_pass.caches = nullptr;
+        its_pass.encoder = nullptr;
+      }
       ForwardContext its_context = forward_context(its_pass, config_, rank_);
       its_context.published_tensors = context.published_tensors;
       hidden_sbh = run_part(part, hidden_sbh, its_pass, position_ids(its_pass).to(rank_.device),
@@ -227,12 +232,15 @@ class TransformerModel : public Model {
   /// Returns whether a pass runs a stack.
   bool is_run(std::size_t stack, const Pass& pass) const {
     if (pass.depth > 0) return stack == stack_of(pass.depth);
+    if (stack < main_ && pass.caches != nullptr && has_encoder()) return pass.encoder != nullptr;
     return stack <= main_ || pass.wants == Wants::loss;
   }
-  /// Returns a microbatch as a stack reads it.
-  Microbatch viewed(std::size_t stack, const Microbatch& microbatch) const {
+  /// Returns the microbatch of a pass as a stack reads it. In generation an encoder has its own.
+  Microbatch viewed(std::size_t stack, const Pass& pass) const {
     const auto& view = spec_.stacks[stack].view;
-    return view ? view(microbatch) : microbatch;
+    if (pass.caches != nullptr && has_encoder())
+      return stack == main_ ? pass.microbatch : *pass.encoder;
+    return view ? view(pass.microbatch) : pass.microbatch;
   }
   /// Returns the first stack with the input of `stack`.
   const Stack& first_of_input(const Stack& stack) const {
@@ -334,7 +342,7 @@ class TransformerModel : public Model {
       });
     }
     context.relative_bias =
-        stack.positions ? stack.positions->forward(context.tokens.size(1)) : at::Tensor();
+        stack.positions ? stack.positions->forward(context.num_positions()) : at::Tensor();
     const std::vector<at::Tensor> shared = shared_tensors(context);
     share_saved_tensors(shared);
     std::optional<OffloadPass> offload;
@@ -474,7 +482,7 @@ class TransformerModel : public Model {
     std::vector<ActivationSpec> specs;
     for (const PassedTensor& tensor : border) {
       if (pass.wants != Wants::loss && is_only_for_loss(tensor.key)) continue;
-      const at::Tensor tokens = viewed(tensor.stack, pass.microbatch).at("tokens");
+      const at::Tensor tokens = viewed(tensor.stack, pass).at("tokens");
       const std::int64_t rows =
           tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
       std::vector<std::int64_t> shape{rows, tokens.size(0)};

@@ -89,7 +89,9 @@ AttentionOptions Attention::attention_options(const at::Tensor& query, double sc
   if (is_cross_)
     options.key_document_ids = context.encoder_document_ids;
   else
-    options.distance_bias = positions_ ? positions_->forward(query.size(0)) : context.relative_bias;
+    options.distance_bias =
+        positions_ ? positions_->forward(context.num_positions()) : context.relative_bias;
+  if (options.distance_bias.defined()) options.total_q = options.total_k = context.num_positions();
   options.first_head = first_head_;
   options.dropout = context.dropout(path(), "core_attention", config_.attention_dropout);
   return options;
@@ -98,12 +100,17 @@ AttentionOptions Attention::attention_options(const at::Tensor& query, double sc
 at::Tensor Attention::attend(const AttentionInputs& inputs, double scale,
                              const ForwardContext& context) {
   observe(context, *this, "query", inputs.q);
-  observe(context, *this, "key", inputs.k);
-  observe(context, *this, "value", inputs.v);
+  if (inputs.k.defined()) {  // not of texts that are in the caches
+    observe(context, *this, "key", inputs.k);
+    observe(context, *this, "value", inputs.v);
+  }
   return run_node(context, {*this, "core_attention", LayerNode::core_attn}, [&] {
     const AttentionOptions options = attention_options(inputs.q, scale, context);
+    if (is_cross_ && context.caches != nullptr)
+      return cached_cross_attention(inputs, options, *context.placement,
+                                    context.encoder_placement.get(), *context.caches, path());
     MEGATRON_CHECK(!is_cross_ || context.placement == nullptr,
-                   "cross attention of divided, packed or cached sequences");
+                   "cross attention of divided or packed sequences");
     if (context.caches != nullptr)
       return cached_attention(inputs, options, *context.placement, *context.caches, path(),
                               *context.cp);

@@ -2,15 +2,20 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/argmax.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tanh.h>
+
+#include <utility>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/forward_context.h"
 #include "megatron/nn/linear.h"
 #include "megatron/ops/kernel_type.h"
+#include "megatron/ops/tensor_parallel_mappings.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/weight_init.h"
 
@@ -51,26 +56,49 @@ at::Tensor MaskedLmHead::transformed(const at::Tensor& hidden_sbh) const {
       activate(dense, {.form = {.kind = Activation::gelu}, .bias = &dense_.bias}));
 }
 
-BinaryHead::BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank)
+ClassHead::ClassHead(Module* parent, const TransformerConfig& config, const Rank& rank,
+                     ClassHeadOptions options)
     : rank_(rank),
-      classes_(parent, "binary_head", config, rank, 2),
+      options_(std::move(options)),
+      classes_(parent, options_.path, config, rank, options_.num_outputs),
       pooler_(parent, "pooler.dense", config, rank, config.hidden_size) {}
 
-at::Tensor BinaryHead::count(const Microbatch& microbatch) const {
-  const at::Tensor& classes = microbatch.at("is_random");
+at::Tensor ClassHead::count(const Microbatch& microbatch) const {
+  const at::Tensor& classes = microbatch.at(options_.label);
   return at::scalar_tensor(classes.numel(), classes.options().dtype(at::kFloat));
 }
 
-StepOutput BinaryHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
-                            const ForwardContext& context, const LossGradient&) const {
-  const at::Tensor pooled = at::tanh(
-      linear(first_rows(hidden_sbh, microbatch, context, rank_.tp), pooler_.weight, &pooler_.bias));
-  const at::Tensor logits = linear(pooled, classes_.weight, &classes_.bias);
-  at::Tensor sum = at::cross_entropy_loss(logits.to(compute_type(logits.scalar_type())),
-                                          microbatch.at("is_random"), {}, at::Reduction::Sum),
-             samples = count(microbatch);
-  if (context.cp != nullptr && context.cp->rank > 0) sum = sum * 0, samples = samples * 0;
-  return StepOutput::of(kSentenceOrderLoss, sum, samples);
+at::Tensor ClassHead::pooled_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                                  const ForwardContext& context) const {
+  if (!microbatch.has(kChoiceStarts))
+    return first_rows(hidden_sbh, microbatch, context, rank_.tp).unsqueeze(0);
+  const at::Tensor rows_sbh =
+      context.sequence_parallel
+          ? gather_replicated_sequence(hidden_sbh, hidden_sbh.size(0) * rank_.tp.size, rank_.tp,
+                                       "pooler")
+          : hidden_sbh;
+  return at::index_select(rows_sbh, 0, microbatch.at(kChoiceStarts).select(0, 0));
+}
+
+StepOutput ClassHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                           const ForwardContext& context, const LossGradient&) const {
+  DropoutSite site = context.dropout(options_.path, "dropout", options_.dropout);
+  site.positions = {};  // row i is choice i
+  const at::Tensor pooled = dropout(
+      at::tanh(linear(pooled_rows(hidden_sbh, microbatch, context), pooler_.weight, &pooler_.bias)),
+      site);
+  const at::Tensor logits =
+      linear(pooled, classes_.weight, &classes_.bias).transpose(0, 1).flatten(1);
+  const at::Tensor &classes = microbatch.at(options_.label),
+                   wide = logits.to(compute_type(logits.scalar_type()));
+  at::Tensor sum = at::cross_entropy_loss(wide, classes, {}, at::Reduction::Sum),
+             samples = count(microbatch),
+             correct = at::argmax(wide.detach(), 1).eq(classes).sum().to(sum.scalar_type());
+  if (context.cp != nullptr && context.cp->rank > 0)
+    sum = sum * 0, samples = samples * 0, correct = correct * 0;
+  StepOutput output = StepOutput::of(options_.loss_name, sum, samples);
+  if (options_.shows_accuracy) output.terms.push_back({kAccuracy, correct, samples});
+  return output;
 }
 
 }  // namespace megatron

@@ -1,10 +1,11 @@
 // The heads of BERT (Devlin et al. 2018) under Megatron's names: masked tokens, and the class of a
-// sequence.
+// sequence, in pretraining and in finetuning.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "megatron/nn/head.h"
@@ -14,6 +15,9 @@ namespace megatron {
 
 /// The name of the binary head's loss in Megatron's log: sentence order prediction.
 inline constexpr const char* kSentenceOrderLoss = "sop loss";
+/// The field with the first positions of the choices of a sample, int64 [b, choices], which are the
+/// same for all samples.
+inline constexpr const char* kChoiceStarts = "choice_starts";
 
 /// W [out, h] and b [out], whole on every rank of tp; `sums_gradients`: for other rows on each.
 struct Dense : Module {
@@ -44,20 +48,35 @@ class MaskedLmHead : public Head {
   OutputHead output_;
 };
 
-/// Predicts which of two classes a sequence has from its first row: logits = W·tanh(dense(row)) +
-/// b. The loss is a mean over samples.
-class BinaryHead : public Head {
+struct ClassHeadOptions {
+  std::string path = "binary_head";  ///< of the projection onto classes
+  std::int64_t num_outputs = 2;
+  std::string label = "is_random";  ///< field of the classes, int64 [b]
+  std::string loss_name = kSentenceOrderLoss;
+  double dropout = 0;           ///< of what the projection reads
+  bool shows_accuracy = false;  ///< report the accuracy beside the loss
+};
+
+/// Predicts the class of a sample from its first row: logits = W·dropout(tanh(dense(row))) + b.
+/// With kChoiceStarts the first row of each choice gives one logit, and the class is a choice. The
+/// loss is a mean over samples.
+class ClassHead : public Head {
  public:
-  /// Declares binary_head and pooler.dense below `parent`.
-  BinaryHead(Module* parent, const TransformerConfig& config, const Rank& rank);
-  /// Reads the classes "is_random", int64 [b]. With context parallelism the rank with the first row
-  /// has the loss, and the others have zeros.
+  /// Declares the projection and pooler.dense below `parent`; by default Megatron's binary head.
+  ClassHead(Module* parent, const TransformerConfig& config, const Rank& rank,
+            ClassHeadOptions options = {});
+  /// With context parallelism the rank with the first row has the loss, and the others have zeros.
   StepOutput loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override;
   at::Tensor count(const Microbatch& microbatch) const override;
 
  private:
+  /// Returns the rows that the pooler reads, [choices or 1, b, h].
+  at::Tensor pooled_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
+                        const ForwardContext& context) const;
+
   const Rank& rank_;
+  const ClassHeadOptions options_;
   Dense classes_, pooler_;
 };
 

@@ -37,11 +37,15 @@ CrossAttention::CrossAttention(Module* parent, std::string_view name,
 
 at::Tensor CrossAttention::forward(const at::Tensor& input_sbh, const ForwardContext& context) {
   const std::int64_t d = config_.kv_channels;
-  const at::Tensor q = linear_q_.forward(input_sbh, context).unflatten(2, {heads_, d}),
-                   kv = linear_kv_.forward(context.published(kEncoderRows), context)
-                            .unflatten(2, {heads_, 2 * d});
-  return linear_proj_.forward(attend({q, kv.narrow(3, 0, d), kv.narrow(3, d, d)},
-                                     1 / std::sqrt(static_cast<double>(d)), context),
+  AttentionInputs inputs;
+  inputs.q = linear_q_.forward(input_sbh, context).unflatten(2, {heads_, d});
+  if (context.caches == nullptr || context.encoder_placement != nullptr) {
+    const at::Tensor kv =
+        linear_kv_.forward(context.published(kEncoderRows), context).unflatten(2, {heads_, 2 * d});
+    inputs.k = kv.narrow(3, 0, d);
+    inputs.v = kv.narrow(3, d, d);
+  }
+  return linear_proj_.forward(attend(inputs, 1 / std::sqrt(static_cast<double>(d)), context),
                               context);
 }
 

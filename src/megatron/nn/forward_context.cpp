@@ -2,7 +2,9 @@
 
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string>
 
 #include "megatron/base/error.h"
@@ -59,6 +61,18 @@ DropoutSite ForwardContext::dropout(std::string_view path, std::string_view name
           .key = philox_key(seed, std::string(path) + "." + std::string(name)),
           .sample_ordinals = sample_ordinals,
           .positions = row_positions};
+}
+
+std::int64_t ForwardContext::num_positions() const {
+  if (placement == nullptr) return tokens.size(1);
+  const std::int64_t count = placement->is_packed() ? std::ssize(placement->cu_seqlens) - 1 : 1;
+  std::int64_t most = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t before =
+        caches != nullptr ? (*caches)[static_cast<std::size_t>(i)]->length : 0;
+    most = std::max(most, before + rows_of_sequence(*placement, i).count);
+  }
+  return most;
 }
 
 void ForwardContext::publish(std::string_view key, const at::Tensor& tensor) const {

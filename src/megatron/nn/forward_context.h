@@ -104,6 +104,9 @@ struct ForwardContext {
   at::Tensor query_factor;
   /// Generation: what the layers remember of each sequence. Null: sequences begin with this pass.
   const Caches* caches = nullptr;
+  /// The texts in the encoder's rows, of sequences whose caches have none yet; null: there are
+  /// none.
+  std::shared_ptr<const SequencePlacement> encoder_placement = nullptr;
   /// The rows that each rank of `cp` holds, and the sequences packed in them. Null when this rank
   /// holds all positions of unpacked sequences without caches.
   std::shared_ptr<const SequencePlacement> placement;
@@ -139,6 +142,8 @@ struct ForwardContext {
   }
   /// Returns whether this pass runs again what had its effects in the first run.
   bool is_second_run() const { return replay != nullptr && replay->is_second_run(); }
+  /// Returns the most positions of a sequence, with those in its cache.
+  std::int64_t num_positions() const;
   /// Returns the dropout site `path.name`, which is inactive outside training.
   DropoutSite dropout(std::string_view path, std::string_view name, double probability) const;
 };

@@ -22,6 +22,8 @@ struct TransformerConfig;
 
 /// The name of a language model's loss in Megatron's log.
 inline constexpr const char* kLanguageModelLoss = "lm loss";
+/// The name of the share of the samples whose likeliest class is theirs, which is no loss.
+inline constexpr const char* kAccuracy = "accuracy";
 
 /// A head of a model, which has one or several.
 class Head {

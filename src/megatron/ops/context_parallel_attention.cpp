@@ -158,6 +158,8 @@ AttentionOptions options_of(const SequencePiece& piece, std::int64_t k_start,
                                   ? placement.padded_length
                                   : rows_of_sequence(placement, piece.sequence).count;
   options.total_q = options.total_k = length;
+  if (at::Tensor& bias = options.distance_bias; bias.defined() && bias.size(1) != 2 * length - 1)
+    bias = bias.narrow(1, (bias.size(1) + 1) / 2 - length, 2 * length - 1);  // of a longer sequence
   if (placement.is_packed() && options.dropout.active())
     options.dropout.sample_ordinals = options.dropout.sample_ordinals.narrow(0, piece.sequence, 1);
   return options;

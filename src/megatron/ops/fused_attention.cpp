@@ -193,9 +193,8 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   const auto [q, k, v] = readable({attends ? inputs.q : inputs.k, inputs.k, inputs.v});
   const AttentionOptions options = kernel_options(attends ? given : AttentionOptions{});
   MEGATRON_CHECK(
-      !options.dropout.active() && !options.document_ids.defined() &&
-          !options.max_scores.defined() && !options.distance_bias.defined(),
-      "attention to a cache has no dropout, documents, bias of distances or record of scores");
+      !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
+      "attention to a cache has no dropout, documents or record of scores");
   const std::int64_t rows = attends ? q.size(0) : 0, row_heads = q.size(1) * q.size(2);
   at::Tensor out = at::empty({rows, q.size(1), q.size(2) * v.size(3)}, q.options());
   const at::Tensor lse = at::empty({rows * row_heads}, q.options().dtype(at::kFloat));
@@ -204,10 +203,13 @@ at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOption
   std::vector<kernels::AttentionForwardArguments> calls(sequences.size(), whole);
   for (std::size_t i = 0; i < calls.size(); ++i) {
     kernels::AttentionForwardArguments& call = calls[i];
-    const auto& [first, count, start, blocks, numbers, cache_type, is_appended] = sequences[i];
+    const auto& [first, count, start, blocks, numbers, cache_type, is_appended, foreign] =
+        sequences[i];
     call.sq = attends ? count : 0;
     call.q_start = start;
-    call.sk = call.total_q = call.total_k = start + count;
+    call.sk = sequences[i].num_keys();
+    if (call.distance_bias == nullptr) call.total_q = call.total_k = call.sk;
+    MEGATRON_CHECK(call.sk <= call.total_k, call.sk, " keys, and biases of ", call.total_k);
     for (kernels::HeadsView* x : {&call.q, &call.k, &call.v})
       x->data = kernels::element_at(x->data, call.type, first * x->position_stride);
     call.out = kernels::element_at(call.out, call.type, first * row_heads * call.dv);

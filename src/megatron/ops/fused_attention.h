@@ -32,12 +32,16 @@ struct PackedSequence {
   const std::int32_t* numbers = nullptr;  ///< of this sequence's blocks
   KvCacheType type = KvCacheType::same;
   bool is_appended = false;  ///< their keys and values are in the blocks already
+  /// If > 0, the tokens attend to the first so many keys in the blocks: those of another sequence.
+  std::int64_t num_foreign_keys = 0;
+
+  std::int64_t num_keys() const { return num_foreign_keys > 0 ? num_foreign_keys : start + count; }
 };
 
 /// Appends k and v [rows, b, g, d or dv] of the sequences to their blocks and returns attention
 /// [rows, b, n·dv] of q to all their keys, with the bits of fused_attention(). Rows that belong to
-/// no sequence are not written. Without q it only appends. Options have no dropout, documents,
-/// distance_bias or max_scores.
+/// no sequence are not written. Without q it only appends. Options have no dropout, documents or
+/// max_scores. A distance_bias is that of total_q = total_k positions, which no sequence exceeds.
 at::Tensor packed_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                             std::span<const PackedSequence> sequences);
 

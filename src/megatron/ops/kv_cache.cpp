@@ -2,6 +2,7 @@
 #include "megatron/ops/kv_cache.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
@@ -64,13 +65,14 @@ LayerBlocks& blocks_for(const SequenceCache& cache, std::int64_t count, std::str
   return blocks;
 }
 
-/// Appends keys and values to blocks of rows [b, g, d + dv], and returns those of all positions.
+/// Appends keys and values to the first `start` ones in blocks of rows [b, g, d + dv], and returns
+/// those of all positions.
 std::pair<at::Tensor, at::Tensor> append_plain(const at::Tensor& key, const at::Tensor& value,
-                                               const SequenceCache& cache,
+                                               std::int64_t start, const SequenceCache& cache,
                                                const LayerBlocks& blocks) {
   const bool is_latent = are_first_channels(value, key);
   const at::Tensor rows = is_latent ? key : at::cat({key, value}, -1);
-  const std::int64_t start = cache.length, end = start + rows.size(0);
+  const std::int64_t end = start + rows.size(0);
   std::vector<at::Tensor> parts;
   for (std::int64_t first = 0; first < end; first += kBlockPositions) {
     const std::int32_t number = cache.blocks[static_cast<std::size_t>(first / kBlockPositions)];
@@ -100,7 +102,8 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
     k = both.narrow(-1, 0, inputs.k.size(-1));
     v = both.narrow(-1, inputs.k.size(-1), inputs.v.size(-1));
   }
-  const bool packs = is_packed(k), reads_blocks = packs || k.is_cuda();
+  const bool packs = is_packed(k),
+             reads_blocks = packs || (k.is_cuda() && !options.distance_bias.defined());
   const auto rank = static_cast<std::size_t>(cp.rank);
   const bool is_shared = placement.rows_of(cp.rank) < placement.length;
   const std::vector<SequencePiece> pieces = pieces_of(placement.runs_of[rank], placement);
@@ -118,7 +121,7 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
           {rows.first, rows.count, cache.length, &blocks, cache.blocks.data(), type});
     else
       kept = append_plain(k.narrow(0, rows.first, rows.count), v.narrow(0, rows.first, rows.count),
-                          cache, blocks);
+                          cache.length, cache, blocks);
     for (; piece != pieces.end() && piece->sequence == static_cast<std::int64_t>(i); ++piece) {
       const auto& [first, count] = piece->positions;
       const std::int64_t start = cache.length + first;
@@ -144,6 +147,45 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
   if (reads_blocks) return attend(inputs.q, queried);
   if (out.empty()) return inputs.q.new_empty({0, k.size(1), inputs.q.size(2) * v.size(3)});
   return at::cat(out);
+}
+
+at::Tensor cached_cross_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                                  const SequencePlacement& placement,
+                                  const SequencePlacement* texts, const Caches& caches,
+                                  std::string_view layer) {
+  Caches fresh;
+  std::vector<std::int64_t> lengths;
+  for (SequenceCache* cache : caches) {
+    lengths.push_back(cache->num_encoded);
+    if (cache->num_encoded > 0) continue;
+    MEGATRON_CHECK(texts != nullptr && cache->length == 0, "a sequence of ", cache->length,
+                   " cached tokens, and no text that its encoder has seen");
+    lengths.back() = rows_of_sequence(*texts, std::ssize(fresh)).count;
+    fresh.push_back(cache);
+  }
+  if (!fresh.empty()) cached_attention({{}, inputs.k, inputs.v}, {}, *texts, fresh, layer);
+  const at::Tensor& q = inputs.q;
+  const at::Tensor k = q.new_empty({0, 1, q.size(2), q.size(3)}), v = at::empty_like(k);
+  const bool packs = is_packed(q);
+  std::vector<PackedSequence> queried;
+  std::vector<at::Tensor> out;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    const SequenceCache& cache = *caches[i];
+    const PositionRun rows = rows_of_sequence(placement, static_cast<std::int64_t>(i));
+    const KvCacheType type = cache.memory().type();
+    const LayerBlocks& blocks = cache.memory().layer(layer, block_size(k, v, type));
+    if (packs || q.is_cuda()) {
+      queried.push_back({rows.first, rows.count, 0, &blocks, cache.blocks.data(), type,
+                         /*is_appended=*/true, lengths[i]});
+    } else {
+      const auto [keys, values] = append_plain(k, v, lengths[i], cache, blocks);
+      out.push_back(core_attention(q.narrow(0, rows.first, rows.count), keys, values, options).out);
+    }
+  }
+  if (!out.empty()) return at::cat(out);
+  // Nothing is appended: of keys and values only the sizes are read, which are the queries'.
+  return packs ? packed_attention({q, q, q}, options, queried)
+               : paged_attention({q, q, q}, options, queried, cuda_row_operations());
 }
 
 }  // namespace megatron

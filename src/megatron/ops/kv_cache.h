@@ -26,4 +26,13 @@ at::Tensor cached_attention(const AttentionInputs& inputs, AttentionOptions opti
                             const SequencePlacement& placement, const Caches& caches,
                             std::string_view layer, const Axis& cp = {});
 
+/// Computes attention [rows, 1, n·d] of queries [rows, 1, n, d], whose sequences `placement` says,
+/// to the keys and values of the texts that an encoder has seen (SequenceCache::num_encoded). Those
+/// of caches that have none yet are appended first: keys and values [rows, 1, n, d] hold them one
+/// text after another, as `texts` says. Without such caches they and `texts` are null.
+at::Tensor cached_cross_attention(const AttentionInputs& inputs, const AttentionOptions& options,
+                                  const SequencePlacement& placement,
+                                  const SequencePlacement* texts, const Caches& caches,
+                                  std::string_view layer);
+
 }  // namespace megatron

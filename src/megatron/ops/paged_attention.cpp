@@ -61,7 +61,7 @@ at::Tensor table_of(std::span<const PackedSequence> sequences, std::int64_t rows
   std::vector<kernels::PagedRow> lines(static_cast<std::size_t>(rows), {.position = -1});
   std::vector<char*> addresses;
   for (const PackedSequence& sequence : sequences) {
-    const std::int64_t length = sequence.start + sequence.count, first = std::ssize(addresses);
+    const std::int64_t length = sequence.num_keys(), first = std::ssize(addresses);
     for (std::int64_t i = 0; i * kBlockPositions < length; ++i)
       addresses.push_back(sequence.blocks->addresses()[sequence.numbers[i]]);
     for (std::int64_t i = 0; i < sequence.count; ++i) {
@@ -92,8 +92,9 @@ at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions
   const std::int64_t rows = q.size(0), b = inputs.k.size(1), n = q.size(1), d = k.size(2),
                      dv = v.size(2);
   MEGATRON_CHECK(
-      !options.dropout.active() && !options.document_ids.defined() && !options.max_scores.defined(),
-      "attention to a cache has no dropout, documents or record of scores");
+      !options.dropout.active() && !options.document_ids.defined() &&
+          !options.max_scores.defined() && !options.distance_bias.defined(),
+      "attention to a cache has no dropout, documents, bias of distances or record of scores");
   MEGATRON_CHECK(q.scalar_type() == k.scalar_type() && v.scalar_type() == k.scalar_type() &&
                      n % k.size(1) == 0 && q.size(2) == d &&
                      std::max(d, dv) <= kernels::kMaxHeadChannels,
@@ -128,7 +129,7 @@ at::Tensor paged_attention(const AttentionInputs& inputs, const AttentionOptions
   if (!attends) return out;
   std::int64_t longest = 0;
   for (const PackedSequence& sequence : sequences)
-    longest = std::max(longest, is_prompt(sequence) ? 0 : sequence.start + sequence.count);
+    longest = std::max(longest, is_prompt(sequence) ? 0 : sequence.num_keys());
   arguments.parts = (longest + kernels::kPagedPartPositions - 1) / kernels::kPagedPartPositions;
   const std::int64_t of_row = std::max<std::int64_t>(1, n * arguments.parts * (2 + dv)),
                      at_once = std::clamp<std::int64_t>(kWorkspaceNumbers / of_row, 1, rows);

@@ -11,6 +11,7 @@ SequenceCache::SequenceCache() : blocks(1024), memory_(std::make_shared<CacheMem
 SequenceCache SequenceCache::fork() const {
   SequenceCache copy(memory_);
   copy.length = length;
+  copy.num_encoded = num_encoded;
   copy.blocks = blocks;
   copy.copy_states(*this);
   return copy;

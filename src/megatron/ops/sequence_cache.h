@@ -29,6 +29,10 @@ class SequenceCache {
   /// Number of tokens that every layer has seen, and so the position of the next one. A lower
   /// number drops the tokens behind it.
   std::int64_t length = 0;
+  /// Number of positions of the text that an encoder has seen, to which the layers of the sequence
+  /// attend. Their keys and values are in the same blocks, from the first one on, but in memory of
+  /// other layers. 0: there are none yet.
+  std::int64_t num_encoded = 0;
   /// Numbers of the blocks of positions 0 …, kBlockPositions each, in memory().
   std::vector<std::int32_t> blocks;
 

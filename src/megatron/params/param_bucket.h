@@ -68,6 +68,13 @@ struct ParamBucket : BucketLayout {
     if (!is_precise) return own_size;
     return shards_values() ? slice_size : size;
   }
+  /// Returns the ranks that hold the same elements as this one: of all that the bucket has, or, for
+  /// what `is_sharded`, of the part that this rank updates.
+  const Axis& holders(bool is_sharded) const {
+    static const Axis alone;
+    if (!is_sharded) return data_parallel->all;
+    return own_size < slice_size ? alone : data_parallel->replica;
+  }
   /// Returns the number of bytes of all values with, for precise weights, their float32 form.
   std::int64_t complete_bytes() const {
     constexpr std::int64_t kFloatBytes = 4;

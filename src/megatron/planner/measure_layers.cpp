@@ -209,6 +209,9 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
          {StepKind::forward, StepKind::backward_input, StepKind::backward_weight})
       numbers.push_back(times.of(chunk, kind));
   }
+  LayerTraces traces(family);  // what a rank keeps depends on its stage if weights are frozen
+  for (const std::int64_t layer : layers)
+    numbers.push_back(traces.of(settings, rank, layer).kept_bytes());
   numbers.push_back(measure_p2p_seconds(settings, rank));
   const std::vector<double> all =
       broadcast_numbers({rank.world, rank.device}, std::move(numbers), "measured times");
@@ -224,7 +227,7 @@ LayerTimes measure_layers(const Settings& settings, const ModelFamily& family, c
   for (std::size_t i = 0; i < layers.size(); ++i) {
     StageCost& layer = result.layers[settings.model->kind(layers[i])];
     layer = part(i + 1);
-    layer.activation = LayerTraces(family).of(settings, rank, layers[i]).kept_bytes();
+    layer.activation = all[3 * static_cast<std::size_t>(layout.num_chunks) + i];
   }
   return result;
 }

@@ -22,14 +22,21 @@
 namespace megatron {
 namespace {
 
+[[noreturn]] void throw_context_exceeded(const ServedModel& model, const std::string& got,
+                                         const std::string& fix) {
+  throw RefusedRequest(
+      400, "context_length_exceeded",
+      {"the model has a context of " + std::to_string(model.max_model_len) + " tokens", got, fix});
+}
+
 void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids,
                   std::int64_t max_new_tokens) {
   const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
   if (size > longest || max_new_tokens > longest - size)
-    throw UserError({kContextExceeded + std::to_string(longest) + " tokens",
-                     "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
-                         std::to_string(max_new_tokens),
-                     "shorten the prompt or ask for fewer tokens"});
+    throw_context_exceeded(model,
+                           "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
+                               std::to_string(max_new_tokens),
+                           "shorten the prompt or ask for fewer tokens");
   for (const std::int64_t id : ids)
     if (id < 0 || id >= model.vocab_size)
       throw UserError({"the prompt has the token id " + std::to_string(id), "",
@@ -101,12 +108,12 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     if (model_.num_texts->fetch_add(count) + count <= model_.max_texts) return;
     leave();
     reply_.add_header("Retry-After", "1");
-    throw RefusedRequest(429, {"too many texts wait", "", "try again later"});
+    throw RefusedRequest(429, "queue_full", {"too many texts wait", "", "try again later"});
   }
   void leave() { *model_.num_texts -= num_texts_.exchange(0); }
 
   void add(std::size_t prompt, TextRequest request) {
-    const RequestId id = model_.engine.add_request(
+    const RequestId id = model_.engine->add_request(
         std::move(request), [job = shared_from_this(), prompt](const News& news) {
           try {
             job->take(prompt, news);
@@ -116,7 +123,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
         });
     const std::lock_guard lock(mutex_);
     ids_.push_back(id);
-    if (has_ended_) model_.engine.cancel(id);
+    if (has_ended_) model_.engine->cancel(id);
   }
 
   /// Ends all requests that have not ended.
@@ -124,7 +131,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     has_ended_ = true;
     leave();
     const std::lock_guard lock(mutex_);
-    for (const RequestId id : ids_) model_.engine.cancel(id);
+    for (const RequestId id : ids_) model_.engine->cancel(id);
   }
 
   void fail(const std::exception_ptr& error) {
@@ -147,10 +154,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
       last_token_s_ = now_s;
       if (callbacks_.on_piece && params_.num_samples() <= params_.n) tell(prompt, update);
     }
-    if (update.finished) {
-      stats_.cached_tokens += update.text == 0 ? update.finished->num_cached : 0;
-      start_s_ = std::max(start_s_, update.finished->start_s);
-    }
+    if (update.finished) start_s_ = std::max(start_s_, update.finished->start_s);
     take_finished(update, results_[prompt].texts);
     if (update.is_last && --num_left_ == 0) end();
   }
@@ -159,13 +163,11 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     TextPiece piece{.prompt = prompt, .choice = update.text, .prompt_tokens = update.prompt_tokens};
     const auto place = std::pair(prompt, update.text);
     auto found = texts_.find(place);
-    if (found == texts_.end()) {
-      const auto special = params_.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep;
+    if (found == texts_.end())
       found = texts_
                   .emplace(place, Text{GeneratedText(*model_.tokenizer.tokenizer,
-                                                     results_[prompt].ids, params_.stop, special)})
+                                                     results_[prompt].ids, params_)})
                   .first;
-    }
     Text& text = found->second;
     const auto add_token = [&](SampledToken token) {
       piece.text += text.stream.add(
@@ -188,16 +190,14 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   }
 
   void end() {
-    const CompletionUsage usage = usage_of(results_);
-    stats_.prompt_tokens = usage.prompt_tokens;
-    stats_.completion_tokens = usage.completion_tokens;
+    stats_.usage = usage_of(results_);
     const double start_s = std::clamp(start_s_, begin_s_, std::max(begin_s_, first_token_s_));
     stats_.queue_s = start_s - begin_s_;
     stats_.prefill_s = std::max(0.0, first_token_s_ - start_s);
     stats_.decode_s = last_token_s_ - first_token_s_;
-    reply_.set_usage({.prompt_tokens = stats_.prompt_tokens,
-                      .cached_tokens = stats_.cached_tokens,
-                      .new_tokens = stats_.completion_tokens,
+    reply_.set_usage({.prompt_tokens = stats_.usage.prompt_tokens,
+                      .cached_tokens = stats_.usage.cached_tokens,
+                      .new_tokens = stats_.usage.completion_tokens,
                       .queue_s = stats_.queue_s,
                       .first_token_s = first_token_s_ - begin_s_,
                       .last_token_s = last_token_s_ - begin_s_});
@@ -232,9 +232,8 @@ void check_sizes(const ServedModel& model, std::int64_t num_texts,
   for (const CompletionPrompt& prompt : prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
     if (text == nullptr || text->size() <= model.max_prompt_bytes) continue;
-    throw UserError({kContextExceeded + std::to_string(model.max_model_len) + " tokens",
-                     "the prompt has " + std::to_string(text->size()) + " bytes",
-                     "shorten the prompt"});
+    throw_context_exceeded(model, "the prompt has " + std::to_string(text->size()) + " bytes",
+                           "shorten the prompt");
   }
 }
 

@@ -30,7 +30,7 @@ struct TextPiece {
 
 /// Totals of a job. Seconds are those of its slowest text.
 struct JobStats {
-  std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
+  CompletionUsage usage;
   double queue_s = 0, prefill_s = 0, decode_s = 0;
 };
 

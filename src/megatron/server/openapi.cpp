@@ -83,7 +83,9 @@ constexpr Schema kSchemas[] = {
      "repetition_penalty?number[1e-30,1e30] presence_penalty?number[-2,2] seed?integer "
      "frequency_penalty?number[-2,2] logit_bias?object stop_token_ids?integer[0,]* "
      "allowed_token_ids?integer[0,]* termination_id?integer[0,] ignore_eos?boolean "
-     "skip_special_tokens?boolean stream?boolean stream_options?object return_token_ids?boolean "
+     "skip_special_tokens?boolean include_stop_str_in_output?boolean bad_words?string* "
+     "truncate_prompt_tokens?integer[1,] "
+     "stream?boolean stream_options?object return_token_ids?boolean "
      "priority?integer user:any metadata:any"},
     {"CompletionRequest",
      "prompt!Prompts +Sampling n?integer[1,128] best_of?integer[0,128] num_beams?integer[1,128] "

@@ -60,8 +60,8 @@ std::string log_line(const HttpRequest& request, const std::string& id, const Re
 void send_error(HttpReply& reply, int status, const std::string& message, const std::string& code,
                 const HttpHeaders& headers) {
   const bool is_anthropic = reply.path().starts_with("/v1/messages");
-  const JsonText body =
-      is_anthropic ? anthropic_error(status, message) : error_json(status, message, code);
+  const ErrorReply error{status, message, code};
+  const JsonText body = is_anthropic ? anthropic_error(error) : error_json(error);
   reply.send(status, body.dump(), "application/json", headers);
 }
 

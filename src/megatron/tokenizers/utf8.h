@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/base/words.h"  // append_utf8()
+
 namespace megatron {
 
 /// Replaces every maximal invalid part by U+FFFD, as Python's bytes.decode('utf-8',
@@ -57,8 +59,5 @@ std::size_t count_characters(std::string_view text);
 std::string_view first_characters(std::string_view text, std::size_t count);
 /// Returns where each character of valid UTF-8 begins, and the size of the text.
 std::vector<std::size_t> character_starts(std::string_view text);
-
-/// Appends `c` as UTF-8.
-void append_utf8(std::string& out, char32_t c);
 
 }  // namespace megatron

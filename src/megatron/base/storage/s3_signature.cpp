@@ -4,10 +4,10 @@
 #include <openssl/hmac.h>
 
 #include <array>
-#include <cctype>
 
 #include "megatron/base/checksum.h"
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -37,11 +37,6 @@ std::string utc(std::time_t time, const char* format) {
   return {text.data(), std::strftime(text.data(), text.size(), format, &fields)};
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 }  // namespace
 
 std::map<std::string, std::string> sign_s3_request(const S3Request& request,
@@ -59,7 +54,7 @@ std::map<std::string, std::string> sign_s3_request(const S3Request& request,
 
   // The canonical headers are sorted by their names in lower case.
   std::map<std::string, std::string> sorted;
-  for (const auto& [name, value] : headers) sorted[lower(name)] = value;
+  for (const auto& [name, value] : headers) sorted[lower_case(name)] = value;
   std::string lines, names;
   for (const auto& [name, value] : sorted) {
     lines += name + ":" + value + "\n";

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <optional>
+#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -246,6 +248,53 @@ TorchDistPlace torch_dist_place(const std::string& state, std::string name,
   place.name += known == kStates.end() ? state : known->first;
   place.name += name;
   return place;
+}
+
+std::optional<DtensorPart> dtensor_part(const std::string& name) {
+  static const std::regex kWeight(R"(model\d*\.(?:module\.)*(.+?)(?:_([wv]))?)"),
+      kState(R"(optimizer\.(?:\d+\.)?state\.(?:module\.)*(.+?)(?:_([wv]))?)"
+             R"(\.(exp_avg|exp_avg_sq|momentum_buffer|master_param))"),
+      kExpert(R"((.*\.mlp\.experts\.)(?:local_experts\.(\d+)\.)?(.*?)(\d*))");
+  std::smatch match, expert;
+  const bool is_state = std::regex_match(name, match, kState);
+  if (!is_state && !std::regex_match(name, match, kWeight)) return std::nullopt;
+  DtensorPart part{.name = match[1]};
+  if (part.name.ends_with("._extra_state")) return std::nullopt;
+  if (match[2].matched) part.half = match[2] == "v" ? 1 : 0;
+  if (const std::string whole = part.name; std::regex_match(whole, expert, kExpert)) {
+    const std::string number = expert[2].matched ? expert[2] : expert[4];
+    if (!number.empty()) part.expert = std::stoll(number);
+    part.name = expert[1].str() + expert[3].str();
+  }
+  if (is_state)
+    part.name = "optimizer.state." +
+                (match[3] == "master_param" ? std::string("param") : match[3].str()) + "." +
+                part.name;
+  return part;
+}
+
+void add_dtensor_part(const DtensorPart& part, ManifestTensor tensor, const std::string& place,
+                      ForeignTensors& tensors) {
+  if (part.half && tensor.shape.empty()) throw UserError({place, "half of a number", ""});
+  const std::int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
+  if (part.half) tensor.shape.front() *= 2;
+  if (part.expert) tensor.shape.insert(tensor.shape.begin(), *part.expert + 1);
+  for (Piece& piece : tensor.pieces) {
+    auto& [offset, local, shape] = piece.slice;
+    if (part.half) offset.front() += *part.half * rows;
+    if (!part.expert) continue;
+    offset.insert(offset.begin(), *part.expert);
+    local.insert(local.begin(), 0);
+    shape.insert(shape.begin(), 1);
+  }
+  ManifestTensor& whole = tensors[part.name];
+  if (!whole.pieces.empty() && whole.type != tensor.type)
+    throw UserError({place, "its type differs from that of the parts beside it", ""});
+  if (part.expert && !whole.shape.empty())
+    tensor.shape.front() = std::max(tensor.shape.front(), whole.shape.front());
+  whole.type = tensor.type;
+  whole.shape = tensor.shape;
+  std::ranges::move(tensor.pieces, std::back_inserter(whole.pieces));
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -97,5 +98,23 @@ struct TorchDistPlace {
 /// ("exp_avg."). `num_stacked` layers are one tensor; 0: each layer has names of its own.
 TorchDistPlace torch_dist_place(const std::string& state, std::string name,
                                 std::int64_t num_stacked);
+
+/// The part of a tensor that a tensor of an fsdp_dtensor checkpoint is. Such a checkpoint is a
+/// state dict of DTensors that PyTorch saved, "model.module.NAME" and "optimizer.state.NAME.STATE",
+/// where each expert and each half of a gated linear layer is a tensor of its own.
+struct DtensorPart {
+  std::string name = {};                    ///< as a torch_dist checkpoint has it
+  std::optional<std::int64_t> expert = {};  ///< along an axis in front of the others
+  std::optional<std::int64_t> half = {};    ///< 0 or 1 along the first axis of what it has
+  bool operator==(const DtensorPart&) const = default;
+};
+
+/// Returns nullopt for a tensor that is no weight and no state of a weight.
+std::optional<DtensorPart> dtensor_part(const std::string& name);
+
+/// Adds a part to the tensor that it belongs to. Throws a UserError that begins with `place` if
+/// its type is not that of the other parts.
+void add_dtensor_part(const DtensorPart& part, ManifestTensor tensor, const std::string& place,
+                      ForeignTensors& tensors);
 
 }  // namespace megatron

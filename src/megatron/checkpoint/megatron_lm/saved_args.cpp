@@ -202,6 +202,22 @@ std::int64_t saved_count(const PickleValue& of, const char* key) {
   return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
 }
 
+DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
+                              const std::string& source, Manifest& manifest) {
+  Settings settings = read_checkpoint_args(args_of(args), source);
+  TransformerConfig& model = *settings.model;
+  model.vocab_size = vocab_size;
+  resolve(model);
+  manifest.model = architecture_to_json(model);
+  manifest.settings = fields_to_json(settings_table().set(), &settings);
+  TrainingProgress& progress = manifest.progress;
+  progress.consumed_train_samples = saved_count(args, "consumed_train_samples");
+  progress.skipped_train_samples = saved_count(args, "skipped_train_samples");
+  progress.consumed_valid_samples = saved_count(args, "consumed_valid_samples");
+  manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
+  return declared_by(model);
+}
+
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest) {
   const PickleValue root = state.is(PickleKind::list) && state.items(source).size() == 1
@@ -211,25 +227,17 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
   if (!args || args->is(PickleKind::none))
     throw UserError({source + ": it holds no args", "the architecture of its model is not known",
                      "load a checkpoint that Megatron-LM's pretrain scripts saved"});
-  Settings settings = read_checkpoint_args(args_of(*args), source);
-  TransformerConfig& model = *settings.model;
-  model.vocab_size = vocab_size;
-  resolve(model);
-  manifest.model = architecture_to_json(model);
-  manifest.settings = fields_to_json(settings_table().set(), &settings);
+  DeclaredTensors declared = describe_args(*args, vocab_size, source, manifest);
   TrainingProgress& progress = manifest.progress;
   progress.iteration = saved_count(root, "iteration");
-  progress.consumed_train_samples = saved_count(*args, "consumed_train_samples");
-  progress.skipped_train_samples = saved_count(*args, "skipped_train_samples");
-  progress.consumed_valid_samples = saved_count(*args, "consumed_valid_samples");
   progress.floating_point_operations = number(root, "num_floating_point_operations_so_far");
   if (const auto schedule = root.find("opt_param_scheduler"))
     progress.scheduler_num_steps = saved_count(*schedule, "num_steps");
   if (const auto optimizer = root.find("optimizer"))
-    manifest.optimizer =
-        OptimizerRecord{.name = settings.optimizer->optimizer,
-                        .num_steps = optimizer_step(*optimizer).value_or(progress.iteration)};
-  return declared_by(model);
+    manifest.optimizer->num_steps = optimizer_step(*optimizer).value_or(progress.iteration);
+  else
+    manifest.optimizer.reset();
+  return declared;
 }
 
 Json common_state_of(const CommonState& state) {

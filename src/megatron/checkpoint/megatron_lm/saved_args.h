@@ -20,6 +20,10 @@ struct CheckpointSource;
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
                                     const std::string& source, Manifest& manifest);
 
+/// The same for the args alone. Of the optimizer it fills the name.
+DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
+                              const std::string& source, Manifest& manifest);
+
 /// Returns an integer of a state dict, or 0 if there is none.
 std::int64_t saved_count(const PickleValue& of, const char* key);
 

@@ -30,7 +30,7 @@ namespace {
 
 constexpr const char *kIndex = ".metadata", *kCommonFile = "common.pt",
                      *kCommonState = "common_state/shard_0_1", *kFormatFile = "metadata.json",
-                     *kEmbedding = "embedding.word_embeddings.weight";
+                     *kEmbedding = "embedding.word_embeddings.weight", *kArgs = "args";
 constexpr std::int64_t kMaxPartBytes = std::int64_t{1} << 30;
 constexpr const char* kFolderFormat =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
@@ -85,18 +85,67 @@ ManifestTensor tensor_of(const DcpTensor& tensor, MappedFolder& folder, const st
   return result;
 }
 
+TorchFile object_of(const DcpPiece& piece, MappedFolder& files) {
+  const MappedFile& file = files.file(piece.file);
+  return open_dcp_piece(file.bytes(), piece, file.path().string());
+}
+
 /// Reads what is not sharded: a file of its own, or an object of DCP.
 TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedFolder& files) {
   const auto object = index.objects.find(kCommonState);
-  if (object != index.objects.end()) {
-    const MappedFile& file = files.file(object->second.file);
-    return open_dcp_piece(file.bytes(), object->second, file.path().string());
-  }
+  if (object != index.objects.end()) return object_of(object->second, files);
   if (!fs::exists(folder / kCommonFile))
     throw UserError({folder.string() + ": it has neither " + kCommonFile + " nor " + kCommonState,
                      "the architecture of its model is not known",
                      "load a checkpoint that Megatron-LM saved"});
   return open_torch_file(folder / kCommonFile);
+}
+
+/// Returns the number of rows of the embedding, of which each model has one.
+std::int64_t vocab_size_of(const ForeignTensors& tensors, const std::string& place) {
+  const auto embedding = tensors.find(kEmbedding);
+  if (embedding == tensors.end() || embedding->second.shape.empty())
+    throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
+  return embedding->second.shape.front();
+}
+
+/// Returns a number that DCP keeps as an object; 0 where there is none.
+double stored_number(const DcpMetadata& index, const std::string& name, MappedFolder& files) {
+  const auto object = index.objects.find(name);
+  if (object == index.objects.end()) return 0;
+  const TorchFile file = object_of(object->second, files);
+  const bool is_number = file.root().is(PickleKind::integer) || file.root().is(PickleKind::real);
+  return is_number ? file.root().real(name) : 0;
+}
+
+/// Describes a state dict of DTensors, of which each entry that is no tensor is an object.
+Manifest describe_fsdp_dtensor(const fs::path& folder, const DcpMetadata& index) {
+  const std::string place = folder.string();
+  MappedFolder files(folder);
+  ForeignTensors tensors;
+  for (const auto& [name, tensor] : index.tensors) {
+    const std::string what = "tensor '" + name + "'";
+    if (const auto part = dtensor_part(name))
+      add_dtensor_part(*part, tensor_of(tensor, files, what), place + ": " + what, tensors);
+  }
+  Manifest manifest;
+  const TorchFile args = object_of(index.objects.at(kArgs), files);
+  const DeclaredTensors declared =
+      describe_args(args.root(), vocab_size_of(tensors, place), place, manifest);
+  TrainingProgress& progress = manifest.progress;
+  const auto count = [&](const std::string& name) {
+    return static_cast<std::int64_t>(stored_number(index, name, files));
+  };
+  progress.iteration = count("iteration");
+  progress.floating_point_operations =
+      stored_number(index, "num_floating_point_operations_so_far", files);
+  progress.scheduler_num_steps = count("opt_param_scheduler.num_steps");
+  std::string steps = "iteration";
+  for (const auto& [name, object] : index.objects)
+    if (name.starts_with("optimizer.") && name.ends_with(".step")) steps = name;
+  manifest.optimizer->num_steps = count(steps);
+  add_torch_dist_tensors(tensors, declared, place, manifest);
+  return manifest;
 }
 
 /// Returns the optimizer's states and the type of each.
@@ -233,25 +282,23 @@ bool is_torch_dist_folder(const fs::path& folder) {
 Manifest describe_torch_dist(const fs::path& folder) {
   const std::string place = folder.string();
   const auto format = read_megatron_folder_format(folder);
+  if (format && format->sharded_backend != "torch_dist")
+    throw UserError({place + ": format '" + format->sharded_backend + "'", "is not supported",
+                     "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
+  const DcpMetadata index = read_dcp_metadata(folder);
+  if (!format && index.objects.contains(kArgs)) return describe_fsdp_dtensor(folder, index);
   if (!format)
     throw UserError({place + ": metadata.json is missing",
                      "the save was not completed, or torch.distributed.checkpoint wrote it alone",
                      "load another iteration with --ckpt-step"});
-  if (format->sharded_backend != "torch_dist")
-    throw UserError({place + ": format '" + format->sharded_backend + "'", "is not supported",
-                     "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
-  const DcpMetadata index = read_dcp_metadata(folder);
   MappedFolder files(folder);
   const TorchFile common = common_state(folder, index, files);
   Manifest manifest;
   ForeignTensors tensors;
   for (const auto& [name, tensor] : index.tensors)
     tensors.emplace(name, tensor_of(tensor, files, "tensor '" + name + "'"));
-  const auto embedding = tensors.find(kEmbedding);
-  if (embedding == tensors.end() || embedding->second.shape.empty())
-    throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
   const DeclaredTensors declared =
-      describe_saved_args(common.root(), embedding->second.shape.front(), place, manifest);
+      describe_saved_args(common.root(), vocab_size_of(tensors, place), place, manifest);
   add_torch_dist_tensors(tensors, declared, place, manifest);
   return manifest;
 }

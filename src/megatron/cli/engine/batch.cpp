@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -21,6 +22,9 @@
 #include "megatron/inference/completions/completion_queue.h"
 #include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/server/api/chat_apis.h"
+#include "megatron/server/api/served_chat.h"
+#include "megatron/server/api/served_model.h"
 
 namespace megatron {
 namespace {
@@ -40,12 +44,8 @@ class ReplicaBatch {
  public:
   ReplicaBatch(InferenceRank& rank, const LoadedTokenizer& tokenizer, const BatchOptions& options,
                const std::vector<BatchLine>& lines)
-      : rank_(rank),
-        model_name_(options.load),
-        lines_(lines),
-        stride_(static_cast<std::size_t>(rank.num_replicas())),
-        next_(static_cast<std::size_t>(rank.replica())),
-        queue_(rank.model(), tokenizer, rank.engine_options(options, options.speculative)) {}
+      : ReplicaBatch(rank, tokenizer, options, lines,
+                     rank.engine_options(options, options.speculative)) {}
 
   /// Computes some passes. Returns the new tokens so far, and for each request that is finished its
   /// index, status, tokens and answer, a line each. Empty when all are finished. Collective over
@@ -65,51 +65,80 @@ class ReplicaBatch {
  private:
   struct Open {
     std::size_t index;  ///< among lines_
-    std::string model;
+    std::optional<OfflineChat> chat = {};
   };
+
+  ReplicaBatch(InferenceRank& rank, const LoadedTokenizer& tokenizer, const BatchOptions& options,
+               const std::vector<BatchLine>& lines, const EngineOptions& engine)
+      : rank_(rank),
+        model_{.name = options.load,
+               .tokenizer = tokenizer,
+               .max_model_len = rank.max_model_len(options, engine)},
+        lines_(lines),
+        stride_(static_cast<std::size_t>(rank.num_replicas())),
+        next_(static_cast<std::size_t>(rank.replica())),
+        queue_(rank.model(), tokenizer, engine) {}
 
   void add(std::ostream& news) {
     const BatchLine& line = lines_[next_];
     try {
-      CompletionRequest request = read_batch_request(line);
-      const std::string model = request.model.empty() ? model_name_ : request.model;
-      queue_.add(line.number, std::move(request), line.source);
-      open_.emplace(line.number, Open{next_, model});
+      Open open{next_};
+      if (is_batch_chat(line)) open.chat = open_chat(line);
+      queue_.add(line.number, open.chat ? open.chat->request : read_batch_request(line),
+                 line.source);
+      open_.emplace(line.number, std::move(open));
     } catch (const UserError& error) {
       refuse(news, next_, error);
     }
   }
 
+  OfflineChat open_chat(const BatchLine& line) try {
+    if (!chat_) {
+      const LoadedTokenizer& tokenizer = model_.tokenizer;
+      chat_ = open_served_chat(chat_files(tokenizer.config), *tokenizer.tokenizer);
+      model_.chat = chat_.get();
+    }
+    return open_offline_chat(model_, batch_body(line), line.custom_id);
+  } catch (const UserError& error) {
+    const auto& [what, got, fix] = error.parts();
+    throw UserError({what.starts_with(line.source) ? what : line.source + ": " + what, got, fix});
+  }
+
   void refuse(std::ostream& news, std::size_t index, const UserError& error) const {
     news << index << " 400 0 0 "
-         << batch_answer(lines_[index], 400, error_json(400, error.parts().one_line()));
+         << batch_answer(lines_[index], 400, error_json(error_reply(error)));
   }
 
   void report(std::ostream& news, FinishedCompletion one) {
-    const auto [index, model] = open_.extract(one.number).mapped();
+    const auto [index, chat] = open_.extract(one.number).mapped();
     try {
       if (one.error) std::rethrow_exception(one.error);
     } catch (const UserError& error) {
       return refuse(news, index, error);
     }
     const BatchLine& line = lines_[index];
-    const auto& [prompt_tokens, completion_tokens, longest] = one.usage;
-    rank_.note_length(longest, line.source + ": a prompt with its continuation");
-    const JsonText body = {{"id", "cmpl-" + line.custom_id},
-                           {"object", "text_completion"},
-                           {"created", static_cast<std::int64_t>(unix_seconds())},
-                           {"model", model},
-                           {"choices", std::move(one.choices)},
-                           {"usage",
-                            {{"prompt_tokens", prompt_tokens},
-                             {"completion_tokens", completion_tokens},
-                             {"total_tokens", prompt_tokens + completion_tokens}}}};
-    news << index << " 200 " << prompt_tokens << ' ' << completion_tokens << ' '
+    const CompletionUsage usage = usage_of(one.results);
+    rank_.note_length(usage.longest, line.source + ": a prompt with its continuation");
+    const JsonText body =
+        chat ? JsonText::verbatim(chat->body(one.results)) : completion_body(line, std::move(one));
+    news << index << " 200 " << usage.prompt_tokens << ' ' << usage.completion_tokens << ' '
          << batch_answer(line, 200, body);
   }
 
+  JsonText completion_body(const BatchLine& line, FinishedCompletion one) const {
+    const CompletionUsage usage = usage_of(one.results);
+    const Tokenizer& tokenizer = *model_.tokenizer.tokenizer;
+    return {{"id", "cmpl-" + line.custom_id},
+            {"object", "text_completion"},
+            {"created", static_cast<std::int64_t>(unix_seconds())},
+            {"model", one.request.model.empty() ? model_.name : one.request.model},
+            {"choices", completion_choices(one.request, tokenizer, std::move(one.results))},
+            {"usage", usage_json(usage)}};
+  }
+
   InferenceRank& rank_;
-  const std::string model_name_;
+  std::unique_ptr<const ServedChat> chat_;
+  ServedModel model_;  ///< of chats
   const std::vector<BatchLine>& lines_;
   const std::size_t stride_;
   std::size_t next_;

@@ -43,20 +43,29 @@ class TextWriter {
  public:
   TextWriter(const GenerateOptions& options, InferenceRank& rank)
       : is_json_(options.json),
+        answers_(rank.model().model().has_encoder()),
         rank_(rank),
         stored_(rank.load_tokenizer(options.tokenizer, options.parsed)),
         params_(options.sampling) {
     params_.add_end_tokens(stored_.stop_token_ids);
     EngineOptions engine = rank.engine_options(options, options.speculative);
     engine.tokenizer = stored_.tokenizer.get();
+    engine.decoder_start = stored_.decoder_start;
+    if (answers_ && engine.decoder_start < 0)
+      throw UserError({"the tokenizer has neither [BOS] nor padding for the decoder to begin with",
+                       std::string(stored_.tokenizer->name()),
+                       "use the tokenizer that the model was trained with"});
     generator_.emplace(rank.model(), params_, engine);
   }
 
   /// Takes all prompts, which must outlive the writer. UserError if one can never be continued.
   void take(std::span<const std::string> prompts) {
     texts_ = prompts;
-    for (const std::string& prompt : prompts)
+    for (const std::string& prompt : prompts) {
       ids_.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
+      const std::int64_t end = stored_.encoder_end;
+      if (end >= 0 && ids_.back().back() != end) ids_.back().push_back(end);
+    }
     generator_->check(prompts_of(0, ids_.size()));
   }
 
@@ -83,7 +92,7 @@ class TextWriter {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       JsonText object = {{"prompt", prompts[i]},
                          {"prompt_ids", std::vector(batch[i].ids.begin(), batch[i].ids.end())}};
-      if (params_.prompt_logprobs && !generations[i].empty())
+      if (params_.prompt_logprobs && !generations[i].empty() && !answers_)
         object["prompt_logprobs"] = prompt_logprobs(generations[i].front());
       JsonText choices = JsonText::array();
       for (const Generation& generation : generations[i]) choices.push_back(choice(generation));
@@ -122,15 +131,17 @@ class TextWriter {
     return logprobs;
   }
 
-  /// Prints the prompts with their continuations: the first one while it is generated, unless there
-  /// are several texts of a prompt, the others when all are there.
+  /// Prints the prompts with their continuations, or their answers on lines of their own: the first
+  /// one while it is generated, unless there are several texts of a prompt, the others when all are
+  /// there.
   void write_text(std::span<const std::string> prompts, const std::vector<Prompt>& batch,
                   std::ostream& out) {
     const bool is_live = params_.num_samples() == 1 && params_.num_beams == 1;
-    GeneratedText live(*stored_.tokenizer, batch.front().ids, params_.stop);
+    GeneratedText live(*stored_.tokenizer, context_of(batch.front()), params_);
     std::int64_t num_live = 0;
     const auto begin = [&](std::size_t i, bool is_first) {
-      out << (batch[i].index == 0 && is_first ? "" : "\n") << prompts[i] << std::flush;
+      out << (batch[i].index == 0 && is_first ? "" : "\n") << prompts[i] << (answers_ ? "\n" : "")
+          << std::flush;
     };
     if (is_live) begin(0, true);
     const auto on_token = [&](std::size_t i, std::int64_t id) {
@@ -154,9 +165,14 @@ class TextWriter {
     }
   }
 
+  /// Returns the ids before the text.
+  std::span<const std::int64_t> context_of(const Prompt& prompt) const {
+    return answers_ ? std::span<const std::int64_t>() : prompt.ids;
+  }
+
   /// Returns the text that follows the prompt's.
   std::string continuation(const Prompt& prompt, const Generation& generation) const {
-    GeneratedText stream(*stored_.tokenizer, prompt.ids, params_.stop);
+    GeneratedText stream(*stored_.tokenizer, context_of(prompt), params_);
     std::string text;
     for (std::int64_t i = 0; i < std::ssize(generation.ids); ++i)
       text += stream.add(generation.ids[static_cast<std::size_t>(i)], i >= params_.min_new_tokens);
@@ -164,8 +180,10 @@ class TextWriter {
   }
 
   void note_length(const Prompt& prompt, const Generation& generation) {
-    rank_.note_length(std::ssize(prompt.ids) + std::ssize(generation.ids),
-                      "prompt " + std::to_string(prompt.index + 1) + " with its continuation");
+    const std::int64_t before = std::ssize(prompt.ids), after = std::ssize(generation.ids);
+    const std::string name = "prompt " + std::to_string(prompt.index + 1);
+    rank_.note_length(answers_ ? std::max(before, after) : before + after,
+                      name + (answers_ ? " or its answer" : " with its continuation"));
   }
 
   std::string decode(const Generation& generation) const {
@@ -175,7 +193,7 @@ class TextWriter {
     return text;
   }
 
-  const bool is_json_;
+  const bool is_json_, answers_;  ///< a decoder answers what an encoder reads
   InferenceRank& rank_;
   const LoadedTokenizer stored_;
   SamplingParams params_;

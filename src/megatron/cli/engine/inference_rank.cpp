@@ -85,6 +85,14 @@ LoadedTokenizer InferenceRank::load_tokenizer(const TokenizerConfig& flags,
   return loaded;
 }
 
+std::int64_t InferenceRank::max_model_len(const ModelOptions& options,
+                                          const EngineOptions& engine) const {
+  const TransformerConfig& config = model().config();
+  return std::min({options.engine.max_seq_length.value_or(context_length(config)),
+                   max_sequence_length(config),
+                   engine.scheduler.num_blocks * engine.scheduler.block_size});
+}
+
 EngineOptions InferenceRank::engine_options(const ModelOptions& options,
                                             const SpeculativeConfig& speculative) {
   const EngineSettings& settings = options.engine;

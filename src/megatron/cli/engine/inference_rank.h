@@ -33,6 +33,9 @@ class InferenceRank {
   /// the model. Collective over the world.
   EngineOptions engine_options(const ModelOptions& options,
                                const SpeculativeConfig& speculative = {});
+  /// Returns the most tokens of a prompt with its text: those that the model was made for, unless
+  /// flags say otherwise, if the KV cache has room for them.
+  std::int64_t max_model_len(const ModelOptions& options, const EngineOptions& engine) const;
   /// Says how speculation went, if engines had a drafter.
   void note_speculation() const;
 

@@ -19,7 +19,6 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/grammar/grammar.h"
 #include "megatron/inference/async_engine.h"
-#include "megatron/inference/input_ids.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/inference/replicas.h"
 #include "megatron/server/api/api_routes.h"
@@ -78,7 +77,11 @@ class Service {
       std::cerr << "stopping: " << server_.num_open() << " requests are open" << std::endl;
       drain(grace_s_, [&] { return engine.wait_for(milliseconds(0)); });
     }
-    if (!engine.wait_for(milliseconds(0))) return exit_code_after(*signals.received());
+    if (!engine.wait_for(milliseconds(0))) {
+      engine.stop();  // requests that are left end with an error
+      drain(kFailureGraceSeconds, [] { return false; });
+      return exit_code_after(*signals.received());
+    }
     try {
       engine.wait();
     } catch (const std::exception& error) {
@@ -153,14 +156,12 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
     router.set_max_open(max_texts);
     const TransformerConfig& config = rank.model().config();
     const std::vector<std::string> names = model_names(options);
-    const std::int64_t max_model_len =
-        std::min({options.engine.max_seq_length.value_or(context_length(config)),
-                  max_sequence_length(config), scheduler.num_blocks * scheduler.block_size});
+    const std::int64_t max_model_len = rank.max_model_len(options, engine_options);
     model = std::make_unique<const ServedModel>(ServedModel{
         .name = names.front(),
         .tokenizer = tokenizer,
         .chat = chat.get(),
-        .engine = engine,
+        .engine = &engine,
         .grammars = engine_options.grammars,
         .max_model_len = max_model_len,
         .max_prompt_bytes =

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/base/words.h"
 #include "megatron/tokenizers/regex.h"
 #include "megatron/tokenizers/unicode.h"
 #include "megatron/tokenizers/utf8.h"
@@ -153,13 +154,10 @@ const std::array kRules = {
                  kRatio, 0.10, "the same for ten words"},
 };
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 bool contains_ignoring_case(std::string_view text, std::string_view part) {
   if (std::ranges::any_of(part, [](char c) { return static_cast<signed char>(c) < 0; }))
     return lowercase_unicode(text).find(lowercase_unicode(part)) != std::string::npos;
-  const auto equal = [](char a, char b) { return lower(a) == lower(b); };
-  return std::search(text.begin(), text.end(), part.begin(), part.end(), equal) != text.end();
+  return lower_case(text).find(lower_case(part)) != std::string::npos;
 }
 
 }  // namespace

@@ -68,20 +68,26 @@ std::set<std::string> read_answered(const std::filesystem::path& output,
   return answered;
 }
 
+bool is_batch_chat(const BatchLine& line) {
+  const JsonCursor request(parse_json(line.text, line.source), line.source);
+  const std::string method = request["method"].text(), url = request["url"].text();
+  const auto refuse = [&](const char* key, const std::string& got, const char* fix) {
+    throw UserError({request[key].name(), "'" + got + "' is not in this version", fix});
+  };
+  if (method != "POST") refuse("method", method, "the only one is POST");
+  if (url == "/v1/chat/completions") return true;
+  if (url != "/v1/completions") refuse("url", url, "give /v1/completions or /v1/chat/completions");
+  return false;
+}
+
+std::string batch_body(const BatchLine& line) {
+  JsonCursor(parse_json(line.text, line.source), line.source)["body"].object();
+  return OrderedJson::parse(line.text)["body"].dump();
+}
+
 CompletionRequest read_batch_request(const BatchLine& line) {
   const JsonCursor request(parse_json(line.text, line.source), line.source);
-  const auto need = [&](const char* key, const std::string& value) {
-    const std::string got = request[key].text();
-    if (got != value)
-      throw UserError({request[key].name(), "'" + got + "' is not in this version",
-                       "the only one is " + value});
-  };
-  need("method", "POST");
-  need("url", "/v1/completions");
-  CompletionRequest completion = read_completion(request["body"], line.text);
-  if (completion.stream)
-    throw UserError({line.source + ": field 'stream'", "a batch has no streams", "leave it out"});
-  return completion;
+  return read_completion(request["body"], line.text);
 }
 
 std::string batch_answer(const BatchLine& line, std::int64_t status, const JsonText& body) {

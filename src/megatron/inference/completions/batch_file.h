@@ -16,7 +16,7 @@
 
 namespace megatron {
 
-/// A line {"custom_id": …, "method": "POST", "url": "/v1/completions", "body": {…}}.
+/// A line {"custom_id": …, "method": "POST", "url": …, "body": {…}}.
 struct BatchLine {
   std::string source;  ///< its file and number
   std::string custom_id;
@@ -35,8 +35,13 @@ std::set<std::string> read_answered(const std::filesystem::path& output,
                                     const std::filesystem::path& requests,
                                     const std::vector<BatchLine>& lines);
 
-/// Returns the request of a line. UserError that names the line when it is for another API, or when
-/// read_completion() refuses its body.
+/// Returns whether the request of a line is for /v1/chat/completions, and not for /v1/completions.
+/// UserError that names the line when it is for another API.
+bool is_batch_chat(const BatchLine& line);
+/// Returns the body of a line, with the client's order of keys. UserError if there is none.
+std::string batch_body(const BatchLine& line);
+/// Returns the completion of a line. UserError that names the line when read_completion() refuses
+/// its body.
 CompletionRequest read_batch_request(const BatchLine& line);
 
 /// Returns the line of an answer, which ends in a line break.

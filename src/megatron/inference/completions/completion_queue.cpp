@@ -28,6 +28,8 @@ CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer
 
 void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
+  if (request.stream)
+    throw UserError({source + ": field 'stream'", "a batch has no streams", "leave it out"});
   SamplingParams params = request.params;
   params.add_end_tokens(tokenizer_.stop_token_ids);
   Open open{.source = source};
@@ -37,6 +39,7 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
       const std::string name = source + ": prompt";
       PromptResult& result = open.results.emplace_back(completion_ids(
           request.prompts[i], *tokenizer_.tokenizer, name, request.add_special_tokens));
+      request.truncate(result.ids);
       const SamplingSite site{.prompt = request.has_seed ? 0 : number,
                               .sample = i * static_cast<std::uint64_t>(params.num_samples())};
       const SequenceId id = engine_.add_request({.prompt = result.ids,
@@ -85,10 +88,7 @@ std::vector<FinishedCompletion> CompletionQueue::step() {
     if (!update.is_last) continue;
     places_.erase(update.request);
     if (--open.num_left > 0) continue;
-    const CompletionUsage usage = usage_of(open.results);
-    finished.push_back(
-        {place.number,
-         completion_choices(open.request, *tokenizer_.tokenizer, std::move(open.results)), usage});
+    finished.push_back({place.number, std::move(open.request), std::move(open.results)});
     requests_.erase(place.number);
   }
   return finished;

@@ -19,9 +19,9 @@ struct LoadedTokenizer;
 /// A request whose texts are all there, or that failed.
 struct FinishedCompletion {
   std::uint64_t number = 0;  ///< that add() was given
-  JsonText choices;
-  CompletionUsage usage;
-  std::exception_ptr error = {};  ///< a UserError; then there are no choices
+  CompletionRequest request = {};
+  std::vector<PromptResult> results = {};  ///< one of each prompt
+  std::exception_ptr error = {};           ///< a UserError; then there are no results
 };
 
 /// Runs requests for completions with an engine, and returns each when all its texts have ended.

@@ -63,6 +63,24 @@ std::string with_member_names(std::string text) {
   return text;
 }
 
+/// Returns the member that an error is about, "SOURCE: PATH: field 'NAME'…", with its path.
+std::string member_of(std::string_view what) {
+  std::string path;
+  for (bool is_source = true;; is_source = false) {
+    const std::size_t end = what.find(": ");
+    std::string_view part = what.substr(0, end);
+    if (part.starts_with("field ")) part.remove_prefix(6);
+    if (part.starts_with('\'')) {
+      const std::size_t quote = std::min(part.find('\'', 1), part.size());
+      const bool is_one = !part.substr(quote).starts_with("' and '");
+      return is_one ? path.append(part.substr(1, quote - 1)) : "";
+    }
+    if (end == std::string_view::npos) return "";
+    if (!is_source && !part.ends_with("body")) path.assign(part).append(".");
+    what.remove_prefix(end + 2);
+  }
+}
+
 /// Sets the constraint. UserError if there is another one.
 void set_constraint(CompletionRequest& to, const JsonCursor& value, OutputConstraint::Kind kind,
                     std::vector<std::string> texts) {
@@ -137,6 +155,10 @@ void refuse(CompletionRequest&, const JsonCursor& value) {
   throw UserError({value.name(), "is not in this version", "leave it out"});
 }
 void ignore(CompletionRequest&, const JsonCursor&) {}
+template <bool neutral>
+void refuse_unless(CompletionRequest& to, const JsonCursor& value) {
+  if (value.boolean() != neutral) refuse(to, value);
+}
 
 /// The members that are no settings, or have another name or form. `user` and the like describe the
 /// request to OpenAI's servers.
@@ -205,10 +227,32 @@ const std::map<std::string_view, Read> kMembers{
     {"skip_special_tokens",
      [](auto& to, auto& value) { to.params.skip_special_tokens = value.boolean(); }},
     {"add_special_tokens", [](auto& to, auto& value) { to.add_special_tokens = value.boolean(); }},
+    {"include_stop_str_in_output",
+     [](auto& to, auto& value) { to.params.include_stop = value.boolean(); }},
+    {"bad_words", [](auto& to, auto& value) { to.params.bad_words = texts_of_list(value); }},
+    {"truncate_prompt_tokens",
+     [](auto& to, auto& value) {
+       to.truncate_prompt_tokens = value.integer();
+       if (to.truncate_prompt_tokens < 1)
+         throw UserError({value.name(), value->dump(), "give a number of tokens, at least 1"});
+     }},
     {"user", ignore},
     {"metadata", ignore},
+    {"request_id", ignore},  // X-Request-Id is that
     {"suffix", refuse},
     {"return_log_probs", refuse},
+    {"logits_processors", refuse},
+    {"prompt_embeds", refuse},
+    {"guided_grammar", refuse},
+    {"guided_whitespace_pattern", refuse},
+    {"chat_template", refuse},
+    {"mm_processor_kwargs", refuse},
+    {"cache_salt", refuse},
+    {"kv_transfer_params", refuse},
+    {"vllm_xargs", refuse},
+    {"use_beam_search", refuse_unless<false>},
+    {"include_reasoning", refuse_unless<true>},
+    {"spaces_between_special_tokens", refuse_unless<true>},
     {"prompt_logprobs",
      [](auto& to, auto& value) {
        to.params.prompt_best = value.integer();
@@ -233,9 +277,14 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
   keep_schema_order(request, text);
   SamplingParams& params = request.params;
   params.prompt_logprobs = params.prompt_best >= 0 || (request.echo && params.return_log_probs);
-  if (params.prompt_best >= 0 && request.stream)
-    throw UserError({body.place() + ": field 'prompt_logprobs'", "has no meaning with 'stream'",
-                     "leave one of them out"});
+  const auto exclude = [&](bool is_wrong, const char* member, const char* other) {
+    if (is_wrong)
+      throw UserError({body.place() + ": field '" + member + "'",
+                       std::string("has no meaning with '") + other + "'",
+                       "leave one of them out"});
+  };
+  exclude(params.prompt_best >= 0 && request.stream, "prompt_logprobs", "stream");
+  exclude(request.truncate_prompt_tokens > 0 && request.echo, "truncate_prompt_tokens", "echo");
   try {
     check_sampling_options(params);
   } catch (const UserError& error) {
@@ -248,6 +297,11 @@ CompletionRequest read_completion(const JsonCursor& body, std::string_view text)
                      std::to_string(most) + " texts of a prompt",
                      "give at most " + std::to_string(kMaxChoices)});
   return request;
+}
+
+void CompletionRequest::truncate(std::vector<std::int64_t>& ids) const {
+  if (truncate_prompt_tokens > 0 && truncate_prompt_tokens < std::ssize(ids))
+    ids.erase(ids.begin(), ids.end() - truncate_prompt_tokens);
 }
 
 UserError with_members(const UserError& error) {
@@ -277,16 +331,24 @@ std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const T
   return std::get<std::vector<std::int64_t>>(prompt);
 }
 
-JsonText error_json(int status, const std::string& message, const std::string& code) {
-  const char* type = status >= 500   ? "server_error"
-                     : status == 429 ? "rate_limit_error"
-                     : status == 401 ? "authentication_error"
-                                     : "invalid_request_error";
+ErrorReply error_reply(const UserError& error) {
+  const UserError::Parts parts = with_members(error).parts();
+  return {.message = parts.one_line(), .param = member_of(parts.what)};
+}
+
+JsonText error_json(const ErrorReply& error) {
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? JsonText(nullptr) : JsonText(text);
+  };
+  const char* type = error.status >= 500   ? "server_error"
+                     : error.status == 429 ? "rate_limit_error"
+                     : error.status == 401 ? "authentication_error"
+                                           : "invalid_request_error";
   return {{"error",
-           {{"message", message},
+           {{"message", error.message},
             {"type", type},
-            {"param", nullptr},
-            {"code", code.empty() ? JsonText(nullptr) : JsonText(code)}}}};
+            {"param", text_or_null(error.param)},
+            {"code", text_or_null(error.code)}}}};
 }
 
 }  // namespace megatron

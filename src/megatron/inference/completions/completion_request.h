@@ -31,11 +31,15 @@ struct CompletionRequest {
   bool has_seed = false;  ///< its texts do not depend on its place among the requests
   bool stream = false;    ///< the texts are wanted while they are generated
   std::int64_t priority = 0;
-  bool include_usage = false;           ///< a stream ends with the numbers of tokens
-  bool return_token_ids = false;        ///< choices have the ids of prompt and text
-  bool tokens_as_ids = false;           ///< tokens of "logprobs" are written "token_id:ID"
-  bool add_special_tokens = true;       ///< a prompt that is a text gets those of a whole text
-  std::vector<std::string> given = {};  ///< members of the body that are not null
+  bool include_usage = false;               ///< a stream ends with the numbers of tokens
+  bool return_token_ids = false;            ///< choices have the ids of prompt and text
+  bool tokens_as_ids = false;               ///< tokens of "logprobs" are written "token_id:ID"
+  bool add_special_tokens = true;           ///< a prompt that is a text gets those of a whole text
+  std::int64_t truncate_prompt_tokens = 0;  ///< a prompt is its last so many tokens; 0: all
+  std::vector<std::string> given = {};      ///< members of the body that are not null
+
+  /// Removes the tokens that truncate_prompt_tokens cuts off a prompt.
+  void truncate(std::vector<std::int64_t>& ids) const;
 };
 
 /// Reads the body of a request. UserError that names the member which is unknown, of a wrong type
@@ -54,7 +58,17 @@ std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value);
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
                                          const std::string& source, bool add_special_tokens = true);
 
-/// Returns the body of an answer with an HTTP status of an error. An empty `code` is null.
-JsonText error_json(int status, const std::string& message, const std::string& code = "");
+/// What the client of an HTTP request is told of an error.
+struct ErrorReply {
+  int status = 400;
+  std::string message = {};
+  std::string code = {};   ///< OpenAI's name of the error; "": it has none
+  std::string param = {};  ///< the member of the body that is wrong; "": none or several
+};
+/// Returns the reply to a mistake, with the path of a member that it names alone:
+/// "messages[0].role".
+ErrorReply error_reply(const UserError& error);
+/// Returns the body of an error in OpenAI's form.
+JsonText error_json(const ErrorReply& error);
 
 }  // namespace megatron

@@ -87,7 +87,10 @@ CompletionChoice::CompletionChoice(const CompletionRequest& request, const Token
       pieces_(tokenizer,
               short_ids(std::span(prompt_ids).first(request.echo ? 0 : prompt_ids.size())),
               special_of(request)) {
-  if (!request.echo) before_ = {static_cast<std::int32_t>(prompt_ids.back())};
+  if (!request.echo)
+    before_ = {static_cast<std::int32_t>(prompt_ids.back())};
+  else if (const auto* given = std::get_if<std::string>(&request.prompts[prompt]))
+    echoed_ = *given, num_echoed_ = prompt_ids.size();
 }
 
 JsonText CompletionChoice::add(std::string text, std::vector<SampledToken> tokens,
@@ -135,7 +138,14 @@ JsonText CompletionChoice::logprobs_of(const std::vector<SampledToken>& tokens) 
     names.push_back(name);
     logprobs.push_back(token.logprob);
     offsets.push_back(offset_);
-    const std::string piece = pieces_.add(static_cast<std::int32_t>(token.id));
+    const auto id = static_cast<std::int32_t>(token.id);
+    std::string piece = pieces_.add(id);
+    if (num_echoed_ > 0) {  // the special tokens of a given text are those that it has written
+      --num_echoed_;
+      const std::string special = tokenizer_.is_special(id) ? tokenizer_.token(id) : "";
+      if (!special.empty()) piece = echoed_.starts_with(special) ? special : "";
+      echoed_.remove_prefix(std::min(piece.size(), echoed_.size()));
+    }
     offset_ += count_characters(replace_invalid_utf8(piece).value_or(piece));
     JsonText best;
     if (!std::isnan(token.logprob)) {
@@ -148,7 +158,7 @@ JsonText CompletionChoice::logprobs_of(const std::vector<SampledToken>& tokens) 
       if (!seen.contains(name)) best[name] = token.logprob;
     }
     top.push_back(std::move(best));
-    before_ = {static_cast<std::int32_t>(token.id)};
+    before_ = {id};
   }
   return {{"tokens", names},
           {"token_logprobs", logprobs},
@@ -196,12 +206,20 @@ CompletionUsage usage_of(const std::vector<PromptResult>& results) {
   CompletionUsage usage;
   for (const PromptResult& result : results) {
     usage.prompt_tokens += std::ssize(result.ids);
+    if (!result.texts.empty()) usage.cached_tokens += result.texts.front().num_cached;
     for (const Generation& text : result.texts) {
       usage.completion_tokens += text.num_sampled();
       usage.longest = std::max(usage.longest, std::ssize(result.ids) + std::ssize(text.ids));
     }
   }
   return usage;
+}
+
+JsonText usage_json(const CompletionUsage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
 }  // namespace megatron

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/base/json_text.h"
@@ -69,6 +70,8 @@ class CompletionChoice {
   DecodeStream pieces_;               ///< of the text, by which offsets are counted
   std::size_t offset_ = 0;            ///< of the next token
   std::vector<std::int32_t> before_;  ///< the last token, or none
+  std::string_view echoed_;           ///< what is left of a prompt that is a text, if it is shown
+  std::size_t num_echoed_ = 0;        ///< tokens of it
 };
 
 /// Returns the list of choices, n of each prompt.
@@ -78,10 +81,14 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
 /// The numbers of tokens of a request, as OpenAI's "usage" reports them.
 struct CompletionUsage {
   std::int64_t prompt_tokens = 0;      ///< of all prompts, each counted once
+  std::int64_t cached_tokens = 0;      ///< of these, that the prefix cache had
   std::int64_t completion_tokens = 0;  ///< of all sampled texts, with their stop tokens
+  std::int64_t reasoning_tokens = 0;   ///< of these, in answers to chats
   std::int64_t longest = 0;            ///< a prompt with one of its texts; not reported
 };
 /// Returns the usage of a request from the results of all its prompts.
 CompletionUsage usage_of(const std::vector<PromptResult>& results);
+/// Returns "usage", without the tokens of reasoning.
+JsonText usage_json(const CompletionUsage& usage);
 
 }  // namespace megatron

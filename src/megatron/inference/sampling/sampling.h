@@ -1,7 +1,7 @@
 // Samples the next token from logits. The options change the logits in this order:
 //   1. as vLLM (sequence_sampler.h): stop tokens before min_new_tokens, logit_bias,
-//      repetition_penalty, frequency_penalty, presence_penalty, and constraints, which leave the
-//      logits of what they allow as they are;
+//      repetition_penalty, frequency_penalty, presence_penalty, bad_words, and constraints, which
+//      leave the logits of what they allow as they are;
 //   2. as the warpers of transformers: temperature, top_k, top_p, min_p, typical_p. Each filter
 //      sees the distribution that the one before it left, normalised. Top-k and top-p have
 //      Megatron-LM's borders (megatron/core/inference: sampling): top-k keeps ties with the k-th

@@ -53,6 +53,9 @@ SequenceSampler::SequenceSampler(const SamplingParams& params, std::span<const s
   if (grammar_) grammar_state_ = grammar_->begin();
   if (params.repetition_penalty != 1)
     for (const std::int64_t id : prompt) counts_.emplace(id, 0);
+  num_last_ids_ = std::max(params.end_thinking_ids.size(), params.constraint_starts_after.size());
+  for (const auto& word : params.bad_word_ids)
+    num_last_ids_ = std::max(num_last_ids_, word.size() - 1);
 }
 
 void SequenceSampler::append(std::int64_t id) {
@@ -63,11 +66,9 @@ void SequenceSampler::append(std::int64_t id) {
   } catch (const UserError&) {
     error_ = std::current_exception();
   }
-  if (!thinks_ && (grammar_ == nullptr || is_constrained_)) return;
+  if (!thinks_ && (grammar_ == nullptr || is_constrained_) && params_->bad_word_ids.empty()) return;
   last_ids_.push_back(id);
-  if (last_ids_.size() >
-      std::max(params_->end_thinking_ids.size(), params_->constraint_starts_after.size()))
-    last_ids_.erase(last_ids_.begin());
+  if (last_ids_.size() > num_last_ids_) last_ids_.erase(last_ids_.begin());
   thinks_ = thinks_ && !has_said(params_->end_thinking_ids);
   is_constrained_ =
       grammar_ != nullptr && (is_constrained_ || has_said(params_->constraint_starts_after));
@@ -113,7 +114,7 @@ bool SequenceSampler::reads_counts() const {
 
 bool SequenceSampler::has_penalties() const {
   return reads_counts() || !params_->logit_bias.empty() || !may_stop() || grammar_ != nullptr ||
-         forced_token() || !params_->allowed_token_ids.empty();
+         forced_token() || !params_->allowed_token_ids.empty() || !params_->bad_word_ids.empty();
 }
 
 void SequenceSampler::apply_penalties(std::span<float> logits) const {
@@ -138,6 +139,9 @@ void SequenceSampler::apply_penalties(std::span<float> logits) const {
     x -= frequency * static_cast<float>(count);
     if (count > 0) x -= presence;
   }
+  for (const std::span<const std::int64_t> word : params_->bad_word_ids)
+    if (is_token(word.back()) && has_said(word.first(word.size() - 1)))
+      logit(word.back()) = kImpossible;
   if (const std::optional<std::int64_t> forced = forced_token()) {
     std::ranges::fill(logits, kImpossible);
     logit(*forced) = 0;
@@ -178,7 +182,7 @@ SampledToken SequenceSampler::sample(std::span<const float> logits, std::int64_t
   const std::span<const float> used = changed.empty() ? logits : changed;
   if (!changed.empty() && !are_sound_logits(changed))
     throw UserError(
-        grammar_ != nullptr || !params_->allowed_token_ids.empty()
+        grammar_ != nullptr || !params_->allowed_token_ids.empty() || !params_->bad_words.empty()
             ? UserError::Parts{"the constraint of the output",
                                "the model gives no probability to a token that it allows",
                                "allow other texts"}

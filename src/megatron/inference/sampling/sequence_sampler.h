@@ -88,7 +88,8 @@ class SequenceSampler {
   std::exception_ptr error_;            ///< of the grammar at the last token; sample() throws it
   bool is_constrained_ = false;         ///< the text of the constraint has begun
   bool thinks_ = false;                 ///< within the budget, or while the end is forced
-  std::vector<std::int64_t> last_ids_;  ///< as far as the ends of thinking are looked for
+  std::vector<std::int64_t> last_ids_;  ///< as far as ends of thinking and words are looked for
+  std::size_t num_last_ids_ = 0;        ///< most of them
 };
 
 /// A row of logits and the token that follows it in a given text.

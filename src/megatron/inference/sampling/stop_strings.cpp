@@ -21,7 +21,7 @@ std::string StopStrings::add(std::string_view piece, bool may_stop) {
       best_end = begin + stop.size(), best_begin = begin, stop_string_ = stop;
   }
   has_stopped_ = best_begin != std::string::npos;
-  std::size_t shown = best_begin;
+  std::size_t shown = keeps_stop_ ? best_end : best_begin;
   if (has_stopped_) {
     num_cut_bytes_ = held_.size() - shown;
   } else {
@@ -40,9 +40,10 @@ std::string StopStrings::add(std::string_view piece, bool may_stop) {
 std::string StopStrings::finish() { return std::exchange(held_, {}); }
 
 GeneratedText::GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-                             std::vector<std::string> stops, SpecialTokens special)
-    : decoder_(tokenizer, std::vector<std::int32_t>(prompt.begin(), prompt.end()), special),
-      stops_(std::move(stops)) {}
+                             const SamplingParams& params)
+    : decoder_(tokenizer, std::vector<std::int32_t>(prompt.begin(), prompt.end()),
+               params.skip_special_tokens ? SpecialTokens::skip : SpecialTokens::keep),
+      stops_(params.stop, params.include_stop) {}
 
 std::string GeneratedText::add(std::int64_t id, bool may_stop) {
   return stops_.add(decoder_.add(static_cast<std::int32_t>(id)), may_stop);

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "megatron/config/sampling_params.h"
 #include "megatron/tokenizers/decode_stream.h"
 
 namespace megatron {
@@ -17,7 +18,9 @@ namespace megatron {
 /// the longest if several end there.
 class StopStrings {
  public:
-  explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  /// With `keeps_stop` the stop string is shown, too.
+  explicit StopStrings(std::vector<std::string> stops, bool keeps_stop = false)
+      : stops_(std::move(stops)), keeps_stop_(keeps_stop) {}
 
   /// Returns the text that can be shown. A stop string may begin in a piece that `may_stop` forbids
   /// to end the text, but not end in it.
@@ -28,11 +31,12 @@ class StopStrings {
   bool has_stopped() const { return has_stopped_; }
   /// Returns the stop string that has ended the text; "" if none has.
   const std::string& stop_string() const { return stop_string_; }
-  /// Returns the bytes of the pieces that are at and behind the stop string.
+  /// Returns the bytes of the pieces that are behind the text that is shown.
   std::size_t num_cut_bytes() const { return num_cut_bytes_; }
 
  private:
   std::vector<std::string> stops_;
+  bool keeps_stop_;
   std::string held_;
   std::size_t first_end_ = 0;  ///< in held_: no stop string ends before
   std::string stop_string_;
@@ -45,7 +49,7 @@ class GeneratedText {
  public:
   /// The tokenizer must outlive the stream. `prompt` is the context of the first ids.
   GeneratedText(const Tokenizer& tokenizer, std::span<const std::int64_t> prompt,
-                std::vector<std::string> stops, SpecialTokens special = SpecialTokens::skip);
+                const SamplingParams& params);
 
   /// Returns the text that `id` completes and that can be shown.
   std::string add(std::int64_t id, bool may_stop = true);

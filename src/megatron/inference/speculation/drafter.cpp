@@ -157,6 +157,10 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const M
   if (target.model().keeps_states())
     throw UserError(
         {flag, "the states of the model's layers do not forget rejected drafts", "leave it out"});
+  if (target.model().has_encoder() ||
+      (options.draft_model != nullptr && options.draft_model->model().has_encoder()))
+    throw UserError({flag, "nothing is proposed to or by a model with an encoder in this version",
+                     "leave it out"});
   switch (config.method()) {
     case SpeculativeMethod::ngram:
       return std::make_unique<NgramDrafter>(config);

@@ -10,7 +10,7 @@
 namespace megatron {
 namespace {
 
-using Kind = ChatPart::Kind;
+using Kind = OutputKind;
 
 /// Appends a block of a message of `role`. A result of a tool is a message of its own.
 void read_block(OrderedJson& messages, const BodyValue& block, const std::string& role) {
@@ -108,7 +108,7 @@ class AnthropicWriter final : public ChatWriter {
   std::string add(const ChatAnswer& answer, const ChatDelta& delta) override {
     JsonText json;
     switch (answer.parts.back().kind) {
-      case Kind::text:
+      case Kind::content:
         json = {{"type", "text_delta"}, {"text", delta.text}};
         break;
       case Kind::reasoning:
@@ -130,13 +130,13 @@ class AnthropicWriter final : public ChatWriter {
     return events + block_event(answer, "content_block_stop", JsonText::object());
   }
 
-  std::string end(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+  std::string end(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) override {
     return event("message_delta",
                  {{"delta", stop_of(answers.front())}, {"usage", usage_json(usage)}}) +
            event("message_stop", JsonText::object());
   }
 
-  std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+  std::string body(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) override {
     JsonText json = head_;
     for (const ChatPart& part : answers.front().parts) json["content"].push_back(block_of(part));
     json.update(stop_of(answers.front()));
@@ -144,8 +144,8 @@ class AnthropicWriter final : public ChatWriter {
     return json.dump();
   }
 
-  std::string error_event(int status, const std::string& message) override {
-    return stream_event(anthropic_error(status, message), "error");
+  std::string error_event(const ErrorReply& error) override {
+    return stream_event(anthropic_error(error), "error");
   }
 
  private:
@@ -163,7 +163,7 @@ class AnthropicWriter final : public ChatWriter {
   }
 
   static JsonText block_of(const ChatPart& part) {
-    if (part.kind == Kind::text) return {{"type", "text"}, {"text", part.text}};
+    if (part.kind == Kind::content) return {{"type", "text"}, {"text", part.text}};
     if (part.kind == Kind::reasoning)
       return {{"type", "thinking"}, {"thinking", part.text}, {"signature", ""}};
     // The arguments of a text that was cut are no JSON.
@@ -188,7 +188,7 @@ class AnthropicWriter final : public ChatWriter {
   }
 
   /// Anthropic counts tokens from the cache apart from the others of the prompt.
-  static JsonText usage_json(const ChatUsage& usage) {
+  static JsonText usage_json(const CompletionUsage& usage) {
     return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
             {"cache_creation_input_tokens", 0},
             {"cache_read_input_tokens", usage.cached_tokens},

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "megatron/inference/completions/completion_response.h"
-
 namespace megatron {
 
 std::int64_t ChatAnswer::num_calls() const {
-  return std::ranges::count(parts, ChatPart::Kind::call, &ChatPart::kind);
+  return std::ranges::count(parts, OutputKind::call, &ChatPart::kind);
 }
 
-std::string ChatAnswer::text_of(ChatPart::Kind kind) const {
+std::string ChatAnswer::text_of(OutputKind kind) const {
   std::string text;
   for (const ChatPart& part : parts)
     if (part.kind == kind) text += part.text;

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "megatron/base/json_text.h"
-#include "megatron/inference/text_request.h"
+#include "megatron/chat/output_parser.h"
+#include "megatron/inference/completions/completion_response.h"
 
 namespace megatron {
 
 class Tokenizer;
 
 struct ChatPart {
-  enum class Kind : std::uint8_t { reasoning, text, call };
-  Kind kind = Kind::text;
+  OutputKind kind = OutputKind::content;
   std::string text = {};                  ///< of a call: its arguments, as JSON
   std::string name = {}, id;              ///< of a call
   std::vector<SampledToken> tokens = {};  ///< whose text it is; not those of tags
@@ -38,9 +38,9 @@ struct ChatAnswer {
   std::vector<std::vector<std::vector<std::int32_t>>> routed_experts = {};
 
   /// Returns the text of all parts of a kind.
-  std::string text_of(ChatPart::Kind kind) const;
+  std::string text_of(OutputKind kind) const;
   /// Returns whether what comes next, such as the stop token, belongs to the text.
-  bool is_in_text() const { return parts.empty() || parts.back().kind == ChatPart::Kind::text; }
+  bool is_in_text() const { return parts.empty() || parts.back().kind == OutputKind::content; }
   /// Returns the number of calls.
   std::int64_t num_calls() const;
 };
@@ -50,10 +50,6 @@ struct ChatDelta {
   std::string text;
   std::vector<SampledToken> tokens;  ///< of the text
   std::vector<std::int64_t> ids;     ///< all since the last delta, with those of tags
-};
-
-struct ChatUsage {
-  std::int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0, reasoning_tokens = 0;
 };
 
 /// Writes answers in the form of one API: either all at the end by body(), or a stream of events,
@@ -71,10 +67,11 @@ class ChatWriter {
   virtual std::string end_answer(const ChatAnswer& /*answer*/, const ChatDelta& /*rest*/) {
     return "";
   }
-  virtual std::string end(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) = 0;
-  virtual std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) = 0;
+  virtual std::string end(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) = 0;
+  virtual std::string body(const std::vector<ChatAnswer>& answers,
+                           const CompletionUsage& usage) = 0;
   /// Returns the event that ends a stream with an error.
-  virtual std::string error_event(int status, const std::string& message) = 0;
+  virtual std::string error_event(const ErrorReply& error) = 0;
 };
 
 /// Returns an event of a stream; `name` is "" for one without a name.

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "megatron/base/error.h"
-#include "megatron/inference/completions/completion_response.h"
 #include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/error_reply.h"
@@ -12,7 +11,7 @@
 namespace megatron {
 namespace {
 
-using Kind = ChatPart::Kind;
+using Kind = OutputKind;
 
 OrderedJson message_of(const BodyValue& message) {
   std::string role = message["role"]->text();
@@ -58,13 +57,11 @@ const MemberReaders kReaders{
      }},
 };
 
-/// Returns OpenAI's usage.
-JsonText usage_json(const ChatUsage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+/// Returns the usage with the tokens of reasoning.
+JsonText chat_usage(const CompletionUsage& usage) {
+  JsonText json = usage_json(usage);
+  json["completion_tokens_details"] = {{"reasoning_tokens", usage.reasoning_tokens}};
+  return json;
 }
 
 class ChatCompletionWriter final : public ChatWriter {
@@ -79,7 +76,7 @@ class ChatCompletionWriter final : public ChatWriter {
         has_usage_(request.include_usage),
         has_experts_(request.request.params.return_routed_experts),
         is_named_(request.tool_choice == ToolChoice::named),
-        head_{{"id", random_id("chatcmpl-")},
+        head_{{"id", request.id.empty() ? random_id("chatcmpl-") : "chatcmpl-" + request.id},
               {"object", "chat.completion.chunk"},
               {"created", unix_time()},
               {"model", model.name}},
@@ -98,7 +95,7 @@ class ChatCompletionWriter final : public ChatWriter {
     switch (answer.parts.back().kind) {
       case Kind::reasoning:
         return chunk(answer, {{"reasoning_content", delta.text}}, delta);
-      case Kind::text:
+      case Kind::content:
         return chunk(answer, {{"content", delta.text}}, delta);
       case Kind::call:
         break;
@@ -112,24 +109,24 @@ class ChatCompletionWriter final : public ChatWriter {
     return begin_answer(answer) + chunk(answer, JsonText::object(), rest);
   }
 
-  std::string end(const std::vector<ChatAnswer>&, const ChatUsage& usage) override {
+  std::string end(const std::vector<ChatAnswer>&, const CompletionUsage& usage) override {
     std::string events;
     if (has_usage_) {
       JsonText last = head_;
       last["choices"] = JsonText::array();
-      last["usage"] = usage_json(usage);
+      last["usage"] = chat_usage(usage);
       events = stream_event(last);
     }
     return events + "data: [DONE]\n\n";
   }
 
-  std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+  std::string body(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) override {
     JsonText choices = JsonText::array();
     for (const ChatAnswer& answer : answers) choices.push_back(choice_of(answer));
     JsonText json = head_;
     json["object"] = "chat.completion";
     json["choices"] = std::move(choices);
-    json["usage"] = usage_json(usage);
+    json["usage"] = chat_usage(usage);
     if (has_ids_) json["prompt_token_ids"] = prompt_;
     if (prompt_best_ >= 0)
       json["prompt_logprobs"] = prompt_logprobs_json(tokenizer_, prompt_.front(),
@@ -137,8 +134,8 @@ class ChatCompletionWriter final : public ChatWriter {
     return json.dump();
   }
 
-  std::string error_event(int status, const std::string& message) override {
-    return stream_event(openai_error(status, message)) + "data: [DONE]\n\n";
+  std::string error_event(const ErrorReply& error) override {
+    return stream_event(error_json(error)) + "data: [DONE]\n\n";
   }
 
  private:
@@ -154,13 +151,13 @@ class ChatCompletionWriter final : public ChatWriter {
   }
 
   JsonText choice_of(const ChatAnswer& answer) const {
-    const std::string text = answer.text_of(Kind::text),
+    const std::string text = answer.text_of(Kind::content),
                       reasoning = answer.text_of(Kind::reasoning);
     JsonText message = {{"role", "assistant"}, {"content", text}, {"refusal", nullptr}};
     if (!reasoning.empty()) message["reasoning_content"] = reasoning;
     std::vector<SampledToken> tokens;
     for (const ChatPart& part : answer.parts) {
-      if (part.kind == Kind::text)
+      if (part.kind == Kind::content)
         tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
       if (part.kind != Kind::call) continue;
       if (text.empty()) message["content"] = nullptr;
@@ -227,6 +224,6 @@ ChatRequest read_chat_completion(const std::string& body) {
 }  // namespace
 
 const ChatApi kChatCompletionsApi{read_chat_completion, new_chat_writer<ChatCompletionWriter>,
-                                  openai_error};
+                                  error_json};
 
 }  // namespace megatron

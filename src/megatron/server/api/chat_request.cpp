@@ -321,7 +321,7 @@ void set_effort(ChatRequest& to, const BodyValue& effort) {
 const ServedChat& chat_of(const ServedModel& model) {
   if (model.chat != nullptr) return *model.chat;
   throw UserError({"model '" + model.name + "'", "its folder has no chat template",
-                   "start the server with --chat-template FILE, or use /v1/completions"});
+                   "give --chat-template FILE, or use /v1/completions"});
 }
 
 void render_prompt(const ServedModel& model, ChatRequest& request) {
@@ -343,6 +343,7 @@ void render_prompt(const ServedModel& model, ChatRequest& request) {
   check_sizes(model, request.request.params.n, {request.prompt});
   const auto ids = chat.encoder.encode(request.prompt, request.request.add_special_tokens);
   request.prompt_ids.assign(ids.begin(), ids.end());
+  request.request.truncate(request.prompt_ids);
 }
 
 }  // namespace megatron

@@ -48,6 +48,12 @@ struct ChatRequest {
   OrderedJsonValue body;  ///< as the client sent it
   /// Members of the body in the names of read_completion(), which `request` is read from.
   OrderedJsonValue sampling;
+  std::string id = {};  ///< names the answer and its calls; "": random names
+
+  /// Returns whether the answer is calls alone.
+  bool demands_calls() const {
+    return tool_choice == ToolChoice::required || tool_choice == ToolChoice::named;
+  }
 };
 
 /// A value of a body with the same value in the client's order of keys, which templates print.

@@ -1,15 +1,16 @@
 // Generates the answers to a conversation: its prompt becomes a job, whose texts are parsed into
 // parts while they grow.
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "megatron/base/error.h"
 #include "megatron/chat/output_parser.h"
 #include "megatron/inference/load_tokenizer.h"
+#include "megatron/inference/sampling/stop_strings.h"
 #include "megatron/server/api/api_routes.h"
 #include "megatron/server/api/chat_apis.h"
 #include "megatron/server/api/completions.h"
@@ -23,12 +24,14 @@
 namespace megatron {
 namespace {
 
-using Kind = ChatPart::Kind;
+using Kind = OutputKind;
 
 /// Writes the answers of one request. The engine's thread calls it.
 class ChatRun {
  public:
-  ChatRun(const ChatApi& api, const ServedModel& model, ChatRequest request, HttpReply reply)
+  /// Without a reply, body() is the answer.
+  ChatRun(const ChatApi& api, const ServedModel& model, ChatRequest request,
+          std::optional<HttpReply> reply)
       : api_(api),
         tokenizer_(*model.tokenizer.tokenizer),
         request_(std::move(request)),
@@ -48,13 +51,13 @@ class ChatRun {
                 .continues = request_.continue_final_message,
                 .tools = has_tools ? chat::read_json_value(request_.tools->dump(), "field 'tools'")
                                    : chat::Value(),
-                .id_seed = random_id("")})});
+                .id_seed = request_.id.empty() ? random_id("") : request_.id})});
       answers_.push_back({.index = i});
     }
   }
 
   const ChatRequest& request() const { return request_; }
-  bool is_stream() const { return request_.request.stream; }
+  bool is_stream() const { return reply_ && request_.request.stream; }
 
   void take(const TextPiece& piece) {
     const auto index = static_cast<std::size_t>(piece.choice);
@@ -85,20 +88,23 @@ class ChatRun {
     write(writer_->end_answer(answer, text.pending));
   }
 
-  void end(const JobStats& stats) {
-    ChatUsage usage{stats.prompt_tokens, stats.cached_tokens, stats.completion_tokens};
+  std::string body(CompletionUsage usage) {
     for (const ChatAnswer& answer : answers_) usage.reasoning_tokens += answer.reasoning_tokens;
-    if (!is_stream()) return reply_.send(200, writer_->body(answers_, usage));
+    return is_stream() ? writer_->end(answers_, usage) : writer_->body(answers_, usage);
+  }
+
+  void end(const JobStats& stats) {
+    if (!is_stream()) return reply_->send(200, body(stats.usage));
     begin();
-    write(writer_->end(answers_, usage));
-    reply_.end();
+    write(body(stats.usage));
+    reply_->end();
   }
 
   void fail(const std::exception_ptr& error) {
-    const auto [status, message] = error_of(error);
-    if (!has_begun_) return reply_.send(status, api_.error_body(status, message).dump());
-    write(writer_->error_event(status, message));
-    reply_.end();
+    const ErrorReply told = error_of(error);
+    if (!has_begun_) return reply_->send(told.status, api_.error_body(told).dump());
+    write(writer_->error_event(told));
+    reply_->end();
   }
 
  private:
@@ -110,17 +116,18 @@ class ChatRun {
   void begin() {
     if (has_begun_ || !is_stream()) return;
     has_begun_ = true;
-    reply_.begin_stream("text/event-stream");
+    reply_->begin_stream("text/event-stream");
     write(writer_->begin());
   }
   void write(const std::string& events) {
-    if (is_stream() && !events.empty()) reply_.write(events);
+    if (is_stream() && !events.empty()) reply_->write(events);
   }
 
   void show(std::size_t index, const OutputDelta& delta) {
-    constexpr std::array<Kind, 3> kKinds = {Kind::reasoning, Kind::text, Kind::call};
     for (const OutputPart& part : delta) {
-      const Kind kind = kKinds[static_cast<std::size_t>(part.kind)];
+      const Kind kind = part.kind;
+      // Of demanded calls, content is what a limit of tokens has cut before the arguments.
+      if (kind == Kind::content && request_.demands_calls()) continue;
       if (kind == Kind::call && part.call > 0 && !request_.parallel_tool_calls) continue;
       if (!part.name.empty()) begin_part(index, {.kind = kind, .name = part.name, .id = part.id});
       if (!part.text.empty()) append(index, kind, part.text);
@@ -189,7 +196,7 @@ class ChatRun {
   const ChatApi& api_;
   const Tokenizer& tokenizer_;
   ChatRequest request_;
-  HttpReply reply_;
+  std::optional<HttpReply> reply_;
   OutputPlan plan_;  ///< the parsers refer to it
   std::unique_ptr<ChatWriter> writer_;
   std::vector<Text> texts_;
@@ -207,8 +214,8 @@ void with_request(const ChatApi& api, const ServedModel& model, const HttpReques
     render_prompt(model, request);
     use(std::move(request));
   } catch (const UserError&) {
-    const auto [status, message] = error_of(std::current_exception());
-    reply.send(status, api.error_body(status, message).dump());
+    const ErrorReply told = error_of(std::current_exception());
+    reply.send(told.status, api.error_body(told).dump());
   }
 }
 
@@ -228,6 +235,36 @@ void answer_chat(const ChatApi& api, const ServedModel& model, const HttpRequest
                                       const JobStats& stats) { run->end(stats); },
                       .on_error = [run](const std::exception_ptr& error) { run->fail(error); }});
   });
+}
+
+OfflineChat open_offline_chat(const ServedModel& model, const std::string& body,
+                              const std::string& id) {
+  ChatRequest read = kChatCompletionsApi.read(body);
+  read.id = id;
+  render_prompt(model, read);
+  const auto run =
+      std::make_shared<ChatRun>(kChatCompletionsApi, model, std::move(read), std::nullopt);
+  CompletionRequest request = run->request().request;
+  request.prompts = {run->request().prompt_ids};
+  request.truncate_prompt_tokens = 0;          // they are truncated
+  request.params.skip_special_tokens = false;  // parsers of reasoning and calls need them
+  const auto answer = [run, params = request.params, &tokenizer = *model.tokenizer.tokenizer](
+                          const std::vector<PromptResult>& results) {
+    const auto& [ids, texts] = results.front();
+    for (std::size_t choice = 0; choice < texts.size(); ++choice) {
+      const Generation& text = texts[choice];
+      TextPiece piece{.choice = static_cast<std::int64_t>(choice)};
+      GeneratedText stream(tokenizer, ids, params);
+      for (std::size_t i = 0; i < text.ids.size(); ++i) {
+        piece.text = stream.add(text.ids[i], static_cast<std::int64_t>(i) >= params.min_new_tokens);
+        piece.tokens = {text.tokens.empty() ? SampledToken{.id = text.ids[i]} : text.tokens[i]};
+        run->take(piece);
+      }
+      run->take({.choice = piece.choice, .text = stream.finish(), .finished = &text});
+    }
+    return run->body(usage_of(results));
+  };
+  return {std::move(request), answer};
 }
 
 std::vector<ApiRoute> chat_routes(const ServedModel& model) {

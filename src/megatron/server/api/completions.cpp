@@ -17,24 +17,18 @@
 namespace megatron {
 namespace {
 
-JsonText usage_json(const JobStats& stats) {
-  return {{"prompt_tokens", stats.prompt_tokens},
-          {"completion_tokens", stats.completion_tokens},
-          {"total_tokens", stats.prompt_tokens + stats.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", stats.cached_tokens}}}};
-}
-
 JsonText timings_json(const JobStats& stats) {
   const auto rate = [](std::int64_t count, double seconds) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
   };
-  return {{"cache_n", stats.cached_tokens},
-          {"prompt_n", stats.prompt_tokens - stats.cached_tokens},
+  const CompletionUsage& usage = stats.usage;
+  return {{"cache_n", usage.cached_tokens},
+          {"prompt_n", usage.prompt_tokens - usage.cached_tokens},
           {"queue_ms", 1000 * stats.queue_s},
           {"prompt_ms", 1000 * stats.prefill_s},
-          {"predicted_n", stats.completion_tokens},
+          {"predicted_n", usage.completion_tokens},
           {"predicted_ms", 1000 * stats.decode_s},
-          {"predicted_per_second", rate(stats.completion_tokens, stats.decode_s)}};
+          {"predicted_per_second", rate(usage.completion_tokens, stats.decode_s)}};
 }
 
 /// Writes the answer to one request. The engine's thread calls it.
@@ -67,7 +61,7 @@ class CompletionRun {
   }
 
   void end(std::vector<PromptResult> results, const JobStats& stats) {
-    const JsonText usage = usage_json(stats), timings = timings_json(stats);
+    const JsonText usage = usage_json(stats.usage), timings = timings_json(stats);
     if (request_.stream) {
       begin();
       if (request_.include_usage)
@@ -83,9 +77,9 @@ class CompletionRun {
   }
 
   void fail(const std::exception_ptr& error) {
-    const auto [status, message] = error_of(error);
-    const std::string body = openai_error(status, message).dump();
-    if (!has_begun_) return reply_.send(status, body);
+    const ErrorReply told = error_of(error);
+    const std::string body = error_json(told).dump();
+    if (!has_begun_) return reply_.send(told.status, body);
     reply_.write("data: " + body + "\n\ndata: [DONE]\n\n");
     reply_.end();
   }
@@ -150,8 +144,8 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
                 request.prompts);
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request.prompts)
-      prompts.push_back(completion_ids(prompt, *model.tokenizer.tokenizer, "field 'prompt'",
-                                       request.add_special_tokens));
+      request.truncate(prompts.emplace_back(completion_ids(
+          prompt, *model.tokenizer.tokenizer, "field 'prompt'", request.add_special_tokens)));
     const auto run =
         std::make_shared<CompletionRun>(model, std::move(request), std::move(prompts), reply);
     const CompletionRequest& asked = run->request();

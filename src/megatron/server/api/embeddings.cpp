@@ -59,9 +59,10 @@ std::vector<Embedding> embeddings_of(std::vector<PromptResult> results) {
   for (PromptResult& result : results) {
     Embedding& own = embeddings.emplace_back(std::move(result.texts.front().embedding));
     if (own.empty())
-      throw RefusedRequest(503, {"the time of the request was over",
-                                 "the server ends a request after --request-timeout",
-                                 "send fewer texts, or try again later"});
+      throw RefusedRequest(
+          503, "",
+          {"the time of the request was over", "the server ends a request after --request-timeout",
+           "send fewer texts, or try again later"});
     if (!std::ranges::all_of(own, [](float value) { return std::isfinite(value); }))
       throw std::runtime_error("an embedding is not finite");
   }
@@ -96,8 +97,8 @@ void start_embeddings(const ServedModel& model, const JsonCursor& body,
                std::vector<PromptResult> results, const JobStats& stats) mutable {
              JsonText answer = make_answer(embeddings_of(std::move(results)));
              answer["model"] = model_name;
-             answer["usage"] = {{"prompt_tokens", stats.prompt_tokens},
-                                {"total_tokens", stats.prompt_tokens}};
+             answer["usage"] = {{"prompt_tokens", stats.usage.prompt_tokens},
+                                {"total_tokens", stats.usage.prompt_tokens}};
              reply.send(200, answer.dump());
            },
        .on_error = [reply = reply](

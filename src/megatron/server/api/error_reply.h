@@ -8,29 +8,26 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/json_text.h"
+#include "megatron/inference/completions/completion_request.h"
 
 namespace megatron {
 
 class HttpReply;
 struct ServedModel;
 
-/// What the message begins with that refuses a prompt which is too long, with a code of its own.
-inline constexpr const char* kContextExceeded = "the model has a context of ";
-
-/// A UserError whose status is another than 400.
+/// A UserError with a status of its own, or a code.
 struct RefusedRequest : UserError {
-  RefusedRequest(int http_status, const Parts& parts) : UserError(parts), status(http_status) {}
+  RefusedRequest(int http_status, std::string name, const Parts& parts)
+      : UserError(parts), status(http_status), code(std::move(name)) {}
   int status;
+  std::string code;  ///< of ErrorReply
 };
 
-/// Returns the body of an error; status 404 means that there is no such model, and 429 that too
-/// many requests wait.
-JsonText openai_error(int status, const std::string& message);
 /// Returns the body of an error in Anthropic's form, {"type", "error": {"type", "message"}}.
-JsonText anthropic_error(int status, const std::string& message);
-/// Returns the status and the message of an error: 400 for a UserError, or its own, and 500 for a
-/// failed engine.
-std::pair<int, std::string> error_of(const std::exception_ptr& error);
+JsonText anthropic_error(const ErrorReply& error);
+/// Returns what is told of an error: status 400 for a UserError, or its own, and 500 for a failed
+/// engine.
+ErrorReply error_of(const std::exception_ptr& error);
 /// Sends an error in OpenAI's form.
 void reply_error(HttpReply& reply, const std::exception_ptr& error);
 /// Throws a RefusedRequest with status 404 unless `name` is empty or one of the model's.

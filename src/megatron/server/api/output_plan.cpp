@@ -63,9 +63,7 @@ void plan_output(const ServedChat& chat, ChatRequest& request, OutputPlan& plan)
   SamplingParams& params = request.request.params;
   const auto [calls, reasoning] = chat.format;
   plan.format = chat.format;
-  const bool demands_calls =
-      request.tool_choice == ToolChoice::required || request.tool_choice == ToolChoice::named;
-  if (demands_calls)  // and no text, whose form the client may give
+  if (request.demands_calls())  // and no text, whose form the client may give
     params.constraint = {OutputConstraint::Kind::json_schema, {calls_schema(request).dump()}};
   const bool is_constrained = params.constraint.kind != OutputConstraint::Kind::none;
   if (is_constrained) {
@@ -74,7 +72,7 @@ void plan_output(const ServedChat& chat, ChatRequest& request, OutputPlan& plan)
     plan.calls = {.body = CallBody::json,
                   .begins_bare = true,
                   .id_length = calls == nullptr ? 0 : calls->id_length};
-    plan.format.calls = demands_calls ? &plan.calls : nullptr;
+    plan.format.calls = request.demands_calls() ? &plan.calls : nullptr;
   }
   if (reasoning == nullptr || (!is_constrained && request.thinking_budget < 0)) return;
   plan.reasoning = {

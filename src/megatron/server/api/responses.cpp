@@ -11,7 +11,7 @@
 namespace megatron {
 namespace {
 
-using Kind = ChatPart::Kind;
+using Kind = OutputKind;
 
 bool is_empty_text(const OrderedJson& value) {
   return value.is_string() && value.get_ref<const std::string&>().empty();
@@ -177,7 +177,7 @@ class ResponseWriter final : public ChatWriter {
       case Kind::call:
         return part_event(answer, "response.function_call_arguments.delta",
                           {{"delta", delta.text}});
-      case Kind::text:
+      case Kind::content:
         break;
     }
     return part_event(answer, "response.output_text.delta",
@@ -192,10 +192,10 @@ class ResponseWriter final : public ChatWriter {
                           {{"name", part.name}, {"arguments", part.text}});
     } else {
       JsonText text = {{"text", part.text}};
-      if (part.kind == Kind::text) text["logprobs"] = logprobs_of(part.tokens);
+      if (part.kind == Kind::content) text["logprobs"] = logprobs_of(part.tokens);
       events = part_event(
           answer,
-          part.kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done",
+          part.kind == Kind::content ? "response.output_text.done" : "response.reasoning_text.done",
           text);
       events += part_event(answer, "response.content_part.done", {{"part", content_of(part)}});
     }
@@ -205,19 +205,19 @@ class ResponseWriter final : public ChatWriter {
     return events;
   }
 
-  std::string end(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+  std::string end(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) override {
     const std::string status = status_of(answers.front());
     return event("response." + status, {{"response", whole(answers.front(), usage)}});
   }
 
-  std::string body(const std::vector<ChatAnswer>& answers, const ChatUsage& usage) override {
+  std::string body(const std::vector<ChatAnswer>& answers, const CompletionUsage& usage) override {
     return whole(answers.front(), usage).dump();
   }
 
-  std::string error_event(int, const std::string& message) override {
+  std::string error_event(const ErrorReply& error) override {
     JsonText failed = head_;
     failed["status"] = "failed";
-    failed["error"] = {{"code", "server_error"}, {"message", message}};
+    failed["error"] = {{"code", "server_error"}, {"message", error.message}};
     return event("response.failed", {{"response", failed}});
   }
 
@@ -233,7 +233,7 @@ class ResponseWriter final : public ChatWriter {
 
   std::string item_id(const ChatAnswer& answer, std::size_t index) const {
     const Kind kind = answer.parts[index].kind;
-    const char* prefix = kind == Kind::text ? "msg_" : kind == Kind::call ? "fc_" : "rs_";
+    const char* prefix = kind == Kind::content ? "msg_" : kind == Kind::call ? "fc_" : "rs_";
     return prefix + id_ + std::to_string(index);
   }
 
@@ -253,7 +253,7 @@ class ResponseWriter final : public ChatWriter {
                    {"call_id", part.id},
                    {"name", part.name},
                    {"arguments", part.text}});
-    } else if (part.kind == Kind::text) {
+    } else if (part.kind == Kind::content) {
       item.update({{"type", "message"}, {"role", "assistant"}});
     } else {
       item.update({{"type", "reasoning"}, {"summary", JsonText::array()}});
@@ -263,7 +263,7 @@ class ResponseWriter final : public ChatWriter {
     return item;
   }
 
-  JsonText whole(const ChatAnswer& answer, const ChatUsage& usage) const {
+  JsonText whole(const ChatAnswer& answer, const CompletionUsage& usage) const {
     JsonText json = head_;
     json["status"] = status_of(answer);
     if (status_of(answer) != "completed")
@@ -315,6 +315,6 @@ ChatRequest read_response_request(const std::string& body) {
 
 }  // namespace
 
-const ChatApi kResponsesApi{read_response_request, new_chat_writer<ResponseWriter>, openai_error};
+const ChatApi kResponsesApi{read_response_request, new_chat_writer<ResponseWriter>, error_json};
 
 }  // namespace megatron

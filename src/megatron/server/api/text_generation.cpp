@@ -119,10 +119,10 @@ JsonText answer_of(const Tokenizer& tokenizer, const CompletionRequest& request,
 
 /// Sends an error in OpenAI's form, with the member that Megatron-LM's client prints.
 void send_failure(HttpReply& reply, const std::exception_ptr& error) {
-  const auto [status, message] = error_of(error);
-  JsonText body = openai_error(status, message);
-  body["message"] = message;
-  reply.send(status, body.dump());
+  const ErrorReply told = error_of(error);
+  JsonText body = error_json(told);
+  body["message"] = told.message;
+  reply.send(told.status, body.dump());
 }
 
 void generate(const ServedModel& model, const HttpRequest& http, HttpReply reply) {

@@ -111,7 +111,7 @@ void HttpExchange::abandon() {
   if (is_stream) return disconnect();  // the client must not take it for complete
   send({.status = 500,
         .headers = {{"Content-Type", "application/json"}},
-        .body = error_json(500, "the server gave no answer").dump()});
+        .body = error_json({500, "the server gave no answer"}).dump()});
 }
 
 /// Returns whether more than max_unread_bytes have waited for slow_reader_s, or many times as much

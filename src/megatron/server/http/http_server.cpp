@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -55,11 +54,6 @@ void keep_alive(int socket) {
 
 int socket_of(MHD_Connection* connection) {
   return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-}
-
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
 }
 
 /// What the library keeps of a request: a reference that it releases in on_completed().
@@ -277,7 +271,7 @@ class HttpServer::Daemon {
       return queue(connection, request.exchange,
                    {.status = 400,
                     .headers = {{"Content-Type", "application/json"}},
-                    .body = error_json(400, "the length of the body is not clear").dump()});
+                    .body = error_json({400, "the length of the body is not clear"}).dump()});
     const auto size = length ? exact_number<std::uint64_t>(*length) : std::nullopt;
     if (!size || *size <= options_.max_body_bytes) return MHD_YES;
     if (!request.exchange->request.header("expect")) return refuse_body(connection, request);
@@ -329,7 +323,7 @@ class HttpServer::Daemon {
     try {
       handler_(request.exchange->request, reply);
     } catch (const std::exception&) {
-      reply.send(500, error_json(500, "the request made the server fail").dump());
+      reply.send(500, error_json({500, "the request made the server fail"}).dump());
     }
     request.exchange->request.body = {};
   }

@@ -70,6 +70,7 @@ void leave_out_padding(const Batch& batch, std::int64_t row_multiple, Microbatch
     at::Tensor& tensor = microbatch.tensors.at(name);
     tensor = at::index_select(tensor.flatten(0, 1), 0, kept).unsqueeze(0);
   }
+  microbatch.tensors.erase("document_ids");
   microbatch.packed = std::move(packed);
 }
 
@@ -94,7 +95,8 @@ Microbatch to_microbatch(const Batch& batch, const DatasetSourceOptions& options
   const bool is_padded = std::ranges::count(result.lengths, length) < batch.rows;
   if (options.packs_documents) {
     pack_documents(batch, result);
-  } else if (is_padded && options.unpadded_row_multiple > 0 && result.has("padding_mask")) {
+  } else if (is_padded && options.unpadded_row_multiple > 0 &&
+             (result.has("padding_mask") || result.has("class"))) {
     leave_out_padding(batch, options.unpadded_row_multiple, result);
   } else {
     if (result.has("position_ids")) {  // compared here, so that the device need not

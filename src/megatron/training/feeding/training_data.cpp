@@ -82,15 +82,17 @@ class DataSetup {
     request.tokenizer.eod = tokenizer->eod();
     request.tokenizer.pad = tokenizer->pad();
     request.tokenizer.text = tokenizer;
-    request.kind = plan_.family->sample_kind;
+    if (request.kind == SampleKind::gpt) request.kind = plan_.family->sample_kind;
     if (request.kind != SampleKind::gpt)
       request.masked =
           masked_request(request.kind, *settings_.data, tokenizer, settings_.data->vocab_extra_ids);
     request.masked.binary_head = settings_.model->bert_binary_head;
     request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
+    request.masked.num_classes = settings_.model->num_classes;
+    request.masked.num_tokentypes = settings_.model->token_types();
     if (request.kind == SampleKind::bert && row_multiple_without_padding() == 0)
       out_ << "> the layers compute the padding of samples too: it can only be left out without "
-              "--keep-padding, context parallelism and experts"
+              "--keep-padding, context parallelism, experts and choices"
            << std::endl;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
@@ -151,9 +153,11 @@ class DataSetup {
     return options;
   }
 
-  /// Context parallelism divides whole samples, and routers balance all rows.
+  /// Context parallelism divides whole samples, routers balance all rows, and the places of choices
+  /// are the same in all samples.
   std::int64_t row_multiple_without_padding() const {
-    if (settings_.data->keep_padding || rank_.cp.size > 1 || settings_.model->moe.num_experts > 0)
+    if (settings_.data->keep_padding || rank_.cp.size > 1 || settings_.model->moe.num_experts > 0 ||
+        ranks_choices(settings_.data->task))
       return 0;
     return rank_.sequence_parallel ? rank_.tp.size : 1;
   }

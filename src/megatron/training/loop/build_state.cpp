@@ -71,16 +71,15 @@ StateOffloadOptions optimizer_offload(const TrainingPlan& plan, StartupWarnings&
           .overlaps_copies = config.overlap_cpu_optimizer_d2h_h2d};
 }
 
-/// Draws the initial weights, or loads the checkpoint.
+/// Draws the initial weights, or loads the checkpoint; both where heads are new.
 void fill_weights(const TrainingPlan& plan, TrainingState& state, const BuildContext& context,
                   std::ostream& out) {
-  if (plan.source) {
-    load_training_state(plan, state, context.timers, context.warnings, out);
-  } else if (state.optimizer) {
+  const bool draws = !plan.source || plan.source->replaces_heads;
+  if (draws && state.optimizer)
     state.optimizer->main_parameters().initialize(plan.rank.seed);
-  } else {
+  else if (draws)
     state.weights->initialize(plan.rank.seed);
-  }
+  if (plan.source) load_training_state(plan, state, context.timers, context.warnings, out);
 }
 
 void check_batch_sizes(const TrainingPlan& plan, std::int64_t consumed) {

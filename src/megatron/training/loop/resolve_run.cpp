@@ -1,6 +1,7 @@
 // Implements the step of set_up() that resolves settings, mesh and pipeline.
 #include <algorithm>
 #include <ostream>
+#include <sstream>
 #include <utility>
 
 #include "megatron/base/error.h"
@@ -29,6 +30,7 @@
 #include "megatron/config/validate_settings.h"
 #include "megatron/config/world_rules.h"
 #include "megatron/datasets/blend_phases.h"
+#include "megatron/datasets/labelled_texts.h"
 #include "megatron/datasets/sample_counts.h"
 #include "megatron/models/freeze.h"
 #include "megatron/models/model_cost.h"
@@ -200,6 +202,52 @@ CheckpointSource in_run_family(const CheckpointSource& source, const Settings& s
                        "`, or add --finetune to start from its weights"});
 }
 
+/// Returns what --load holds, or else what --pretrained-checkpoint does, whose weights begin a run.
+std::optional<CheckpointSource> choose_source(CheckpointConfig& config, const Rank& rank,
+                                              StartupWarnings& warnings, std::ostream& out,
+                                              const std::string& needed_by) {
+  if (config.pretrained_checkpoint.empty())
+    return choose_checkpoint(config, rank, warnings, out, needed_by);
+  StartupWarnings of_missing;  // that a run starts from random does not hold
+  std::ostringstream remarks;
+  auto source = choose_checkpoint(config, rank, of_missing, remarks, needed_by);
+  if (source) {
+    out << remarks.str();
+    return source;
+  }
+  config.load = config.pretrained_checkpoint;
+  config.finetune = true;
+  return choose_checkpoint(config, rank, warnings, out, needed_by);
+}
+
+/// Sets the classes and the choices of --task, which rank 0 counts in the data. A loaded model with
+/// other heads keeps its encoder with --finetune.
+void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSource>& source,
+                  const Rank& rank, std::ostream& out) {
+  DataConfig& data = *settings.data;
+  std::int64_t& num_classes = run.options.settings.model->num_classes;
+  if (data.task == FinetuneTask::none) return;
+  std::istringstream counted(CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
+    const LabelledData found = read_labelled_data(data);
+    return std::to_string(found.num_classes) + " " + std::to_string(found.num_choices) +
+           (found.classes.empty() ? "" : " " + joined_text(found.classes));
+  }));
+  std::int64_t classes_of_data = 0;
+  std::string names;
+  std::getline(counted >> classes_of_data >> data.num_choices, names);
+  if (!names.empty()) out << "> classes 0 to " << classes_of_data - 1 << ":" << names << std::endl;
+  const std::int64_t loaded = source ? source->model.num_classes : 0;
+  const bool is_alike = loaded > 0 && (loaded == 1) == ranks_choices(data.task);
+  if (num_classes == 0) num_classes = is_alike ? loaded : classes_of_data;
+  if (!source || loaded == num_classes) return;
+  if (!settings.checkpoint->finetune)
+    throw UserError({source->folder.string(), "holds a model with other heads than --task trains",
+                     "add --finetune to keep its encoder and begin a new head"});
+  source->model.num_tokentypes = source->model.token_types();
+  source->model.num_classes = num_classes;
+  source->replaces_heads = true;
+}
+
 /// Sets the architecture from the checkpoint and the flags.
 void merge_model(Settings& settings, const CheckpointSource& source, const ParseResult& parsed,
                  StartupWarnings& warnings, std::ostream& out) {
@@ -274,8 +322,8 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
   if (!settings.training->skip_train) check_offload_place(*settings.memory, rank.device);
   if (mesh.world_size() > 1) out << mesh.table() << std::flush;
   const bool upcycles = settings.model->moe.use_upcycling;
-  std::optional<CheckpointSource> source = choose_checkpoint(
-      *settings.checkpoint, rank, warnings, out, upcycles ? "--moe-use-upcycling" : "");
+  std::optional<CheckpointSource> source = choose_source(*settings.checkpoint, rank, warnings, out,
+                                                         upcycles ? "--moe-use-upcycling" : "");
   const std::optional<UpcycleRequest> upcycling =
       upcycle_request(settings, rank, *world.families, warnings, out);
   std::optional<CheckpointSource> dense;
@@ -284,6 +332,7 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
     source->model = upcycled_architecture(*dense, *upcycling);
   }
   if (source && source->family != family.name) source = in_run_family(*source, settings, family);
+  resolve_task(run, settings, source, rank, out);
   translate_rope(run, source ? &source->model : nullptr, warnings, out);
   settings.model = run.options.settings.model;
   if (source) merge_model(settings, *source, run.parsed, warnings, out);
@@ -317,8 +366,8 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
   const NumMicrobatchesCalculator batches(*settings.training, rank.dp.size);
   const ModelDimensions dimensions =
       family.dimensions(*settings.model, padded_vocab_size(settings));
-  const double flops_per_sample =
-      num_floating_point_operations(dimensions, 1, settings.training->seq_length);
+  const double flops_per_sample = num_floating_point_operations(
+      dimensions, settings.data->num_choices, settings.training->seq_length);
   const OpenedDevice& device = *world.device;
   const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(*settings.training));
   return {.plan = {.settings = std::move(settings),

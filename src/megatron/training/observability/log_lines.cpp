@@ -4,6 +4,7 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
+#include "megatron/nn/head.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -103,8 +104,8 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
                              std::string_view suffix) {
   std::string line = " validation" + std::string(suffix) + " loss at " + std::string(where) + " | ";
   for (const auto& [name, value] : losses) {
-    line += format("%s value: %.6E | %s PPL: %.6E | ", name.c_str(), value, name.c_str(),
-                   perplexity(value));
+    line += format("%s value: %.6E | ", name.c_str(), value);
+    if (name != kAccuracy) line += format("%s PPL: %.6E | ", name.c_str(), perplexity(value));
   }
   const std::string frame(line.size() + 1, '-');
   return frame + "\n" + line + "\n" + frame;

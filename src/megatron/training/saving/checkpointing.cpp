@@ -183,7 +183,8 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
         .files = &target.folder.files(),
         .world = plan.rank.world,
         .before_commit = target.before_commit,
-        .placement = target.placement};
+        .placement = target.placement,
+        .last = &target.folder.last()};
     if (target.background != nullptr) {
       target.background->start(root, request);
       out << "  scheduled an async checkpoint save at iteration " << iteration << " to " << root

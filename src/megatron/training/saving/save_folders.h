@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/local/replication_groups.h"
+#include "megatron/checkpoint/shard_writer.h"
 #include "megatron/training/run/startup_warnings.h"
 #include "megatron/training/saving/check_save_folders.h"
 
@@ -43,6 +44,8 @@ class SaveFolder {
   /// Returns the lock for a save; null on ranks other than the leader. If the folder was deleted
   /// meanwhile, creates and locks it again and prints a message to `err`.
   const FolderLock* lock(std::ostream& err);
+  /// Returns what this rank has saved last (SaveRequest::last).
+  SavedFolder& last() { return last_; }
 
  private:
   void open();
@@ -50,6 +53,7 @@ class SaveFolder {
   std::filesystem::path path_;
   FileSystem& files_;
   std::unique_ptr<FolderLock> lock_;
+  SavedFolder last_;
 };
 
 /// A folder is null when the run does not save to it.

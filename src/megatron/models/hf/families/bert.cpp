@@ -20,7 +20,8 @@ KeyRow token_types() {
 }
 
 /// The class of transformers says which heads a model has: `name`ForPreTraining, if the family has
-/// that, ForMaskedLM or, without heads, Model.
+/// that, ForMaskedLM, for labelled texts ForSequenceClassification and ForMultipleChoice or,
+/// without heads, Model. id2label has the classes, which are two where it is absent.
 KeyRow heads(const std::string& name, bool has_binary = true) {
   const auto read = [=](const ConfigReader& config, HfConfig& result) {
     const Json* classes = config.find("architectures");
@@ -28,11 +29,26 @@ KeyRow heads(const std::string& name, bool has_binary = true) {
     result.model.bert_lm_head = text.find(name + "Model") == std::string::npos;
     result.model.bert_binary_head =
         has_binary && (classes == nullptr || text.find("ForPreTraining") != std::string::npos);
+    const Json* labels = config.find("id2label");
+    if (text.find("ForMultipleChoice") != std::string::npos) result.model.num_classes = 1;
+    if (text.find("ForSequenceClassification") == std::string::npos) return;
+    result.model.num_classes = labels == nullptr ? 2 : std::ssize(*labels);
+    if (result.model.num_classes < 2) config.unsupported("id2label", "name two classes or more");
   };
   return {"architectures", read, [=](const T& model, Json& json) {
-            json["architectures"] = Json::array({name + (model.bert_binary_head ? "ForPreTraining"
-                                                         : model.bert_lm_head   ? "ForMaskedLM"
-                                                                                : "Model")});
+            const std::int64_t count = model.num_classes;
+            json["architectures"] = Json::array({name + (count > 1    ? "ForSequenceClassification"
+                                                         : count == 1 ? "ForMultipleChoice"
+                                                         : model.bert_binary_head ? "ForPreTraining"
+                                                         : model.bert_lm_head     ? "ForMaskedLM"
+                                                                                  : "Model")});
+            if (count < 2 || std::ssize(json["id2label"]) == count) return;
+            json["id2label"] = json["label2id"] = Json::object();
+            for (std::int64_t i = 0; i < count; ++i) {
+              const std::string label = "LABEL_" + std::to_string(i);
+              json["id2label"][std::to_string(i)] = label;
+              json["label2id"][label] = i;
+            }
           }};
 }
 
@@ -109,6 +125,8 @@ void add_heads(HfFamily& family, const std::string& name) {
   family.keys.push_back(heads(name));
   add_masked_token_head(family, "cls.predictions.transform", ".LayerNorm", "cls.predictions");
   family.add_tensors({{"binary_head.{w}", "cls.seq_relationship.{w}"},
+                      {"classification_head.{w}", "classifier.{w}"},
+                      {"multichoice_head.{w}", "classifier.{w}"},
                       {"pooler.dense.{w}", family.prefix + "pooler.dense.{w}"}});
 }
 
@@ -146,6 +164,8 @@ HfFamily roberta() {
   family.keys.push_back(heads("Roberta", /*has_binary=*/false));
   family.keys.emplace_back("pad_token_id", read_first_position, write_first_position);
   add_masked_token_head(family, "lm_head", ".layer_norm", "lm_head");
+  family.add_tensors({{"pooler.dense.{w}", "classifier.dense.{w}"},
+                      {"classification_head.{w}", "classifier.out_proj.{w}"}});
   return family;
 }
 

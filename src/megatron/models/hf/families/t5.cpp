@@ -171,6 +171,14 @@ HfFamily mt5() {
 
 HfFamily umt5() {
   HfFamily family = t5_like("umt5", "UMT5ForConditionalGeneration", "gated-gelu");
+  // The rows that a tied output layer reads are scaled.
+  family.keys.emplace_back(
+      "tie_word_embeddings",
+      [](const ConfigReader&, HfConfig& result) {
+        if (!result.model.untie_embeddings_and_output_weights)
+          result.model.logit_scale = scale_of(result.model);
+      },
+      [](const T&, Json&) {});
   add_relative_positions(family, /*per_layer=*/true);
   return family;
 }
