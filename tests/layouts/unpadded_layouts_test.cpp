@@ -58,7 +58,7 @@ TEST(UnpaddedLayouts, TrainClassesAsPaddedSamplesDo) {
     return train(flags, world_size, at::kDouble);
   };
   const TrainingResult padded = run({"--keep-padding"}, 1);
-  for (const std::size_t layout : {0, 4, 7}) {
+  for (const std::size_t layout : {0U, 4U, 7U}) {
     const auto& [flags, world_size] = unpadded_layouts()[layout];
     SCOPED_TRACE(testing::PrintToString(flags));
     const TrainingResult actual = run(flags, world_size);
