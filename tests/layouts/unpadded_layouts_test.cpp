@@ -50,6 +50,23 @@ TEST(UnpaddedLayouts, TrainAsPaddedSamplesDo) {
   }
 }
 
+/// The dropout of a class's head draws by samples, behind which rows of padding may lie.
+TEST(UnpaddedLayouts, TrainClassesAsPaddedSamplesDo) {
+  const Flags task{"--task", "classify", "--num-classes", "3"};
+  const auto run = [&](Flags flags, std::int64_t world_size) {
+    flags.insert(flags.end(), task.begin(), task.end());
+    return train(flags, world_size, at::kDouble);
+  };
+  const TrainingResult padded = run({"--keep-padding"}, 1);
+  for (const std::size_t layout : {0U, 4U, 7U}) {
+    const auto& [flags, world_size] = unpadded_layouts()[layout];
+    SCOPED_TRACE(testing::PrintToString(flags));
+    const TrainingResult actual = run(flags, world_size);
+    EXPECT_LE(curve_distance(actual.losses, padded.losses), 1e-12);
+    expect_gradients(actual, padded, 1e-11);
+  }
+}
+
 /// The fused kernels compute float32.
 TEST(UnpaddedLayouts, TrainAsPaddedSamplesDoInFloat32) {
   const TrainingResult padded = train({"--keep-padding"}, 1, {}), actual = train({}, 1, {});

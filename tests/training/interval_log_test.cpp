@@ -28,13 +28,25 @@ TEST(IntervalLog, LeavesSkippedStepsOutOfTheLossAndCountsTheirTime) {
   log.add(step(100, false), 8);
   log.add(step(std::numeric_limits<double>::infinity(), false), 8);
   EXPECT_EQ(log.iterations(), 4);
-  EXPECT_EQ(log.tokens(), 16);
-  EXPECT_EQ(log.samples(), 32);
+  EXPECT_EQ(log.work(2).tokens, 16);
+  EXPECT_EQ(log.work(2).seconds, 2);
+  EXPECT_EQ(log.work(2).samples, 32);
+  EXPECT_EQ(log.work(2).squared_samples, 32);
   const IterationReport report = report_of(log, /*elapsed_s=*/2);
   EXPECT_EQ(report.step.losses, (NamedLosses{{"lm loss", 3.0}}));
   EXPECT_EQ(report.step.elapsed_s, 0.5);
   EXPECT_EQ(report.skipped_iterations, 2);
   EXPECT_EQ(report.nan_iterations, 1);
+}
+
+TEST(IntervalLog, CountsWhatIsComputedOfPaddedSamples) {
+  IntervalLog log;
+  TrainStepResult padded = step(2, true);
+  padded.computed_samples = {1.5, 1.125};
+  log.add(padded, 3);
+  log.add(step(2, true), 3);
+  EXPECT_EQ(log.work(1).samples, 4.5);
+  EXPECT_EQ(log.work(1).squared_samples, 4.125);
 }
 
 TEST(IntervalLog, AveragesEveryLossInItsOrder) {

@@ -82,11 +82,12 @@ at::Tensor ClassHead::pooled_rows(const at::Tensor& hidden_sbh, const Microbatch
 
 StepOutput ClassHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                            const ForwardContext& context, const LossGradient&) const {
+  const at::Tensor rows = pooled_rows(hidden_sbh, microbatch, context);
   DropoutSite site = context.dropout(options_.path, "dropout", options_.dropout);
   site.positions = {};  // row i is choice i
-  const at::Tensor pooled = dropout(
-      at::tanh(linear(pooled_rows(hidden_sbh, microbatch, context), pooler_.weight, &pooler_.bias)),
-      site);
+  if (site.active())    // rows of padding may follow the samples
+    site.sample_ordinals = site.sample_ordinals.narrow(0, 0, rows.size(1));
+  const at::Tensor pooled = dropout(at::tanh(linear(rows, pooler_.weight, &pooler_.bias)), site);
   const at::Tensor logits =
       linear(pooled, classes_.weight, &classes_.bias).transpose(0, 1).flatten(1);
   const at::Tensor &classes = microbatch.at(options_.label),

@@ -26,7 +26,6 @@ class IntervalLog {
   /// Adds one iteration. The losses of a skipped update do not enter the averages.
   void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
-  double samples() const { return work_.samples; }
   /// Returns the work of the interval in a time.
   TrainedWork work(double seconds) const;
   /// Fills the fields of `report` that are averages or counts over the interval.
