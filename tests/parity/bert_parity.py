@@ -165,6 +165,17 @@ def losses_and_gradients(variant, model, samples):
     return {name: loss.item() for name, loss in losses.items()}, gradients
 
 
+def compare_gradients(report, name, found, wanted, zero):
+    """A softmax does not change with a bias of all its scores: of the weights whose names end with
+    one of `zero`, gradients are roundings."""
+    roundings = [weight for weight in wanted if weight.endswith(tuple(zero))]
+    largest = max(abs(found[weight]).max() for weight in roundings)
+    report.result(f"{name}, gradients of biases without effect", largest < 1e-6, f"{largest:.1e}")
+    others = [weight for weight in wanted if weight not in roundings]
+    pick = lambda gradients: {weight: gradients[weight] for weight in others}
+    report.close_tensors(f"{name}, gradients", pick(found), pick(wanted))
+
+
 def check_training(report, variant, model, corpus, directory, work):
     samples = samples_of(corpus, variant.has_binary_head)
     losses, expected = losses_and_gradients(variant, model, samples)
@@ -185,13 +196,7 @@ def check_training(report, variant, model, corpus, directory, work):
     before = program.read_hf(directory)
     after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
     wanted = {name: expected[name] for name in before}
-    gradients = program.gradients(before, after)
-    # The softmax of scores does not change with the bias of keys, whose gradients are roundings.
-    unseen = [name for name in wanted if name.endswith("key.bias")]
-    largest = max(abs(gradients.pop(name)).max() for name in unseen)
-    report.result(f"{variant.name}, gradients of key.bias", largest < 1e-6, f"{largest:.1e}")
-    wanted = {name: wanted[name] for name in gradients}
-    report.close_tensors(f"{variant.name}, gradients", gradients, wanted)
+    compare_gradients(report, variant.name, program.gradients(before, after), wanted, ["key.bias"])
 
 
 def labelled_samples(draw, has_choices, path):
@@ -253,10 +258,8 @@ def check_finetuning(report, variant, model, directory, work, draw):
     after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
     found = program.gradients(before, after)
     wanted = {name: dict(model.named_parameters())[name].grad.numpy() for name in before}
-    if has_choices:  # a bias of all scores has the gradient 0, but for rounding
-        for gradients in (found, wanted):
-            del gradients["classifier.bias"]
-    report.close_tensors(f"{variant.name}, gradients", found, wanted)
+    zero = ["key.bias", "classifier.bias"] if has_choices else ["key.bias"]
+    compare_gradients(report, variant.name, found, wanted, zero)
 
 
 @torch.no_grad()

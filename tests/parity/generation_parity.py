@@ -81,7 +81,8 @@ def reference(model, prompt):
 class Comparison:
     """What the texts of a model differ in."""
 
-    def __init__(self):
+    def __init__(self, tolerance=TOLERANCE):
+        self.tolerance = tolerance
         self.num_texts, self.num_ties = 0, 0
         self.error, self.wrong = 0.0, []
 
@@ -92,7 +93,7 @@ class Comparison:
         for place, (found, wanted) in enumerate(zip(ours["ids"], expected)):
             if found == wanted:
                 continue
-            if (logprobs[place].max() - logprobs[place, found]).item() <= TOLERANCE:
+            if (logprobs[place].max() - logprobs[place, found]).item() <= self.tolerance:
                 self.num_ties += 1  # what follows continues another text
                 count = place
                 break
@@ -110,7 +111,7 @@ class Comparison:
 
     def report(self, report, name):
         detail = f"max relative error {self.error:.2e} of {self.num_texts} texts"
-        passed = not self.wrong and self.error <= TOLERANCE
+        passed = not self.wrong and self.error <= self.tolerance
         report.result(name, passed, "; ".join([detail, *self.wrong]))
 
 
