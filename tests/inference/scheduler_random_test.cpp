@@ -576,7 +576,7 @@ INSTANTIATE_TEST_SUITE_P(
         Scenario{.name = "encoders",
                  .options = tight([](SchedulerOptions& o) {
                    o.chunked_prefill = o.prefix_cache = false;
-                   o.num_swap_blocks = 15;
+                   o.num_swap_blocks = 60;
                  }),
                  .max_prompt = 6,
                  .encodes = true},

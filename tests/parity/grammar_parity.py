@@ -6,6 +6,7 @@ must be JSON that is valid. A schema of the suite may be refused, for a keyword 
 supported; the others must not be."""
 import importlib.metadata
 import json
+import os
 import random
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import program
 from report import Report
 
-NUM_RANDOM = 150
+NUM_RANDOM = int(os.environ.get("GRAMMAR_SCHEMAS", "50"))
 TEXTS = 8
 SHARE_ENDED = 0.5  # of all texts, at least
 LEAST_OF_SUITE = 150
