@@ -27,6 +27,7 @@ enum class TensorKind { weight, optimizer, state };
 /// Returns the kind's name in a manifest.
 const char* tensor_kind_name(TensorKind kind);
 
+/// Bytes of a block of a piece that has a checksum of its own.
 inline constexpr std::uint64_t kChecksumBlockBytes = std::uint64_t{16} << 20;
 
 /// One slice of a global tensor and the place where it is stored.

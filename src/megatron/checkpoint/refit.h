@@ -1,5 +1,5 @@
 // Moves weights between two meshes of one job, such as from the ranks that train to those that
-// generate. No rank holds the whole model.
+// generate. No rank holds the whole model. For programs on the library; no command calls it.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,8 @@ bool has_weight_of(const WeightReader& reader, const Parameter& parameter) {
 
 void fill_store(WeightReader& reader, const std::string& source, ParamStore& store,
                 bool replaces_heads) {
-  const auto is_free = [&](const std::string& name) {  // an encoder's weights are not
+  // Weights of heads; those of the encoder must be in the checkpoint.
+  const auto may_be_new = [&](const std::string& name) {
     return replaces_heads && !name.starts_with("embedding.") && !name.starts_with("encoder.");
   };
   const std::vector<std::string> names = all_parameter_names(store, [](const Parameter& parameter) {
@@ -63,11 +64,11 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
   });
   std::vector<std::string> missing, unexpected;
   for (const std::string& name : names) {
-    if (reader.find(name) == nullptr && !is_free(name)) missing.push_back(name);
+    if (reader.find(name) == nullptr && !may_be_new(name)) missing.push_back(name);
   }
   for (const Parameter* parameter : store.parameters()) {
     const WeightInfo* info = reader.find(parameter->name());
-    if (info != nullptr && !has_weight_of(reader, *parameter) && !is_free(info->name)) {
+    if (info != nullptr && !has_weight_of(reader, *parameter) && !may_be_new(info->name)) {
       throw UserError({source + ": the shape of tensor '" + info->name + "' differs from the model",
                        shape_text(info->shape) + ", the model has " +
                            shape_text(parameter->sharding().global_shape),
@@ -75,7 +76,7 @@ void fill_store(WeightReader& reader, const std::string& source, ParamStore& sto
     }
   }
   for (const WeightInfo& info : reader.weights()) {
-    if (!std::ranges::binary_search(names, info.name) && !is_free(info.name))
+    if (!std::ranges::binary_search(names, info.name) && !may_be_new(info.name))
       unexpected.push_back(info.name);
   }
   require_same_names(source + ": its weights are not those of the model", missing, unexpected,

@@ -23,13 +23,15 @@ struct MaskedText {
 /// without one.
 MaskedText masked_text(const Tokenizer& tokenizer, const std::string& text);
 
+/// A token in place of a mask, and its probability among all tokens there.
 struct LikelyToken {
   std::int64_t id = 0;
   double probability = 0;
 };
 
 /// Returns up to `num_best` tokens for each mask, the most likely first. UserError for a model that
-/// predicts the next token. Collective over the ranks of the model.
+/// predicts the next token, or that has no head of masked tokens. Collective over the ranks of the
+/// model.
 std::vector<std::vector<LikelyToken>> fill_masks(const ModelRunner& model, const MaskedText& text,
                                                  std::int64_t num_best);
 

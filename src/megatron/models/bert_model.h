@@ -7,6 +7,8 @@
 
 namespace megatron {
 
+/// The model reads megatron-core's fields: tokens, types, labels and loss_mask, and for the head of
+/// two sentences is_random. With classes it reads tokens, types, position_ids and class.
 ModelSpec bert_spec(const TransformerConfig& config);
 /// Adds the fields that BERT reads besides GPT's.
 void add_bert_fields(Microbatch& microbatch);

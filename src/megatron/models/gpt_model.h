@@ -21,7 +21,7 @@ ParameterSpec word_embeddings(const PartArguments& arguments);
 /// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own,
 /// with the name of the output layer.
 std::unique_ptr<Head> make_output_layer(const PartArguments& arguments, std::string_view name);
-/// Does so under the name that GPT's has.
+/// Returns make_output_layer() with the name "output_layer".
 std::unique_ptr<Head> make_language_model_head(const PartArguments& arguments);
 
 ModelSpec gpt_spec(const TransformerConfig& config);

@@ -48,6 +48,7 @@ class MaskedLmHead : public Head {
   OutputHead output_;
 };
 
+/// By default Megatron's binary head, which predicts the order of two sentences.
 struct ClassHeadOptions {
   std::string path = "binary_head";  ///< of the projection onto classes
   std::int64_t num_outputs = 2;

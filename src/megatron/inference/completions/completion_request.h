@@ -65,8 +65,8 @@ struct ErrorReply {
   std::string code = {};   ///< OpenAI's name of the error; "": it has none
   std::string param = {};  ///< the member of the body that is wrong; "": none or several
 };
-/// Returns the reply to a mistake, with the path of a member that it names alone:
-/// "messages[0].role".
+/// Returns status 400 and the message. `param` is the path of the member if the error names exactly
+/// one, such as messages[0].role.
 ErrorReply error_reply(const UserError& error);
 /// Returns the body of an error in OpenAI's form.
 JsonText error_json(const ErrorReply& error);

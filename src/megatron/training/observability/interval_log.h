@@ -18,7 +18,8 @@ namespace megatron {
 /// losses of routers.
 NamedLosses logged_losses(const TrainStepResult& step);
 
-/// Returns what a step of so many samples has computed in a time.
+/// Returns the samples, tokens and seconds of one step. `samples` counts where the step does not say
+/// how much of them it computed.
 TrainedWork trained_work(const TrainStepResult& step, double samples, double seconds = 0);
 
 class IntervalLog {
@@ -26,7 +27,7 @@ class IntervalLog {
   /// Adds one iteration. The losses of a skipped update do not enter the averages.
   void add(const TrainStepResult& step, double samples);
   std::int64_t iterations() const { return advanced_ + skipped_; }
-  /// Returns the work of the interval in a time.
+  /// Returns the work since reset(), done in `seconds`.
   TrainedWork work(double seconds) const;
   /// Fills the fields of `report` that are averages or counts over the interval.
   void fill(IterationReport& report, double elapsed_s) const;
