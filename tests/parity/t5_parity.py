@@ -211,10 +211,14 @@ def check_generation(report, name, model, folder):
     )  # fmt: skip
     texts = [json.loads(line)["ids"] for line in done.stdout.splitlines() if line[:1] == "{"]
     report.result(f"{name}, beams", texts == beams, f"{texts}")
-    ids = wanted[-1][0]
-    end = next(place for place, token in enumerate(ids) if place > 1 and token not in ids[:place])
+    prompt, ids, end = next(
+        (prompt, ids, place)
+        for prompt, (ids, _) in zip(prompts, wanted, strict=True)
+        for place in range(2, generation_parity.NUM_NEW)
+        if ids[place] not in ids[:place]
+    )
     flags = ("--termination-id", ids[end])
-    ended = generation_parity.our_texts(folder, prompts[-1:], VOCABULARY, flags)[0]
+    ended = generation_parity.our_texts(folder, [prompt], VOCABULARY, flags)[0]
     report.result(f"{name}, end token", ended["ids"] == ids[:end], f"{ended['ids']}")
 
 
@@ -230,6 +234,8 @@ def main():
             place.mkdir()
             with report.guard(name):
                 check(report, name, model, samples, place)
+            if name == "mt5":  # whose model is that of t5 v1.1
+                continue
             config.initializer_factor = 3.0
             config.num_layers = config.num_decoder_layers  # as transformers' cache has them
             torch.manual_seed(3)
