@@ -88,6 +88,10 @@ bool Family::predicts_several_tokens() const {
   return std::ranges::count(flags, "--mtp-num-layers") > 0;
 }
 
+bool Family::has_one_sequence() const {
+  return model != "t5" && std::ranges::count(flags, "rank") == 0;
+}
+
 Flags Family::run_flags(const Flags& more) const {
   Flags all = common_flags();
   all.front() = model;

@@ -73,6 +73,9 @@ struct Family {
   /// Returns whether the family has two depths of multi-token prediction.
   bool predicts_several_tokens() const;
 
+  /// Returns whether context parallelism divides the family's samples.
+  bool has_one_sequence() const;
+
   /// Returns the common flags, those of the family, and then `more`.
   Flags run_flags(const Flags& more) const;
 };
