@@ -174,6 +174,13 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
   ASSERT_EQ(train(after, out), 0);
   const Trainer resumed = set_up(read(more), out);
   EXPECT_EQ(resumed.state.progress.iteration, 4);
+  const Trainer elsewhere =
+      set_up(read(joined(flags("classify"),
+                         {"--load", (folder_ / "none").string(), "--pretrained-checkpoint",
+                          pretrained, "--finetune", "--exit-on-missing-checkpoint"})),
+             out);
+  EXPECT_TRUE(
+      at::equal(value(elsewhere, "pooler.dense.weight"), value(before, "pooler.dense.weight")));
   EXPECT_TRUE(at::equal(value(resumed, "classification_head.weight"),
                         value(after, "classification_head.weight")));
   EXPECT_THAT(message_of([&] {

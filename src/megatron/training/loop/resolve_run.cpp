@@ -208,9 +208,11 @@ std::optional<CheckpointSource> choose_source(CheckpointConfig& config, const Ra
                                               const std::string& needed_by) {
   if (config.pretrained_checkpoint.empty())
     return choose_checkpoint(config, rank, warnings, out, needed_by);
+  CheckpointConfig own = config;  // whose checkpoint may be missing
+  own.finetune = own.exit_on_missing_checkpoint = false;
   StartupWarnings of_missing;  // that a run starts from random does not hold
   std::ostringstream remarks;
-  auto source = choose_checkpoint(config, rank, of_missing, remarks, needed_by);
+  auto source = choose_checkpoint(own, rank, of_missing, remarks);
   if (source) {
     out << remarks.str();
     return source;
