@@ -184,6 +184,12 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
   EXPECT_TRUE(at::equal(value(resumed, "classification_head.weight"),
                         value(after, "classification_head.weight")));
   EXPECT_THAT(message_of([&] {
+                set_up(read(joined(flags("classify"), {"--load", (folder_ / "none").string(),
+                                                       "--pretrained-checkpoint", "nowhere"})),
+                       out);
+              }),
+              HasSubstr("--pretrained-checkpoint nowhere: does not exist; looked for"));
+  EXPECT_THAT(message_of([&] {
                 set_up(read(joined(flags("rank"), {"--load", finetuned})), out);
               }),
               HasSubstr("holds a model with other heads than --task trains"));
