@@ -209,6 +209,16 @@ TEST_F(BertFinetune, RefusesWhatDoesNotFit) {
                 read({"--task", "ICT-ZEROSHOT-NQ", "--mock-data"});
               }),
               HasSubstr("were removed from Megatron-LM"));
+  const std::string numbered = folder_.write("numbered.jsonl", R"({"text":"low","label":0}
+{"text":"high","label":2}
+)");
+  std::ostringstream out;
+  EXPECT_THAT(message_of([&] {
+                set_up(read({"--task", "classify", "--train-data", numbered, "--valid-data",
+                             numbered, "--num-classes", "2"}),
+                       out);
+              }),
+              HasSubstr("the data of --task have 3 classes: the model has 2"));
   std::vector<std::string> gpt = small_run::flags({"--task", "classify"});
   EXPECT_THAT(message_of([&] { read_run(gpt); }),
               HasSubstr("--task: finetunes an encoder, and this run trains gpt"));

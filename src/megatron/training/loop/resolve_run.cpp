@@ -241,6 +241,10 @@ void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSo
   const std::int64_t loaded = source ? source->model.num_classes : 0;
   const bool is_alike = loaded > 0 && (loaded == 1) == ranks_choices(data.task);
   if (num_classes == 0) num_classes = is_alike ? loaded : classes_of_data;
+  if (num_classes > 1 && classes_of_data > num_classes)
+    throw UserError({"the data of --task have " + std::to_string(classes_of_data) + " classes",
+                     "the model has " + std::to_string(num_classes),
+                     "raise --num-classes, or finetune a model without classes"});
   if (!source || loaded == num_classes) return;
   if (!settings.checkpoint->finetune)
     throw UserError({source->folder.string(), "holds a model with other heads than --task trains",
