@@ -174,8 +174,21 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
   ASSERT_EQ(train(after, out), 0);
   const Trainer resumed = set_up(read(more), out);
   EXPECT_EQ(resumed.state.progress.iteration, 4);
+  const Trainer elsewhere =
+      set_up(read(joined(flags("classify"),
+                         {"--load", (folder_ / "none").string(), "--pretrained-checkpoint",
+                          pretrained, "--finetune", "--exit-on-missing-checkpoint"})),
+             out);
+  EXPECT_TRUE(
+      at::equal(value(elsewhere, "pooler.dense.weight"), value(before, "pooler.dense.weight")));
   EXPECT_TRUE(at::equal(value(resumed, "classification_head.weight"),
                         value(after, "classification_head.weight")));
+  EXPECT_THAT(message_of([&] {
+                set_up(read(joined(flags("classify"), {"--load", (folder_ / "none").string(),
+                                                       "--pretrained-checkpoint", "nowhere"})),
+                       out);
+              }),
+              HasSubstr("--pretrained-checkpoint nowhere: does not exist; looked for"));
   EXPECT_THAT(message_of([&] {
                 set_up(read(joined(flags("rank"), {"--load", finetuned})), out);
               }),
@@ -196,6 +209,16 @@ TEST_F(BertFinetune, RefusesWhatDoesNotFit) {
                 read({"--task", "ICT-ZEROSHOT-NQ", "--mock-data"});
               }),
               HasSubstr("were removed from Megatron-LM"));
+  const std::string numbered = folder_.write("numbered.jsonl", R"({"text":"low","label":0}
+{"text":"high","label":2}
+)");
+  std::ostringstream out;
+  EXPECT_THAT(message_of([&] {
+                set_up(read({"--task", "classify", "--train-data", numbered, "--valid-data",
+                             numbered, "--num-classes", "2"}),
+                       out);
+              }),
+              HasSubstr("the data of --task have 3 classes: the model has 2"));
   std::vector<std::string> gpt = small_run::flags({"--task", "classify"});
   EXPECT_THAT(message_of([&] { read_run(gpt); }),
               HasSubstr("--task: finetunes an encoder, and this run trains gpt"));

@@ -53,20 +53,26 @@ std::int64_t row_multiple(const Settings& settings) {
   return context_ranks > 1 ? 2 * context_ranks : 1;
 }
 
-/// Returns the tokenizer of a run whose samples need text; null if they do not.
-std::shared_ptr<const Tokenizer> open_tokenizer(const Settings& settings) {
-  if (!settings.data->fim.fim_data && !settings.data->sft) return nullptr;
+/// Returns the samples of a family without --task.
+SampleKind sample_kind(const std::string& family) {
+  return family == "bert" ? SampleKind::bert : family == "t5" ? SampleKind::t5 : SampleKind::gpt;
+}
+
+/// Returns the tokenizer of a run whose samples need one; null if they do not.
+std::shared_ptr<const Tokenizer> open_tokenizer(const Settings& settings, SampleKind kind) {
+  const DataConfig& data = *settings.data;
+  if (kind == SampleKind::gpt && !data.fim.fim_data && !data.sft) return nullptr;
   return make_tokenizer(*settings.tokenizer);
 }
 
-Datasets build(const Settings& settings, const SampleCounts& samples,
+Datasets build(const Settings& settings, const SampleCounts& samples, SampleKind kind,
                const std::shared_ptr<const Tokenizer>& tokenizer) {
   DatasetRequest request = run_dataset_request(settings, samples);
   request.cache = !settings.data->data_cache_path.empty();
   request.row_multiple = row_multiple(settings);
   request.packing_report_lines = 0;
   request.tokenizer.vocab_size = std::max<std::int64_t>(1, settings.model->vocab_size);
-  request.tokenizer.text = tokenizer;
+  if (tokenizer) set_tokenizer(request, kind, settings, tokenizer);
   return build_datasets(*settings.data, request);
 }
 
@@ -112,7 +118,8 @@ int run_dataset_plan(std::span<const std::string> args) {
   const MeshSizes sizes = mesh_sizes(*settings.parallel);
   check_mesh_sizes(sizes, world_size).throw_if_any();
   const std::int64_t ranks = data_parallel_size(sizes, world_size);
-  const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(settings);
+  const SampleKind kind = sample_kind(run.options.model);
+  const std::shared_ptr<const Tokenizer> tokenizer = open_tokenizer(settings, kind);
   if (settings.training->train_epochs && !settings.training->skip_train) {
     const std::int64_t in_epochs =
         samples_of_train_epochs(settings, {.tokenizer = tokenizer,
@@ -123,7 +130,7 @@ int run_dataset_plan(std::span<const std::string> args) {
   }
   resolve(settings, ranks);
   const SampleCounts samples = train_valid_test_num_samples(settings, ranks);
-  const Datasets datasets = build(settings, samples, tokenizer);
+  const Datasets datasets = build(settings, samples, kind, tokenizer);
   for (const std::string& warning : datasets.warnings) std::cerr << "note: " << warning << "\n";
   const std::vector<SplitShare> shares = split_shares(
       datasets, samples, validation_suffixes(*settings.training, datasets.valid_sets.size()));

@@ -109,8 +109,13 @@ std::string packed_fields(const Sample& sample) {
          joined(boundaries) + "]";
 }
 
-/// Throws a UserError for flags that do not go with the type of the samples.
+/// Throws a UserError for flags that show cannot follow, or not with this type of samples.
 void check_type_flags(const DatasetCommandOptions& options) {
+  const bool is_labelled = options.data.task != FinetuneTask::none;
+  if (is_labelled || options.data.keep_padding)
+    throw UserError({is_labelled ? "show cannot print the samples of --task"
+                                 : "--keep-padding has no effect on the samples that show prints",
+                     "", is_labelled ? "`megatron dataset plan` counts them" : "leave it out"});
   const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
   const char* other = options.data.sft            ? "--sft"
                       : options.data.fim.fim_data ? "--fim-data"
@@ -119,10 +124,9 @@ void check_type_flags(const DatasetCommandOptions& options) {
   if (is_masked(options) && other != nullptr)
     throw UserError(
         {"--dataset-type " + name + " does not go with " + other, "", "leave one of them out"});
-  const MaskedFlags& flags = options.masked;
   if (!is_masked(options) &&
       (options.data.decoder_seq_length > 0 || options.data.vocab_extra_ids > 0 ||
-       flags.bert_no_binary_head || options.data.mask_prob != DataConfig{}.mask_prob ||
+       options.bert_no_binary_head || options.data.mask_prob != DataConfig{}.mask_prob ||
        options.data.short_seq_prob != DataConfig{}.short_seq_prob))
     throw UserError(
         {"--mask-prob, --short-seq-prob, --decoder-seq-length, --vocab-extra-ids and "
@@ -236,10 +240,9 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                                        .chat = chat_files(options.tokenizer)}};
   if (is_masked(options)) {
     request.kind = options.dataset_type;
-    const MaskedFlags& flags = options.masked;
     request.masked =
         masked_request(request.kind, options.data, tokenizer, options.data.vocab_extra_ids);
-    request.masked.binary_head = !flags.bert_no_binary_head;
+    request.masked.binary_head = !options.bert_no_binary_head;
     request.masked.decoder_sequence_length = options.data.decoder_seq_length;
   }
   if (is_masked(options) || options.data.fim.fim_data) {

@@ -118,6 +118,22 @@ DatasetRequest run_dataset_request(const Settings& settings,
       .kind = settings.data->task != FinetuneTask::none ? SampleKind::labelled : SampleKind::gpt};
 }
 
+void set_tokenizer(DatasetRequest& request, SampleKind kind, const Settings& settings,
+                   const std::shared_ptr<const Tokenizer>& tokenizer) {
+  request.tokenizer.vocab_size = tokenizer->vocab_size();
+  request.tokenizer.eod = tokenizer->eod();
+  request.tokenizer.pad = tokenizer->pad();
+  request.tokenizer.text = tokenizer;
+  if (request.kind == SampleKind::gpt) request.kind = kind;
+  if (request.kind == SampleKind::gpt) return;
+  const DataConfig& data = *settings.data;
+  request.masked = masked_request(request.kind, data, tokenizer, data.vocab_extra_ids);
+  request.masked.binary_head = settings.model->bert_binary_head;
+  request.masked.decoder_sequence_length = data.decoder_seq_length;
+  request.masked.num_classes = settings.model->num_classes;
+  request.masked.num_tokentypes = settings.model->token_types();
+}
+
 std::vector<std::string> validation_suffixes(const TrainingConfig& training, std::size_t count) {
   const std::vector<std::string>& names = training.validation_set_names;
   if (count > 0 && !names.empty() && names.size() != count)

@@ -29,7 +29,7 @@ std::array<std::optional<std::int64_t>, 3> train_valid_test_num_samples(
 
 /// What counting the samples of conversations needs besides the settings.
 struct EpochCountOptions {
-  std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null without --sft
+  std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null without --sft, --task
   std::int64_t row_multiple = 1;                    ///< as in DatasetRequest
   bool cache = true;                                ///< cache the lengths of packed conversations
 };
@@ -55,6 +55,11 @@ TokenizerIdentity tokenizer_identity(const TokenizerConfig& config);
 /// Returns the request of a run for this many samples, without what only an opened tokenizer knows.
 DatasetRequest run_dataset_request(const Settings& settings,
                                    const std::array<std::optional<std::int64_t>, 3>& num_samples);
+
+/// Sets what an opened tokenizer knows, and the samples that a model trains on: those of --task, or
+/// else `kind`.
+void set_tokenizer(DatasetRequest& request, SampleKind kind, const Settings& settings,
+                   const std::shared_ptr<const Tokenizer>& tokenizer);
 
 /// Returns what follows "validation" in the name of each of `count` validation sets: "-NAME", or
 /// "-0", "-1", … without --validation-set-names; nothing without --multiple-validation-sets. Throws

@@ -78,18 +78,7 @@ class DataSetup {
     out_ << dataset_sizes_block(samples) << std::endl;
     DatasetRequest request = run_dataset_request(settings_, samples);
     request.row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1;
-    request.tokenizer.vocab_size = tokenizer->vocab_size();
-    request.tokenizer.eod = tokenizer->eod();
-    request.tokenizer.pad = tokenizer->pad();
-    request.tokenizer.text = tokenizer;
-    if (request.kind == SampleKind::gpt) request.kind = plan_.family->sample_kind;
-    if (request.kind != SampleKind::gpt)
-      request.masked =
-          masked_request(request.kind, *settings_.data, tokenizer, settings_.data->vocab_extra_ids);
-    request.masked.binary_head = settings_.model->bert_binary_head;
-    request.masked.decoder_sequence_length = settings_.data->decoder_seq_length;
-    request.masked.num_classes = settings_.model->num_classes;
-    request.masked.num_tokentypes = settings_.model->token_types();
+    set_tokenizer(request, plan_.family->sample_kind, settings_, tokenizer);
     if (request.kind == SampleKind::bert && row_multiple_without_padding() == 0)
       out_ << "> the layers compute the padding of samples too: it can only be left out without "
               "--keep-padding, context parallelism, experts and choices"

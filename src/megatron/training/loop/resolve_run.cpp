@@ -208,9 +208,11 @@ std::optional<CheckpointSource> choose_source(CheckpointConfig& config, const Ra
                                               const std::string& needed_by) {
   if (config.pretrained_checkpoint.empty())
     return choose_checkpoint(config, rank, warnings, out, needed_by);
+  CheckpointConfig own = config;  // whose checkpoint may be missing
+  own.finetune = own.exit_on_missing_checkpoint = false;
   StartupWarnings of_missing;  // that a run starts from random does not hold
   std::ostringstream remarks;
-  auto source = choose_checkpoint(config, rank, of_missing, remarks, needed_by);
+  auto source = choose_checkpoint(own, rank, of_missing, remarks);
   if (source) {
     out << remarks.str();
     return source;
@@ -239,6 +241,10 @@ void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSo
   const std::int64_t loaded = source ? source->model.num_classes : 0;
   const bool is_alike = loaded > 0 && (loaded == 1) == ranks_choices(data.task);
   if (num_classes == 0) num_classes = is_alike ? loaded : classes_of_data;
+  if (num_classes > 1 && classes_of_data > num_classes)
+    throw UserError({"the data of --task have " + std::to_string(classes_of_data) + " classes",
+                     "the model has " + std::to_string(num_classes),
+                     "raise --num-classes, or finetune a model without classes"});
   if (!source || loaded == num_classes) return;
   if (!settings.checkpoint->finetune)
     throw UserError({source->folder.string(), "holds a model with other heads than --task trains",

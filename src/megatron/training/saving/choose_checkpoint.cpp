@@ -103,14 +103,16 @@ std::string nearest_sibling(const fs::path& path) {
   return nearest.empty() ? "" : (named.parent_path() / nearest).string();
 }
 
-/// Throws for a run that must not start from random weights because of `flag`.
+/// Throws for a run that must not start from random weights because of `flag`, or because it names
+/// pretrained ones.
 [[noreturn]] void refuse_missing(const CheckpointConfig& config, const std::string& flag) {
-  const bool is_there = fs::exists(config.load);
+  const bool is_there = fs::exists(config.load),
+             is_own = config.load != config.pretrained_checkpoint;
   const std::string nearest = is_there ? "" : nearest_sibling(config.load);
-  throw UserError({"--load " + config.load,
-                   std::string(is_there ? "holds no checkpoint, and " : "does not exist, and ") +
-                       flag + " is given; looked for " + kTrackerFile +
-                       ", iter_ folders, and a config.json with safetensors",
+  throw UserError({(is_own ? "--load " : "--pretrained-checkpoint ") + config.load,
+                   std::string(is_there ? "holds no checkpoint" : "does not exist") +
+                       (is_own ? ", and " + flag + " is given" : "") + "; looked for " +
+                       kTrackerFile + ", iter_ folders, and a config.json with safetensors",
                    nearest.empty() ? "check the path" : "did you mean " + nearest + "?"});
 }
 
