@@ -47,13 +47,6 @@ const FieldTable<TokenizerConfig>& tokenizer_name_table() {
   });
 }
 
-const FieldTable<MaskedFlags>& masked_table() {
-  return field_table<MaskedFlags>([](auto& t) {
-    t.field("bert_no_binary_head", &MaskedFlags::bert_no_binary_head,
-            "give BERT single texts instead of pairs");
-  });
-}
-
 const FieldTable<DatasetCommandOptions>& dataset_table() {
   using Options = DatasetCommandOptions;
   return field_table<Options>([](auto& t) {
@@ -98,7 +91,8 @@ const FieldTable<DatasetCommandOptions>& dataset_table() {
     t.field("dataset_type", &Options::dataset_type,
             "model whose samples are shown; bert and t5 mask the words of sentences, which "
             "preprocess-data --split-sentences makes, and need tokenizer flags");
-    t.include(&Options::masked, masked_table());
+    t.field("bert_no_binary_head", &Options::bert_no_binary_head,
+            "give BERT single texts instead of pairs");
     t.group("Text of the samples");
     t.field("decode", &Options::decode,
             "print the text of each sample too, with special tokens; requires tokenizer flags");
@@ -138,6 +132,8 @@ std::span<const FlagActions> flag_uses() {
       {"eod_mask_loss", {kShow}},
       {"dataloader_inter_document_masking", {kShow}},
       {"allow_ambiguous_pad_tokens", {}},
+      {"task", {}},
+      {"keep_padding", {}},
       {"Data", {kShow}},
       {"Fill in the middle", {kShow}},
       {"Supervised finetuning", {kShow}}};

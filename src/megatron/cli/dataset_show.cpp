@@ -119,10 +119,9 @@ void check_type_flags(const DatasetCommandOptions& options) {
   if (is_masked(options) && other != nullptr)
     throw UserError(
         {"--dataset-type " + name + " does not go with " + other, "", "leave one of them out"});
-  const MaskedFlags& flags = options.masked;
   if (!is_masked(options) &&
       (options.data.decoder_seq_length > 0 || options.data.vocab_extra_ids > 0 ||
-       flags.bert_no_binary_head || options.data.mask_prob != DataConfig{}.mask_prob ||
+       options.bert_no_binary_head || options.data.mask_prob != DataConfig{}.mask_prob ||
        options.data.short_seq_prob != DataConfig{}.short_seq_prob))
     throw UserError(
         {"--mask-prob, --short-seq-prob, --decoder-seq-length, --vocab-extra-ids and "
@@ -236,10 +235,9 @@ DatasetRequest show_request(const DatasetCommandOptions& options, Split split,
                                        .chat = chat_files(options.tokenizer)}};
   if (is_masked(options)) {
     request.kind = options.dataset_type;
-    const MaskedFlags& flags = options.masked;
     request.masked =
         masked_request(request.kind, options.data, tokenizer, options.data.vocab_extra_ids);
-    request.masked.binary_head = !flags.bert_no_binary_head;
+    request.masked.binary_head = !options.bert_no_binary_head;
     request.masked.decoder_sequence_length = options.data.decoder_seq_length;
   }
   if (is_masked(options) || options.data.fim.fim_data) {

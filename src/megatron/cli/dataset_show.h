@@ -12,11 +12,6 @@
 
 namespace megatron {
 
-/// What --dataset-type bert and t5 need, by Megatron-LM's names.
-struct MaskedFlags {
-  bool bert_no_binary_head = false;
-};
-
 struct DatasetCommandOptions {
   std::vector<std::string> operands;
   std::optional<std::int64_t> seq_length;
@@ -29,7 +24,7 @@ struct DatasetCommandOptions {
   std::string input, output_prefix;
   bool multimodal = false, decode = false;
   SampleKind dataset_type = SampleKind::gpt;
-  MaskedFlags masked;
+  bool bert_no_binary_head = false;
   TokenizerConfig tokenizer;
   DataConfig data;
 };
