@@ -90,6 +90,8 @@ TEST(HfConfigT5, RefusesOtherProjectionsAndOtherEncoders) {
               model_of({{"model_type", "llama"}, {"is_encoder_decoder", true}});
             }).find("is_encoder_decoder"),
             std::string::npos);
+  for (const char* key : {"add_cross_attention", "scale_attn_by_inverse_layer_idx"})
+    EXPECT_NE(message_of([&] { model_of(t5("t5", {{key, true}})); }).find(key), std::string::npos);
 }
 
 TEST(HfConfigT5, MapsTheProjectionsOfEitherKindOfMlp) {
