@@ -94,6 +94,20 @@ TEST(HfConfigT5, RefusesOtherProjectionsAndOtherEncoders) {
     EXPECT_NE(message_of([&] { model_of(t5("t5", {{key, true}})); }).find(key), std::string::npos);
 }
 
+TEST(HfConfigT5, RefusesBucketsThatDoNotReachTheLargestDistance) {
+  EXPECT_NE(message_of([] {
+              model_of(t5("t5", {{"relative_attention_num_buckets", 3}}));
+            }).find("'relative_attention_num_buckets' must be between 4"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              model_of(t5("t5", {{"relative_attention_max_distance", 16}}));
+            }).find("16 is not above half of"),
+            std::string::npos);
+  EXPECT_EQ(
+      model_of(t5("t5", {{"relative_attention_max_distance", 17}})).relative_attention_max_distance,
+      17);
+}
+
 TEST(HfConfigT5, MapsTheProjectionsOfEitherKindOfMlp) {
   const std::vector<std::string> names{"decoder.layers.1.mlp.linear_fc1.weight",
                                        "decoder.layers.1.cross_attention.linear_kv.weight",
