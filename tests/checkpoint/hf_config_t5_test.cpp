@@ -90,6 +90,22 @@ TEST(HfConfigT5, RefusesOtherProjectionsAndOtherEncoders) {
               model_of({{"model_type", "llama"}, {"is_encoder_decoder", true}});
             }).find("is_encoder_decoder"),
             std::string::npos);
+  for (const char* key : {"add_cross_attention", "scale_attn_by_inverse_layer_idx"})
+    EXPECT_NE(message_of([&] { model_of(t5("t5", {{key, true}})); }).find(key), std::string::npos);
+}
+
+TEST(HfConfigT5, RefusesBucketsThatDoNotReachTheLargestDistance) {
+  EXPECT_NE(message_of([] {
+              model_of(t5("t5", {{"relative_attention_num_buckets", 3}}));
+            }).find("'relative_attention_num_buckets' must be between 4"),
+            std::string::npos);
+  EXPECT_NE(message_of([] {
+              model_of(t5("t5", {{"relative_attention_max_distance", 16}}));
+            }).find("16 is not above half of"),
+            std::string::npos);
+  EXPECT_EQ(
+      model_of(t5("t5", {{"relative_attention_max_distance", 17}})).relative_attention_max_distance,
+      17);
 }
 
 TEST(HfConfigT5, MapsTheProjectionsOfEitherKindOfMlp) {

@@ -292,6 +292,8 @@ TEST(HfConfig, ReadsEncoders) {
       },
       {"type_vocab_size", "--num-tokentypes"});
   expect_user_error([] { model_of(bert("bert", {{"hidden_act", "relu"}})); }, {"hidden_act"});
+  const Json choices{{"architectures", Json::array({"RobertaForMultipleChoice"})}};
+  expect_user_error([&] { model_of(bert("roberta", choices)); }, {"architectures", "BERT alone"});
   expect_user_error([] { model_of(bert("modernbert")); }, {"first layer without a norm"});
 }
 

@@ -192,6 +192,10 @@ TEST(CommandLine, FlagsHavePrecedenceOverTheEnvironment) {
   EXPECT_EQ(options.count, 5);
   EXPECT_EQ(options.limit, 8);
   EXPECT_EQ(parsed.origin("limit").where, "MEGATRON_LIMIT");
+  EXPECT_THAT(
+      notes_text(parsed.notes),
+      HasSubstr("note: MEGATRON_COUNTS: names no setting of example and is ignored; did you "
+                "mean MEGATRON_COUNT?"));
 }
 
 struct Layer {

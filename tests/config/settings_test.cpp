@@ -446,6 +446,9 @@ TEST(Rules, EachNamesValuesAndFix) {
        "excludes --norm-placement post"},
       {{"--share-block-norm"}, "needs --parallel-residual"},
       {{"--qk-layernorm-scope", "each_head"}, "needs --qk-layernorm"},
+      {{"--position-embedding-type", "relative", "--relative-attention-max-distance", "16"},
+       "--relative-attention-max-distance: 16 is not above half of "
+       "--relative-attention-num-buckets 32"},
       {{"--window-size", "7,0", "--attention-chunk-size", "8"}, "excludes --attention-chunk-size"},
   };
   for (const auto& [words, expected] : table)

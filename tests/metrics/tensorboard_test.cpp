@@ -105,9 +105,11 @@ TEST_F(TensorBoardTest, EvaluationsCarryTheirSplitAndSet) {
                                         .consumed_samples = 50,
                                         .split = "validation",
                                         .suffix = "-code",
-                                        .losses = {{"lm loss", 1}}});
+                                        .losses = {{"lm loss", 1}, {"accuracy", 0.5}}});
   EXPECT_THAT(charts(),
-              UnorderedElementsAre(std::pair("lm loss validation-code", 5),
+              UnorderedElementsAre(std::pair("accuracy validation-code", 5),
+                                   std::pair("accuracy validation-code vs samples", 50),
+                                   std::pair("lm loss validation-code", 5),
                                    std::pair("lm loss validation-code vs samples", 50),
                                    std::pair("lm loss validation-code ppl", 5),
                                    std::pair("lm loss validation-code ppl vs samples", 50)));

@@ -53,7 +53,8 @@ TEST(BertRun, WithoutTheBinaryHeadHasOneLoss) {
 TEST(BertRun, SaysThatItKeepsPadding) {
   const char* const note = "> the layers compute the padding of samples too";
   EXPECT_THAT(log_of(bert_run()), Not(HasSubstr(note)));
-  EXPECT_THAT(log_of(bert_run({"--keep-padding"})), HasSubstr(note));
+  EXPECT_THAT(log_of(bert_run({"--keep-padding"})),
+              HasSubstr(std::string(note) + ": --keep-padding is given\n"));
 }
 
 TEST(BertRun, RefusesWhatBelongsToDecoders) {

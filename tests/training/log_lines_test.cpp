@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/nn/head.h"
+
 namespace megatron {
 namespace {
 
@@ -66,6 +68,11 @@ TEST(IterationLine, ShowsEveryLoss) {
   EXPECT_THAT(validation_block("iteration 10", losses),
               HasSubstr(" | lm loss value: 7.250000E+00 | lm loss PPL: 1.408105E+03 | sop loss "
                         "value: 6.931472E-01 | sop loss PPL: 2.000000E+00 | \n"));
+}
+
+TEST(ValidationBlock, AnAccuracyHasNoPerplexity) {
+  EXPECT_THAT(validation_block("iteration 10", {{"lm loss", 7.25}, {kAccuracy, 0.5}}),
+              HasSubstr("| lm loss PPL: 1.408105E+03 | accuracy value: 5.000000E-01 | \n"));
 }
 
 TEST(ValidationBlock, IsFramedByDashesOneLongerThanTheLine) {

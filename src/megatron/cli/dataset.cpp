@@ -132,6 +132,8 @@ std::span<const FlagActions> flag_uses() {
       {"eod_mask_loss", {kShow}},
       {"dataloader_inter_document_masking", {kShow}},
       {"allow_ambiguous_pad_tokens", {}},
+      {"task", {}},
+      {"keep_padding", {}},
       {"Data", {kShow}},
       {"Fill in the middle", {kShow}},
       {"Supervised finetuning", {kShow}}};

@@ -261,6 +261,9 @@ ParseResult parse_command_line(const FieldSet& fields, std::span<const std::stri
   Notes others;  // other variables may be settings of other commands
   Problems misspelt;
   std::vector<Assignment> all = read_environment(index, ::environ, others, misspelt);
+  for (const UserError::Parts& one : misspelt.list())
+    parsed.notes["names no setting of " + std::string(command) + " and is ignored; " + one.fix]
+        .push_back(one.what);
   all.insert(all.end(), flags.begin(), flags.end());
   apply_assignments(all, object, parsed, problems);
   require_fields(fields, parsed, problems);

@@ -72,7 +72,8 @@ void note_unread_fields(const FieldSet& fields, const void* object, ParseResult&
 void require_fields(const FieldSet& fields, const ParseResult& parsed, Problems& problems);
 
 /// Reads the environment, over which flags have precedence, and the flags: calls read_flags(),
-/// apply_assignments() and require_fields(). Throws one UserError with all mistakes.
+/// apply_assignments() and require_fields(). Throws one UserError with all mistakes. A variable
+/// that seems to misspell a setting is a note, as it may be a setting of another command.
 ParseResult parse_command_line(const FieldSet& fields, std::span<const std::string> args,
                                void* object, std::string_view command);
 

@@ -89,7 +89,7 @@ constexpr KnownFlags kGenerationFlags[] = {
      "without effect: loading is always strict, every weight of the model must be in the "
      "checkpoint",
      "", "inference-ckpt-non-strict"},
-    {KnownFlags::Treatment::refused, "is not in this version: models are GPT", "leave it out",
+    {KnownFlags::Treatment::refused, "is not in this version", "leave it out",
      "model-provider=gpt"},
     {KnownFlags::Treatment::refused, "is not in this version",
      "use --json, and send standard output to the file", "output-path=- output-request-events"},

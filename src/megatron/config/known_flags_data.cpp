@@ -264,8 +264,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "cuda-graph-scope+=* cuda-graph-modules+=* moe-pad-experts-for-cuda-graph-inference"},
     {refused, "is not in this version", "use --optimizer adam or sgd",
      "freeze-all-layers dump-param-to-param-group-map=-"},
-    {refused, "is not in this version: pretrain trains GPT", "leave it out",
-     "onnx-safe=-;0;false vision-pretraining"},
+    {refused, "is not in this version", "leave it out", "onnx-safe=-;0;false vision-pretraining"},
     {refused, "is not in this version", "look into a checkpoint with `megatron checkpoint inspect`",
      "save-params-interval=-;0 save-activations-interval=-;0 save-tokens-per-expert-interval=-;0 "
      "save-wgrads-interval=-;0 save-dgrads-interval=-;0 config-logger-dir=-"},

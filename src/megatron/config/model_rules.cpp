@@ -117,6 +117,11 @@ Rules position_rules() {
     return s.model->rope_scaling_type == RopeScaling::llama3 &&
            s.model->rope_high_freq_factor < s.model->rope_low_freq_factor;
   };
+  // The buckets of far positions have logarithmic widths, from half of the buckets on.
+  const auto is_near = [](S s) {
+    return s.model->has_relative_bias() &&
+           2 * s.model->relative_attention_max_distance <= s.model->relative_attention_num_buckets;
+  };
   const auto has_temperature = [](S s) {
     return !s.model->no_rope_freq.empty() || s.model->attn_temperature_all_layers;
   };
@@ -148,6 +153,10 @@ Rules position_rules() {
       tunes({&Model::relative_attention_num_buckets, &Model::relative_attention_max_distance,
              &Model::relative_attention_per_layer},
             is(&Model::position_embedding_type, "relative")),
+      rule(is_near, {&Model::relative_attention_max_distance,
+                     {value(&Model::relative_attention_max_distance), " is not above half of ",
+                      with_value(&Model::relative_attention_num_buckets)},
+                     {"raise ", &Model::relative_attention_max_distance}}),
       tunes({&Model::rope_scaling_factor},
             {is_scaled, {&Model::rope_scaling_type, " or ", &Legacy::use_rope_scaling}}),
       tunes({&Model::rope_low_freq_factor, &Model::rope_high_freq_factor},

@@ -17,8 +17,8 @@ const FieldTable<ServerOptions>& server_table() {
             "names by which clients may call the model; none: the name of its folder")
         .value_name("NAME");
     t.field("api_key", &Options::api_key,
-            "key that clients must send, one or more times; also MEGATRON_API_KEY in the "
-            "environment. None: no key is asked")
+            "key that clients must send, one or more times; without this flag, MEGATRON_API_KEY of "
+            "the environment. None: no key is asked")
         .repeatable()
         .value_name("KEY");
     t.field("allowed_origins", &Options::allowed_origins,

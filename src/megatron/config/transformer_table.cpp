@@ -136,7 +136,8 @@ void add_decoder(Table& t) {
       .between(4, kMaxSize)
       .older_checkpoints_lack_it();
   t.field("relative_attention_max_distance", &Config::relative_attention_max_distance,
-          "distance from which on positions share a bias with --position-embedding-type relative")
+          "distance from which on positions share a bias with --position-embedding-type relative, "
+          "above half of --relative-attention-num-buckets")
       .between(2, kMaxSize)
       .older_checkpoints_lack_it();
   t.field("relative_attention_per_layer", &Config::relative_attention_per_layer,

@@ -109,7 +109,8 @@ SequenceId Engine::add_request(TextRequest request) {
                      "load an encoder such as BERT"});
   if (options_.tokenizer == nullptr &&
       !(request.params.stop.empty() && request.params.bad_words.empty()))
-    throw UserError({request.source, "it has stop strings, and the engine has no tokenizer",
+    throw UserError({request.source,
+                     "it has stop strings or bad_words, and the engine has no tokenizer",
                      "give stop tokens"});
   if (!request.params.bad_words.empty())
     request.params.bad_word_ids = ids_of_words(request.params.bad_words, *options_.tokenizer);

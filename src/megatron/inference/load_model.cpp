@@ -72,7 +72,7 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                      "in this version neither the stages of a pipeline nor the ranks of cp share a "
                      "model with an encoder and a decoder",
                      "leave --pipeline-model-parallel-size and --context-parallel-size out, or "
-                     "divide it by --tensor-model-parallel-size"});
+                     "shard the model with --tensor-model-parallel-size"});
   source.model.cache_mla_latents = options.cache_mla_latents;
   const PipelineLayout layout = layout_of(source.model, options.parallel);
   const c10::ScalarType type = options.type.value_or(default_compute_dtype(source.weight_type));

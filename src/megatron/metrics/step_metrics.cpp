@@ -79,6 +79,8 @@ std::vector<std::pair<std::string, double>> mean_losses(const std::vector<LayerR
   return means;
 }
 
+bool has_perplexity(std::string_view name) { return name != "accuracy"; }
+
 double perplexity(double loss) { return std::exp(std::min(20.0, loss)); }
 
 JsonText json_line(const StepMetrics& step) {
@@ -121,7 +123,7 @@ JsonText json_line(const EvaluationMetrics& evaluation) {
                 {"split", evaluation.split + evaluation.suffix}};
   for (const auto& [name, value] : evaluation.losses) {
     line[name] = value;
-    line[name + " ppl"] = perplexity(value);
+    if (has_perplexity(name)) line[name + " ppl"] = perplexity(value);
   }
   return line;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -120,6 +121,10 @@ struct EvaluationMetrics {
   std::string suffix;  ///< "-<name>" when there are several validation sets
   NamedLosses losses;
 };
+
+/// Returns whether the reported value of this name is a loss, which has a perplexity; an accuracy
+/// has none.
+bool has_perplexity(std::string_view name);
 
 /// Returns exp(min(20, loss)), as Megatron does.
 double perplexity(double loss);

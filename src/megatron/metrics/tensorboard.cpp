@@ -104,7 +104,7 @@ void TensorBoard::add(const EvaluationMetrics& evaluation) {
   for (const auto& [name, loss] : evaluation.losses) {
     const std::string tag = name + " " + evaluation.split + evaluation.suffix;
     values.emplace_back(tag, loss);
-    if (config_.log_validation_ppl_to_tensorboard)
+    if (config_.log_validation_ppl_to_tensorboard && has_perplexity(name))
       values.emplace_back(tag + " ppl", perplexity(loss));
   }
   add_over_both(values, evaluation.iteration, evaluation.consumed_samples);

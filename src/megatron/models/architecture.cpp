@@ -345,6 +345,10 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(full, {&Config::q_lora_rank}, 0, kWidest, source);
   if (c.position_embedding_type == PositionEmbedding::learned_absolute)
     check_between(c, {&Config::max_position_embeddings}, 1, kLong, source);
+  if (c.has_relative_bias()) {
+    check_between(c, {&Config::relative_attention_num_buckets}, 4, kWidest, source);
+    check_between(c, {&Config::relative_attention_max_distance}, 2, kLong, source);
+  }
   if (full.num_attention_heads % full.num_query_groups != 0) {
     throw UserError({source + ": num_attention_heads must be a multiple of num_query_groups",
                      std::to_string(full.num_attention_heads) + " heads, " +

@@ -270,7 +270,7 @@ class FolderDescription {
         if (local.name == kEmbedding && !local.tensor.shape.empty())
           return local.tensor.shape.front() * sizes_.tp;
     throw UserError({folder_.string() + ": there is no " + std::string(kEmbedding), "",
-                     "load a checkpoint of a GPT"});
+                     "load a checkpoint of a language model"});
   }
 
   /// Returns the name in the whole model.

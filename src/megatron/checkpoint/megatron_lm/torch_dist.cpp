@@ -105,7 +105,8 @@ TorchFile common_state(const fs::path& folder, const DcpMetadata& index, MappedF
 std::int64_t vocab_size_of(const ForeignTensors& tensors, const std::string& place) {
   const auto embedding = tensors.find(kEmbedding);
   if (embedding == tensors.end() || embedding->second.shape.empty())
-    throw UserError({place + ": there is no " + kEmbedding, "", "load a checkpoint of a GPT"});
+    throw UserError(
+        {place + ": there is no " + kEmbedding, "", "load a checkpoint of a language model"});
   return embedding->second.shape.front();
 }
 

@@ -47,6 +47,9 @@ class TextWriter {
         rank_(rank),
         stored_(rank.load_tokenizer(options.tokenizer, options.parsed)),
         params_(options.sampling) {
+    if (answers_ && options.parsed.is_set("prompt_logprobs"))
+      throw UserError({options.parsed.origin("prompt_logprobs").where,
+                       "an encoder's text has no log-probabilities", "leave it out"});
     params_.add_end_tokens(stored_.stop_token_ids);
     EngineOptions engine = rank.engine_options(options, options.speculative);
     engine.tokenizer = stored_.tokenizer.get();

@@ -22,7 +22,8 @@ void reject_unsupported_features(const ConfigReader& config, const HfFamily* fam
     config.unsupported("quantization_config", "use unquantised weights, or MXFP4");
   for (const char* key :
        {"is_encoder_decoder", "add_cross_attention", "scale_attn_by_inverse_layer_idx"}) {
-    const bool is_known = family != nullptr && family->defaults.has_relative_bias();  // T5
+    const bool is_known = family != nullptr && family->network == "t5" &&
+                          key == std::string_view("is_encoder_decoder");
     if (config.boolean(key, false) && !is_known) config.unsupported(key, "set it to false");
   }
 }

@@ -79,10 +79,9 @@ class DataSetup {
     DatasetRequest request = run_dataset_request(settings_, samples);
     request.row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1;
     set_tokenizer(request, plan_.family->sample_kind, settings_, tokenizer);
-    if (request.kind == SampleKind::bert && row_multiple_without_padding() == 0)
-      out_ << "> the layers compute the padding of samples too: it can only be left out without "
-              "--keep-padding, context parallelism, experts and choices"
-           << std::endl;
+    if (const std::string cause = cause_of_padding();
+        request.kind == SampleKind::bert && !cause.empty())
+      out_ << "> the layers compute the padding of samples too: " << cause << std::endl;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);
     for (const std::string& warning : datasets.warnings)
@@ -142,12 +141,16 @@ class DataSetup {
     return options;
   }
 
-  /// Context parallelism divides whole samples, routers balance all rows, and the places of choices
-  /// are the same in all samples.
+  /// Returns why the padding of samples runs through the layers, or "" if it is left out.
+  std::string cause_of_padding() const {
+    if (settings_.data->keep_padding) return "--keep-padding is given";
+    if (rank_.cp.size > 1) return "context parallelism divides whole samples";
+    if (settings_.model->moe.num_experts > 0) return "the routers of experts balance all rows";
+    return ranks_choices(settings_.data->task) ? "choices have fixed places in their samples" : "";
+  }
+
   std::int64_t row_multiple_without_padding() const {
-    if (settings_.data->keep_padding || rank_.cp.size > 1 || settings_.model->moe.num_experts > 0 ||
-        ranks_choices(settings_.data->task))
-      return 0;
+    if (!cause_of_padding().empty()) return 0;
     return rank_.sequence_parallel ? rank_.tp.size : 1;
   }
 

@@ -4,7 +4,6 @@
 
 #include "megatron/base/format.h"
 #include "megatron/base/wall_clock.h"
-#include "megatron/nn/head.h"
 #include "megatron/parallel/rank.h"
 
 namespace megatron {
@@ -105,7 +104,7 @@ std::string validation_block(std::string_view where, const NamedLosses& losses,
   std::string line = " validation" + std::string(suffix) + " loss at " + std::string(where) + " | ";
   for (const auto& [name, value] : losses) {
     line += format("%s value: %.6E | ", name.c_str(), value);
-    if (name != kAccuracy) line += format("%s PPL: %.6E | ", name.c_str(), perplexity(value));
+    if (has_perplexity(name)) line += format("%s PPL: %.6E | ", name.c_str(), perplexity(value));
   }
   const std::string frame(line.size() + 1, '-');
   return frame + "\n" + line + "\n" + frame;

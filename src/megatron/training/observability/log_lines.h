@@ -60,8 +60,8 @@ struct IterationReport {
 std::string iteration_line(const IterationReport& report, std::string_view time);
 
 /// Returns the validation line ` validation loss at {where} | lm loss value: … | lm loss PPL: … | `
-/// between two lines of dashes, with PPL = exp(min(20, loss)), but for kAccuracy. `suffix` follows
-/// the word "validation": "-<name>" when there are several validation sets.
+/// between two lines of dashes, with PPL = exp(min(20, loss)) where has_perplexity(). `suffix`
+/// follows the word "validation": "-<name>" when there are several validation sets.
 std::string validation_block(std::string_view where, const NamedLosses& losses,
                              std::string_view suffix = {});
 

@@ -20,28 +20,33 @@ KeyRow token_types() {
 }
 
 /// The class of transformers says which heads a model has: `name`ForPreTraining, if the family has
-/// that, ForMaskedLM, for labelled texts ForSequenceClassification and ForMultipleChoice or,
-/// without heads, Model. id2label has the classes, which are two where it is absent.
-KeyRow heads(const std::string& name, bool has_binary = true) {
+/// BERT's heads, ForMaskedLM, for labelled texts ForSequenceClassification and, if the family has
+/// BERT's heads, ForMultipleChoice or, without heads, Model. id2label has the classes, which are
+/// two where it is absent.
+KeyRow heads(const std::string& name, bool has_bert_heads = true) {
   const auto read = [=](const ConfigReader& config, HfConfig& result) {
     const Json* classes = config.find("architectures");
     const std::string text = classes == nullptr ? name : compact_json(*classes);
     result.model.bert_lm_head = text.find(name + "Model") == std::string::npos;
     result.model.bert_binary_head =
-        has_binary && (classes == nullptr || text.find("ForPreTraining") != std::string::npos);
+        has_bert_heads && (classes == nullptr || text.find("ForPreTraining") != std::string::npos);
     const Json* labels = config.find("id2label");
-    if (text.find("ForMultipleChoice") != std::string::npos) result.model.num_classes = 1;
+    if (text.find("ForMultipleChoice") != std::string::npos) {
+      if (!has_bert_heads) config.unsupported("architectures", "choices are ranked by BERT alone");
+      result.model.num_classes = 1;
+    }
     if (text.find("ForSequenceClassification") == std::string::npos) return;
     result.model.num_classes = labels == nullptr ? 2 : std::ssize(*labels);
     if (result.model.num_classes < 2) config.unsupported("id2label", "name two classes or more");
   };
   return {"architectures", read, [=](const T& model, Json& json) {
             const std::int64_t count = model.num_classes;
-            json["architectures"] = Json::array({name + (count > 1    ? "ForSequenceClassification"
-                                                         : count == 1 ? "ForMultipleChoice"
-                                                         : model.bert_binary_head ? "ForPreTraining"
-                                                         : model.bert_lm_head     ? "ForMaskedLM"
-                                                                                  : "Model")});
+            json["architectures"] =
+                Json::array({name + (count > 1                      ? "ForSequenceClassification"
+                                     : count == 1 && has_bert_heads ? "ForMultipleChoice"
+                                     : model.bert_binary_head       ? "ForPreTraining"
+                                     : model.bert_lm_head           ? "ForMaskedLM"
+                                                                    : "Model")});
             if (count < 2 || std::ssize(json["id2label"]) == count) return;
             json["id2label"] = json["label2id"] = Json::object();
             for (std::int64_t i = 0; i < count; ++i) {
@@ -161,7 +166,7 @@ HfFamily megatron_bert() {
 HfFamily roberta() {
   HfFamily family = encoder("roberta", "RobertaForMaskedLM", "roberta.");
   norm_sums(family);
-  family.keys.push_back(heads("Roberta", /*has_binary=*/false));
+  family.keys.push_back(heads("Roberta", /*has_bert_heads=*/false));
   family.keys.emplace_back("pad_token_id", read_first_position, write_first_position);
   add_masked_token_head(family, "lm_head", ".layer_norm", "lm_head");
   family.add_tensors({{"pooler.dense.{w}", "classifier.dense.{w}"},
