@@ -111,11 +111,6 @@ std::string packed_fields(const Sample& sample) {
 
 /// Throws a UserError for flags that show cannot follow, or not with this type of samples.
 void check_type_flags(const DatasetCommandOptions& options) {
-  const bool is_labelled = options.data.task != FinetuneTask::none;
-  if (is_labelled || options.data.keep_padding)
-    throw UserError({is_labelled ? "show cannot print the samples of --task"
-                                 : "--keep-padding has no effect on the samples that show prints",
-                     "", is_labelled ? "`megatron dataset plan` counts them" : "leave it out"});
   const std::string name = options.dataset_type == SampleKind::t5 ? "t5" : "bert";
   const char* other = options.data.sft            ? "--sft"
                       : options.data.fim.fim_data ? "--fim-data"
