@@ -78,6 +78,7 @@ TEST(KnownFlags, ThatTuneAFeatureNobodyAsksForAreNoted) {
                                                   "--bert-embedder-type", "huggingface"})
                                           .parsed.notes);
   EXPECT_THAT(bert, HasSubstr("it belongs to BERT, and this run trains gpt"));
+  EXPECT_THAT(bert, HasSubstr("it belongs to BERT and T5, and this run trains gpt"));
   EXPECT_THAT(bert, HasSubstr("BERT embeds no texts while it trains"));
   EXPECT_EQ(read_small({"--modelopt-enabled"}).parsed.notes.size(), 1u);
 }

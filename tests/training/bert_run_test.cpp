@@ -200,6 +200,12 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
               HasSubstr("--num-classes 2: is not the head that --task trains"));
 }
 
+TEST_F(BertFinetune, NotesFlagsOfMaskedSamples) {
+  const auto run = read(joined(flags("classify"), {"--mask-prob", "0.2", "--bert-no-binary-head"}));
+  EXPECT_THAT(notes_text(run.parsed.notes),
+              HasSubstr("--mask-prob, --bert-no-binary-head: it is for masked samples"));
+}
+
 TEST_F(BertFinetune, RefusesWhatDoesNotFit) {
   EXPECT_THAT(message_of([&] {
                 read(joined(flags("rank"), {"--num-classes", "3", "--context-parallel-size", "2"}));

@@ -138,12 +138,30 @@ std::int64_t num_replicas(const Settings& settings, std::int64_t world_size) {
   return fits ? data_parallel_size(settings, world_size) : 1;
 }
 
+/// Returns the flag that changes a setting of masked samples.
+std::string flag_to_give(const Setting& setting) {
+  return setting.is_on_by_default() ? "--bert-no-binary-head" : setting.flag();
+}
+
+/// Notes settings of masked samples in a run that has others.
+void note_task(const Settings& settings, Problems& problems) {
+  if (settings.data->task == FinetuneTask::none) return;
+  for (const Setting& setting :
+       std::initializer_list<Setting>{&DataConfig::mask_prob, &DataConfig::short_seq_prob,
+                                      &TransformerConfig::bert_binary_head})
+    if (setting.is_given(settings))
+      problems.note(
+          flag_to_give(setting),
+          "without effect: it is for masked samples, and --task trains on labelled texts");
+}
+
 void check_rules(const RunOptions& options, const ParseResult& parsed, std::int64_t world_size,
                  Problems& problems) {
   const Settings& settings = options.settings;
   const std::int64_t replicas = num_replicas(settings, world_size);
   problems.add(validate_run(with_global_batch(settings, replicas), parsed.failed));
   problems.add(check_world(settings, world_size, parsed.failed));
+  note_task(settings, problems);
   if (!settings.checkpoint->load.empty()) return;
   Settings resolved = settings;
   resolve(resolved, replicas);
@@ -267,7 +285,7 @@ Problems check_family(const std::string& family, const Settings& settings) {
   if (family == "t5") problems.add(check_t5(settings));
   const auto note = [&](const Setting& setting, const std::string& owner) {
     if (setting.is_given(settings))
-      problems.note(setting.is_on_by_default() ? "--bert-no-binary-head" : setting.flag(),
+      problems.note(flag_to_give(setting),
                     "without effect: it belongs to " + owner + ", and this run trains " + family);
   };
   if (family != "bert")
@@ -280,7 +298,7 @@ Problems check_family(const std::string& family, const Settings& settings) {
   if (family != "bert" && family != "t5")
     for (const Setting& setting :
          std::initializer_list<Setting>{&DataConfig::mask_prob, &DataConfig::short_seq_prob})
-      note(setting, "BERT");
+      note(setting, "BERT and T5");
   if (family != "t5") {
     note(&DataConfig::decoder_seq_length, "T5");
     for (const Setting& setting : std::initializer_list<Setting>{
