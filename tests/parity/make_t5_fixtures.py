@@ -85,7 +85,7 @@ def megatron_case(batch, **position):
 
 
 def our_parts(per_layer, is_gated):
-    """Yields our name, and the names of their tensors with the number of heads that each run has."""
+    """Yields our name, and the names of their tensors with the number of heads of each run."""
     yield "embedding.word_embeddings.weight", ["shared.weight"], 1
     for stack, layers in (("encoder", ENCODER_LAYERS), ("decoder", DECODER_LAYERS)):
         bias = "relative_attention_bias.weight"
@@ -116,9 +116,8 @@ def our_parts(per_layer, is_gated):
                 yield ours + "cross_attention.linear_proj.weight", [attention + "o.weight"], 1
             dense = mlp + "DenseReluDense."
             yield ours + "mlp.linear_fc1.layer_norm_weight", [mlp + "layer_norm.weight"], 1
-            yield ours + "mlp.linear_fc1.weight", (
-                [dense + "wi_0.weight", dense + "wi_1.weight"] if is_gated else [dense + "wi.weight"]
-            ), 1
+            inputs = ["wi_0.weight", "wi_1.weight"] if is_gated else ["wi.weight"]
+            yield ours + "mlp.linear_fc1.weight", [dense + one for one in inputs], 1
             yield ours + "mlp.linear_fc2.weight", [dense + "wo.weight"], 1
 
 

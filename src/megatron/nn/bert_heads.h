@@ -74,7 +74,7 @@ class ClassHead : public Head {
  private:
   /// Returns the rows that the pooler reads, [choices or 1, b, h].
   at::Tensor pooled_rows(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
-                        const ForwardContext& context) const;
+                         const ForwardContext& context) const;
 
   const Rank& rank_;
   const ClassHeadOptions options_;

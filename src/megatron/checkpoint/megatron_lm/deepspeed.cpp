@@ -301,9 +301,9 @@ Manifest describe_hugging_face(const fs::path& folder, const fs::path& home,
   // Names of tensors that have another name too.
   if (const auto shared = root.find("shared_params"); shared && shared->is(PickleKind::dict))
     for (const auto& [name, source] : shared->entries("")) used.insert(name.text("shared_params"));
-  for (const WeightMapping& link : map_weights(family, names, model.moe.num_experts,
-                                               {model.num_layers, model.mtp_num_layers,
-                                                model.gated_linear_unit})) {
+  for (const WeightMapping& link :
+       map_weights(family, names, model.moe.num_experts,
+                   {model.num_layers, model.mtp_num_layers, model.gated_linear_unit})) {
     const bool is_other =
         !link.alternatives.empty() && theirs.contains(link.alternatives.front().name);
     for (const HfTensor& tensor : is_other ? link.alternatives : link.theirs) {

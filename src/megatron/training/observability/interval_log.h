@@ -18,8 +18,8 @@ namespace megatron {
 /// losses of routers.
 NamedLosses logged_losses(const TrainStepResult& step);
 
-/// Returns the samples, tokens and seconds of one step. `samples` counts where the step does not say
-/// how much of them it computed.
+/// Returns the samples, tokens and seconds of one step. `samples` counts where the step does not
+/// say how much of them it computed.
 TrainedWork trained_work(const TrainStepResult& step, double samples, double seconds = 0);
 
 class IntervalLog {
