@@ -44,7 +44,9 @@ struct Scenario {
   bool forks = true;     ///< whether sequences fork, and are held for it
   bool encodes = false;  ///< whether sequences have texts of an encoder
 };
-void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+std::ostream& operator<<(std::ostream& out, const Scenario& scenario) {
+  return out << scenario.name;
+}
 
 std::int64_t num_tokens(const StepPlan& plan) {
   std::int64_t sum = 0;
