@@ -53,7 +53,7 @@ std::map<std::string, int> sources_that_see() {
 
 TEST(IncludeClosure, StaysWithinItsBound) {
   const std::map<std::string, int> bounds{
-      {"megatron/base/json.h", 78},          {"megatron/base/json_fwd.h", 175},
+      {"megatron/base/json.h", 80},          {"megatron/base/json_fwd.h", 175},
       {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
       {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
       {"megatron/params/parameter.h", 160},  {"megatron/config/problems.h", 158},

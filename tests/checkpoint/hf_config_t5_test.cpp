@@ -56,7 +56,7 @@ TEST(HfConfigT5, TakesTheFamilysDefaults) {
     const TransformerConfig gated = model_of(t5(type));
     EXPECT_TRUE(gated.gated_linear_unit);
     EXPECT_EQ(gated.activation, Activation::gelu_tanh);
-    EXPECT_EQ(gated.logit_scale, 1);
+    EXPECT_EQ(gated.logit_scale, type == std::string("umt5") ? 1 / std::sqrt(32.0) : 1);
     EXPECT_EQ(gated.relative_attention_per_layer, type == std::string("umt5"));
   }
 }
