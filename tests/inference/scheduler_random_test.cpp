@@ -132,7 +132,7 @@ class RandomRequests {
       EXPECT_GT(num_accepted_, 500);
     }
     if (options_.num_swap_blocks > 0) {
-      EXPECT_GT(num_swapped_in_, 50);
+      EXPECT_GT(num_swapped_in_, scenario_.encodes ? 10 : 50);  // their prompts are short
     }
     if (options_.prefix_cache) {
       EXPECT_GT(num_found_, options_.keeps_states ? 100 : 1000);

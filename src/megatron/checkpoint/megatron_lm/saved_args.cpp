@@ -52,7 +52,7 @@ CheckpointArgs args_of(const PickleValue& args) {
   CheckpointArgs all;
   for (const auto& [key, value] : args.entries("args")) {
     auto name = value_text(key);
-    if (!name) continue;
+    if (!name || *name == "num_classes") continue;  // Megatron-LM's are those of images
     if (*name == "num_key_value_heads") {
       *name = "num_query_groups";
       all.emplace_back("group_query_attention", std::vector<std::string>{"true"});
