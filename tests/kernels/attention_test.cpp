@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
+#include <span>
 
 #include "emulated_tiles.h"
 #include "kernels/cpu/conversions.h"
@@ -495,9 +495,8 @@ TEST_P(Attention, DoesNotDependOnHowWorkIsShared) {
     EXPECT_EQ(whole.dq.values, parts.dq.values);
     EXPECT_EQ(whole.dk.values, parts.dk.values);
     EXPECT_EQ(whole.dv.values, parts.dv.values);
-    EXPECT_EQ(std::memcmp(whole.ddistances.data(), parts.ddistances.data(),
-                          sizeof(float) * whole.ddistances.size()),
-              0);
+    EXPECT_TRUE(std::ranges::equal(std::as_bytes(std::span(whole.ddistances)),
+                                   std::as_bytes(std::span(parts.ddistances))));
   }
 }
 
