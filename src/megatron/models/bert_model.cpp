@@ -16,14 +16,10 @@ std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
                                                   arguments.config.token_types());
 }
 
-/// The weight of the output layer, tied or not.
+/// A base, so that the weight is there before the head that reads it.
 struct OutputLayer {
   explicit OutputLayer(const PartArguments& arguments)
-      : words(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : "output_layer",
-              is_tied(arguments)
-                  ? word_embeddings(arguments)
-                  : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
-              arguments.rank.tp) {}
+      : words(output_weight(arguments, "output_layer")) {}
   ParameterModule words;
 };
 

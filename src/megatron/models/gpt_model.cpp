@@ -12,9 +12,14 @@
 
 namespace megatron {
 
+namespace {
+
+/// Returns whether the output layer is the embedding.
 bool is_tied(const PartArguments& arguments) {
   return !arguments.config.untie_embeddings_and_output_weights && arguments.config.has_lm_head();
 }
+
+}  // namespace
 
 ParameterSpec word_embeddings(const PartArguments& arguments) {
   ParameterSpec spec =
@@ -22,6 +27,14 @@ ParameterSpec word_embeddings(const PartArguments& arguments) {
                           is_tied(arguments) ? arguments.ends : arguments.embeddings);
   if (is_tied(arguments)) spec.tags.packing = WeightPacking::copy;  // tokens read it by row
   return spec;
+}
+
+ParameterModule output_weight(const PartArguments& arguments, std::string_view name) {
+  if (is_tied(arguments))
+    return {arguments.parent, "embedding.word_embeddings", word_embeddings(arguments),
+            arguments.rank.tp};
+  return {arguments.parent, name,
+          output_weight_spec(arguments.config, arguments.vocab_pad_multiple), arguments.rank.tp};
 }
 
 namespace {
@@ -34,11 +47,7 @@ std::unique_ptr<Input> make_embedding(const PartArguments& arguments) {
 class LanguageModelHead : public Head {
  public:
   LanguageModelHead(const PartArguments& arguments, std::string_view name)
-      : layer_(arguments.parent, is_tied(arguments) ? "embedding.word_embeddings" : name,
-               is_tied(arguments)
-                   ? word_embeddings(arguments)
-                   : output_weight_spec(arguments.config, arguments.vocab_pad_multiple),
-               arguments.rank.tp),
+      : layer_(output_weight(arguments, name)),
         bias_(arguments.config.add_output_bias ? make_bias(arguments, name) : nullptr),
         projection_(arguments.config, arguments.rank,
                     {layer_.parameter, bias_ ? &bias_->parameter : nullptr}) {}

@@ -14,10 +14,10 @@ namespace megatron {
 /// Returns the blocks of a layer by its kind: attention, cross attention in the decoder of an
 /// encoder, then an MLP or experts; or one of them.
 std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t layer);
-/// Returns whether the output layer is the embedding.
-bool is_tied(const PartArguments& arguments);
 /// Returns the declaration of the word embeddings, which the stages that have them share.
 ParameterSpec word_embeddings(const PartArguments& arguments);
+/// Declares the weight of an output layer: the word embeddings', or its own below `name`.
+ParameterModule output_weight(const PartArguments& arguments, std::string_view name);
 /// Returns the projection onto the vocabulary, whose weight is the word embeddings' or its own,
 /// with the name of the output layer.
 std::unique_ptr<Head> make_output_layer(const PartArguments& arguments, std::string_view name);
