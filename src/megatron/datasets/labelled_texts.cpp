@@ -157,7 +157,7 @@ void number_text(bool has_choices, LabelledData& data, LabelledText& text) {
                          std::to_string(data.num_choices)});
 }
 
-/// Of a question of RACE with an answer.
+/// The most tokens of a question with an answer; Megatron-LM cuts those of RACE there.
 constexpr std::size_t kMostChoiceTokens = 128, kAllTokens = std::numeric_limits<std::size_t>::max();
 
 std::vector<SampleField> labelled_fields(std::int64_t length, const LabelledText& text) {
