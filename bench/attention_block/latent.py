@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE.parent / "suite"))
 import commands  # noqa: E402
 import machine  # noqa: E402
 import measure  # noqa: E402
+import tables  # noqa: E402
 import turns  # noqa: E402
 
 SIZES = (1024, 16, 384, 256, 64, 32, 64)  # hidden, heads, ranks of q and kv, qk, rotated, v
@@ -53,16 +54,10 @@ def check_losses(name, dtype, found):
 
 
 def print_table(rows):
-    print("\n| case | contender | median | ours faster | spread |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("\n" + tables.contender_head("case"))
     for row in rows:
         ours = row["found"]["megatron"]["median_ms"]
-        for contender, seen in row["found"].items():
-            faster = "" if contender == "megatron" else f"{seen['median_ms'] / ours:.2f} ×"
-            print(
-                f"| {row['name']} {row['dtype']} | {contender} | {seen['median_ms']:.2f} ms "
-                f"| {faster} | {seen['spread'] * 100:.0f} % |"
-            )
+        print(*tables.contender_lines(f"{row['name']} {row['dtype']}", row["found"]), sep="\n")
         best = min(row["found"][name]["median_ms"] for name in CONTENDERS[1:])
         verdict = "met" if best / ours >= row["wanted"] else "not met"
         wanted = f"wanted: ≥ {row['wanted']} × the faster one"

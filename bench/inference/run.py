@@ -23,6 +23,7 @@ import machine  # noqa: E402
 import measure  # noqa: E402
 import model  # noqa: E402
 import peers  # noqa: E402
+import tables  # noqa: E402
 import turns  # noqa: E402
 
 TOLERANCE = 1e-2  # relative, of the first token's log-probability in bfloat16
@@ -127,16 +128,9 @@ def check_losses(name, found):
 
 
 def print_times(cases):
-    print("\n| case | contender | median | ours faster | spread |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("\n" + tables.contender_head("case"))
     for name, found in cases.items():
-        ours = found["megatron"]["median_ms"]
-        for contender, seen in found.items():
-            faster = "" if contender == "megatron" else f"{seen['median_ms'] / ours:.2f} ×"
-            print(
-                f"| {name} | {contender} | {seen['median_ms']:.4g} ms | {faster} "
-                f"| {seen['spread'] * 100:.0f} % |"
-            )
+        print(*tables.contender_lines(name, found), sep="\n")
 
 
 def prepare(folder, sizes, pythons):

@@ -21,6 +21,7 @@ import curves
 import inputs
 import machine
 import measure
+import tables
 import turns
 
 WARM = 2  # steps of a turn that are not counted
@@ -193,16 +194,9 @@ def runs_of(case, dtype, work, fill, steps):
 
 
 def print_table(dtype, rows):
-    print(f"\n| {dtype} samples | contender | median | ours faster | spread |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("\n" + tables.contender_head(f"{dtype} samples"))
     for fill, found in rows.items():
-        ours = found["megatron"]["median_ms"]
-        for contender, seen in found.items():
-            faster = "" if contender == "megatron" else f"{seen['median_ms'] / ours:.2f} ×"
-            print(
-                f"| {fill} | {contender} | {seen['median_ms']:.1f} ms "
-                f"| {faster} | {seen['spread'] * 100:.0f} % |"
-            )
+        print(*tables.contender_lines(fill, found), sep="\n")
     full, half = (rows[fill]["megatron"]["median_ms"] for fill in FILLS)
     print(f"\nHalf full of padding, a batch takes ours {half / full:.0%} of a full one's time.")
 

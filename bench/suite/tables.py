@@ -12,6 +12,24 @@ def percent(part, whole):
     return f"{100 * part / whole:.0f} %" if part else ""
 
 
+def contender_head(column):
+    """The head of a table of contenders, whose first column has this name."""
+    return f"| {column} | contender | median | ours faster | spread |\n" + "| --- " * 2 + (
+        "| ---: " * 3 + "|"
+    )
+
+
+def contender_lines(name, found):
+    """The rows of a case, {contender: what was measured of it}, in a table of contenders."""
+    ours = found["megatron"]["median_ms"]
+    for contender, seen in found.items():
+        faster = "" if contender == "megatron" else f"{seen['median_ms'] / ours:.2f} ×"
+        yield (
+            f"| {name} | {contender} | {seen['median_ms']:.4g} ms | {faster} "
+            f"| {seen['spread'] * 100:.0f} % |"
+        )
+
+
 def row_line(name, row, entry):
     bound, floor = entry["gemm_bound_ms"], entry["memory_floor_ms"]
     ours = entry["contenders"].get("megatron", {}).get("median_ms")
