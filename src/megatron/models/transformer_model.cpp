@@ -68,6 +68,19 @@ struct Stack {
   std::optional<RotaryFrequencies> rotary, local_rotary;
 };
 
+/// A microbatch, or a view of one that this holds.
+class MicrobatchView {
+ public:
+  /// Refers to `given`.
+  explicit MicrobatchView(const Microbatch& given) : given_(&given) {}
+  explicit MicrobatchView(Microbatch&& made) : made_(std::move(made)) {}
+  const Microbatch& operator*() const { return made_ ? *made_ : *given_; }
+
+ private:
+  std::optional<Microbatch> made_ = {};
+  const Microbatch* given_ = nullptr;
+};
+
 class TransformerModel : public Model {
  public:
   TransformerModel(ModelSpec spec, const TransformerConfig& config, const Rank& rank,
@@ -161,8 +174,8 @@ class TransformerModel : public Model {
   StageOutput forward_chunk(std::int64_t chunk, const Pass& given, const Activations& in) override {
     const Chunk& own = this->chunk(chunk);
     if (own.is_empty()) return {};
-    const Microbatch microbatch = viewed(main_, given);
-    const Pass pass = with_microbatch(given, microbatch);
+    const MicrobatchView microbatch = viewed(main_, given);
+    const Pass pass = with_microbatch(given, *microbatch);
     const std::vector<ActivationSpec> received = input_specs(chunk, pass);
     MEGATRON_CHECK(in.size() == received.size(), "a stage was given ", in.size(),
                    " activations instead of ", received.size());
@@ -186,8 +199,8 @@ class TransformerModel : public Model {
         hidden_sbh = run_part(part, hidden_sbh, pass, positions, context);
         continue;
       }
-      const Microbatch its_microbatch = viewed(part.stack, given);
-      Pass its_pass = with_microbatch(given, its_microbatch);
+      const MicrobatchView its_microbatch = viewed(part.stack, given);
+      Pass its_pass = with_microbatch(given, *its_microbatch);
       if (part.stack < main_) {  // the text of an encoder begins with this pass
         its_pass.caches = nullptr;
         its_pass.encoder = nullptr;
@@ -236,11 +249,11 @@ class TransformerModel : public Model {
     return stack <= main_ || pass.wants == Wants::loss;
   }
   /// Returns the microbatch of a pass as a stack reads it. In generation an encoder has its own.
-  Microbatch viewed(std::size_t stack, const Pass& pass) const {
+  MicrobatchView viewed(std::size_t stack, const Pass& pass) const {
     const auto& view = spec_.stacks[stack].view;
     if (pass.caches != nullptr && has_encoder())
-      return stack == main_ ? pass.microbatch : *pass.encoder;
-    return view ? view(pass.microbatch) : pass.microbatch;
+      return MicrobatchView(stack == main_ ? pass.microbatch : *pass.encoder);
+    return view ? MicrobatchView(view(pass.microbatch)) : MicrobatchView(pass.microbatch);
   }
   /// Returns the first stack with the input of `stack`.
   const Stack& first_of_input(const Stack& stack) const {
@@ -482,7 +495,7 @@ class TransformerModel : public Model {
     std::vector<ActivationSpec> specs;
     for (const PassedTensor& tensor : border) {
       if (pass.wants != Wants::loss && is_only_for_loss(tensor.key)) continue;
-      const at::Tensor tokens = viewed(tensor.stack, pass).at("tokens");
+      const at::Tensor tokens = (*viewed(tensor.stack, pass)).at("tokens");
       const std::int64_t rows =
           tokens.size(1) / (is_sequence_parallel(pass, rank_) ? rank_.tp.size : 1);
       std::vector<std::int64_t> shape{rows, tokens.size(0)};
