@@ -28,8 +28,6 @@ SchedulerOptions scheduler_options(const ModelRunner& model, const EngineOptions
     scheduler.prefix_cache = false;
   }
   const bool has_encoder = model.model().has_encoder();
-  if (has_encoder && options.decoder_start < 0)
-    throw UserError({"the model has an encoder and a decoder", "", "use `megatron generate`"});
   if (!model.model().is_causal() || has_encoder) {  // a text is computed in one pass
     scheduler.chunked_prefill = scheduler.prefix_cache = false;
     const std::int64_t longest = std::min(max_sequence_length(model.config()), kLongestEncoded);
@@ -117,13 +115,21 @@ SequenceId Engine::add_request(TextRequest request) {
   if (request.params.return_routed_experts && model_.config().moe.num_experts == 0)
     throw UserError({request.source, "it has return_routed_experts, and the model has no experts",
                      "leave it out"});
+  if (!model_.model().has_encoder() && !request.encoded.empty())
+    throw UserError({request.source, "it has a text for an encoder, and the model has no encoder",
+                     "leave that text out"});
   if (model_.model().has_encoder() && request.encoded.empty()) {
+    if (options_.decoder_start < 0)
+      throw UserError({request.source,
+                       "the model has an encoder and a decoder, and it is not known what the "
+                       "decoder begins with",
+                       "give a text for each of them"});
     request.encoded = std::move(request.prompt);
     request.prompt = {options_.decoder_start};
   }
   const std::int64_t size = std::ssize(request.prompt), num_encoded = std::ssize(request.encoded);
   if (model_.model().has_encoder())
-    check_token_ids(request.encoded, model_.config(), request.source, num_encoded);
+    check_token_ids(request.encoded, model_.config(), request.source + ": encoder", num_encoded);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
              only_scores = scores && request.params.max_new_tokens == 0 && !embeds;
   check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);

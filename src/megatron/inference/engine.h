@@ -56,7 +56,7 @@ struct EngineOptions {
   std::shared_ptr<GrammarCache> grammars = nullptr;
   SpeculationOptions speculation = {};  ///< beams have no drafts
   KvCacheType kv_cache_type = KvCacheType::same;
-  std::int64_t decoder_start = -1;  ///< begins the texts of a model with an encoder, which needs it
+  std::int64_t decoder_start = -1;  ///< begins answers to what an encoder reads (TextRequest)
 };
 
 class Engine {

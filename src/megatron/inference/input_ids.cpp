@@ -59,17 +59,28 @@ std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::stri
   return {begin};
 }
 
-std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source) {
-  const JsonCursor ids = JsonCursor(parse_json(line, source), source)["ids"];
-  if (!ids->is_array())
-    throw UserError({source + ": field 'ids' must be a list of token ids", ids->dump(), ""});
-  std::vector<std::int64_t> result;
-  for (const Json& id : *ids) {
-    if (!id.is_number_integer())
-      throw UserError({source + ": ids[" + std::to_string(result.size()) + "] must be an integer",
-                       id.dump(), ""});
-    result.push_back(id.get<std::int64_t>());
-  }
+ScoredLine read_scored_line(const std::string& line, const std::string& source) {
+  const JsonCursor members(parse_json(line, source), source);
+  const auto read = [&](const std::string& name) {
+    const JsonCursor ids = members[name];
+    if (!ids->is_array())
+      throw UserError(
+          {source + ": field '" + name + "' must be a list of token ids", ids->dump(), ""});
+    std::vector<std::int64_t> result;
+    for (const Json& id : *ids) {
+      if (!id.is_number_integer())
+        throw UserError(
+            {source + ": " + name + "[" + std::to_string(result.size()) + "] must be an integer",
+             id.dump(), ""});
+      result.push_back(id.get<std::int64_t>());
+    }
+    return result;
+  };
+  ScoredLine result{.ids = read("ids")};
+  if (!members.find_given("encoder_ids")) return result;
+  result.encoder_ids = read("encoder_ids");
+  if (result.encoder_ids.empty())
+    throw UserError({source + ": field 'encoder_ids'", "an empty list", "give at least a token"});
   return result;
 }
 

@@ -37,8 +37,13 @@ std::vector<SourceLine> lines_of(std::string_view content, const std::string& fi
 std::vector<std::int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& prompt,
                                      const std::string& source, bool is_whole = true);
 
-/// Returns the ids of a line {"ids": [...]}. Throws UserError naming `source`.
-std::vector<std::int64_t> read_ids(const std::string& line, const std::string& source);
+/// A line of `megatron score`.
+struct ScoredLine {
+  std::vector<std::int64_t> ids;
+  std::vector<std::int64_t> encoder_ids = {};  ///< of the text of an encoder; empty: there is none
+};
+/// Reads a line {"ids": [...]}, which may also have "encoder_ids". UserError that names `source`.
+ScoredLine read_scored_line(const std::string& line, const std::string& source);
 
 /// Returns the maximum number of tokens in a sequence: max_position_embeddings with learned
 /// positions, otherwise the largest int64 (no limit).

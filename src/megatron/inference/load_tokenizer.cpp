@@ -166,6 +166,10 @@ LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSour
   result.defaults = sampling_defaults(source);
   if (source.model.decoder_num_layers > 0) {
     result.decoder_start = decoder_start(source, *result.tokenizer);
+    if (result.decoder_start < 0)
+      throw UserError({"the tokenizer has neither [BOS] nor padding for the decoder to begin with",
+                       std::string(result.tokenizer->name()),
+                       "use the tokenizer that the model was trained with"});
     // Of T5's tokenizers, SentencePiece's own file alone says nothing of the end.
     if (!source.model_type.empty() && result.tokenizer->name() == "SentencePieceTokenizer")
       result.encoder_end = result.tokenizer->eod();

@@ -27,15 +27,24 @@ struct LoadedTokenizer {
   SamplingParams defaults = {};  ///< of generation_config.json
   /// EngineOptions::decoder_start of a model with an encoder: decoder_start_token_id of
   /// generation_config.json or config.json, otherwise what training begins with, bos or padding; −1
-  /// if there is none.
+  /// of other models.
   std::int64_t decoder_start = -1;
   /// Ends texts of an encoder whose tokenizer's file does not say that the model has learned so: −1
   /// elsewhere.
   std::int64_t encoder_end = -1;
+
+  /// Returns whether an encoder reads prompts, which the texts of a decoder answer.
+  bool has_encoder() const { return decoder_start >= 0; }
+  /// Ends the ids of a whole text with encoder_end, if there is one and they do not end so.
+  template <class Ids>
+  void end_encoded(Ids& ids) const {
+    if (encoder_end >= 0 && (ids.empty() || ids.back() != encoder_end))
+      ids.push_back(static_cast<typename Ids::value_type>(encoder_end));
+  }
 };
 
 /// Opens the tokenizer that `flags` name, or else the checkpoint's with the settings that they
-/// change. UserError when there is none.
+/// change. UserError when there is none, or it has nothing for a decoder to begin with.
 LoadedTokenizer load_tokenizer(const TokenizerFlags& flags, const CheckpointSource& source);
 
 }  // namespace megatron

@@ -14,13 +14,14 @@ std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
                                                    const ScoreTextsOptions& options) {
   Engine engine(model, options.engine);
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const auto& [ids, num_targets, source] = texts[i];
+    const auto& [ids, num_targets, source, encoded] = texts[i];
     engine.add_request(
         {.prompt = ids,
          .params = {.max_new_tokens = 0, .logprobs = options.num_best, .prompt_logprobs = true},
          .source = source,
          .first_scored = std::ssize(ids) - num_targets,
-         .id = i});
+         .id = i,
+         .encoded = encoded});
   }
   std::vector<std::vector<SampledToken>> scores(texts.size());
   std::size_t num_done = 0;
@@ -36,14 +37,17 @@ std::vector<std::vector<SampledToken>> score_texts(const ModelRunner& model,
 }
 
 Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
-                   const std::string& source) {
+                   const std::string& source, std::span<const std::int64_t> encoded) {
   const std::int64_t num_targets = std::max<std::int64_t>(0, std::ssize(ids) - 1),
-                     num_inputs = std::max<std::int64_t>(1, num_targets);
-  const ScoredText text{{ids.begin(), ids.end()}, num_targets, source};
-  const EngineOptions engine{.scheduler = {.max_running = 1,
-                                           .max_step_tokens = num_inputs,
-                                           .num_blocks = ceil_div(num_inputs, kBlockPositions),
-                                           .prefix_cache = false}};
+                     num_inputs = std::max<std::int64_t>(1, num_targets),
+                     num_encoded = std::ssize(encoded);
+  const ScoredText text{
+      {ids.begin(), ids.end()}, num_targets, source, {encoded.begin(), encoded.end()}};
+  const EngineOptions engine{
+      .scheduler = {.max_running = 1,
+                    .max_step_tokens = num_inputs + num_encoded,
+                    .num_blocks = ceil_div(std::max(num_inputs, num_encoded), kBlockPositions),
+                    .prefix_cache = false}};
   const auto scores = score_texts(model, {&text, 1}, {.engine = engine});
   Score score;
   for (const SampledToken& token : scores.front()) score.logprobs.push_back(token.logprob);

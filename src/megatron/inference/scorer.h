@@ -16,7 +16,8 @@ namespace megatron {
 struct ScoredText {
   std::vector<std::int64_t> ids;
   std::int64_t num_targets = 0;
-  std::string source = {};  ///< names the text in errors
+  std::string source = {};                 ///< names the text in errors
+  std::vector<std::int64_t> encoded = {};  ///< the text of the encoder, which `ids` answers
 };
 
 struct ScoreTextsOptions {
@@ -38,8 +39,9 @@ struct Score {
 };
 
 /// Scores one sequence of at least one id in one pass, or in several where the logits of all its
-/// tokens take too much memory. Like score_texts().
+/// tokens take too much memory. `encoded`: the text of the encoder of a model that has one. Like
+/// score_texts().
 Score score_tokens(const ModelRunner& model, std::span<const std::int64_t> ids,
-                   const std::string& source);
+                   const std::string& source, std::span<const std::int64_t> encoded = {});
 
 }  // namespace megatron

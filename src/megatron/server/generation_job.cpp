@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -31,8 +32,9 @@ namespace {
 
 void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids,
                   std::int64_t max_new_tokens) {
-  const std::int64_t size = std::ssize(ids), longest = model.max_model_len;
-  if (size > longest || max_new_tokens > longest - size)
+  const std::int64_t size = std::ssize(ids), longest = model.max_model_len,
+                     before = model.tokenizer.has_encoder() ? 1 : size;  // the new tokens
+  if (size > longest || max_new_tokens > longest - before)
     throw_context_exceeded(model,
                            "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
                                std::to_string(max_new_tokens),
@@ -163,11 +165,12 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
     TextPiece piece{.prompt = prompt, .choice = update.text, .prompt_tokens = update.prompt_tokens};
     const auto place = std::pair(prompt, update.text);
     auto found = texts_.find(place);
-    if (found == texts_.end())
-      found = texts_
-                  .emplace(place, Text{GeneratedText(*model_.tokenizer.tokenizer,
-                                                     results_[prompt].ids, params_)})
-                  .first;
+    if (found == texts_.end()) {
+      std::span<const std::int64_t> context = results_[prompt].ids;
+      if (model_.tokenizer.has_encoder()) context = {};  // the text begins anew
+      const Tokenizer& tokenizer = *model_.tokenizer.tokenizer;
+      found = texts_.emplace(place, Text{GeneratedText(tokenizer, context, params_)}).first;
+    }
     Text& text = found->second;
     const auto add_token = [&](SampledToken token) {
       piece.text += text.stream.add(

@@ -117,8 +117,10 @@ class ReplicaBatch {
       return refuse(news, index, error);
     }
     const BatchLine& line = lines_[index];
-    const CompletionUsage usage = usage_of(one.results);
-    rank_.note_length(usage.longest, line.source + ": a prompt with its continuation");
+    const bool answers = one.request.answers;
+    const CompletionUsage usage = usage_of(one.results, answers);
+    rank_.note_length(usage.longest, line.source + (answers ? ": a prompt or its answer"
+                                                            : ": a prompt with its continuation"));
     const JsonText body =
         chat ? JsonText::verbatim(chat->body(one.results)) : completion_body(line, std::move(one));
     news << index << " 200 " << usage.prompt_tokens << ' ' << usage.completion_tokens << ' '

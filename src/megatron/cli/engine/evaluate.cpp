@@ -44,7 +44,8 @@ std::vector<TextScore> scores_of(InferenceRank& rank, const EngineOptions& engin
   std::vector<ScoredText> own;
   for (std::size_t i = first; i < task.texts.size(); i += stride) {
     own.push_back(task.texts[i]);
-    rank.note_length(std::ssize(own.back().ids) - 1, own.back().source);
+    const auto& [ids, num_targets, source, encoded] = own.back();
+    rank.note_length(std::max(std::ssize(ids) - 1, std::ssize(encoded)), source);
   }
   ProgressBar progress({.title = task.name,
                         .total = own.size(),
@@ -104,7 +105,7 @@ int evaluate_as(World& world, std::span<const std::string> args, const ModelFami
   const LoadedTokenizer tokenizer = rank.load_tokenizer(options.tokenizer, options.parsed);
   const EngineOptions engine = rank.engine_options(options);
   const TransformerConfig& model = rank.model().config();
-  const TaskReader reader(*tokenizer.tokenizer, max_sequence_length(model));
+  const TaskReader reader(tokenizer, max_sequence_length(model));
   std::vector<EvaluationTask> tasks;
   std::size_t width = 4;
   for (std::size_t i = 0; i < contents.size(); ++i) {

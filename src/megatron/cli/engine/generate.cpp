@@ -54,10 +54,6 @@ class TextWriter {
     EngineOptions engine = rank.engine_options(options, options.speculative);
     engine.tokenizer = stored_.tokenizer.get();
     engine.decoder_start = stored_.decoder_start;
-    if (answers_ && engine.decoder_start < 0)
-      throw UserError({"the tokenizer has neither [BOS] nor padding for the decoder to begin with",
-                       std::string(stored_.tokenizer->name()),
-                       "use the tokenizer that the model was trained with"});
     generator_.emplace(rank.model(), params_, engine);
   }
 
@@ -66,8 +62,7 @@ class TextWriter {
     texts_ = prompts;
     for (const std::string& prompt : prompts) {
       ids_.push_back(prompt_ids(*stored_.tokenizer, prompt, "--prompt"));
-      const std::int64_t end = stored_.encoder_end;
-      if (end >= 0 && ids_.back().back() != end) ids_.back().push_back(end);
+      stored_.end_encoded(ids_.back());
     }
     generator_->check(prompts_of(0, ids_.size()));
   }

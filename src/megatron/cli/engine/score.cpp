@@ -1,5 +1,6 @@
 // Implements `megatron score`: reads token ids and prints their log-probabilities, one JSON object
 // per line.
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -82,9 +83,15 @@ class LineSource {
 
 /// Returns the result of a line as JSON. Collective over the ranks of a replica.
 std::string answer(InferenceRank& rank, const std::string& source, const std::string& line) {
-  const std::vector<std::int64_t> ids = read_ids(line, source);
-  const Score score = score_tokens(rank.model(), ids, source);
-  rank.note_length(std::ssize(ids), source);
+  const auto [ids, encoder_ids] = read_scored_line(line, source);
+  const bool has_encoder = rank.model().model().has_encoder();
+  if (has_encoder && encoder_ids.empty())
+    throw UserError({source + ": field 'encoder_ids' is missing",
+                     "the model has an encoder and a decoder",
+                     "give the ids of the encoder's text in it, and those of the decoder's in "
+                     "'ids', with the token that it begins with"});
+  const Score score = score_tokens(rank.model(), ids, source, encoder_ids);
+  rank.note_length(std::max(std::ssize(ids), std::ssize(encoder_ids)), source);
   return JsonText{{"logprobs", score.logprobs}, {"loss", score.loss}}.dump();
 }
 

@@ -145,6 +145,7 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
                        options.server.tool_call_parser, options.server.reasoning_parser);
   EngineOptions engine_options = rank.engine_options(options, options.speculative);
   engine_options.tokenizer = tokenizer.tokenizer.get();
+  engine_options.decoder_start = tokenizer.decoder_start;
   engine_options.grammars = std::make_shared<GrammarCache>(*tokenizer.tokenizer);
 
   std::unique_ptr<const ServedModel> model;  // outlives the engine, whose last news may read it

@@ -8,8 +8,9 @@
 namespace megatron {
 namespace {
 
-EngineOptions with_tokenizer(EngineOptions options, const Tokenizer* tokenizer) {
-  options.tokenizer = tokenizer;
+EngineOptions with_tokenizer(EngineOptions options, const LoadedTokenizer& tokenizer) {
+  options.tokenizer = tokenizer.tokenizer.get();
+  options.decoder_start = tokenizer.decoder_start;
   return options;
 }
 
@@ -23,8 +24,7 @@ UserError error_of(const std::string& source, const UserError& error) {
 
 CompletionQueue::CompletionQueue(const ModelRunner& model, const LoadedTokenizer& tokenizer,
                                  EngineOptions options)
-    : tokenizer_(tokenizer),
-      engine_(model, with_tokenizer(std::move(options), tokenizer.tokenizer.get())) {}
+    : tokenizer_(tokenizer), engine_(model, with_tokenizer(std::move(options), tokenizer)) {}
 
 void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
                           const std::string& source) {
@@ -35,11 +35,10 @@ void CompletionQueue::add(std::uint64_t number, CompletionRequest request,
   Open open{.source = source};
   std::map<SequenceId, Place> places;
   try {
-    for (std::size_t i = 0; i < request.prompts.size(); ++i) {
-      const std::string name = source + ": prompt";
-      PromptResult& result = open.results.emplace_back(completion_ids(
-          request.prompts[i], *tokenizer_.tokenizer, name, request.add_special_tokens));
-      request.truncate(result.ids);
+    const std::string name = source + ": prompt";
+    for (std::vector<std::int64_t>& ids : ids_of_prompts(request, tokenizer_, name)) {
+      const std::size_t i = open.results.size();
+      PromptResult& result = open.results.emplace_back(std::move(ids));
       const SamplingSite site{.prompt = request.has_seed ? 0 : number,
                               .sample = i * static_cast<std::uint64_t>(params.num_samples())};
       const SequenceId id = engine_.add_request({.prompt = result.ids,

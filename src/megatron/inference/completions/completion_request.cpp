@@ -12,6 +12,7 @@
 #include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
 
 namespace megatron {
 namespace {
@@ -329,6 +330,28 @@ std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const T
   if (const auto* text = std::get_if<std::string>(&prompt))
     return prompt_ids(tokenizer, *text, source, add_special_tokens);
   return std::get<std::vector<std::int64_t>>(prompt);
+}
+
+std::vector<std::vector<std::int64_t>> ids_of_prompts(CompletionRequest& request,
+                                                      const LoadedTokenizer& tokenizer,
+                                                      const std::string& source) {
+  request.answers = tokenizer.has_encoder();
+  const auto refuse = [&](bool is_given, const char* member) {
+    if (request.answers && is_given)
+      throw UserError({std::string("field '") + member + "'",
+                       "an encoder reads the prompt, and the text answers it", "leave it out"});
+  };
+  refuse(request.echo, "echo");
+  refuse(request.params.prompt_best >= 0, "prompt_logprobs");
+  std::vector<std::vector<std::int64_t>> prompts;
+  for (const CompletionPrompt& prompt : request.prompts) {
+    std::vector<std::int64_t>& ids = prompts.emplace_back(
+        completion_ids(prompt, *tokenizer.tokenizer, source, request.add_special_tokens));
+    if (std::holds_alternative<std::string>(prompt) && request.add_special_tokens)
+      tokenizer.end_encoded(ids);
+    request.truncate(ids);
+  }
+  return prompts;
 }
 
 ErrorReply error_reply(const UserError& error) {

@@ -16,6 +16,7 @@ namespace megatron {
 class JsonCursor;
 class Tokenizer;
 class UserError;
+struct LoadedTokenizer;
 
 /// A text, or token ids.
 using CompletionPrompt = std::variant<std::string, std::vector<std::int64_t>>;
@@ -37,6 +38,7 @@ struct CompletionRequest {
   bool add_special_tokens = true;           ///< a prompt that is a text gets those of a whole text
   std::int64_t truncate_prompt_tokens = 0;  ///< a prompt is its last so many tokens; 0: all
   std::vector<std::string> given = {};      ///< members of the body that are not null
+  bool answers = false;                     ///< an encoder reads the prompts: texts begin anew
 
   /// Removes the tokens that truncate_prompt_tokens cuts off a prompt.
   void truncate(std::vector<std::int64_t>& ids) const;
@@ -57,6 +59,13 @@ std::vector<CompletionPrompt> completion_prompts(const JsonCursor& value);
 /// Returns the token ids of a prompt. UserError that names `source` when it has none.
 std::vector<std::int64_t> completion_ids(const CompletionPrompt& prompt, const Tokenizer& tokenizer,
                                          const std::string& source, bool add_special_tokens = true);
+
+/// Returns the ids of the prompts of a request as the model reads them, and sets
+/// CompletionRequest::answers. UserError that names `source`, or a member that has no meaning where
+/// an encoder reads the prompts.
+std::vector<std::vector<std::int64_t>> ids_of_prompts(CompletionRequest& request,
+                                                      const LoadedTokenizer& tokenizer,
+                                                      const std::string& source);
 
 /// What the client of an HTTP request is told of an error.
 struct ErrorReply {

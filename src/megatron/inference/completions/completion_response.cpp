@@ -15,6 +15,12 @@ std::vector<std::int32_t> short_ids(std::span<const std::int64_t> ids) {
   return {ids.begin(), ids.end()};
 }
 
+/// Returns the ids before the texts of a prompt.
+std::span<const std::int64_t> context_of(const CompletionRequest& request,
+                                         std::span<const std::int64_t> prompt_ids) {
+  return prompt_ids.first(request.answers ? 0 : prompt_ids.size());
+}
+
 /// Returns the text that ids add behind others.
 std::string text_behind(const Tokenizer& tokenizer, std::span<const std::int32_t> before,
                         std::span<const std::int64_t> ids, SpecialTokens special) {
@@ -84,11 +90,12 @@ CompletionChoice::CompletionChoice(const CompletionRequest& request, const Token
       tokenizer_(tokenizer),
       prompt_(prompt),
       prompt_ids_(prompt_ids),
-      pieces_(tokenizer,
-              short_ids(std::span(prompt_ids).first(request.echo ? 0 : prompt_ids.size())),
-              special_of(request)) {
+      pieces_(
+          tokenizer,
+          request.echo ? std::vector<std::int32_t>() : short_ids(context_of(request, prompt_ids)),
+          special_of(request)) {
   if (!request.echo)
-    before_ = {static_cast<std::int32_t>(prompt_ids.back())};
+    before_ = short_ids(context_of(request, prompt_ids).last(request.answers ? 0 : 1));
   else if (const auto* given = std::get_if<std::string>(&request.prompts[prompt]))
     echoed_ = *given, num_echoed_ = prompt_ids.size();
 }
@@ -184,8 +191,8 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
     const std::vector<std::int64_t>& ids = results[i].ids;
     const auto texts = best_texts(std::move(results[i].texts), request.params);
     for (const Generation& generation : texts) {
-      std::string text =
-          text_behind(tokenizer, short_ids(ids), generation.ids, special_of(request));
+      std::string text = text_behind(tokenizer, short_ids(context_of(request, ids)), generation.ids,
+                                     special_of(request));
       text.resize(text.size() - std::min(text.size(), generation.num_cut_bytes));
       std::vector<SampledToken> tokens = generation.tokens;
       if (tokens.empty())
@@ -202,14 +209,15 @@ JsonText completion_choices(const CompletionRequest& request, const Tokenizer& t
   return choices;
 }
 
-CompletionUsage usage_of(const std::vector<PromptResult>& results) {
+CompletionUsage usage_of(const std::vector<PromptResult>& results, bool answers) {
   CompletionUsage usage;
   for (const PromptResult& result : results) {
     usage.prompt_tokens += std::ssize(result.ids);
     if (!result.texts.empty()) usage.cached_tokens += result.texts.front().num_cached;
     for (const Generation& text : result.texts) {
       usage.completion_tokens += text.num_sampled();
-      usage.longest = std::max(usage.longest, std::ssize(result.ids) + std::ssize(text.ids));
+      const std::int64_t before = std::ssize(result.ids), after = std::ssize(text.ids);
+      usage.longest = std::max(usage.longest, answers ? std::max(before, after) : before + after);
     }
   }
   return usage;

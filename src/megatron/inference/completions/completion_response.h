@@ -84,10 +84,11 @@ struct CompletionUsage {
   std::int64_t cached_tokens = 0;      ///< of these, that the prefix cache had
   std::int64_t completion_tokens = 0;  ///< of all sampled texts, with their stop tokens
   std::int64_t reasoning_tokens = 0;   ///< of these, in answers to chats
-  std::int64_t longest = 0;            ///< a prompt with one of its texts; not reported
+  std::int64_t longest = 0;  ///< a prompt with one of its texts, or the longer one; not reported
 };
-/// Returns the usage of a request from the results of all its prompts.
-CompletionUsage usage_of(const std::vector<PromptResult>& results);
+/// Returns the usage of a request from the results of all its prompts. `answers`:
+/// CompletionRequest::answers.
+CompletionUsage usage_of(const std::vector<PromptResult>& results, bool answers = false);
 /// Returns "usage", without the tokens of reasoning.
 JsonText usage_json(const CompletionUsage& usage);
 

@@ -12,6 +12,7 @@
 #include "megatron/base/words.h"
 #include "megatron/inference/evaluation/detokenize.h"
 #include "megatron/inference/input_ids.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -77,10 +78,10 @@ Metric mean_metric(std::string name, const std::vector<double>& values) {
   return metric;
 }
 
-TaskReader::TaskReader(const Tokenizer& tokenizer, std::int64_t max_length)
-    : tokenizer_(tokenizer), max_length_(max_length) {
-  const std::vector<std::int32_t> empty = tokenizer.encode("");
-  if (!empty.empty() && empty.front() == tokenizer.bos()) begin_ = {tokenizer.bos()};
+TaskReader::TaskReader(const LoadedTokenizer& tokenizer, std::int64_t max_length)
+    : loaded_(tokenizer), tokenizer_(*tokenizer.tokenizer), max_length_(max_length) {
+  const std::vector<std::int32_t> empty = tokenizer_.encode("");
+  if (!empty.empty() && empty.front() == tokenizer_.bos()) begin_ = {tokenizer_.bos()};
 }
 
 std::vector<std::int64_t> TaskReader::fragment(std::string_view text) const {
@@ -97,7 +98,14 @@ void TaskReader::add_pair(EvaluationTask& task, std::string context, std::string
   continuation.insert(0, context, end, std::string::npos);
   context.resize(end);
   ScoredText text{fragment(context), 0, source};
-  const std::vector<std::int64_t> whole = fragment(context + continuation);
+  std::vector<std::int64_t> whole = fragment(context + continuation);
+  if (loaded_.has_encoder()) {  // which reads the context, with the marks of a whole text
+    const std::vector<std::int32_t> target = tokenizer_.encode_fragment(continuation);
+    text.encoded = prompt_ids(tokenizer_, context, source + ": the context");
+    loaded_.end_encoded(text.encoded);
+    text.ids = whole = {loaded_.decoder_start};
+    whole.insert(whole.end(), target.begin(), target.end());
+  }
   const std::size_t known = std::min(text.ids.size(), whole.size());
   text.num_targets = std::ssize(whole) - static_cast<std::int64_t>(known);
   if (text.num_targets == 0)
@@ -108,16 +116,25 @@ void TaskReader::add_pair(EvaluationTask& task, std::string context, std::string
 }
 
 void TaskReader::add_text(EvaluationTask& task, ScoredText text) const {
-  // The last token needs no position.
-  if (const std::int64_t excess = std::ssize(text.ids) - 1 - max_length_; excess > 0) {
-    if (text.num_targets > max_length_)
-      throw UserError({text.source,
-                       "the continuation has " + std::to_string(text.num_targets) + " tokens",
-                       "the model has positions for " + std::to_string(max_length_)});
-    text.ids.erase(text.ids.begin(), text.ids.begin() + excess);
+  if (text.num_targets > max_length_)
+    throw UserError({text.source,
+                     "the continuation has " + std::to_string(text.num_targets) + " tokens",
+                     "the model has positions for " + std::to_string(max_length_)});
+  // The last token of a text needs no position, but an encoder reads all of its own.
+  const std::int64_t num_unread = text.encoded.empty() ? 1 : 0;
+  std::vector<std::int64_t>& context = text.encoded.empty() ? text.ids : text.encoded;
+  if (const std::int64_t excess = std::ssize(context) - num_unread - max_length_; excess > 0) {
+    context.erase(context.begin(), context.begin() + excess);
     ++task.num_cut;
   }
   task.texts.push_back(std::move(text));
+}
+
+void TaskReader::refuse_encoder(const std::string& task) const {
+  if (loaded_.has_encoder())
+    throw UserError({"--task " + task,
+                     "its texts have no context, and the model has an encoder to read one",
+                     "give a file with choices or continuations"});
 }
 
 EvaluationTask TaskReader::lines(const std::string& file, std::string_view content) const {
@@ -166,6 +183,7 @@ EvaluationTask TaskReader::lines(const std::string& file, std::string_view conte
 
 EvaluationTask TaskReader::lambada(const std::string& file, std::string_view content,
                                    bool strict) const {
+  refuse_encoder("LAMBADA");
   EvaluationTask task{.name = "LAMBADA",
                       .metrics = [](auto scores) { return std::vector{accuracy(scores)}; }};
   for (const auto& [source, line] : lines_of(content, file)) {
@@ -191,6 +209,7 @@ EvaluationTask TaskReader::lambada(const std::string& file, std::string_view con
 
 EvaluationTask TaskReader::wikitext(const std::string& file, const std::string& content,
                                     std::int64_t length, std::int64_t stride) const {
+  refuse_encoder("WIKITEXT103");
   const std::vector<std::int64_t> ids = fragment(detokenized(file, content));
   const auto num_words = 1 + std::ranges::count(trim(content), ' ');
   const std::int64_t num_tokens = std::ssize(ids);

@@ -15,7 +15,7 @@
 
 namespace megatron {
 
-class Tokenizer;
+struct LoadedTokenizer;
 
 /// What a model says of the targets of a text.
 struct TextScore {
@@ -41,7 +41,7 @@ struct EvaluationTask {
 class TaskReader {
  public:
   /// The tokenizer must outlive the reader. `max_length`: positions of the model.
-  TaskReader(const Tokenizer& tokenizer, std::int64_t max_length);
+  TaskReader(const LoadedTokenizer& tokenizer, std::int64_t max_length);
 
   /// Reads JSON lines, all with the same members:
   /// - "query", "choices" and "gold", the index or the text of a choice. acc is how often the gold
@@ -61,14 +61,19 @@ class TaskReader {
                           std::int64_t stride) const;
 
  private:
-  /// Adds a text whose targets are the ids that `continuation` adds to those of `context`.
+  /// Adds a text whose targets are the ids that `continuation` adds to those of `context`; where an
+  /// encoder reads `context`, all ids of `continuation`.
   void add_pair(EvaluationTask& task, std::string context, std::string continuation,
                 const std::string& source) const;
-  /// Adds a text, without the beginning that the model has no positions for. UserError when a
-  /// target would be left out.
+  /// Adds a text, without the beginning of its context that the model has no positions for.
+  /// UserError when a target would be left out.
   void add_text(EvaluationTask& task, ScoredText text) const;
   std::vector<std::int64_t> fragment(std::string_view text) const;
 
+  /// Throws a UserError for a task without a context that an encoder could read.
+  void refuse_encoder(const std::string& task) const;
+
+  const LoadedTokenizer& loaded_;
   const Tokenizer& tokenizer_;
   std::int64_t max_length_;
   std::vector<std::int64_t> begin_;  ///< tokens that begin every text

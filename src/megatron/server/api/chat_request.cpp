@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/server/api/served_chat.h"
 #include "megatron/server/api/served_model.h"
 #include "megatron/server/generation_job.h"
@@ -319,6 +320,11 @@ void set_effort(ChatRequest& to, const BodyValue& effort) {
 }
 
 const ServedChat& chat_of(const ServedModel& model) {
+  if (model.tokenizer.has_encoder())
+    throw UserError({"model '" + model.name + "'",
+                     "it has an encoder and a decoder, which answer single prompts and continue no "
+                     "conversation",
+                     "use /v1/completions"});
   if (model.chat != nullptr) return *model.chat;
   throw UserError({"model '" + model.name + "'", "its folder has no chat template",
                    "give --chat-template FILE, or use /v1/completions"});

@@ -142,10 +142,8 @@ void answer_completion(const ServedModel& model, const HttpRequest& http, HttpRe
                 std::ssize(request.prompts) *
                     std::max(request.params.num_samples(), request.params.num_beams),
                 request.prompts);
-    std::vector<std::vector<std::int64_t>> prompts;
-    for (const CompletionPrompt& prompt : request.prompts)
-      request.truncate(prompts.emplace_back(completion_ids(
-          prompt, *model.tokenizer.tokenizer, "field 'prompt'", request.add_special_tokens)));
+    std::vector<std::vector<std::int64_t>> prompts =
+        ids_of_prompts(request, model.tokenizer, "field 'prompt'");
     const auto run =
         std::make_shared<CompletionRun>(model, std::move(request), std::move(prompts), reply);
     const CompletionRequest& asked = run->request();

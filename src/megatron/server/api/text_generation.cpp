@@ -127,6 +127,10 @@ void send_failure(HttpReply& reply, const std::exception_ptr& error) {
 
 void generate(const ServedModel& model, const HttpRequest& http, HttpReply reply) {
   try {
+    if (model.tokenizer.has_encoder())
+      throw UserError({"model '" + model.name + "'",
+                       "it has an encoder and a decoder, and this API continues prompts",
+                       "use /v1/completions"});
     const auto request =
         std::make_shared<const CompletionRequest>(read_text_generation(body_of(http)));
     const Tokenizer& tokenizer = *model.tokenizer.tokenizer;

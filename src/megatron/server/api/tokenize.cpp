@@ -23,8 +23,10 @@ std::vector<std::int32_t> tokenized_ids(const ServedModel& model, const JsonCurs
   if (!body.find_given("messages")) {
     const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
     const std::string prompt = body["prompt"].text();
-    return flag(body, "add_special_tokens", true) ? tokenizer.encode(prompt)
-                                                  : tokenizer.encode_fragment(prompt);
+    if (!flag(body, "add_special_tokens", true)) return tokenizer.encode_fragment(prompt);
+    std::vector<std::int32_t> ids = tokenizer.encode(prompt);
+    model.tokenizer.end_encoded(ids);
+    return ids;
   }
   OrderedJson chat = OrderedJson::parse(text);  // templates show the client's order of keys
   chat.erase("return_token_strs");
