@@ -122,7 +122,7 @@ TEST_F(ScheduleRunTest, RampSavesBeforeEachChangeAndCountsItsSamples) {
   EXPECT_THAT(outcome.log, HasSubstr("batch size changes from 2 to 4 after 4 samples\n"));
   EXPECT_THAT(outcome.log, HasSubstr("global batch size:     4 |"));
   EXPECT_EQ(outcome.trainer.state.progress.floating_point_operations,
-            20 * outcome.trainer.plan.flops_per_sample);
+            20 * outcome.trainer.plan.flops_per_sample.causal);
 }
 
 TEST_F(ScheduleRunTest, DecreasedBatchesCountWhatTheyLeaveOut) {

@@ -21,12 +21,20 @@ ModelDimensions gpt_medium() {
 }
 
 TEST(SampleFlops, AreMegatronsAndPaLMs) {
-  const SampleFlops flops = sample_flops(gpt_medium(), 1024);
+  const SampleFlops flops = sample_flops(gpt_medium(), 1, 1024);
   EXPECT_EQ(flops.causal * 8, 18612240777216.0);
   EXPECT_EQ(flops.full * 8, 18612240777216.0 + 6.0 * 8 * 1024 * 1024 * 1024 * 24);
   // PaLM, appendix B: 6N + 12·L·H·Q·T per token, N without position embeddings, norms and biases.
   const double n = 24 * 12.0 * 1024 * 1024 + 50304.0 * 1024;
   EXPECT_EQ(flops.full, 1024 * (6 * n + 12.0 * 24 * 16 * 64 * 1024));
+}
+
+/// A question with choices: none attends to another.
+TEST(SampleFlops, AreThoseOfEachSequence) {
+  const SampleFlops one = sample_flops(gpt_medium(), 1, 512),
+                    four = sample_flops(gpt_medium(), 4, 512);
+  EXPECT_EQ(four.causal, 4 * one.causal);
+  EXPECT_EQ(four.full, 4 * one.full);
 }
 
 TEST(ThroughputMeter, DividesByTimeDevicesAndPeak) {

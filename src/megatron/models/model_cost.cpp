@@ -151,6 +151,16 @@ double num_floating_point_operations(const ModelDimensions& dimensions, std::int
   return num_floating_point_operations(dimensions, tokens, tokens * sequence_length);
 }
 
+SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t num_sequences,
+                         std::int64_t sequence_length) {
+  const double tokens = static_cast<double>(num_sequences * sequence_length),
+               squared_tokens = tokens * static_cast<double>(sequence_length);
+  // The formula is linear in Σ s² and counts half of it. Doubling the squared token count therefore
+  // gives full attention.
+  return {.causal = num_floating_point_operations(dimensions, tokens, squared_tokens),
+          .full = num_floating_point_operations(dimensions, tokens, 2 * squared_tokens)};
+}
+
 ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& layout) {
   const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
   const double experts = layout.expert_tensor_parallel * layout.expert_parallel;

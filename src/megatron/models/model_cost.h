@@ -52,6 +52,17 @@ double num_floating_point_operations(const ModelDimensions& dimensions, double n
 double num_floating_point_operations(const ModelDimensions& dimensions, std::int64_t batch_size,
                                      std::int64_t sequence_length);
 
+/// Model FLOPs of one sample, forward and backward.
+struct SampleFlops {
+  double causal = 0;  ///< Megatron-LM's count, without the masked half of attention
+  /// PaLM's count (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T per token, all scores counted
+  double full = 0;
+};
+
+/// Returns the FLOPs of a sample of `num_sequences` sequences, such as the choices of a question.
+SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t num_sequences,
+                         std::int64_t sequence_length);
+
 /// The layout of a run, as far as memory depends on it.
 struct MemoryLayout {
   std::int64_t tensor_parallel = 1, pipeline_parallel = 1, data_parallel = 1;

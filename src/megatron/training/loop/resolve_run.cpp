@@ -84,10 +84,15 @@ Rank place_rank(const Settings& settings, const Mesh& mesh, const RankContext& w
 }
 
 /// Opens the tokenizer that the settings name. Without a type, it is a tokenizer of plain ids with
-/// --vocab-size or the loaded model's vocabulary.
-std::unique_ptr<Tokenizer> open_tokenizer(const Settings& settings) {
+/// --vocab-size or the loaded model's vocabulary. In the latter BERT's may find no room for [BOS]
+/// and [EOS], which checkpoints keep as --vocab-size.
+std::unique_ptr<Tokenizer> open_tokenizer(Settings& settings) {
   TokenizerConfig config = *settings.tokenizer;
-  if (!has_tokenizer(config) && !config.vocab_size) config.vocab_size = settings.model->vocab_size;
+  const std::int64_t size = settings.model->vocab_size;
+  if (!has_tokenizer(config) && !config.vocab_size)
+    config.vocab_size = size;
+  else if (size > 0 && !config.vocab_size && tokenizer_type(config).starts_with("BertWordPiece"))
+    config.vocab_size = settings.tokenizer->vocab_size = size;
   return make_tokenizer(config, "NullTokenizer");
 }
 
@@ -98,7 +103,7 @@ struct RunTokenizer {
 
 /// Opens the tokenizer on every rank; rank 0 also reads its files, which checkpoints include. If
 /// one rank fails, all ranks stop here.
-RunTokenizer read_tokenizer(const Settings& settings, const Rank& rank) {
+RunTokenizer read_tokenizer(Settings& settings, const Rank& rank) {
   RunTokenizer result;
   CollectiveSteps(rank.world, rank.device).run_on_all_ranks([&] {
     result.tokenizer = open_tokenizer(settings);
@@ -372,8 +377,8 @@ ResolvedRun resolve_run(const RunConfig& given, const RankContext& world, Startu
   const NumMicrobatchesCalculator batches(*settings.training, rank.dp.size);
   const ModelDimensions dimensions =
       family.dimensions(*settings.model, padded_vocab_size(settings));
-  const double flops_per_sample = num_floating_point_operations(
-      dimensions, settings.data->num_choices, settings.training->seq_length);
+  const SampleFlops flops_per_sample =
+      sample_flops(dimensions, settings.data->num_choices, settings.training->seq_length);
   const OpenedDevice& device = *world.device;
   const c10::ScalarType dtype = world.params_dtype.value_or(params_dtype(*settings.training));
   return {.plan = {.settings = std::move(settings),

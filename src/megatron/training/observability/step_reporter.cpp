@@ -105,8 +105,7 @@ ThroughputMeter make_throughput_meter(const TrainingPlan& plan) {
       settings.logger->log_throughput
           ? std::optional(peak_flops(plan.rank.device, plan.device_name, plan.params_dtype))
           : std::nullopt;
-  return {sample_flops(plan.dimensions, settings.training->seq_length), peak,
-          static_cast<double>(plan.rank.world.size)};
+  return {plan.flops_per_sample, peak, static_cast<double>(plan.rank.world.size)};
 }
 
 /// Returns the record at the head of a run's metrics, which `megatron report` shows:

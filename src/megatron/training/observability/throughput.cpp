@@ -2,14 +2,6 @@
 
 namespace megatron {
 
-SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequence_length) {
-  const double tokens = static_cast<double>(sequence_length);
-  // The formula is linear in Σ s² and counts half of it. Doubling the squared token count therefore
-  // gives full attention.
-  return {.causal = num_floating_point_operations(dimensions, tokens, tokens * tokens),
-          .full = num_floating_point_operations(dimensions, tokens, 2 * tokens * tokens)};
-}
-
 ThroughputMetrics ThroughputMeter::rates(const TrainedWork& work) const {
   if (work.seconds <= 0) return {};
   const double device_seconds = work.seconds * world_size_, scores = flops_.full - flops_.causal,

@@ -10,15 +10,6 @@
 
 namespace megatron {
 
-/// Model FLOPs of one sample, forward and backward.
-struct SampleFlops {
-  double causal = 0;  ///< Megatron-LM's count, without the masked half of attention
-  /// PaLM's count (arXiv 2204.02311, appendix B): 6N + 12·L·H·Q·T per token, all scores counted
-  double full = 0;
-};
-
-SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t sequence_length);
-
 /// Work done in a period of time.
 struct TrainedWork {
   double samples = 0, tokens = 0, seconds = 0;

@@ -12,6 +12,7 @@
 #include "megatron/config/batch_schedule.h"
 #include "megatron/config/settings.h"
 #include "megatron/models/model.h"
+#include "megatron/models/model_cost.h"
 #include "megatron/models/model_family.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/pipeline/pipeline_plan.h"
@@ -30,12 +31,12 @@ struct TrainingPlan {
   PipelinePlan pipeline;
   NumMicrobatchesCalculator batches;
   ModelDimensions dimensions;
-  double flops_per_sample;
+  SampleFlops flops_per_sample;
   c10::ScalarType params_dtype;  ///< of the weights that layers compute with
 
   /// Returns the FLOPs of a step.
   double flops(const StepBatch& batch) const {
-    return flops_per_sample * static_cast<double>(batch.running_batch_size);
+    return flops_per_sample.causal * static_cast<double>(batch.running_batch_size);
   }
 };
 
