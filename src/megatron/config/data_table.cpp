@@ -298,7 +298,8 @@ const FieldTable<TokenizerConfig>& tokenizer_table() {
     t.field(
          "vocab_size", &Config::vocab_size,
          "size of the vocabulary, for NullTokenizer and TikTokenizer; NullMultimodalTokenizer adds "
-         "the end of a document")
+         "the end of a document, and BertWordPieceLowerCase and BertWordPieceCase add [BOS] and "
+         "[EOS] only where they fit")
         .between(1, kMaxSize);
     t.field("padded_vocab_size", &Config::padded_vocab_size,
             "number of rows of the embedding, at least the size of the vocabulary; none: the size "

@@ -63,15 +63,15 @@ Json bert_json(const fs::path& path, bool lowercase) {
 
 }  // namespace
 
-BertTokenizer::BertTokenizer(const fs::path& vocab_file, bool lowercase)
+BertTokenizer::BertTokenizer(const fs::path& vocab_file, bool lowercase, std::int64_t max_ids)
     : tokenizer_({std::make_shared<const Json>(bert_json(vocab_file, lowercase))}, "",
                  vocab_file.string()),
       name_(lowercase ? "BertWordPieceLowerCase" : "BertWordPieceCase"),
       bos_(tokenizer_.find("[BOS]")),
       eos_(tokenizer_.find("[EOS]")),
       vocab_size_(tokenizer_.vocab_size()) {
-  if (bos_ < 0) bos_ = static_cast<std::int32_t>(vocab_size_++);
-  if (eos_ < 0) eos_ = static_cast<std::int32_t>(vocab_size_++);
+  for (std::int32_t* id : {&bos_, &eos_})
+    if (*id < 0 && vocab_size_ < max_ids) *id = static_cast<std::int32_t>(vocab_size_++);
 }
 
 std::int32_t BertTokenizer::find(std::string_view token) const {

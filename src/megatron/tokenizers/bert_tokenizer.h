@@ -1,7 +1,9 @@
 // BERT's tokenizer, read from vocab.txt (Devlin et al., 2018).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <limits>
 
 #include "megatron/tokenizers/hugging_face/hugging_face_tokenizer.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -12,7 +14,9 @@ namespace megatron {
 /// add. As in Megatron, [BOS] and [EOS] follow the vocabulary if it lacks them; eod is [EOS].
 class BertTokenizer : public Tokenizer {
  public:
-  BertTokenizer(const std::filesystem::path& vocab_file, bool lowercase);
+  /// [BOS] and [EOS] are not added where there would be more than `max_ids` ids.
+  BertTokenizer(const std::filesystem::path& vocab_file, bool lowercase,
+                std::int64_t max_ids = std::numeric_limits<std::int64_t>::max());
   std::vector<std::int32_t> encode(std::string_view text) const override {
     return tokenizer_.encode(text);
   }

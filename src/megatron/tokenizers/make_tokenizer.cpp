@@ -212,7 +212,9 @@ std::unique_ptr<Tokenizer> open_bert(const TokenizerConfig& config, std::string_
     throw UserError({std::string(type) + " needs --vocab-file", "", "add --vocab-file vocab.txt"});
   if (fs::is_directory(file)) file = tokenizer_file_in(file, type);
   check_tokenizer_file(file, type);
-  return std::make_unique<BertTokenizer>(file, type == "BertWordPieceLowerCase");
+  return std::make_unique<BertTokenizer>(
+      file, type == "BertWordPieceLowerCase",
+      config.vocab_size.value_or(std::numeric_limits<std::int64_t>::max()));
 }
 
 constexpr std::string_view kMultimodalTokenizer = "MultimodalTokenizer";
