@@ -74,6 +74,29 @@ TEST_F(Completions, ContinueEachPrompt) {
   EXPECT_EQ(usage_.longest, 2 + 2);
 }
 
+/// A text begins behind the decoder's first token, not behind the prompt.
+TEST_F(Completions, AnswerPromptsThatAnEncoderReads) {
+  AnsweringModel model(kVocabSize);
+  tokenizer_.decoder_start = 3;
+  tokenizer_.encoder_end = 0;
+  CompletionQueue queue(model, tokenizer_, {});
+  queue.add(0, request(R"({"prompt": ["9 9", [7]], "temperature": 0, "max_tokens": 2})"), "line");
+  std::vector<FinishedCompletion> finished;
+  while (finished.empty()) finished = queue.step();
+  const FinishedCompletion& one = finished.front();
+  ASSERT_EQ(one.results.size(), 2u);
+  EXPECT_EQ(one.results[0].ids, (std::vector<std::int64_t>{9, 9, 0}));
+  EXPECT_EQ(one.results[1].ids, std::vector<std::int64_t>{7}) << "ids are taken as they are";
+  EXPECT_EQ(usage_of(one.results, one.request.answers).longest, 3);
+  const Json choices = choices_of(one);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(choices[i]["text"], "4 5") << "without a space";
+  for (const char* member : {R"("echo": true)", R"("prompt_logprobs": 0)"}) {
+    const std::string body = R"({"prompt": "9", )" + std::string(member) + "}";
+    EXPECT_THAT(message_of([&] { queue.add(1, request(body), "line 1"); }),
+                testing::ContainsRegex("line 1: field '(echo|prompt_logprobs)': an encoder reads"));
+  }
+}
+
 TEST_F(Completions, EndAtStopTokensAndStrings) {
   const std::vector<Json> choices =
       answers({R"({"prompt": "16", "temperature": 0})",

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 #include <span>
@@ -20,6 +21,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/inference/engine.h"
 #include "megatron/inference/engine_options.h"
+#include "megatron/inference/scorer.h"
 #include "megatron/models/model_family.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/parallel/make_rank.h"
@@ -243,6 +245,20 @@ TEST(EncoderDecoderEngine, BeamsFindTheLikeliestText) {
   EXPECT_EQ(run(engine).at(0).front(), best);
 }
 
+TEST(EncoderDecoderEngine, ScoresAnAnswerByTheLogitsOfAWholePass) {
+  SmallT5 t5("relative", c10::kFloat);
+  const ModelRunner runner(*t5.model);
+  std::mt19937 random(7);
+  const Ids encoded = random_ids(random, 150), decoded = random_ids(random, 9);
+  const at::Tensor expected = t5.whole_logits(encoded, decoded).to(at::kDouble).log_softmax(1);
+  const Score score = score_tokens(runner, decoded, "ids", encoded);
+  ASSERT_EQ(score.logprobs.size(), 8U);
+  for (std::size_t i = 0; i < 8; ++i)
+    EXPECT_NEAR(score.logprobs[i],
+                expected[static_cast<std::int64_t>(i)][decoded[i + 1]].item<double>(), 2e-4);
+  EXPECT_GT(std::abs(score_tokens(runner, decoded, "ids", Ids{3}).loss - score.loss), 1e-3);
+}
+
 TEST(EncoderDecoderEngine, CountsTheKeysOfBothAttentionsInItsBlocks) {
   SmallT5 t5("relative", c10::kFloat);
   TransformerConfig config;
@@ -261,8 +277,12 @@ TEST(EncoderDecoderEngine, CountsTheKeysOfBothAttentionsInItsBlocks) {
 TEST(EncoderDecoderEngine, RefusesWhatItCannotServe) {
   SmallT5 t5;
   const ModelRunner runner(*t5.model);
-  EXPECT_THAT(message_of([&] { Engine(runner, {}); }),
-              HasSubstr("the model has an encoder and a decoder\n  fix: use `megatron generate`"));
+  EXPECT_THAT(message_of([&] { Engine(runner, {}).add_request({.prompt = {1}}); }),
+              HasSubstr("it is not known what the decoder begins with"));
+  EXPECT_THAT(message_of([&] {
+                score_tokens(runner, Ids{1, 2}, "line 7", Ids{61});
+              }),
+              HasSubstr("line 7: encoder: ids[0]: 61"));
   SpeculationOptions drafts;
   drafts.config.num_speculative_tokens = 2;
   drafts.config.speculative_method = SpeculativeMethod::ngram;

@@ -8,6 +8,7 @@
 
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/inference/evaluation/detokenize.h"
+#include "megatron/inference/load_tokenizer.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "support/message_of.h"
 
@@ -19,11 +20,13 @@ using Ids = std::vector<std::int64_t>;
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-std::unique_ptr<Tokenizer> tokenizer(const std::string& type) {
+LoadedTokenizer tokenizer(const std::string& type) {
   TokenizerConfig config;
   config.tokenizer_type = type;
   if (type == "NullTokenizer") config.vocab_size = 100;
-  return make_tokenizer(config);
+  LoadedTokenizer loaded;
+  loaded.tokenizer = make_tokenizer(config);
+  return loaded;
 }
 
 class Tasks : public testing::Test {
@@ -35,9 +38,8 @@ class Tasks : public testing::Test {
     return ids;
   }
 
-  const std::unique_ptr<Tokenizer> bytes_ = tokenizer("ByteTokenizer"),
-                                   words_ = tokenizer("NullTokenizer");
-  const TaskReader reader_{*bytes_, kNoLimit}, word_reader_{*words_, kNoLimit};
+  const LoadedTokenizer bytes_ = tokenizer("ByteTokenizer"), words_ = tokenizer("NullTokenizer");
+  const TaskReader reader_{bytes_, kNoLimit}, word_reader_{words_, kNoLimit};
 };
 
 TEST(MeanMetric, HasTheStandardErrorOfASample) {
@@ -60,7 +62,8 @@ TEST_F(Tasks, ChoicesFollowTheQueryAndASpace) {
   EXPECT_EQ(task.texts[0].num_targets, 3) << "the space that ends the query is a target";
   EXPECT_EQ(task.texts[1].ids, bytes("ab  yé"));
   EXPECT_EQ(task.texts[1].source, "a.jsonl, line 1");
-  EXPECT_EQ(task.texts[2].ids, (Ids{bytes_->eod(), 'z'})) << "behind what begins a document";
+  EXPECT_EQ(task.texts[2].ids, (Ids{bytes_.tokenizer->eod(), 'z'}))
+      << "behind what begins a document";
   EXPECT_EQ(task.texts[2].num_targets, 1);
 }
 
@@ -103,7 +106,7 @@ TEST_F(Tasks, TheLastWordOfATextIsPredicted) {
 }
 
 TEST_F(Tasks, LongContextsLoseTheirBeginning) {
-  const TaskReader reader(*bytes_, 3);
+  const TaskReader reader(bytes_, 3);
   const EvaluationTask task =
       reader.lines("a.jsonl", "{\"context\": \"abcdef\", \"continuation\": \"gh\"}\n");
   EXPECT_EQ(task.texts[0].ids, bytes("efgh")) << "the last token needs no position";
@@ -112,6 +115,38 @@ TEST_F(Tasks, LongContextsLoseTheirBeginning) {
                 reader.lines("a.jsonl", "{\"context\": \"a\", \"continuation\": \"bcde\"}\n");
               }),
               HasSubstr("a.jsonl, line 1: the continuation has 4 tokens"));
+}
+
+/// As lm-evaluation-harness asks models of AutoModelForSeq2SeqLM.
+TEST_F(Tasks, AnEncoderReadsTheContext) {
+  LoadedTokenizer t5 = tokenizer("ByteTokenizer");
+  t5.decoder_start = 7;
+  t5.encoder_end = 1;
+  const EvaluationTask task =
+      TaskReader(t5, kNoLimit)
+          .lines(
+              "a.jsonl",
+              "{\"query\": \"ab \", \"choices\": [\"x\"], \"gold\": 0}\n"
+              "{\"query\": \"\", \"choices\": [\"z\"], \"gold\": 0, \"target_delimiter\": \"\"}\n");
+  EXPECT_EQ(task.texts[0].encoded, (Ids{'a', 'b', 1}));
+  EXPECT_EQ(task.texts[0].ids, (Ids{7, ' ', ' ', 'x'}));
+  EXPECT_EQ(task.texts[0].num_targets, 3);
+  EXPECT_EQ(task.texts[1].encoded, (Ids{t5.tokenizer->eod(), 1}));
+  EXPECT_EQ(task.texts[1].ids, (Ids{7, 'z'}));
+  const TaskReader reader(t5, 3);
+  const EvaluationTask cut =
+      reader.lines("a.jsonl", "{\"context\": \"abcdef\", \"continuation\": \"ghi\"}\n");
+  EXPECT_EQ(cut.texts[0].encoded, (Ids{'e', 'f', 1}));
+  EXPECT_EQ(cut.texts[0].ids, (Ids{7, 'g', 'h', 'i'}));
+  EXPECT_EQ(cut.num_cut, 1);
+  for (const auto& [line, why] : std::vector<std::pair<std::string, std::string>>{
+           {"{\"context\": \"a\", \"continuation\": \"bcde\"}", "the continuation has 4 tokens"},
+           {"{\"context\": \"a\", \"continuation\": \"\"}", "the continuation adds no token"}})
+    EXPECT_THAT(message_of([&, line = line] { reader.lines("a.jsonl", line); }), HasSubstr(why));
+  EXPECT_THAT(message_of([&] { reader.lambada("l.jsonl", "{\"text\": \"a b\"}", false); }),
+              HasSubstr("--task LAMBADA: its texts have no context"));
+  EXPECT_THAT(message_of([&] { reader.wikitext("w.txt", "a b c", 3, 1); }),
+              HasSubstr("--task WIKITEXT103: its texts have no context"));
 }
 
 TEST_F(Tasks, MistakesNameTheLine) {
@@ -146,7 +181,7 @@ TEST_F(Tasks, LambadaPredictsTheLastTokenOrWord) {
 }
 
 TEST_F(Tasks, LongTextsOfLambadaLoseTheirBeginning) {
-  const TaskReader reader(*bytes_, 6);
+  const TaskReader reader(bytes_, 6);
   const std::string content = "{\"text\": \"sat on mat\"}\n{\"text\": \"a mat\"}\n";
   for (const bool strict : {false, true}) {
     const EvaluationTask task = reader.lambada("l.jsonl", content, strict);

@@ -70,18 +70,25 @@ TEST(ContextLength, IsThatOfTraining) {
   EXPECT_EQ(length(RopeScaling::yarn), 4 * 512);
 }
 
-TEST(ReadIds, TakesIntegers) {
-  EXPECT_THAT(read_ids(R"({"ids": [1, -2, 3], "more": 1})", "line 1"), ElementsAre(1, -2, 3));
-  EXPECT_TRUE(read_ids(R"({"ids": []})", "line 1").empty());
+TEST(ReadScoredLine, TakesIntegers) {
+  const ScoredLine line = read_scored_line(R"({"ids": [1, -2, 3], "more": 1})", "line 1");
+  EXPECT_THAT(line.ids, ElementsAre(1, -2, 3));
+  EXPECT_TRUE(line.encoder_ids.empty());
+  EXPECT_TRUE(read_scored_line(R"({"ids": []})", "line 1").ids.empty());
+  EXPECT_THAT(read_scored_line(R"({"encoder_ids": [4, 5], "ids": [1]})", "line 1").encoder_ids,
+              ElementsAre(4, 5));
 }
 
-TEST(ReadIds, MistakesNameTheLine) {
+TEST(ReadScoredLine, MistakesNameTheLine) {
   for (const auto& [line, text] : std::vector<std::pair<std::string, std::string>>{
            {R"({"ids":[1,2)", "line 7"},
            {R"({"tokens":[1,2]})", "'ids' is missing"},
            {R"({"ids":1})", "line 7: field 'ids' must be a list of token ids: 1"},
-           {R"({"ids":[1,2.5]})", "line 7: ids[1] must be an integer: 2.5"}}) {
-    const std::string message = message_of([&] { read_ids(line, "line 7"); });
+           {R"({"ids":[1,2.5]})", "line 7: ids[1] must be an integer: 2.5"},
+           {R"({"ids":[1],"encoder_ids":[]})", "line 7: field 'encoder_ids': an empty list"},
+           {R"({"ids":[1],"encoder_ids":["1"]})",
+            "line 7: encoder_ids[0] must be an integer: \"1\""}}) {
+    const std::string message = message_of([&] { read_scored_line(line, "line 7"); });
     EXPECT_THAT(message, HasSubstr(text));
     EXPECT_THAT(message, HasSubstr("line 7"));
   }

@@ -180,6 +180,19 @@ TEST_F(LoadModel, ADecoderBeginsAsItsFolderOrTrainingSays) {
   source.auxiliary_files.clear();
   EXPECT_EQ(load_tokenizer(flags, source).decoder_start, 7);
   EXPECT_EQ(load_tokenizer(flags, source).encoder_end, -1);
+  flags.config.null_tokenizer_pad_id = -1;
+  EXPECT_THAT(message_of([&] { load_tokenizer(flags, source); }),
+              HasSubstr("neither [BOS] nor padding for the decoder to begin with"));
+}
+
+TEST(LoadedTokenizer, EndsWhatAnEncoderReadsOnce) {
+  LoadedTokenizer tokenizer;
+  std::vector<std::int64_t> ids{4, 5};
+  tokenizer.end_encoded(ids);
+  EXPECT_THAT(ids, ElementsAre(4, 5)) << "its file says so, or there is no encoder";
+  tokenizer.encoder_end = 1;
+  for (int i = 0; i < 2; ++i) tokenizer.end_encoded(ids);
+  EXPECT_THAT(ids, ElementsAre(4, 5, 1));
 }
 
 TEST_F(LoadModel, AHuggingFaceFolderBringsItsTokenizerAndItsEnds) {

@@ -41,6 +41,14 @@ TEST(Scorer, LongSequencesPassInPiecesThatKnowWhatCameBefore) {
     EXPECT_NEAR(logprob, 3 - std::log(std::exp(3.0) + vocab_size - 1), 1e-6);
 }
 
+TEST(Scorer, RefusesTheTextOfAnEncoderThatTheModelLacks) {
+  SuccessorModel model(10);
+  EXPECT_THAT(message_of([&] {
+                score_tokens(model, Ids{4, 5}, "line 7", Ids{1});
+              }),
+              HasSubstr("line 7: it has a text for an encoder, and the model has no encoder"));
+}
+
 TEST(Scorer, OneTokenHasNoScore) {
   SuccessorModel model(10);
   const Score score = score_tokens(model, Ids{4}, "ids");

@@ -57,6 +57,13 @@ class SuccessorModel : public Model {
   float sharpness_;
 };
 
+/// The same with an encoder: the decoder's token says what is next, whatever the encoder reads.
+class AnsweringModel : public SuccessorModel {
+ public:
+  using SuccessorModel::SuccessorModel;
+  bool has_encoder() const override { return true; }
+};
+
 /// Predicts the sum of all tokens so far, mod vocabulary: what came before counts, and reaches a
 /// later call through the cache alone.
 class RunningSumModel : public SuccessorModel {

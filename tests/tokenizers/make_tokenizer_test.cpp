@@ -61,6 +61,27 @@ TEST(MakeTokenizer, OpensTheFileOfItsTypeInAFolderOfSeveral) {
   EXPECT_EQ(tokenizer_file_in(folder.path(), "TikTokenizer"), folder.path() / "vocab.tiktoken");
 }
 
+// Megatron adds them behind vocab.txt; the models of Hugging Face have no rows for them.
+TEST(BertTokenizer, AddsBeginAndEndWhereTheyFit) {
+  const TemporaryFolder folder;
+  TokenizerConfig config;
+  config.tokenizer_type = "BertWordPieceCase";
+  config.vocab_file = folder.write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n");
+  const auto ids = [&](std::optional<std::int64_t> vocab_size) {
+    config.vocab_size = vocab_size;
+    const auto tokenizer = make_tokenizer(config);
+    EXPECT_EQ(tokenizer->find("[BOS]"), tokenizer->bos());
+    EXPECT_EQ(tokenizer->find("[EOS]"), tokenizer->eod());
+    return std::vector<std::int64_t>{tokenizer->vocab_size(), tokenizer->bos(), tokenizer->eod()};
+  };
+  EXPECT_THAT(ids({}), ElementsAre(8, 6, 7));
+  EXPECT_THAT(ids(100), ElementsAre(8, 6, 7));
+  EXPECT_THAT(ids(6), ElementsAre(6, -1, -1));
+  EXPECT_THAT(ids(3), ElementsAre(6, -1, -1)) << "the file's own are there";
+  folder.write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\n[EOS]\n[BOS]\n");
+  EXPECT_THAT(ids(7), ElementsAre(7, 6, 5));
+}
+
 TEST(NullTokenizer, EndsDocumentsAndFillsSamplesWithTheIdsOfTheFlags) {
   TokenizerConfig config;
   config.tokenizer_type = "NullTokenizer";
