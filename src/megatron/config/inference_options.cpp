@@ -190,9 +190,10 @@ const FieldTable<ScoreOptions>& score_table() {
     t.about(
         "Reads {\"ids\": [...]} from each line and prints {\"logprobs\": [...], \"loss\": x}: the "
         "log-probability of each id given the ids before it, and their negative mean. For a single "
-        "id there is no log-probability, and the loss is null. Under `megatron launch`, where "
-        "standard input is empty, --input is required; the model is sharded over the ranks, and "
-        "the lines are distributed over its replicas.");
+        "id there is no log-probability, and the loss is null. Of a model with an encoder and a "
+        "decoder the ids are the decoder's, and \"encoder_ids\" the encoder's. Under `megatron "
+        "launch`, where standard input is empty, --input is required; the model is sharded over "
+        "the ranks, and the lines are distributed over its replicas.");
     declare_model(t);
     t.group("Input");
     t.field("input", &ScoreOptions::input, "file to read lines from; none: standard input")
