@@ -28,8 +28,8 @@ struct FinishedCompletion {
 /// Ranks of a model make the same calls in the same order. Not thread-safe.
 class CompletionQueue {
  public:
-  /// The model and the tokenizer must outlive the queue. What EngineOptions has
-  /// of the tokenizer is set here.
+  /// The model and the tokenizer must outlive the queue. What EngineOptions has of the tokenizer is
+  /// set here.
   CompletionQueue(const ModelRunner& model, const LoadedTokenizer& tokenizer,
                   EngineOptions options);
 

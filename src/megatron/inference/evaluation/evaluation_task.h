@@ -15,6 +15,7 @@
 
 namespace megatron {
 
+class Tokenizer;
 struct LoadedTokenizer;
 
 /// What a model says of the targets of a text.
