@@ -370,6 +370,16 @@ TEST(MockDataset, EqualsMegatronCore) {
   EXPECT_EQ(valid.sample(9).get("labels").front(), 1830);
 }
 
+TEST(MockTokenSource, CountsToTheEndWithoutAnEndOfDocument) {
+  for (const std::int64_t eod : {-1, 7}) {
+    const MockTokenSource source(20, eod, 16);
+    const auto length = static_cast<std::size_t>(source.sequence_lengths()[0]);
+    std::vector<std::int64_t> tokens(length);
+    source.read(0, 0, tokens);
+    EXPECT_EQ(tokens.back(), eod < 0 ? std::ssize(tokens) : eod);
+  }
+}
+
 /// Three sequences that count how often they are checked; building the order checks them.
 class CountingSource : public TokenSource {
  public:

@@ -21,7 +21,7 @@ void MockTokenSource::read(std::int64_t sequence, std::int64_t offset,
                  sequence, " ends before ", offset, "+", tokens.size());
   for (std::int64_t& token : tokens) {
     ++offset;
-    token = offset == length ? eod_ : offset % vocab_size_;
+    token = offset == length && eod_ >= 0 ? eod_ : offset % vocab_size_;
   }
 }
 

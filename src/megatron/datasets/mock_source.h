@@ -10,7 +10,8 @@
 
 namespace megatron {
 
-/// Sequence i counts 1, 2, 3, … modulo the vocabulary size and ends with the end-of-document id.
+/// Sequence i counts 1, 2, 3, … modulo the vocabulary size and ends with the end-of-document id, if
+/// the tokenizer has one.
 class MockTokenSource : public TokenSource {
  public:
   /// Sequences have fewer than `limit` tokens.
