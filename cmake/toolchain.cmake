@@ -28,6 +28,11 @@ if(MEGATRON_SANITIZE)  # tests/sanitizers/README.md
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MEGATRON_SANITIZE}> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>
     $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all>)
   add_link_options(-fsanitize=${MEGATRON_SANITIZE})
+  if(MEGATRON_SANITIZE STREQUAL "address,undefined")
+    # These two checks, at each use of a pointer, take half of the time of a build. AddressSanitizer sees null
+    # pointers that are read, and the fuzz targets are built with both.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null$<COMMA>alignment>)
+  endif()
 endif()
 
 find_program(CCACHE ccache)
