@@ -11,7 +11,6 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/tensor_bytes.h"
-#include "megatron/config/checkpoint_args.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
@@ -202,20 +201,33 @@ std::int64_t saved_count(const PickleValue& of, const char* key) {
   return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
 }
 
-DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
+DeclaredTensors describe_args(const CheckpointArgs& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest) {
-  Settings settings = read_checkpoint_args(args_of(args), source);
+  Settings settings = read_checkpoint_args(args, source);
   TransformerConfig& model = *settings.model;
   model.vocab_size = vocab_size;
   resolve(model);
   manifest.model = architecture_to_json(model);
   manifest.settings = fields_to_json(settings_table().set(), &settings);
+  manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
+  return declared_by(model);
+}
+
+DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
+                              const std::string& source, Manifest& manifest) {
   TrainingProgress& progress = manifest.progress;
   progress.consumed_train_samples = saved_count(args, "consumed_train_samples");
   progress.skipped_train_samples = saved_count(args, "skipped_train_samples");
   progress.consumed_valid_samples = saved_count(args, "consumed_valid_samples");
-  manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
-  return declared_by(model);
+  return describe_args(args_of(args), vocab_size, source, manifest);
+}
+
+void describe_optimizer(const PickleValue& state, Manifest& manifest) {
+  if (const auto optimizer = state.find("optimizer"))
+    manifest.optimizer->num_steps =
+        optimizer_step(*optimizer).value_or(manifest.progress.iteration);
+  else
+    manifest.optimizer.reset();
 }
 
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
@@ -225,18 +237,17 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
                                : state;
   const auto args = root.find("args");
   if (!args || args->is(PickleKind::none))
-    throw UserError({source + ": it holds no args", "the architecture of its model is not known",
-                     "load a checkpoint that Megatron-LM's pretrain scripts saved"});
+    throw UserError(
+        {source + ": it holds no args", "the architecture of its model is not known",
+         "load a checkpoint that Megatron-LM's pretrain scripts saved, or NeMo's weights/ "
+         "with the context/ beside it"});
   DeclaredTensors declared = describe_args(*args, vocab_size, source, manifest);
   TrainingProgress& progress = manifest.progress;
   progress.iteration = saved_count(root, "iteration");
   progress.floating_point_operations = number(root, "num_floating_point_operations_so_far");
   if (const auto schedule = root.find("opt_param_scheduler"))
     progress.scheduler_num_steps = saved_count(*schedule, "num_steps");
-  if (const auto optimizer = root.find("optimizer"))
-    manifest.optimizer->num_steps = optimizer_step(*optimizer).value_or(progress.iteration);
-  else
-    manifest.optimizer.reset();
+  describe_optimizer(root, manifest);
   return declared;
 }
 

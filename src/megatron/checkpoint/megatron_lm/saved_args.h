@@ -8,6 +8,7 @@
 
 #include "megatron/base/json_fwd.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
+#include "megatron/config/checkpoint_args.h"
 #include "megatron/formats/torch_file.h"
 
 namespace megatron {
@@ -23,6 +24,13 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
 /// The same for the args alone. Of the optimizer it fills the name.
 DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest);
+
+/// The same for args as flags have them, without progress.
+DeclaredTensors describe_args(const CheckpointArgs& args, std::int64_t vocab_size,
+                              const std::string& source, Manifest& manifest);
+
+/// Fills the steps of the optimizer of a state dict, or removes the optimizer if there is none.
+void describe_optimizer(const PickleValue& state, Manifest& manifest);
 
 /// Returns an integer of a state dict, or 0 if there is none.
 std::int64_t saved_count(const PickleValue& of, const char* key);

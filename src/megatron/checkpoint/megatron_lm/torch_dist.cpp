@@ -17,6 +17,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
+#include "megatron/checkpoint/megatron_lm/nemo.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/piece_slices.h"
@@ -282,10 +283,13 @@ bool is_torch_dist_folder(const fs::path& folder) {
 
 Manifest describe_torch_dist(const fs::path& folder) {
   const std::string place = folder.string();
+  const bool is_nemo = is_nemo_weights(folder);
   const auto format = read_megatron_folder_format(folder);
   if (format && format->sharded_backend != "torch_dist")
     throw UserError({place + ": format '" + format->sharded_backend + "'", "is not supported",
-                     "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
+                     is_nemo
+                         ? "load it with NeMo and save it with save_ckpt_format=\"torch_dist\""
+                         : "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
   const DcpMetadata index = read_dcp_metadata(folder);
   if (!format && index.objects.contains(kArgs)) return describe_fsdp_dtensor(folder, index);
   if (!format)
@@ -297,9 +301,12 @@ Manifest describe_torch_dist(const fs::path& folder) {
   Manifest manifest;
   ForeignTensors tensors;
   for (const auto& [name, tensor] : index.tensors)
-    tensors.emplace(name, tensor_of(tensor, files, "tensor '" + name + "'"));
+    tensors.emplace(is_nemo ? without_module(name) : name,
+                    tensor_of(tensor, files, "tensor '" + name + "'"));
+  const std::int64_t vocab_size = vocab_size_of(tensors, place);
   const DeclaredTensors declared =
-      describe_saved_args(common.root(), vocab_size_of(tensors, place), place, manifest);
+      is_nemo ? describe_nemo(folder, common.root(), vocab_size, manifest)
+              : describe_saved_args(common.root(), vocab_size, place, manifest);
   add_torch_dist_tensors(tensors, declared, place, manifest);
   return manifest;
 }
