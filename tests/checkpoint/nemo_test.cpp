@@ -238,6 +238,7 @@ TEST_F(Nemo, RefusesWhatItDoesNotRead) {
   expect_refused("torch.nn.functional.silu", "torch.nn.functional.mish", {"model.yaml", "mish"});
   expect_refused("num_layers: 2", "num_layers: 1", {"decoder.layers.1"});
   expect_refused("config:\n", "config: [\n", {"not valid YAML"});
+  expect_refused("config:\n", "other:\n", {"model.yaml: config.num_layers is missing"});
   fs::remove(folder_ / "context/model.yaml");
   expect_user_error([&] { find_checkpoint(folder_); }, {"model.yaml is missing", "io.json"});
   write_file(folder_ / "weights/metadata.json",

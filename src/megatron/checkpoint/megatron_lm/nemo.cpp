@@ -63,6 +63,10 @@ CheckpointArgs args_in(const std::string& text, const std::string& place) {
   require_known_class(text_of(sections[""], kTarget), place);
   Section& args = sections["config"];
   require_known_class(text_of(args, kTarget), place + ": config");
+  for (const char* key : {"num_layers", "hidden_size", "num_attention_heads"})
+    if (!args.contains(key))
+      throw UserError({place + ": config." + key + " is missing",
+                       "the architecture of its model is not known", "copy the whole file"});
   args.merge(sections["optim.config"]);
   if (args.contains("num_query_groups")) args["group_query_attention"] = {"true"};
   if (args.contains("scale_factor")) args["rope_scaling_type"] = {"llama3"};
