@@ -248,7 +248,8 @@ TEST_F(Nemo, RefusesWhatItDoesNotRead) {
 
 TEST_F(Nemo, RefusesWeightsWithoutTheirContext) {
   fs::remove_all(folder_ / "context");
-  expect_user_error([&] { find_checkpoint(folder_ / "weights"); }, {"no args", "context/"});
+  expect_user_error([&] { find_checkpoint(folder_ / "weights"); },
+                    {"nemo/context/model.yaml is missing", "copy the whole folder"});
 }
 
 TEST(Nemo1, IsRefusedByName) {

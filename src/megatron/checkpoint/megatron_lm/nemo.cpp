@@ -9,7 +9,9 @@
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
+#include "megatron/config/checkpoint_args.h"
 #include "megatron/config/config_file.h"
+#include "megatron/config/settings.h"
 
 namespace megatron {
 namespace {
@@ -118,8 +120,9 @@ DeclaredTensors describe_nemo(const fs::path& weights, const PickleValue& state,
   if (!fs::exists(file))
     throw UserError({file.string() + " is missing", "io.json lacks the defaults of its classes",
                      "copy the whole folder, or save it again with a newer NeMo 2"});
-  const CheckpointArgs args = args_in(read_file(file), file.string());
-  DeclaredTensors declared = describe_args(args, vocab_size, file.string(), manifest);
+  const std::string place = file.string();
+  Settings settings = read_checkpoint_args(args_in(read_file(file), place), place);
+  DeclaredTensors declared = describe_settings(settings, vocab_size, manifest);
   TrainingProgress& progress = manifest.progress;
   progress.iteration = saved_count(state, "global_step");
   for (const auto& [key, value] : state.entries(weights.string()))

@@ -11,6 +11,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/tensor_bytes.h"
+#include "megatron/config/checkpoint_args.h"
 #include "megatron/config/list_expression.h"
 #include "megatron/config/optimizer_config.h"
 #include "megatron/config/parallel_config.h"
@@ -201,9 +202,7 @@ std::int64_t saved_count(const PickleValue& of, const char* key) {
   return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
 }
 
-DeclaredTensors describe_args(const CheckpointArgs& args, std::int64_t vocab_size,
-                              const std::string& source, Manifest& manifest) {
-  Settings settings = read_checkpoint_args(args, source);
+DeclaredTensors describe_settings(Settings& settings, std::int64_t vocab_size, Manifest& manifest) {
   TransformerConfig& model = *settings.model;
   model.vocab_size = vocab_size;
   resolve(model);
@@ -215,11 +214,12 @@ DeclaredTensors describe_args(const CheckpointArgs& args, std::int64_t vocab_siz
 
 DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest) {
+  Settings settings = read_checkpoint_args(args_of(args), source);
   TrainingProgress& progress = manifest.progress;
   progress.consumed_train_samples = saved_count(args, "consumed_train_samples");
   progress.skipped_train_samples = saved_count(args, "skipped_train_samples");
   progress.consumed_valid_samples = saved_count(args, "consumed_valid_samples");
-  return describe_args(args_of(args), vocab_size, source, manifest);
+  return describe_settings(settings, vocab_size, manifest);
 }
 
 void describe_optimizer(const PickleValue& state, Manifest& manifest) {
@@ -237,10 +237,8 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
                                : state;
   const auto args = root.find("args");
   if (!args || args->is(PickleKind::none))
-    throw UserError(
-        {source + ": it holds no args", "the architecture of its model is not known",
-         "load a checkpoint that Megatron-LM's pretrain scripts saved, or NeMo's weights/ "
-         "with the context/ beside it"});
+    throw UserError({source + ": it holds no args", "the architecture of its model is not known",
+                     "load a checkpoint that Megatron-LM's pretrain scripts saved"});
   DeclaredTensors declared = describe_args(*args, vocab_size, source, manifest);
   TrainingProgress& progress = manifest.progress;
   progress.iteration = saved_count(root, "iteration");

@@ -8,12 +8,12 @@
 
 #include "megatron/base/json_fwd.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
-#include "megatron/config/checkpoint_args.h"
 #include "megatron/formats/torch_file.h"
 
 namespace megatron {
 
 struct CheckpointSource;
+struct Settings;
 
 /// Fills everything but tensors from the state dict that Megatron-LM saved, or a list that holds
 /// it. `vocab_size` is the number of rows of the embedding: Megatron-LM computes with its padding.
@@ -25,9 +25,8 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
 DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest);
 
-/// The same for args as flags have them, without progress.
-DeclaredTensors describe_args(const CheckpointArgs& args, std::int64_t vocab_size,
-                              const std::string& source, Manifest& manifest);
+/// The same for settings, which are resolved, without progress.
+DeclaredTensors describe_settings(Settings& settings, std::int64_t vocab_size, Manifest& manifest);
 
 /// Fills the steps of the optimizer of a state dict, or removes the optimizer if there is none.
 void describe_optimizer(const PickleValue& state, Manifest& manifest);

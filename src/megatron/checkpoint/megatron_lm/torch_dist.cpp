@@ -283,11 +283,10 @@ bool is_torch_dist_folder(const fs::path& folder) {
 
 Manifest describe_torch_dist(const fs::path& folder) {
   const std::string place = folder.string();
-  const bool is_nemo = is_nemo_weights(folder);
   const auto format = read_megatron_folder_format(folder);
   if (format && format->sharded_backend != "torch_dist")
     throw UserError({place + ": format '" + format->sharded_backend + "'", "is not supported",
-                     is_nemo
+                     is_nemo_weights(folder)
                          ? "load it with NeMo and save it with save_ckpt_format=\"torch_dist\""
                          : "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
   const DcpMetadata index = read_dcp_metadata(folder);
@@ -296,6 +295,8 @@ Manifest describe_torch_dist(const fs::path& folder) {
     throw UserError({place + ": metadata.json is missing",
                      "the save was not completed, or torch.distributed.checkpoint wrote it alone",
                      "load another iteration with --ckpt-step"});
+  const bool is_nemo =
+      is_nemo_weights(folder) || index.tensors.contains(std::string("module.") + kEmbedding);
   MappedFolder files(folder);
   const TorchFile common = common_state(folder, index, files);
   Manifest manifest;
