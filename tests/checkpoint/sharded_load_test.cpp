@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/expect_user_error.h"
 #include "megatron/base/files.h"
@@ -158,6 +159,27 @@ TEST(ShardedLoad, VerifiesTheChecksumOfEverySlice) {
         },
         {file, "tensor 'w'", "checksum"}, file);
     EXPECT_EQ(verify_folder(folder.path()).size(), 1u);
+  }
+}
+
+// Each index of the first axis of a piece of 2 x 20 x 2 MiB has 2.5 blocks. Four ranks want five
+// rows of each, which are 10 MiB, and verify the blocks that hold these, not those in between.
+TEST(ShardedLoad, VerifiesTheBlocksOfASliceOfALaterAxis) {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kRow = std::int64_t{2} << 20, kRowsOfABlock = 8;
+  const Shape shape{2, 20, kRow / 4};
+  const at::Tensor global = numbered(shape);
+  write_as(1, global, Sharding::replicated(shape), folder.path());
+  for (std::int64_t rank = 0; rank < 4; ++rank) {
+    std::set<std::int64_t> blocks;
+    for (const std::int64_t index : {0, 1})
+      for (std::int64_t row = 5 * rank; row < 5 * (rank + 1); ++row)
+        blocks.insert((20 * index + row) / kRowsOfABlock);
+    ManifestReader reader(folder.path());
+    EXPECT_TRUE(load_on(reader, Sharding::split(shape, 1), rank_of(rank, 4))
+                    .equal(global.narrow(1, 5 * rank, 5)));
+    EXPECT_LT(blocks.size(), 5u);
+    EXPECT_EQ(reader.verified_bytes(), blocks.size() * kRowsOfABlock * kRow) << rank;
   }
 }
 

@@ -1,4 +1,6 @@
 // Settings from --config files and the environment: their precedence, and what is wrong with them.
+#include "megatron/config/config_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,6 +161,33 @@ TEST_F(ConfigFile, OlderNamesAreNotedWhereverTheyStand) {
   ::setenv("MEGATRON_BATCH_SIZE", "2", 1);
   EXPECT_THAT(notes_text(read_run(Args{"--print-config"}).parsed.notes),
               HasSubstr("note: MEGATRON_BATCH_SIZE: is an older name of --micro-batch-size"));
+}
+
+// The settings of other programs: sections within sections, lists of objects, and aliases, which
+// may make a section part of itself.
+TEST(NestedYaml, NamesSectionsByTheirPath) {
+  const auto entries = parse_nested_yaml(
+      "kind: model\nconfig:\n  layers: 2\n  type: &type {name: bf16}\n  other: *type\n"
+      "  window: [7, 0]\n  calls: [{name: a}]\n  none: null\n",
+      "f");
+  std::vector<std::string> texts;
+  for (const FileEntry& entry : entries) {
+    texts.push_back(entry.section + ":" + entry.key);
+    for (const std::string& value : entry.values) texts.back() += " " + value;
+  }
+  EXPECT_THAT(texts, ElementsAre(":kind model", "config:layers 2", "config.type:name bf16",
+                                 "config.other:name bf16", "config:window 7 0", "config:none"));
+  EXPECT_TRUE(entries.back().is_null);
+}
+
+TEST(NestedYaml, EndsWhereAliasesDoNot) {
+  std::string repeated = "a0: &a0 {x: 1, y: 2}\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
+    repeated += name + ": &" + name + " {x: " + before + ", y: " + before + "}\n";
+  }
+  for (const std::string& text : {std::string("a: &a\n  b: *a\n"), repeated})
+    EXPECT_THAT(message_of([&] { parse_nested_yaml(text, "f"); }), HasSubstr("without end"));
 }
 
 TEST_F(ConfigFile, BrokenFilesNameFileAndLine) {

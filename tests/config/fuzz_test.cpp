@@ -141,6 +141,7 @@ TEST(Fuzz, DamagedFilesAreReadOrRefused) {
       const std::string text = source.damaged(is_yaml ? yaml : toml);
       try {
         is_yaml ? parse_yaml(text, "f") : parse_toml(text, "f");
+        if (is_yaml) parse_nested_yaml(text, "f");
       } catch (const UserError& error) {
         ASSERT_TRUE(std::string(error.what()).starts_with("f")) << error.what();
       }

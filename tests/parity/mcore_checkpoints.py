@@ -4,7 +4,8 @@
 
 DIR/cases.json lists {"folder", "format", "variant", "num_layers", "vocab_size", "tp", "pp",
 "chunks", "ep", "weights", "args"}; weights are whole tensors with the names of our checkpoints
-(.npz), args the pickle of a namespace. Folders are made as Megatron-LM's save_checkpoint() does.
+(.npz), args the pickle of a namespace. Folders are made as Megatron-LM's save_checkpoint() does;
+those of the format "nemo" are NeMo 2's (mcore_nemo.py).
 With "optimizer" (see mcore_optimizer_states.py), it trains before and after.
 """
 import multiprocessing
@@ -30,6 +31,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 import mcore_models
 import mcore_moe
 import mcore_moe_models
+import mcore_nemo
 import mcore_shards
 
 torch.set_num_threads(1)
@@ -156,6 +158,10 @@ def model_key(models, chunk):
 
 
 def save_torch_dist(case, folder, models, state, metadata=None, optimizer=None):
+    if case["format"] == "nemo":
+        state = mcore_nemo.trainer_state(ITERATION, state["args"].consumed_train_samples)
+        mcore_nemo.save(folder.parent, models, state, metadata, optimizer)
+        return
     for chunk, model in enumerate(models):
         plain = getattr(model, "module", model)
         state[model_key(models, chunk)] = plain.sharded_state_dict(metadata=metadata)
@@ -242,13 +248,13 @@ def answer(case, directory):
         import mcore_optimizer_states
 
         mcore_optimizer_states.answer(case, directory, models[0], args, folder)
-    elif case["format"] == "torch_dist":
+    elif case["format"] in ("torch_dist", "nemo"):
         save_torch_dist(case, folder, models, common_state(args))
     elif case["format"] == "fsdp_dtensor":
         save_fsdp_dtensor(folder, models[0], common_state(args), gated)
     else:
         save_ranks(case, folder, models, common_state(args))
-    if RANK == 0:
+    if RANK == 0 and case["format"] != "nemo":
         (root / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
 
 

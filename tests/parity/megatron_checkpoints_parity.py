@@ -1,5 +1,5 @@
-"""Loads checkpoints that the real megatron-core saved, in its formats torch_dist and torch, and
-those of DTensors that PyTorch saved as Megatron-LM's fsdp_dtensor.
+"""Loads checkpoints that the real megatron-core saved, in its formats torch_dist and torch, also in
+NeMo 2's folders, and those of DTensors that PyTorch saved as Megatron-LM's fsdp_dtensor.
 
 The weights that we read must be those of the real model bit by bit, and so must its
 log-probabilities be ours."""
@@ -47,6 +47,12 @@ FOLDERS = {
         DENSE_FIRST: [layout(ep=2)],
         MLA: [layout(), layout(tp=2)],
         MTP: [layout()],
+    },
+    "nemo": {
+        LLAMA: [layout(), layout(tp=2, pp=2)],
+        GPT2: [layout(), layout(pp=2, chunks=2)],
+        DENSE_FIRST: [layout(ep=2)],
+        MLA: [layout()],
     },
     "torch": {
         LLAMA: [*DENSE, layout(pp=2, chunks=2)],
@@ -223,7 +229,8 @@ def check_old_versions(report, real, rows, work):
 
 def check_next_losses(report, case, samples, work):
     """Training goes on with the optimizer's state as megatron-core's does."""
-    title = f"{case['optimizer']}, {case['variant']}, {case['ranks']} ranks, next losses"
+    title = f"{case['optimizer']} in {case['format']}, {case['variant']}, {case['ranks']} ranks"
+    title += ", next losses"
     with report.guard(title):
         output = program.pretrain(
             samples,
@@ -257,15 +264,16 @@ def check_buckets(report, case, samples, work):
 
 
 BUCKETS = "dp_reshardable"
-# (variant, layout, form of the optimizer's state, ranks)
+# (variant, layout, form of the optimizer's state, ranks, format)
 OPTIMIZERS = [
-    (LLAMA, layout(), "fp32", 1),
-    (LLAMA, layout(tp=2), "fp32", 2),
-    (SHARED_EXPERTS, layout(), "fp32", 1),
-    (LLAMA, layout(), "fully_reshardable", 1),
-    (SHARED_EXPERTS, layout(), "fully_reshardable", 1),
-    (LLAMA, layout(), "fully_sharded_model_space", 1),
-    (LLAMA, layout(), BUCKETS, 1),
+    (LLAMA, layout(), "fp32", 1, "torch_dist"),
+    (LLAMA, layout(tp=2), "fp32", 2, "torch_dist"),
+    (SHARED_EXPERTS, layout(), "fp32", 1, "torch_dist"),
+    (LLAMA, layout(), "fully_reshardable", 1, "torch_dist"),
+    (SHARED_EXPERTS, layout(), "fully_reshardable", 1, "torch_dist"),
+    (LLAMA, layout(), "fully_sharded_model_space", 1, "torch_dist"),
+    (LLAMA, layout(), "fully_sharded_model_space", 1, "nemo"),
+    (LLAMA, layout(), BUCKETS, 1, "torch_dist"),
 ]
 
 
@@ -273,9 +281,9 @@ def check_optimizers(report, work):
     samples = corpus.make(work, vocab_size=VOCAB_SIZE, seq_length=SEQ_LENGTH, num_samples=20)
     np.save(work / "rows.npy", samples.rows)
     cases = []
-    for name, of, form, ranks in OPTIMIZERS:
+    for name, of, form, ranks, kind in OPTIMIZERS:
         folder = f"optimizer {len(cases)}"
-        cases.append(case_of(name, of, "torch_dist", folder, optimizer=form, ranks=ranks))
+        cases.append(case_of(name, of, kind, folder, optimizer=form, ranks=ranks))
         args = saved_args(name, of, use_distributed_optimizer=form != "fp32")
         (work / f"{folder}.args").write_bytes(pickle.dumps(args))
     save_all(cases, work)

@@ -12,6 +12,7 @@
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/megatron_lm/deepspeed.h"
 #include "megatron/checkpoint/megatron_lm/mp_rank.h"
+#include "megatron/checkpoint/megatron_lm/nemo.h"
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/stale_temporaries.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -56,6 +57,12 @@ std::uint64_t identity_of(const HfDirectory& directory, std::string text) {
 
 bool is_foreign_folder(const fs::path& folder) {
   return is_torch_dist_folder(folder) || is_deepspeed_folder(folder) || is_mp_rank_folder(folder);
+}
+
+/// Returns where the tensors are of what others saved in `folder`: there, or in NeMo's weights/.
+std::optional<fs::path> foreign_folder_in(const fs::path& folder) {
+  if (is_foreign_folder(folder)) return folder.has_filename() ? folder : folder.parent_path();
+  return is_nemo_folder(folder) ? std::optional(folder / "weights") : std::nullopt;
 }
 
 /// A manifest, and the checksum of what describes its tensors.
@@ -107,6 +114,10 @@ CheckpointSource megatron_source(const fs::path& folder) {
   for (const auto& [name, expected] : manifest.files)
     source.auxiliary_files[fs::path(name).filename().string()] =
         read_auxiliary_file(folder / name, expected);
+  if (is_nemo_weights(folder)) {
+    source.is_release = manifest.progress.iteration == 0;  // imported, not trained
+    add_nemo_tokenizer(source);
+  }
   resolve(source.model);
   return source;
 }
@@ -161,7 +172,7 @@ bool has_no_checkpoint(const fs::path& root) {
 
 std::optional<fs::path> find_foreign_folder(const fs::path& root,
                                             std::optional<std::int64_t> step) {
-  if (is_foreign_folder(root)) return root;
+  if (auto folder = foreign_folder_in(root)) return folder;
   // A Hugging Face model in `root` goes before what DeepSpeed saved below it.
   if (!fs::exists(root / "model.safetensors") && !fs::exists(root / "model.safetensors.index.json"))
     if (auto folder = find_deepspeed_folder(root, step)) return folder;
@@ -181,7 +192,8 @@ CheckpointSource open_checkpoint(const std::filesystem::path& folder, Checkpoint
 std::optional<fs::path> find_foreign_checkpoint(const fs::path& root) {
   if (!fs::is_directory(root)) return std::nullopt;
   for (const fs::directory_entry& entry : fs::directory_iterator(root))
-    if (entry.is_directory() && is_foreign_folder(entry.path())) return entry.path();
+    if (auto folder = entry.is_directory() ? foreign_folder_in(entry.path()) : std::nullopt)
+      return folder;
   return std::nullopt;
 }
 
@@ -190,6 +202,7 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
                                                 const std::string& flag) {
   if (!fs::exists(root)) return std::nullopt;
   const bool is_hf = looks_like_hf_directory(root), is_folder = fs::is_directory(root);
+  if (!is_hf) refuse_nemo_1(root, flag);
   if (!is_folder && !is_hf)
     throw UserError({flag + root.string() + " is a file, not a folder", "",
                      "give the folder of a checkpoint or of a Hugging Face model, or a GGUF file"});

@@ -253,6 +253,7 @@ Json inspect_checkpoint(const std::filesystem::path& root) {
                {"model", architecture_to_json(source.model)},
                {"tensors", Json::array()}};
   ours ? add_manifest(*source.manifest, json) : add_directory(source.folder, json);
+  if (ours && !source.notes.empty()) json["notes"] = source.notes;
   json["files"] = files_of(source.folder);
   json["parameters"] = sum_of(json["tensors"], "weight", "elements");
   json["weight_bytes"] = sum_of(json["tensors"], "weight", "bytes");
@@ -266,6 +267,7 @@ std::string inspection_text(const Json& json) {
   text += line("format", ours ? (json.at("release").get<bool>() ? "megatron (release: weights only)"
                                                                 : "megatron")
                               : "Hugging Face");
+  for (const Json& note : json.value("notes", Json::array())) text += line("note", note);
   if (const auto type = json.at("model_type").get<std::string>(); !type.empty())
     text += line("model_type", type);
   if (ours && !json.at("release").get<bool>()) {

@@ -59,18 +59,34 @@ bool ManifestReader::verify(const Piece& piece, std::span<const std::byte> bytes
   const std::uint64_t largest = kChecksumBlockBytes, size = bytes.size();
   const bool has_blocks = piece.blocks.size() == (size + largest - 1) / largest;
   const std::uint64_t step = has_blocks ? largest : size;
-  std::int64_t first = 0, last = 0;  // elements of the piece that are used, and some in between
-  for (std::size_t dim = 0; dim < used.shape.size(); ++dim) {
-    first = first * piece.slice.shape[dim] + used.local_offset[dim];
-    last = last * piece.slice.shape[dim] + used.local_offset[dim] + used.shape[dim] - 1;
+  // An index of an axis whose stride is a block or more has blocks that its neighbours may lack.
+  std::size_t num_outer = 0;
+  std::int64_t stride = num_elements(piece.slice.shape), num_runs = 1;
+  for (; num_outer < used.shape.size(); ++num_outer) {
+    stride /= piece.slice.shape[num_outer];
+    if (static_cast<std::uint64_t>(stride) * element_bytes < step) break;
+    num_runs *= used.shape[num_outer];
   }
-  for (std::uint64_t block = static_cast<std::uint64_t>(first) * element_bytes / step;
-       block <= static_cast<std::uint64_t>(last) * element_bytes / step; ++block) {
-    if (verified_.contains({&piece, block})) continue;
-    const auto part = bytes.subspan(block * step, std::min(step, size - block * step));
-    if (checksum(part) != (has_blocks ? piece.blocks[block] : piece.checksum)) return false;
-    verified_.emplace(&piece, block);
-    verified_bytes_ += part.size();
+  for (std::int64_t run = 0; run < num_runs; ++run) {
+    // Elements of the piece that are used, and some in between, less than a block each time.
+    std::int64_t first = 0, last = 0, later_runs = num_runs;
+    for (std::size_t dim = 0; dim < used.shape.size(); ++dim) {
+      std::int64_t low = used.local_offset[dim], high = low + used.shape[dim] - 1;
+      if (dim < num_outer) {
+        later_runs /= used.shape[dim];
+        low = high = low + run / later_runs % used.shape[dim];
+      }
+      first = first * piece.slice.shape[dim] + low;
+      last = last * piece.slice.shape[dim] + high;
+    }
+    for (std::uint64_t block = static_cast<std::uint64_t>(first) * element_bytes / step;
+         block <= static_cast<std::uint64_t>(last) * element_bytes / step; ++block) {
+      if (verified_.contains({&piece, block})) continue;
+      const auto part = bytes.subspan(block * step, std::min(step, size - block * step));
+      if (checksum(part) != (has_blocks ? piece.blocks[block] : piece.checksum)) return false;
+      verified_.emplace(&piece, block);
+      verified_bytes_ += part.size();
+    }
   }
   return true;
 }

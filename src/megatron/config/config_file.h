@@ -26,6 +26,10 @@ struct FileEntry {
 std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& source);
 std::vector<FileEntry> parse_toml(const std::string& text, const std::string& source);
 
+/// Parses YAML of another program: sections within sections are "outer.inner", and lists of other
+/// than plain values are left out.
+std::vector<FileEntry> parse_nested_yaml(const std::string& text, const std::string& source);
+
 /// Reads a file, matches its keys with the fields and adds mistakes to `problems`.
 std::vector<Assignment> read_config_file(const FieldIndex& index, const std::filesystem::path& path,
                                          Problems& problems);

@@ -1,4 +1,4 @@
-// Implements parse_yaml() of config_file.h. It also reads JSON, which is a subset of YAML.
+// Implements the readers of YAML of config_file.h. They also read JSON, which is a subset of YAML.
 #include <yaml-cpp/yaml.h>
 
 #include <sstream>
@@ -46,9 +46,13 @@ int second_document(const std::string& text) {
   return 0;
 }
 
+/// Aliases may make a section part of itself, or repeat it without end.
+constexpr std::size_t kMaxSectionName = 1000, kMaxEntries = 100'000;
+
 class YamlReader {
  public:
-  YamlReader(const std::string& text, const std::string& source) : text_(text), source_(source) {}
+  YamlReader(const std::string& text, const std::string& source, bool is_nested)
+      : text_(text), source_(source), is_nested_(is_nested) {}
 
   std::vector<FileEntry> read() {
     if (const int line = second_document(text_); line > 0)
@@ -59,15 +63,7 @@ class YamlReader {
           {source_, "the file holds no settings", "write lines such as num_layers: 12"});
     if (!document.IsMap())
       fail(document, "expected keys with values", "write lines such as num_layers: 12");
-    for (const auto& pair : document) {
-      const std::string key = key_text(pair.first);
-      if (pair.second.IsMap()) {
-        for (const auto& inner : pair.second)
-          add(key, key_text(inner.first), inner.first, inner.second);
-      } else {
-        add("", key, pair.first, pair.second);
-      }
-    }
+    add_section("", document);
     return std::move(entries_);
   }
 
@@ -92,6 +88,18 @@ class YamlReader {
     return value.Scalar();
   }
 
+  void add_section(const std::string& section, const YAML::Node& map) {
+    if (section.size() > kMaxSectionName || entries_.size() > kMaxEntries)
+      fail(map, "sections are nested without end", "check that the file is whole");
+    for (const auto& pair : map) {
+      const std::string key = key_text(pair.first);
+      if (pair.second.IsMap() && (section.empty() || is_nested_))
+        add_section(section.empty() ? key : section + "." + key, pair.second);
+      else
+        add(section, key, pair.first, pair.second);
+    }
+  }
+
   void add(const std::string& section, const std::string& key, const YAML::Node& key_node,
            const YAML::Node& value) {
     FileEntry entry{section, key, {}, value.IsNull(), key_node.Mark().line + 1};
@@ -99,6 +107,7 @@ class YamlReader {
       entry.values = {scalar_text(value)};
     } else if (value.IsSequence()) {
       for (const YAML::Node& item : value) {
+        if (!item.IsScalar() && is_nested_) return;
         if (!item.IsScalar()) fail(item, "'" + key + "' must be a list of plain values", "");
         entry.values.push_back(scalar_text(item));
       }
@@ -111,19 +120,26 @@ class YamlReader {
 
   const std::string& text_;
   const std::string& source_;
+  const bool is_nested_;
   std::vector<FileEntry> entries_;
 };
+
+std::vector<FileEntry> read_yaml(const std::string& text, const std::string& source,
+                                 bool is_nested) try {
+  return YamlReader(text, source, is_nested).read();
+} catch (const YAML::Exception& error) {
+  const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
+  throw UserError({source + line, "not valid YAML: " + error.msg, "check that the file is whole"});
+}
 
 }  // namespace
 
 std::vector<FileEntry> parse_yaml(const std::string& text, const std::string& source) {
-  try {
-    return YamlReader(text, source).read();
-  } catch (const YAML::Exception& error) {
-    const std::string line = error.mark.is_null() ? "" : ":" + std::to_string(error.mark.line + 1);
-    throw UserError(
-        {source + line, "not valid YAML: " + error.msg, "check that the file is whole"});
-  }
+  return read_yaml(text, source, /*is_nested=*/false);
+}
+
+std::vector<FileEntry> parse_nested_yaml(const std::string& text, const std::string& source) {
+  return read_yaml(text, source, /*is_nested=*/true);
 }
 
 }  // namespace megatron

@@ -222,7 +222,8 @@ void add_torch_dist_tensors(const ForeignTensors& theirs, const DeclaredTensors&
   if (is_unusable)
     manifest.no_optimizer =
         "its optimizer's buffers can only be read in the layout of the run that saved them: save "
-        "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable";
+        "again with Megatron-LM's --dist-ckpt-optim-fully-reshardable, or with "
+        "ckpt_parallel_save_optim=True of NeMo's MegatronStrategy";
   if (!has_states || is_unusable) {
     manifest.optimizer.reset();
     std::erase_if(manifest.tensors,

@@ -202,20 +202,32 @@ std::int64_t saved_count(const PickleValue& of, const char* key) {
   return found && found->is(PickleKind::integer) ? found->integer(key) : 0;
 }
 
-DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
-                              const std::string& source, Manifest& manifest) {
-  Settings settings = read_checkpoint_args(args_of(args), source);
+DeclaredTensors describe_settings(Settings& settings, std::int64_t vocab_size, Manifest& manifest) {
   TransformerConfig& model = *settings.model;
   model.vocab_size = vocab_size;
   resolve(model);
   manifest.model = architecture_to_json(model);
   manifest.settings = fields_to_json(settings_table().set(), &settings);
+  manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
+  return declared_by(model);
+}
+
+DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
+                              const std::string& source, Manifest& manifest) {
+  Settings settings = read_checkpoint_args(args_of(args), source);
   TrainingProgress& progress = manifest.progress;
   progress.consumed_train_samples = saved_count(args, "consumed_train_samples");
   progress.skipped_train_samples = saved_count(args, "skipped_train_samples");
   progress.consumed_valid_samples = saved_count(args, "consumed_valid_samples");
-  manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
-  return declared_by(model);
+  return describe_settings(settings, vocab_size, manifest);
+}
+
+void describe_optimizer(const PickleValue& state, Manifest& manifest) {
+  if (const auto optimizer = state.find("optimizer"))
+    manifest.optimizer->num_steps =
+        optimizer_step(*optimizer).value_or(manifest.progress.iteration);
+  else
+    manifest.optimizer.reset();
 }
 
 DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab_size,
@@ -233,10 +245,7 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
   progress.floating_point_operations = number(root, "num_floating_point_operations_so_far");
   if (const auto schedule = root.find("opt_param_scheduler"))
     progress.scheduler_num_steps = saved_count(*schedule, "num_steps");
-  if (const auto optimizer = root.find("optimizer"))
-    manifest.optimizer->num_steps = optimizer_step(*optimizer).value_or(progress.iteration);
-  else
-    manifest.optimizer.reset();
+  describe_optimizer(root, manifest);
   return declared;
 }
 

@@ -13,6 +13,7 @@
 namespace megatron {
 
 struct CheckpointSource;
+struct Settings;
 
 /// Fills everything but tensors from the state dict that Megatron-LM saved, or a list that holds
 /// it. `vocab_size` is the number of rows of the embedding: Megatron-LM computes with its padding.
@@ -23,6 +24,12 @@ DeclaredTensors describe_saved_args(const PickleValue& state, std::int64_t vocab
 /// The same for the args alone. Of the optimizer it fills the name.
 DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest);
+
+/// The same for settings, which are resolved, without progress.
+DeclaredTensors describe_settings(Settings& settings, std::int64_t vocab_size, Manifest& manifest);
+
+/// Fills the steps of the optimizer of a state dict, or removes the optimizer if there is none.
+void describe_optimizer(const PickleValue& state, Manifest& manifest);
 
 /// Returns an integer of a state dict, or 0 if there is none.
 std::int64_t saved_count(const PickleValue& of, const char* key);

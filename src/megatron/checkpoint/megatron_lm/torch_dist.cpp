@@ -17,6 +17,7 @@
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
+#include "megatron/checkpoint/megatron_lm/nemo.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/checkpoint/piece_slices.h"
@@ -285,21 +286,28 @@ Manifest describe_torch_dist(const fs::path& folder) {
   const auto format = read_megatron_folder_format(folder);
   if (format && format->sharded_backend != "torch_dist")
     throw UserError({place + ": format '" + format->sharded_backend + "'", "is not supported",
-                     "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
+                     is_nemo_weights(folder)
+                         ? "load it with NeMo and save it with save_ckpt_format=\"torch_dist\""
+                         : "load it with Megatron-LM and save it with --ckpt-format torch_dist"});
   const DcpMetadata index = read_dcp_metadata(folder);
   if (!format && index.objects.contains(kArgs)) return describe_fsdp_dtensor(folder, index);
   if (!format)
     throw UserError({place + ": metadata.json is missing",
                      "the save was not completed, or torch.distributed.checkpoint wrote it alone",
                      "load another iteration with --ckpt-step"});
+  const bool is_nemo =
+      is_nemo_weights(folder) || index.tensors.contains(std::string("module.") + kEmbedding);
   MappedFolder files(folder);
   const TorchFile common = common_state(folder, index, files);
   Manifest manifest;
   ForeignTensors tensors;
   for (const auto& [name, tensor] : index.tensors)
-    tensors.emplace(name, tensor_of(tensor, files, "tensor '" + name + "'"));
+    tensors.emplace(is_nemo ? without_module(name) : name,
+                    tensor_of(tensor, files, "tensor '" + name + "'"));
+  const std::int64_t vocab_size = vocab_size_of(tensors, place);
   const DeclaredTensors declared =
-      describe_saved_args(common.root(), vocab_size_of(tensors, place), place, manifest);
+      is_nemo ? describe_nemo(folder, common.root(), vocab_size, manifest)
+              : describe_saved_args(common.root(), vocab_size, place, manifest);
   add_torch_dist_tensors(tensors, declared, place, manifest);
   return manifest;
 }
