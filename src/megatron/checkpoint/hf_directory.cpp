@@ -100,7 +100,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
     return;
   }
   const fs::path config = folder / "config.json";
-  config_ = parse_hf_config(read_json(config), config.string());
+  config_ = parse_hf_config(parse_python_json(read_file(config), config.string()), config.string());
   family_ = find_hf_family(config_.model_type);
   if (fs::exists(folder / kSingleFile)) {
     if (fs::exists(folder / kIndexFile) &&
