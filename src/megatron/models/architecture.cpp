@@ -217,6 +217,44 @@ void canonicalize_window(Config& c) {
     reset(c, &Config::attn_temperature_floor, &Config::attn_temperature_all_layers);
 }
 
+/// Gives what no layer has one value each, and sizes that follow from others their own.
+void canonicalize_blocks(Config& c) {
+  const auto some = [&](const auto& has) {
+    for (std::int64_t layer = 0; layer < c.num_layers; ++layer)
+      if (has(c.kind(layer))) return true;
+    return false;
+  };
+  const auto mixes_by = [&](MixerKind mixer) {
+    return some([mixer](const LayerKind& kind) { return kind.mixer == mixer; });
+  };
+  const bool has_attention = some([](const LayerKind&kind) { return kind.has_attention(); }),
+             has_feed_forward = some(
+                 [](const LayerKind&kind) { return kind.feed_forward != FeedForwardKind::none; });
+  if (!mixes_by(MixerKind::mamba)) {
+    c.mamba = {};
+  } else {
+    c.mamba.num_heads = c.recurrent_sizes(MixerKind::mamba).heads;
+    if (c.mamba.norm_groups == 0) c.mamba.norm_groups = c.mamba.num_groups;
+  }
+  if (!mixes_by(MixerKind::gated_delta_net)) c.linear_attention = {};
+  if (!c.apply_layernorm_1p) c.linear_attention.norm_1p = true;
+  if (!has_attention) {
+    c.num_attention_heads = c.num_query_groups = 1;
+    c.kv_channels = c.hidden_size;
+    if (c.has_rotary()) c.position_embedding_type = PositionEmbedding::none;
+    reset(c, &Config::multi_latent_attention, &Config::qk_layernorm, &Config::qk_l2_norm,
+          &Config::attention_output_gate, &Config::softmax_type, &Config::clip_qkv,
+          &Config::window_size, &Config::attention_chunk_size, &Config::softmax_scale,
+          &Config::attn_logit_softcapping, &Config::add_qkv_bias);
+  }
+  if (!has_feed_forward) {
+    c.ffn_hidden_size = c.hidden_size;
+    reset(c, &Config::activation, &Config::gated_linear_unit, &Config::activation_func_clamp_value,
+          &Config::glu_linear_offset);
+  }
+  if (!has_attention && !has_feed_forward) c.add_bias_linear = false;
+}
+
 void canonicalize_router(MoeConfig& moe) {
   if (moe.router_score_function != RouterScore::softmax) moe.router_pre_softmax = false;
   const double factor = moe.router_topk_scaling_factor.value_or(1);
@@ -367,6 +405,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
 TransformerConfig canonical_architecture(TransformerConfig c) {
   resolve(c);
   if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
+  canonicalize_blocks(c);
   c.group_query_attention = c.num_query_groups != c.num_attention_heads;
   canonicalize_latents(c);
   if (c.add_bias_linear) c.add_qkv_bias = false;
