@@ -240,16 +240,16 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "mrope-section+=-;0 use-kitchen-attention use-kitchen experimental-attention-variant=-"},
+     "mrope-section+=-;0 use-kitchen-attention use-kitchen"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
-    {refused, "is not in this version: layers consist of attention, MLPs and experts",
+    {refused, "is not in this version: layers are those of --hybrid-layer-pattern, with states in fp32",
      "give their order with --hybrid-layer-pattern, or leave it out",
      "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
      "heterogeneous-layers-config-encoded-json=- mamba-training-ssm-states-dtype=-;fp32 "
-     "hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
+     "use-legacy-models"},
     {refused, "is not in this version", "set --init-method-std and --lr for the width", "use-mup"},
     {refused, "is not in this version", "use --bf16",
      "fp8-format=- fp8=- fp8-e4m3 fp8-hybrid fp8-output-proj fp4-format=- fp4=- "
@@ -393,11 +393,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
      "dsa-kernel-backend=* dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ "
      "no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=* dsa-indexer-k-norm-fp32 "
-     "linear-conv-kernel-dim=* linear-key-head-dim=* linear-value-head-dim=* "
-     "linear-num-key-heads=* linear-num-value-heads=* linear-attention-freq=* "
      "mhc-num-residual-streams=* mhc-sinkhorn-iterations=* mhc-init-gating-factor=* "
-     "mhc-recompute-layer-num=* mamba-state-dim=* mamba-head-dim=* mamba-num-groups=* "
-     "mamba-num-heads=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
+     "mhc-recompute-layer-num=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
      "mup-output-mult=* mup-base-head-dim=* mup-attn-scale-power=* fp8-recipe=* "
      "fp8-quantizer-factory=* fp8-margin=* fp8-interval=* fp8-amax-history-len=* "
      "fp8-amax-compute-algo=* no-fp8-wgrad^ fp8-dot-product-attention fp8-multi-head-attention "

@@ -1,6 +1,7 @@
 #include "megatron/config/layer_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "megatron/base/words.h"
@@ -155,9 +156,11 @@ void set_nope(TransformerConfig& config, const LayerList& layers) {
 }
 
 void set_linear_attention(TransformerConfig& config, const LayerList& layers) {
-  config.linear_attention.variant =
-      are_all(layers, 0) ? AttentionVariant::none : AttentionVariant::gated_delta_net;
-  config.linear_attention.freq = are_all(layers, 0) || are_all(layers, 1) ? "" : list_text(layers);
+  LinearAttentionConfig& linear = config.linear_attention;
+  const bool has_none = !layers.empty() && are_all(layers, 0);
+  if (!layers.empty())
+    linear.variant = has_none ? AttentionVariant::none : AttentionVariant::gated_delta_net;
+  linear.freq = has_none || are_all(layers, 1) ? "" : list_text(layers);
   resolve_layers(config);
 }
 
@@ -220,6 +223,29 @@ RecurrentSizes TransformerConfig::recurrent_sizes(MixerKind mixer) const {
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
   if (config.layers.empty()) return config.kind(0).feed_forward == kind;
   return std::ranges::count(config.layers, kind, &LayerKind::feed_forward) > 0;
+}
+
+std::string allocated_pattern(std::int64_t num_layers, double attention_ratio, double mlp_ratio) {
+  std::string pattern(static_cast<std::size_t>(num_layers), 'M');
+  std::int64_t rest = num_layers;
+  // Puts `symbol` into the place of some M, one behind each `length` others on average.
+  const auto spread = [&](char symbol, double length) {
+    double left = length;
+    for (char& layer : pattern) {
+      if (layer != 'M') continue;
+      layer = left < 0.5 ? symbol : layer;
+      left += layer == symbol ? length : -1;
+    }
+  };
+  const auto share = [&](double ratio) {  // half to even, as in Python
+    return std::llrint(static_cast<double>(num_layers) * ratio);
+  };
+  rest -= share(attention_ratio);
+  spread('*', static_cast<double>(rest) / static_cast<double>(share(attention_ratio) + 1));
+  rest -= share(mlp_ratio);
+  if (share(mlp_ratio) > 0)
+    spread('-', static_cast<double>(rest) / static_cast<double>(share(mlp_ratio)));
+  return pattern;
 }
 
 void check_hybrid_pattern(std::string_view pattern) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -98,6 +99,7 @@ std::vector<std::int64_t> linear_attention_layers(const TransformerConfig& confi
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers);
+/// An empty list leaves linear attention to all layers if there is any.
 void set_linear_attention(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 
 /// Spells a hybrid pattern of attention and a feed-forward block in turn as half as many layers of
@@ -108,6 +110,10 @@ void split_blocks(TransformerConfig& config);
 
 /// Returns whether a layer of the model has a block of this kind.
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
+
+/// Returns the pattern of megatron-core for shares of attention and of MLPs: attention is spread
+/// evenly between Mamba-2 layers, of which MLPs then replace some.
+std::string allocated_pattern(std::int64_t num_layers, double attention_ratio, double mlp_ratio);
 
 /// Throws FieldError unless `pattern` is a --hybrid-layer-pattern that this version can run.
 void check_hybrid_pattern(std::string_view pattern);

@@ -19,6 +19,8 @@ struct MambaConfig {
   /// Groups of channels that the gated norm normalizes on their own; 0: num_groups.
   std::int64_t norm_groups = 0;
   double norm_epsilon = 1e-5;  ///< of the gated norm
+  /// Shares of the layers of a hybrid model without a pattern; the others are Mamba-2.
+  double attention_ratio = 0, mlp_ratio = 0;
 };
 
 /// The layers with linear attention (--linear-…) and which layers of two blocks have it.
@@ -30,6 +32,7 @@ struct LinearAttentionConfig {
   std::int64_t conv_kernel_dim = 4;
   std::int64_t key_head_dim = 128, value_head_dim = 128;
   std::int64_t num_key_heads = 16, num_value_heads = 32;
+  bool norm_1p = true;  ///< the gated norm follows --apply-layernorm-1p; Qwen3-Next's does not
 };
 
 /// The sizes of a recurrent layer, of all ranks.
