@@ -11,7 +11,7 @@ class MambaMixer : public RecurrentMixer {
   MambaMixer(Module* parent, std::string_view name, const LayerArguments& arguments);
 
  private:
-  Gates gates(const at::Tensor& columns) const override;
+  at::Tensor gates(const at::Tensor& columns) const override;
   at::Tensor with_skip(const at::Tensor& out, const at::Tensor& value) const override;
 
   Parameter& d_;

@@ -1,6 +1,6 @@
-// What Mamba-2 and the gated delta net share: a projection of the input to queries, keys, values,
-// an output gate and the gates of the state; a short causal convolution of the former; the linear
-// recurrence of a state per head; a gated norm; and a projection back.
+// What Mamba-2 and the gated delta net share: a projection of the input to queries, keys, values, a
+// gate of the output and gates of the state; a short causal convolution of the first three; the
+// linear recurrence of a state per head; a gated norm; and a projection back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,64 +22,71 @@
 namespace megatron {
 
 /// What a recurrent layer remembers of a sequence: the last inputs of the convolution [channels of
-/// this rank, taps − 1] and the state [heads of this rank, key_dim, value_dim] in float32.
+/// this rank, taps − 1] and the state [heads of this rank, key_dim, value_dim] in compute_type().
 struct RecurrentCache : LayerCache {
-  at::Tensor convolution, state;
+  at::Tensor convolution, state;  ///< undefined before the first token
+  double num_bytes() const override {
+    return static_cast<double>(convolution.nbytes() + state.nbytes());
+  }
+};
+
+/// A run of rows of the input projection.
+enum class RecurrentPart : std::uint8_t { query, key, value, output_gate, head_gate };
+
+/// How a kind of recurrent layer differs in its parameters and operators.
+struct RecurrentLayout {
+  MixerKind kind;
+  /// The rows of the input projection, in order; query, key and value, which pass the convolution,
+  /// are neighbours.
+  std::vector<RecurrentPart> parts;
+  bool has_conv_bias = false;
+  Init dt_bias;               ///< initial values of the bias of the time step
+  std::string_view norm;      ///< name of the gated norm
+  ParameterSpec norm_weight;  ///< [channels of the norm's input]
+  GatedNormOptions norm_options;
+  LinearAttentionRule rule;
 };
 
 /// A block with a state per head, whose cost is linear in the length of a sequence. Its heads are
-/// sharded over tp. Ranks that share a group of heads each hold its queries and keys. The states of
-/// packed sequences and documents begin with zeros.
+/// sharded over tp; ranks that share a group of heads each compute its queries and keys. The states
+/// of packed sequences and of documents begin with zeros. The ranks of cp do not pass them on.
 class RecurrentMixer : public Sublayer {
  public:
   NormWeights input_norm() const override { return in_proj_.input_norm(); }
   at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
 
  protected:
-  /// How a kind of layer differs in its parameters.
-  struct Layout {
-    MixerKind kind;
-    /// The rows of the input projection, in order; those of the convolution are neighbours.
-    std::vector<RecurrentPart> parts;
-    bool conv_bias = false;
-    Init dt_bias;
-    std::string_view norm;  ///< name of the gated norm, whose weight is [norm_width]
-    std::int64_t norm_width = 0;
-    bool norm_is_sharded = false;  ///< its weight over tp
-    GatedNormOptions norm_options;
-    LinearAttentionRule rule;
-  };
   RecurrentMixer(Module* parent, std::string_view name, const LayerArguments& arguments,
-                 const Layout& layout);
-
-  /// The gates [s, b, heads of this rank] of the state, in compute_type(): the logarithm of its
-  /// decay and what multiplies a row that enters it.
-  struct Gates {
-    at::Tensor decay, input;
-  };
-  /// Returns the gates from the columns of the projection that are theirs.
-  virtual Gates gates(const at::Tensor& columns) const = 0;
-  /// Returns what the gated norm reads: the output of the recurrence [s, b, heads, value_dim], and
-  /// what skips it.
+                 RecurrentLayout layout);
+  /// Returns the gates [2, s, b, heads of this rank] in compute_type(): the logarithm of the decay
+  /// of the state, and what multiplies a value that enters it. `columns` [s, b, …] are those of the
+  /// head gates.
+  virtual at::Tensor gates(const at::Tensor& columns) const = 0;
+  /// Adds what skips the recurrence to its output `out` [s, b, heads, value_dim], like `value`.
   virtual at::Tensor with_skip(const at::Tensor& out, const at::Tensor& /*value*/) const {
     return out;
   }
 
   const TransformerConfig& config_;
-  const Rank& rank_;
-  const RecurrentSizes sizes_;  ///< of this rank
-  Parameter &a_log_, &dt_bias_;
+  Parameter &a_log_, &dt_bias_;  ///< [heads of this rank]
 
  private:
-  /// Returns the rows that belong together: each sequence, and each document.
-  RowPieces pieces(const ForwardContext& context) const;
-  /// Returns the output of the recurrence, from the caches in generation.
-  at::Tensor recur(const at::Tensor& projected, const ForwardContext& context) const;
+  /// Returns the gated norm of the recurrence's output [s, b, channels of this rank]. `columns` are
+  /// those of the input projection.
+  at::Tensor recur(const at::Tensor& columns, const ForwardContext& context) const;
+  at::Tensor normalized(const at::Tensor& out, const at::Tensor& gate) const;
+  /// Returns the states before each piece of a generation, and keeps those behind it.
+  Tensors kept_states(const RowPieces& pieces, const ForwardContext& context) const;
+  void keep_states(const Tensors& states, const RowPieces& pieces,
+                   const ForwardContext& context) const;
 
-  const Layout layout_;
+  const RecurrentLayout layout_;
+  const RecurrentSizes sizes_;               ///< of this rank
+  const std::vector<std::int64_t> columns_;  ///< of each part of this rank
+  const Axis& tp_;
   ColumnParallelLinear in_proj_;
-  ParameterModule conv1d_;
-  Parameter* conv_bias_;
+  ParameterModule conv_weight_;
+  std::optional<ParameterModule> conv_bias_;
   ParameterModule norm_;
   RowParallelLinear out_proj_;
 };
