@@ -27,6 +27,7 @@ function(megatron_kernels)
     "embedding            avx512 avx2 portable"
     "gemm_epilogue        avx512 avx2 portable"
     "gradient_norm        avx512 avx2 portable"
+    "linear_attention     avx512 avx2 portable"
     "norm_kernels         avx512 avx2 portable"
     "sgd                  avx512 avx2 portable"
     "random_kernels       avx512 avx2 portable"
