@@ -208,7 +208,9 @@ void split_blocks(TransformerConfig& config) {
 RecurrentSizes TransformerConfig::recurrent_sizes(MixerKind mixer) const {
   if (mixer == MixerKind::mamba)
     return {.groups = mamba.num_groups,
-            .heads = mamba.num_heads > 0 ? mamba.num_heads : 2 * hidden_size / mamba.head_dim,
+            .heads = mamba.num_heads > 0
+                         ? mamba.num_heads
+                         : 2 * hidden_size / std::max<std::int64_t>(1, mamba.head_dim),
             .key_dim = mamba.state_dim,
             .value_dim = mamba.head_dim,
             .taps = mamba.conv_kernel_dim};
@@ -218,6 +220,11 @@ RecurrentSizes TransformerConfig::recurrent_sizes(MixerKind mixer) const {
           .value_dim = linear_attention.value_head_dim,
           .taps = linear_attention.conv_kernel_dim,
           .gates = 2};
+}
+
+bool has_mixer(const TransformerConfig& config, MixerKind kind) {
+  if (config.layers.empty()) return config.kind(0).mixer == kind;
+  return std::ranges::count(config.layers, kind, &LayerKind::mixer) > 0;
 }
 
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {

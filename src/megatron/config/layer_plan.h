@@ -108,7 +108,8 @@ bool pair_blocks(TransformerConfig& config);
 /// Spells layers of two blocks as a hybrid pattern, which computes the same.
 void split_blocks(TransformerConfig& config);
 
-/// Returns whether a layer of the model has a block of this kind.
+/// Return whether a layer of the model has a block of this kind.
+bool has_mixer(const TransformerConfig& config, MixerKind kind);
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
 
 /// Returns the pattern of megatron-core for shares of attention and of MLPs: attention is spread

@@ -182,7 +182,8 @@ Problems check_t5(const Settings& settings) {
            &ParallelConfig::hybrid_context_parallel, &DataConfig::sft, &FimConfig::fim_data,
            &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
            &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
-           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs})
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
+           &LinearAttentionConfig::variant})
     if (setting.is_given(settings))
       problems.add({setting.flag(), "does not go with the encoder and the decoder of t5",
                     "leave it out, or train gpt"});
@@ -244,7 +245,8 @@ Problems check_bert(const Settings& settings) {
            &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
            &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
            &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
-           &DataConfig::eod_mask_loss, &ParallelConfig::hybrid_context_parallel})
+           &DataConfig::eod_mask_loss, &ParallelConfig::hybrid_context_parallel,
+           &LinearAttentionConfig::variant})
     if (setting.is_given(settings))
       problems.add({setting.flag(),
                     "is for models that predict the next token, and bert predicts masked ones",
@@ -272,8 +274,8 @@ void resolve_stacks(const std::string& family, const ParseResult& parsed,
                     TransformerConfig& model) {
   if (family == "hybrid" && model.hybrid_layer_pattern.empty() && model.num_layers > 0 &&
       model.num_layers <= kMaxLayers)
-    model.hybrid_layer_pattern = allocated_pattern(
-        model.num_layers, model.mamba.attention_ratio, model.mamba.mlp_ratio);
+    model.hybrid_layer_pattern =
+        allocated_pattern(model.num_layers, model.mamba.attention_ratio, model.mamba.mlp_ratio);
   if (family != "t5") return;
   if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
   model.num_layers += model.decoder_num_layers;
