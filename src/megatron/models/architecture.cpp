@@ -198,6 +198,13 @@ bool is_t5_member(std::string_view name) {
   return name == "decoder_num_layers" || name.starts_with("relative_attention_");
 }
 
+/// Returns whether a member describes recurrent layers; checkpoints store it where it is not the
+/// default.
+bool is_recurrent_member(std::string_view name) {
+  return name.starts_with("mamba_") || name.starts_with("linear_") ||
+         name.starts_with("experimental_");
+}
+
 void canonicalize_window(Config& c) {
   const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
   if (!windows.empty() && !std::ranges::count(windows, 1)) {
@@ -309,6 +316,9 @@ const FieldTable<TransformerConfig>& forward_members() {
     Field nope = layer_list("nope_layers", nope_layers, set_nope);
     nope.older_checkpoints_lack_it = true;
     t.add_field(nope);
+    Field linear = layer_list("linear_layers", linear_attention_layers, set_linear_attention);
+    linear.older_checkpoints_lack_it = true;
+    t.add_field(linear);
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -321,6 +331,7 @@ const FieldTable<TransformerConfig>& training_members() {
 }
 
 std::string setting_of_member(const std::string& member) {
+  if (member == "linear_layers") return Setting(&LinearAttentionConfig::freq).name();
   return member == "window_layers" ? "window_attn_skip_freq"
          : member == "nope_layers" ? "no_rope_freq"
          : member == "moe_layers"  ? "moe_layer_freq"
@@ -335,7 +346,8 @@ Json architecture_to_json(const TransformerConfig& config) {
           (config.multi_latent_attention || !is_latent_member(field.name)) &&
           (config.mtp_num_layers > 0 || !is_mtp_member(field.name)) &&
           (config.decoder_num_layers > 0 || !is_t5_member(field.name)) &&
-          (!is_encoder_member(field.name) || field.get(&config) != field.default_values))
+          (!(is_encoder_member(field.name) || is_recurrent_member(field.name)) ||
+           field.get(&config) != field.default_values))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -374,6 +386,16 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
+  check_between(c.mamba,
+                {&MambaConfig::state_dim, &MambaConfig::head_dim, &MambaConfig::num_groups,
+                 &MambaConfig::conv_kernel_dim},
+                1, kWidest, source);
+  check_between(c.mamba, {&MambaConfig::num_heads, &MambaConfig::norm_groups}, 0, kWidest, source);
+  using Linear = LinearAttentionConfig;
+  check_between(c.linear_attention,
+                {&Linear::conv_kernel_dim, &Linear::key_head_dim, &Linear::value_head_dim,
+                 &Linear::num_key_heads, &Linear::num_value_heads},
+                1, kWidest, source);
   const TransformerConfig full = canonical_architecture(c);
   check_between(
       full,
@@ -395,6 +417,7 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   }
   check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
   check_layer_list(nope_layers(c), c.num_layers, "nope_layers", source);
+  check_layer_list(linear_attention_layers(c), c.num_layers, "linear_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
