@@ -20,6 +20,7 @@ RecurrentLayout layout_of(const LayerArguments& arguments) {
   const bool adds_one = config.apply_layernorm_1p && config.linear_attention.norm_1p;
   ParameterSpec norm_weight =
       norm_weight_spec(config, sizes.value_dim, arguments.rank, NormInput::heads);
+  norm_weight.tags.qk_norm = false;
   if (!adds_one) norm_weight.init = Init::ones();
   return {.kind = MixerKind::gated_delta_net,
           .parts = {RecurrentPart::query, RecurrentPart::key, RecurrentPart::value,
