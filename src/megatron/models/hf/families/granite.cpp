@@ -70,7 +70,7 @@ void write_hybrid_layers(const T& model, Json& json) {
   json["num_hidden_layers"] = mixers.size();
   json["layer_types"] = layer_types_of(mixers);
   json[kExperts] = moe.num_experts;
-  json["num_experts_per_tok"] = has_experts ? moe.router_topk : 0;
+  if (has_experts) json["num_experts_per_tok"] = moe.router_topk;
   json["intermediate_size"] = has_experts ? moe.ffn_hidden_size : model.ffn_hidden_size;
   json["shared_intermediate_size"] =
       has_experts ? moe.shared_expert_intermediate_size : model.ffn_hidden_size;
