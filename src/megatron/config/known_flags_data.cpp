@@ -152,7 +152,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "leave it out to train the model itself",
      "export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- "
      "export-kd-teacher-load=- export-offline-model qad-train-target=- freeze-base-for-mtp "
-     "export-model-type=GPTModel"},
+     "export-model-type=GPTModel;HybridModel;MambaModel"},
     {refused, "is not in this version: pretrain reads .bin and .idx files",
      "make them with `megatron preprocess-data`",
      "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=- "
@@ -202,7 +202,9 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is an older flag of Megatron-LM, for T5",
      "assign the layers of both stacks with --pipeline-model-parallel-layout",
      "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
+    {refused, "loads Python code", "choose the architecture with its own flags",
+     "spec+=-;local;megatron.core.models.hybrid.hybrid_layer_specs;hybrid_stack_spec;"
+     "megatron.core.models.mamba.mamba_layer_specs;mamba_stack_spec"},
     {refused, "is not in this version: weights have no GTP shards",
      "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
