@@ -202,6 +202,7 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is an older flag of Megatron-LM, for T5",
      "assign the layers of both stacks with --pipeline-model-parallel-layout",
      "pipeline-model-parallel-split-rank=-;0"},
+    {accepted, "without effect: `pretrain hybrid` trains such models", "", "is-hybrid-model"},
     {refused, "loads Python code", "choose the architecture with its own flags",
      "spec+=-;local;megatron.core.models.hybrid.hybrid_layer_specs;hybrid_stack_spec;"
      "megatron.core.models.mamba.mamba_layer_specs;mamba_stack_spec"},
@@ -248,7 +249,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
     {refused, "is not in this version: layers are those of --hybrid-layer-pattern, with states in fp32",
      "give their order with --hybrid-layer-pattern, or leave it out",
-     "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
+     "enable-mhc-connections gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
      "heterogeneous-layers-config-encoded-json=- mamba-training-ssm-states-dtype=-;fp32 "
      "use-legacy-models"},
