@@ -28,7 +28,7 @@ struct LinearAttentionConfig {
   AttentionVariant variant = AttentionVariant::none;
   /// N: every N-th layer has full attention; or a list expression with 1 = linear attention. Empty:
   /// every layer has linear attention.
-  std::string freq;
+  std::string freq = {};
   std::int64_t conv_kernel_dim = 4;
   std::int64_t key_head_dim = 128, value_head_dim = 128;
   std::int64_t num_key_heads = 16, num_value_heads = 32;
