@@ -94,7 +94,7 @@ class BackwardHead {
   std::int64_t bytes() const { return arena_.bytes(); }
 
   void run(std::int64_t piece, std::int64_t head, std::int64_t split) {
-    const LinearAttentionPiece& rows = a_.pieces[piece];
+    const RowPiece& rows = a_.pieces[piece];
     const std::int64_t last = num_chunks(rows) - 1;
     split_ = split;
     load_state(a_, piece, head, values_, states_);
@@ -105,7 +105,7 @@ class BackwardHead {
     });
     std::fill(dstate_, dstate_ + a_.n * p_, C(0));
     std::fill(transposed_, transposed_ + a_.p * n_, C(0));
-    ChunkPlace place{rows.sample, head, head / (a_.heads / a_.groups), rows.row + rows.count, 0};
+    ChunkPlace place{rows.column, head, head / (a_.heads / a_.groups), rows.row + rows.count, 0};
     for (std::int64_t number = last; number >= 0; --number) {
       const std::int64_t begin =
           std::max(rows.row, rows.row + number * kRows - rows.position % kRows);

@@ -14,17 +14,13 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/row_piece.h"
 #include "kernels/type.h"
 
 namespace megatron::kernels {
 
 /// Rows of a chunk. Chunks begin at its multiples in the positions of a sequence.
 inline constexpr std::int64_t kLinearAttentionRows = 64;
-
-/// Rows [row, row + count) of a sample, which begin at `position` of their sequence.
-struct LinearAttentionPiece {
-  std::int64_t sample, row, count, position;
-};
 
 /// "Wide" numbers are f64 if `type` is, else f32. q, k [s, b, groups, n] and v [s, b, heads, p]
 /// have `type`.
@@ -35,7 +31,7 @@ struct LinearAttentionArguments {
   std::int64_t s, b, groups, heads, n, p;
   bool delta_rule, normalizes_qk;
   double q_scale;
-  const LinearAttentionPiece* pieces;
+  const RowPiece* pieces;
   std::int64_t num_pieces;
   const void* initial_states;  ///< wide [pieces, heads, n, p], or null for zeros
 };

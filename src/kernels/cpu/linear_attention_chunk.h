@@ -66,9 +66,9 @@ struct ChunkPlace {
 
 /// Calls visit(number, place) for the chunks of a head of a piece.
 template <class Visit>
-inline void for_each_chunk(const LinearAttentionArguments& a, const LinearAttentionPiece& piece,
+inline void for_each_chunk(const LinearAttentionArguments& a, const RowPiece& piece,
                            std::int64_t head, const Visit& visit) {
-  ChunkPlace place{piece.sample, head, head / (a.heads / a.groups), piece.row, 0};
+  ChunkPlace place{piece.column, head, head / (a.heads / a.groups), piece.row, 0};
   const std::int64_t end = piece.row + piece.count;
   for (std::int64_t number = 0; place.row < end; ++number, place.row += place.count) {
     const std::int64_t position = piece.position + place.row - piece.row;
@@ -77,7 +77,7 @@ inline void for_each_chunk(const LinearAttentionArguments& a, const LinearAttent
   }
 }
 
-inline std::int64_t num_chunks(const LinearAttentionPiece& piece) {
+inline std::int64_t num_chunks(const RowPiece& piece) {
   return (piece.position % kRows + piece.count + kRows - 1) / kRows;
 }
 

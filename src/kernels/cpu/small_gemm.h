@@ -4,32 +4,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-#include "kernels/cpu/activation_math.h"
-#include "kernels/cpu/vec16f.h"
+#include "kernels/cpu/vectors.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
-
-/// The vectors of floats, and single doubles in place of vectors.
-template <class C>
-struct Vectors;
-template <>
-struct Vectors<float> {
-  using V = Vec16f;
-  static V splat(float x) { return broadcast(x); }
-  static V load(const float* x) { return load_vec(x); }
-  static void store(float* to, V x) { store_vec(to, x); }
-};
-template <>
-struct Vectors<double> {
-  using V = double;
-  static V splat(double x) { return x; }
-  static V load(const double* x) { return *x; }
-  static void store(double* to, V x) { *to = x; }
-};
-template <class C>
-inline constexpr std::int64_t kLanesOf = sizeof(typename Vectors<C>::V) / sizeof(C);
 
 /// c [m, n] = or += a·b for a [m, k] and b [k, n]. Element (i, j) of `a` is at i·a_row +
 /// j·a_column; the rows of b and c are contiguous, and n is a multiple of 16.
