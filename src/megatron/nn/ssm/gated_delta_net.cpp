@@ -23,8 +23,6 @@ RecurrentLayout layout_of(const LayerArguments& arguments) {
   norm_weight.tags.qk_norm = false;
   if (!adds_one) norm_weight.init = Init::ones();
   return {.kind = MixerKind::gated_delta_net,
-          .parts = {RecurrentPart::query, RecurrentPart::key, RecurrentPart::value,
-                    RecurrentPart::output_gate, RecurrentPart::head_gate, RecurrentPart::head_gate},
           .dt_bias = Init::ones(),
           .norm = "out_norm",
           .norm_weight = std::move(norm_weight),

@@ -16,9 +16,6 @@ RecurrentLayout layout_of(const TransformerConfig& config) {
                      groups = config.mamba.norm_groups > 0 ? config.mamba.norm_groups
                                                            : config.mamba.num_groups;
   return {.kind = MixerKind::mamba,
-          .parts = {RecurrentPart::output_gate, RecurrentPart::value, RecurrentPart::key,
-                    RecurrentPart::query, RecurrentPart::head_gate},
-          .has_conv_bias = true,
           .dt_bias = Init::time_step(0.1),
           .norm = "norm",
           .norm_weight = {.sharding = Sharding::split({channels}, 0),

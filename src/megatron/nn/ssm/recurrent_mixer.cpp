@@ -1,4 +1,4 @@
-// s positions, b samples. A Sharding of the input projection has one block for each part.
+// s positions, b samples.
 #include "megatron/nn/ssm/recurrent_mixer.h"
 
 #include <ATen/TensorOperators.h>
@@ -23,25 +23,13 @@
 namespace megatron {
 namespace {
 
-using Part = RecurrentPart;
-
-bool is_convolved(Part part) {
-  return part == Part::query || part == Part::key || part == Part::value;
-}
-
-/// Returns the rows of a part of the input projection of all ranks.
-ShardBlock block_of(Part part, const RecurrentSizes& sizes) {
-  if (part == Part::query || part == Part::key)
-    return {sizes.key_channels(), /*splittable=*/false, sizes.groups};
-  return {part == Part::head_gate ? sizes.heads : sizes.value_channels()};
-}
-
-std::vector<ShardBlock> blocks_of(const RecurrentLayout& layout, const RecurrentSizes& sizes,
-                                  bool only_convolved) {
-  std::vector<ShardBlock> blocks;
-  for (const Part part : layout.parts)
-    if (!only_convolved || is_convolved(part)) blocks.push_back(block_of(part, sizes));
-  return blocks;
+/// Returns the blocks of what passes the convolution.
+std::vector<ShardBlock> convolved_blocks(const RecurrentLayout& layout,
+                                         const RecurrentSizes& sizes) {
+  const ShardBlock keys{sizes.key_channels(), /*splittable=*/false, sizes.groups},
+      values{sizes.value_channels()};
+  if (layout.is_mamba()) return {values, keys, keys};
+  return {keys, keys, values};
 }
 
 RecurrentSizes sizes_of_rank(const LayerArguments& arguments, MixerKind kind) {
@@ -51,19 +39,15 @@ RecurrentSizes sizes_of_rank(const LayerArguments& arguments, MixerKind kind) {
   return sizes;
 }
 
-std::vector<std::int64_t> columns_of(const RecurrentLayout& layout, const RecurrentSizes& sizes) {
-  std::vector<std::int64_t> columns;
-  for (const ShardBlock& block : blocks_of(layout, sizes, /*only_convolved=*/false))
-    columns.push_back(block.size);
-  return columns;
-}
-
 ColumnParallelLinear::Options in_options(const LayerArguments& arguments,
                                          const RecurrentLayout& layout) {
   const RecurrentSizes sizes = arguments.config.recurrent_sizes(layout.kind);
+  std::vector<ShardBlock> blocks = convolved_blocks(layout, sizes);
+  blocks.insert(layout.is_mamba() ? blocks.begin() : blocks.end(), {sizes.value_channels()});
+  blocks.insert(blocks.end(), static_cast<std::size_t>(sizes.gates), {sizes.heads});
   return {.in = arguments.config.hidden_size,
           .out = sizes.in_proj_rows(),
-          .blocks = blocks_of(layout, sizes, /*only_convolved=*/false),
+          .blocks = std::move(blocks),
           .bias = false,
           .with_norm = arguments.has_input_norm,
           .node = LayerNode::qkv_linear};
@@ -76,8 +60,7 @@ ParameterSpec conv_spec(const LayerArguments& arguments, const RecurrentLayout& 
   const RecurrentSizes sizes = arguments.config.recurrent_sizes(layout.kind);
   Shape shape{sizes.conv_channels()};
   if (!is_bias) shape.insert(shape.end(), {1, sizes.taps});
-  return {.sharding = Sharding::split(std::move(shape), 0,
-                                      blocks_of(layout, sizes, /*only_convolved=*/true)),
+  return {.sharding = Sharding::split(std::move(shape), 0, convolved_blocks(layout, sizes)),
           .init = Init::uniform(1 / std::sqrt(static_cast<double>(sizes.taps))),
           .tags = {.no_decay = is_bias}};
 }
@@ -88,40 +71,36 @@ ParameterSpec head_spec(const LayerArguments& arguments, MixerKind kind, const I
           .tags = {.no_decay = true, .precise = true}};
 }
 
-/// Returns the sequences of a pass, or what this pass has of them, as pieces.
-RowPieces sequences_of(const ForwardContext& context) {
-  MEGATRON_CHECK(context.cp->size == 1, "a state of sequences that ranks of cp share");
-  RowPieces pieces;
-  for (const SequencePiece& piece :
-       pieces_of(context.placement->runs_of.at(0), *context.placement)) {
-    const std::int64_t before =
-        context.caches == nullptr
-            ? 0
-            : (*context.caches)[static_cast<std::size_t>(piece.sequence)]->length;
-    pieces.push_back({.row = piece.row,
-                      .count = piece.positions.count,
-                      .position = before + piece.positions.first});
-  }
-  return pieces;
+/// Returns the sequences of a pass.
+std::vector<SequencePiece> sequences_of(const ForwardContext& context) {
+  MEGATRON_CHECK(context.cp->size == 1, "states of sequences that ranks of cp share");
+  return pieces_of(context.placement->runs_of.front(), *context.placement);
+}
+
+/// Returns the cache of a sequence of a pass of generation.
+SequenceCache& cache_of(const SequencePiece& sequence, const ForwardContext& context) {
+  return *context.caches->at(static_cast<std::size_t>(sequence.sequence));
 }
 
 /// Returns the rows that belong together: each sequence, and each document in it.
 RowPieces pieces_of_pass(const ForwardContext& context) {
-  RowPieces documents;
+  RowPieces documents, pieces;
   if (context.document_ids.defined()) documents = document_pieces(context.document_ids.cpu());
   if (context.placement == nullptr) return documents;
-  const RowPieces sequences = sequences_of(context);
-  if (documents.empty()) return sequences;
-  RowPieces both;
-  for (const RowPiece& sequence : sequences) {
+  for (const SequencePiece& sequence : sequences_of(context)) {
+    const std::int64_t begin = sequence.row, end = begin + sequence.positions.count;
+    if (documents.empty())
+      pieces.push_back(
+          {.row = begin,
+           .count = end - begin,
+           .position = context.caches == nullptr ? 0 : cache_of(sequence, context).length});
     for (const RowPiece& document : documents) {
-      const std::int64_t first = std::max(sequence.row, document.row),
-                         end =
-                             std::min(sequence.row + sequence.count, document.row + document.count);
-      if (first < end) both.push_back({.row = first, .count = end - first});
+      const std::int64_t first = std::max(begin, document.row),
+                         last = std::min(end, document.row + document.count);
+      if (first < last) pieces.push_back({.row = first, .count = last - first});
     }
   }
-  return both;
+  return pieces;
 }
 
 /// gated_norm() without norm_before_gate in groups of channels that several ranks share, of which
@@ -161,22 +140,20 @@ at::Tensor norm_over_ranks(const at::Tensor& x, const at::Tensor& z, const at::T
 RecurrentMixer::RecurrentMixer(Module* parent, std::string_view name,
                                const LayerArguments& arguments, RecurrentLayout layout)
     : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
-      config_(arguments.config),
       a_log_(declare("A_log", head_spec(arguments, layout.kind, Init::log_of_uniform(16)),
                      arguments.rank.tp)),
       dt_bias_(
           declare("dt_bias", head_spec(arguments, layout.kind, layout.dt_bias), arguments.rank.tp)),
       layout_(std::move(layout)),
       sizes_(sizes_of_rank(arguments, layout_.kind)),
-      columns_(columns_of(layout_, sizes_)),
       tp_(arguments.rank.tp),
-      in_proj_(this, "in_proj", config_, arguments.rank, in_options(arguments, layout_)),
+      in_proj_(this, "in_proj", arguments.config, arguments.rank, in_options(arguments, layout_)),
       conv_weight_(this, "conv1d", conv_spec(arguments, layout_, /*is_bias=*/false), tp_),
       norm_(this, layout_.norm, layout_.norm_weight, tp_),
-      out_proj_(this, "out_proj", config_, arguments.rank,
-                config_.recurrent_sizes(layout_.kind).value_channels(), config_.hidden_size,
-                LayerNode::attn_proj, /*may_have_bias=*/false) {
-  if (layout_.has_conv_bias)
+      out_proj_(this, "out_proj", arguments.config, arguments.rank,
+                arguments.config.recurrent_sizes(layout_.kind).value_channels(),
+                arguments.config.hidden_size, LayerNode::attn_proj, /*may_have_bias=*/false) {
+  if (layout_.is_mamba())
     conv_bias_.emplace(this, "conv1d", conv_spec(arguments, layout_, /*is_bias=*/true), tp_,
                        "bias");
 }
@@ -186,90 +163,70 @@ at::Tensor RecurrentMixer::normalized(const at::Tensor& out, const at::Tensor& g
   const std::int64_t width = weight.size(0);  // a head, or all channels of this rank
   const at::Tensor x = out.flatten(2).unflatten(-1, {-1, width}),
                    z = gate.unflatten(-1, {-1, width});
-  const at::Tensor y = layout_.norm_options.group_size > width
-                           ? norm_over_ranks(x, z, weight, layout_.norm_options, tp_)
-                           : gated_norm(x, z, weight, layout_.norm_options);
-  return y.flatten(2);
+  const GatedNormOptions& options = layout_.norm_options;
+  return (options.group_size > width ? norm_over_ranks(x, z, weight, options, tp_)
+                                     : gated_norm(x, z, weight, options))
+      .flatten(2);
 }
 
-Tensors RecurrentMixer::kept_states(const RowPieces& pieces, const ForwardContext& context) const {
-  if (context.caches == nullptr) return {{}, {}};
-  const at::TensorOptions type(conv_weight_.parameter.value().options());
+Tensors RecurrentMixer::kept_states(const ForwardContext& context,
+                                    const at::TensorOptions& type) const {
   Tensors inputs, states;
-  for (const SequencePiece& piece :
-       pieces_of(context.placement->runs_of.at(0), *context.placement)) {
-    SequenceCache& sequence = *(*context.caches)[static_cast<std::size_t>(piece.sequence)];
-    RecurrentCache& cache = sequence.of_layer<RecurrentCache>(path());
-    if (sequence.length == 0) cache = {};
-    MEGATRON_CHECK(cache.state.defined() == (sequence.length > 0), path(), " has no state of ",
-                   sequence.length, " tokens");
-    inputs.push_back(cache.state.defined()
-                         ? cache.convolution
-                         : at::zeros({sizes_.conv_channels(), sizes_.taps - 1}, type));
-    states.push_back(cache.state.defined()
-                         ? cache.state
-                         : at::zeros({sizes_.heads, sizes_.key_dim, sizes_.value_dim},
-                                     type.dtype(compute_type(type.dtype().toScalarType()))));
+  for (const SequencePiece& sequence : sequences_of(context)) {
+    SequenceCache& all = cache_of(sequence, context);
+    auto& cache = all.of_layer<RecurrentCache>(path());
+    if (all.length == 0) cache = RecurrentCache();
+    MEGATRON_CHECK(cache.length == all.length, path(), " has the state of ", cache.length,
+                   " tokens of ", all.length);
+    const bool is_new = !cache.state.defined();
+    inputs.push_back(is_new ? at::zeros({sizes_.conv_channels(), sizes_.taps - 1}, type)
+                            : cache.convolution);
+    states.push_back(is_new ? at::zeros({sizes_.heads, sizes_.key_dim, sizes_.value_dim},
+                                        type.dtype(compute_type(type.dtype().toScalarType())))
+                            : cache.state);
   }
-  MEGATRON_CHECK(inputs.size() == pieces.size(), "documents in generation");
   return {at::stack(inputs), at::stack(states)};
 }
 
-void RecurrentMixer::keep_states(const Tensors& states, const RowPieces& pieces,
-                                 const ForwardContext& context) const {
-  if (context.caches == nullptr) return;
-  const std::vector<SequencePiece> sequences =
-      pieces_of(context.placement->runs_of.at(0), *context.placement);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    auto& cache = (*context.caches)[static_cast<std::size_t>(sequences[i].sequence)]
-                      ->of_layer<RecurrentCache>(path());
-    cache.convolution = states[0][static_cast<std::int64_t>(i)].clone();
-    cache.state = states[1][static_cast<std::int64_t>(i)].clone();
+void RecurrentMixer::keep_states(const Tensors& states, const ForwardContext& context) const {
+  std::int64_t index = 0;
+  for (const SequencePiece& sequence : sequences_of(context)) {
+    auto& cache = cache_of(sequence, context).of_layer<RecurrentCache>(path());
+    cache.convolution = states[0][index].clone();
+    cache.state = states[1][index++].clone();
+    cache.length += sequence.positions.count;
   }
 }
 
 at::Tensor RecurrentMixer::recur(const at::Tensor& columns, const ForwardContext& context) const {
-  // What is neighbouring in the projection and read together: the convolution's, and the gates.
-  std::vector<std::int64_t> widths;
-  std::size_t convolved = 0, output_gate = 0, head_gates = 0;
-  for (std::size_t i = 0; i < layout_.parts.size(); ++i) {
-    const Part part = layout_.parts[i], before = i > 0 ? layout_.parts[i - 1] : part;
-    const bool continues =
-        i > 0 && (part == before || (is_convolved(part) && is_convolved(before)));
-    if (!continues) widths.push_back(0);
-    widths.back() += columns_[i];
-    (is_convolved(part)          ? convolved
-     : part == Part::output_gate ? output_gate
-                                 : head_gates) = widths.size() - 1;
-  }
-  const Tensors runs = columns.split_with_sizes(widths, -1);
+  const bool keeps = context.caches != nullptr, is_mamba = layout_.is_mamba();
+  const std::int64_t keys = sizes_.key_channels(), values = sizes_.value_channels(),
+                     convolved = sizes_.conv_channels(), gated = sizes_.gates * sizes_.heads;
+  const Tensors runs = is_mamba ? columns.split_with_sizes({values, convolved, gated}, -1)
+                                : columns.split_with_sizes({convolved, values, gated}, -1);
   const RowPieces pieces = pieces_of_pass(context);
-  const bool keeps = context.caches != nullptr;
-  const Tensors before = kept_states(pieces, context);
+  const Tensors before = keeps ? kept_states(context, columns.options()) : Tensors(2);
   const CausalConvResult convolution =
-      causal_conv(runs[convolved], tracked_copy(conv_weight_.parameter).squeeze(1),
+      causal_conv(runs[is_mamba ? 1 : 0], tracked_copy(conv_weight_.parameter).squeeze(1),
                   conv_bias_ ? tracked_copy(conv_bias_->parameter) : at::Tensor(),
                   {.pieces = pieces, .initial_states = before[0], .wants_final_states = keeps});
-  widths.clear();
-  for (std::size_t i = 0; i < layout_.parts.size(); ++i)
-    if (is_convolved(layout_.parts[i])) widths.push_back(columns_[i]);
-  const Tensors parts = convolution.out.split_with_sizes(widths, -1);
-  LinearAttentionInputs inputs;
-  auto part = parts.begin();
-  for (const Part which : layout_.parts) {
-    if (!is_convolved(which)) continue;
-    at::Tensor& input = which == Part::query ? inputs.q : which == Part::key ? inputs.k : inputs.v;
-    input = (part++)->unflatten(-1, {which == Part::value ? sizes_.heads : sizes_.groups, -1});
-  }
-  const Tensors head_gates_sbn = gates(runs[head_gates]).unbind(0);
-  inputs.g = head_gates_sbn[0];
-  inputs.beta = head_gates_sbn[1];
+  const Tensors parts = is_mamba ? convolution.out.split_with_sizes({values, keys, keys}, -1)
+                                 : convolution.out.split_with_sizes({keys, keys, values}, -1);
+  const auto of = [](const at::Tensor& x, std::int64_t count) {
+    return x.unflatten(-1, {count, -1});
+  };
+  const Tensors gates_sbn = gates(runs[2]).unbind(0);
+  const LinearAttentionInputs inputs{.q = of(parts[is_mamba ? 2 : 0], sizes_.groups),
+                                     .k = of(parts[1], sizes_.groups),
+                                     .v = of(parts[is_mamba ? 0 : 2], sizes_.heads),
+                                     .g = gates_sbn[0],
+                                     .beta = gates_sbn[1]};
   const LinearAttentionResult result = linear_attention(inputs, {.rule = layout_.rule,
                                                                  .pieces = pieces,
                                                                  .initial_states = before[1],
                                                                  .wants_final_states = keeps});
-  keep_states({convolution.final_states, result.final_states}, pieces, context);
-  return normalized(with_skip(result.out, inputs.v), runs[output_gate]);
+  if (keeps) keep_states({convolution.final_states, result.final_states}, context);
+  return normalized(with_skip(result.out, inputs.v), runs[is_mamba ? 0 : 1]);
 }
 
 at::Tensor RecurrentMixer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {

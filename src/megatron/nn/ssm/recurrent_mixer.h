@@ -25,26 +25,25 @@ namespace megatron {
 /// this rank, taps − 1] and the state [heads of this rank, key_dim, value_dim] in compute_type().
 struct RecurrentCache : LayerCache {
   at::Tensor convolution, state;  ///< undefined before the first token
+  std::int64_t length = 0;        ///< tokens of the sequence that they have seen
   double num_bytes() const override {
     return static_cast<double>(convolution.nbytes() + state.nbytes());
   }
 };
 
-/// A run of rows of the input projection.
-enum class RecurrentPart : std::uint8_t { query, key, value, output_gate, head_gate };
-
-/// How a kind of recurrent layer differs in its parameters and operators.
+/// How a kind of recurrent layer differs in its parameters and operators. The rows of the input
+/// projection of Mamba-2 are z|x|B|C|dt, and those of a gated delta net q|k|v|z|β|α: values x or v,
+/// keys B or k, queries C or q, the gate z of the output, and gates of the state. Queries, keys and
+/// values pass the convolution.
 struct RecurrentLayout {
   MixerKind kind;
-  /// The rows of the input projection, in order; query, key and value, which pass the convolution,
-  /// are neighbours.
-  std::vector<RecurrentPart> parts;
-  bool has_conv_bias = false;
   Init dt_bias;               ///< initial values of the bias of the time step
   std::string_view norm;      ///< name of the gated norm
-  ParameterSpec norm_weight;  ///< [channels of the norm's input]
+  ParameterSpec norm_weight;  ///< [value_dim], or [channels of all heads]
   GatedNormOptions norm_options;
   LinearAttentionRule rule;
+
+  bool is_mamba() const { return kind == MixerKind::mamba; }
 };
 
 /// A block with a state per head, whose cost is linear in the length of a sequence. Its heads are
@@ -60,14 +59,13 @@ class RecurrentMixer : public Sublayer {
                  RecurrentLayout layout);
   /// Returns the gates [2, s, b, heads of this rank] in compute_type(): the logarithm of the decay
   /// of the state, and what multiplies a value that enters it. `columns` [s, b, …] are those of the
-  /// head gates.
+  /// gates of the state.
   virtual at::Tensor gates(const at::Tensor& columns) const = 0;
   /// Adds what skips the recurrence to its output `out` [s, b, heads, value_dim], like `value`.
   virtual at::Tensor with_skip(const at::Tensor& out, const at::Tensor& /*value*/) const {
     return out;
   }
 
-  const TransformerConfig& config_;
   Parameter &a_log_, &dt_bias_;  ///< [heads of this rank]
 
  private:
@@ -75,14 +73,13 @@ class RecurrentMixer : public Sublayer {
   /// those of the input projection.
   at::Tensor recur(const at::Tensor& columns, const ForwardContext& context) const;
   at::Tensor normalized(const at::Tensor& out, const at::Tensor& gate) const;
-  /// Returns the states before each piece of a generation, and keeps those behind it.
-  Tensors kept_states(const RowPieces& pieces, const ForwardContext& context) const;
-  void keep_states(const Tensors& states, const RowPieces& pieces,
-                   const ForwardContext& context) const;
+  /// Returns the convolution's inputs and the states before the sequences of a pass of generation,
+  /// which `type` has the dtype of.
+  Tensors kept_states(const ForwardContext& context, const at::TensorOptions& type) const;
+  void keep_states(const Tensors& states, const ForwardContext& context) const;
 
   const RecurrentLayout layout_;
-  const RecurrentSizes sizes_;               ///< of this rank
-  const std::vector<std::int64_t> columns_;  ///< of each part of this rank
+  const RecurrentSizes sizes_;  ///< of this rank
   const Axis& tp_;
   ColumnParallelLinear in_proj_;
   ParameterModule conv_weight_;
