@@ -218,7 +218,6 @@ HfFamily mamba2() {
   T& model = family.defaults;
   model.init_method_std = 0.1;
   model.num_attention_heads = 1;  // no layer has attention
-  model.max_position_embeddings = kMaxSize;
   model.mamba.num_heads = 128;
   model.mamba.norm_groups = 1;
   const auto read_layers = [](const ConfigReader& config, HfConfig& result) {
