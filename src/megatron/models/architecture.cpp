@@ -226,24 +226,17 @@ void canonicalize_window(Config& c) {
 
 /// Gives what no layer has one value each, and sizes that follow from others their own.
 void canonicalize_blocks(Config& c) {
-  const auto some = [&](const auto& has) {
-    for (std::int64_t layer = 0; layer < c.num_layers; ++layer)
-      if (has(c.kind(layer))) return true;
-    return false;
-  };
-  const auto mixes_by = [&](MixerKind mixer) {
-    return some([mixer](const LayerKind& kind) { return kind.mixer == mixer; });
-  };
-  const bool has_attention = some([](const LayerKind&kind) { return kind.has_attention(); }),
-             has_feed_forward = some(
-                 [](const LayerKind&kind) { return kind.feed_forward != FeedForwardKind::none; });
-  if (!mixes_by(MixerKind::mamba)) {
+  const bool has_attention =
+                 has_mixer(c, MixerKind::attention) || has_mixer(c, MixerKind::latent_attention),
+             has_any_feed_forward = has_feed_forward(c, FeedForwardKind::mlp) ||
+                                    has_feed_forward(c, FeedForwardKind::experts);
+  if (!has_mixer(c, MixerKind::mamba)) {
     c.mamba = {};
   } else {
     c.mamba.num_heads = c.recurrent_sizes(MixerKind::mamba).heads;
     if (c.mamba.norm_groups == 0) c.mamba.norm_groups = c.mamba.num_groups;
   }
-  if (!mixes_by(MixerKind::gated_delta_net)) c.linear_attention = {};
+  if (!has_mixer(c, MixerKind::gated_delta_net)) c.linear_attention = {};
   if (!c.apply_layernorm_1p) c.linear_attention.norm_1p = true;
   if (!has_attention) {
     c.num_attention_heads = c.num_query_groups = 1;
@@ -254,12 +247,12 @@ void canonicalize_blocks(Config& c) {
           &Config::window_size, &Config::attention_chunk_size, &Config::softmax_scale,
           &Config::attn_logit_softcapping, &Config::add_qkv_bias);
   }
-  if (!has_feed_forward) {
+  if (!has_any_feed_forward) {
     c.ffn_hidden_size = c.hidden_size;
     reset(c, &Config::activation, &Config::gated_linear_unit, &Config::activation_func_clamp_value,
           &Config::glu_linear_offset);
   }
-  if (!has_attention && !has_feed_forward) c.add_bias_linear = false;
+  if (!has_attention && !has_any_feed_forward) c.add_bias_linear = false;
 }
 
 void canonicalize_router(MoeConfig& moe) {
