@@ -1,5 +1,5 @@
-// Causal depthwise convolution: each channel of a row is a sum over the same channel of that row and
-// of the rows before it in its sequence. The layers of Mamba and of the gated delta rule pass
+// Causal depthwise convolution: each channel of a row is a sum over the same channel of that row
+// and of the rows before it in its sequence. The layers of Mamba and of the gated delta rule pass
 // their inputs through it.
 #pragma once
 

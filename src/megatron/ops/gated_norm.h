@@ -18,11 +18,11 @@ struct GatedNormOptions {
   }
 };
 
-/// Returns the gated norm of x [..., columns] in its dtype, where norm(h) = h / √(mean h² + ε) in
-/// each group of columns. z has the shape and dtype of x; both may be slices whose columns are
-/// contiguous. `weight` [columns] has any floating dtype. Arithmetic is in compute_type(), rounded
-/// once. Differentiable in x, z and weight; the gradient of the weight is in compute_type().
-/// Backward keeps x, z and the weight.
+/// Returns the gated norm of x [s, b, …, columns] in its dtype, where norm(h) = h / √(mean h² + ε)
+/// in each group of columns. z has the shape and dtype of x. `weight` has any floating dtype, and
+/// one number for each column of [s, b] or for each column of a group. Arithmetic is in
+/// compute_type(), rounded once. Differentiable in x, z and weight; the gradient of the weight is
+/// in compute_type(). Backward keeps x, z and the weight.
 at::Tensor gated_norm(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
                       const GatedNormOptions& options);
 
