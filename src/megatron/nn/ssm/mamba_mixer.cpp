@@ -1,8 +1,12 @@
 #include "megatron/nn/ssm/mamba_mixer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/differentiable.h"
@@ -23,6 +27,16 @@ RecurrentLayout layout_of(const TransformerConfig& config) {
                           .tags = {.no_decay = true, .precise = true}},
           .norm_options = {.group_size = channels / groups, .epsilon = config.mamba.norm_epsilon},
           .rule = {}};
+}
+
+/// Calls f(part) for runs of rows of x that stay in a cache; part(y) are those rows of y.
+template <class Function>
+void for_each_part(const at::Tensor& x, const Function& f) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 18;
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, kElements * x.size(0) / std::max<std::int64_t>(1, x.numel()));
+  for (std::int64_t row = 0; row < x.size(0); row += rows)
+    f([&](const at::Tensor& y) { return y.narrow(0, row, std::min(rows, y.size(0) - row)); });
 }
 
 }  // namespace
@@ -47,12 +61,18 @@ at::Tensor MambaMixer::gates(const at::Tensor& columns) const {
 at::Tensor MambaMixer::with_skip(const at::Tensor& out, const at::Tensor& value) const {
   const at::Tensor d = tracked_copy(d_).unsqueeze(-1);
   Recording recording({.name = "SkipBackward"}, {out, value, d});
-  return recording.finish(
-      (out + value * d).to(out.scalar_type()), {value, d}, [](BackwardPass& pass) -> Tensors {
-        const at::Tensor &x = pass.saved[0], &scale = pass.saved[1], &dy = pass.gradients[0];
-        return {dy, (dy * scale).to(x.scalar_type()),
-                (dy.to(scale.scalar_type()) * x).sum(at::IntArrayRef{0, 1, 3}).unsqueeze(-1)};
-      });
+  at::Tensor sum = at::empty(out.sizes(), out.options());
+  for_each_part(sum, [&](const auto& part) { part(sum).copy_(part(out) + part(value) * d); });
+  return recording.finish(sum, {value, d}, [](BackwardPass& pass) -> Tensors {
+    const at::Tensor &x = pass.saved[0], &scale = pass.saved[1], &dy = pass.gradients[0];
+    const at::Tensor dx = at::empty(x.sizes(), x.options()), sums = at::zeros_like(scale);
+    for_each_part(dx, [&](const auto& part) {
+      part(dx).copy_(part(dy) * scale);
+      sums.add_(
+          (part(dy).to(scale.scalar_type()) * part(x)).sum(at::IntArrayRef{0, 1, 3}).unsqueeze(-1));
+    });
+    return {dy, dx, sums};
+  });
 }
 
 }  // namespace megatron
