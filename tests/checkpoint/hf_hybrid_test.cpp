@@ -258,6 +258,8 @@ TEST(HfHybridWeights, ALayerOfNemotronIsOneOfOurs) {
   EXPECT_EQ(names_of(links[1].theirs), (Names{"backbone.layers.4.mixer.experts.0.up_proj.weight",
                                               "backbone.layers.4.mixer.experts.1.up_proj.weight"}));
   EXPECT_EQ(names_of(links[2].theirs), Names{"backbone.layers.5.norm.weight"});
+  EXPECT_EQ(full_hf_name(*find_hf_family("nemotron_h"), "model.layers.5.norm.weight"),
+            "backbone.layers.5.norm.weight");
 }
 
 TEST(HfHybridWeights, IgnoreWhatTransformersIgnores) {

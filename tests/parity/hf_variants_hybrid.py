@@ -65,6 +65,11 @@ def nemotron_h_variants():
     mixed = ["linear_attention", "moe", "full_attention", "mlp", "linear_attention"]
     yield Variant("nemotron_h", NemotronHConfig(**common, **experts, layers_block_type=mixed))
     yield Variant(
+        "nemotron_h stacked",
+        NemotronHConfig(**common, **experts, layers_block_type=mixed[:3]),
+        stacked=True,
+    )
+    yield Variant(
         "nemotron_h dense v4",
         NemotronHConfig(
             **dict(common, n_groups=1),

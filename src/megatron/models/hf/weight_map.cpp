@@ -211,6 +211,8 @@ std::string full_hf_name(const HfFamily& family, const std::string& name) {
     if (name.ends_with(old))
       return full_hf_name(family, name.substr(0, name.rfind("LayerNorm")) + present);
   if (!family.ignored.empty() && name.starts_with(family.ignored)) return name;
+  if (!family.other_prefix.empty() && name.starts_with(family.other_prefix))
+    return family.prefix + name.substr(family.other_prefix.size());
   const std::string part = name.substr(0, name.find('.') + 1);  // "" without a dot
   const bool has_own_place =
       !part.empty() && std::ranges::any_of(family.tensors, [&](const TensorRow& row) {

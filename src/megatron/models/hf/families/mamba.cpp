@@ -243,6 +243,7 @@ HfFamily mamba2() {
 HfFamily nemotron_h() {
   HfFamily family = of_single_blocks("nemotron_h", "NemotronHForCausalLM");
   family.ignored = "mtp.";
+  family.other_prefix = "model.";
   T& model = family.defaults;
   model.num_query_groups = 8;
   model.kv_channels = 128;
@@ -314,7 +315,8 @@ HfFamily bamba() {
     std::string mixers(static_cast<std::size_t>(result.model.num_layers), 'M');
     const Json none = Json::array(), *given = config.find(key);
     for (const Json& layer : given != nullptr ? *given : none) {
-      if (!layer.is_number_unsigned() || layer.get<std::size_t>() >= mixers.size())
+      if (!given->is_array() || !layer.is_number_unsigned() ||
+          layer.get<std::size_t>() >= mixers.size())
         config.unsupported(key, "it must be a list of layers");
       mixers[layer.get<std::size_t>()] = '*';
     }
