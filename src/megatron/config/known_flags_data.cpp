@@ -247,7 +247,8 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
-    {refused, "is not in this version: layers are those of --hybrid-layer-pattern, with states in fp32",
+    {refused,
+     "is not in this version: layers are those of --hybrid-layer-pattern, with states in fp32",
      "give their order with --hybrid-layer-pattern, or leave it out",
      "enable-mhc-connections gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "

@@ -356,18 +356,12 @@ Rules multi_token_rules() {
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),
-                              position_rules(),
-                              attention_rules(),
-                              latent_attention_rules(),
-                              multi_token_rules(),
-                              gate_rules(),
-                              moe_rules(),
-                              recurrent_rules(),
-                              sharding_rules(),
-                              context_sharding_rules(),
-                              layout_rules(),
-                              recomputed_module_rules()};
+  static const Rules rules = {size_rules(),        position_rules(),
+                              attention_rules(),   latent_attention_rules(),
+                              multi_token_rules(), gate_rules(),
+                              moe_rules(),         recurrent_rules(),
+                              sharding_rules(),    context_sharding_rules(),
+                              layout_rules(),      recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 
