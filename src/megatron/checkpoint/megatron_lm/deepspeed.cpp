@@ -303,7 +303,7 @@ Manifest describe_hugging_face(const fs::path& folder, const fs::path& home,
     for (const auto& [name, source] : shared->entries("")) used.insert(name.text("shared_params"));
   for (const WeightMapping& link :
        map_weights(family, names, model.moe.num_experts,
-                   {model.num_layers, model.mtp_num_layers, model.gated_linear_unit})) {
+                   {model.num_layers, model.mtp_num_layers, model.gated_linear_unit, &model})) {
     const bool is_other =
         !link.alternatives.empty() && theirs.contains(link.alternatives.front().name);
     for (const HfTensor& tensor : is_other ? link.alternatives : link.theirs) {

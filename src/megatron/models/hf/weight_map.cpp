@@ -38,6 +38,12 @@ std::string filled_from(std::string_view our_name, std::string pattern, std::int
                 our_name.ends_with("bias") ? "bias" : "weight");
 }
 
+std::int64_t num_runs(const TensorRow& row, const HfDepths& depths) {
+  if (row.num_runs == nullptr) return 1;
+  MEGATRON_CHECK(depths.model != nullptr, row.theirs, " has runs of a model that is not given");
+  return row.num_runs(*depths.model);
+}
+
 /// Adds the tensors of the rows that match: those of each expert in turn.
 void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepths& depths,
                  WeightMapping& mapping) {
@@ -58,9 +64,7 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepth
                                .is_row = row->is_row,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt,
                                .is_interleaved = row->is_interleaved,
-                               .num_runs = row->num_runs != nullptr && depths.model != nullptr
-                                               ? row->num_runs(*depths.model)
-                                               : 1}});
+                               .num_runs = num_runs(*row, depths)}});
     }
   }
   for (const TensorRow& row : family.tensors) {

@@ -57,7 +57,7 @@ struct WeightMapping {
 struct HfDepths {
   std::int64_t first = 0, count = 0;
   bool is_gated = false;
-  const TransformerConfig* model = nullptr;  ///< for TensorRow::num_runs; null: one run
+  const TransformerConfig* model = nullptr;  ///< for families with TensorRow::num_runs
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
