@@ -16,7 +16,7 @@ examples/data.sh
 
 family_of() {
   case $1 in
-    bert | t5) echo "$1" ;;
+    bert | hybrid | t5) echo "$1" ;;
     *) echo gpt ;;
   esac
 }

@@ -44,6 +44,17 @@ TEST(Json, NamesTheMemberOfANumberBeyondDouble) {
   EXPECT_EQ(parse_json("1e-400", "f").get<double>(), 0);
 }
 
+TEST(Json, ReadsWordsForNumbersThatPythonWrites) {
+  const Json json = parse_python_json(
+      R"({"limit": [0.0, Infinity], "least": -Infinity, "NaN": NaN, "text": "\"Infinity"})", "f");
+  const Json infinite = {{"__float__", "Infinity"}};
+  EXPECT_EQ(json.at("limit"), Json::array({0.0, infinite}));
+  EXPECT_EQ(json.at("least").at("__float__"), "-Infinity");
+  EXPECT_EQ(json.at("NaN").at("__float__"), "NaN");
+  EXPECT_EQ(json.at("text"), "\"Infinity");
+  EXPECT_THAT(message_of([] { parse_python_json("[Infinite]", "f"); }), HasSubstr("f: not valid"));
+}
+
 TEST(Json, NamesNoLineOfOneLine) {
   EXPECT_THAT(message_of([] { parse_json("{\"a\": tru}\n", "in.jsonl:7"); }),
               HasSubstr("in.jsonl:7: not valid JSON at column 10"));

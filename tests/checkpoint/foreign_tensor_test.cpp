@@ -79,6 +79,73 @@ TEST(AddPieces, LeavesSlicesOfOneFileWholeAndRefusesGaps) {
   EXPECT_EQ(pieces[0].slice.shape, (Shape{1, 2, 4}));
 }
 
+/// A Mamba layer with 2 z, 2 x, 3 B, 3 C and 1 dt, whose convolution covers x, B and C.
+DeclaredTensors mamba_layer() {
+  const ShardBlock b{3, /*splittable=*/false};
+  return {.shardings = {{"decoder.layers.0.mixer.in_proj.weight",
+                         Sharding::split({11, 4}, 0, {{2}, {2}, b, b, {1}})},
+                        {"decoder.layers.0.mixer.conv1d.weight",
+                         Sharding::split({8, 1, 4}, 0, {{2}, b, b})},
+                        {"decoder.layers.0.mixer.in_proj.layer_norm_weight", {{4}}},
+                        {"decoder.layers.0.mixer.norm.weight", {{2}}},
+                        {"decoder.final_norm.weight", {{4}}}},
+          .states = {}};
+}
+
+TEST(RecurrentLayers, AreSavedInParts) {
+  const DeclaredTensors declared = mamba_layer();
+  const std::string name = "decoder.layers.0.mixer.in_proj.weight";
+  std::vector<std::string> parts;
+  for (const SavedRows& rows : rows_saved_apart(name, declared.shardings.at(name)))
+    parts.push_back(std::string(rows.name) + " " + std::to_string(rows.first) + " " +
+                    std::to_string(rows.count));
+  EXPECT_EQ(parts, (std::vector<std::string>{"z 0 2", "x 2 2", "B 4 3", "C 7 3", "dt 10 1"}));
+  EXPECT_TRUE(rows_saved_apart("decoder.layers.0.mixer.norm.weight", {{2}}).empty());
+  // A gated delta net: queries, keys, values, z, beta, alpha.
+  const ShardBlock q{2, /*splittable=*/false};
+  const auto of_delta_net = rows_saved_apart("decoder.layers.0.self_attention.conv1d.weight",
+                                             Sharding::split({8, 1, 4}, 0, {q, q, {4}}));
+  ASSERT_EQ(of_delta_net.size(), 3u);
+  EXPECT_EQ(of_delta_net[2].name, "value");
+  EXPECT_EQ(of_delta_net[2].first, 4);
+}
+
+TEST(RecurrentLayers, AreJoinedFromParts) {
+  ForeignTensors theirs;
+  const std::string layer = "decoder.layers.0.mixer.";
+  const auto add = [&](const std::string& name, Shape shape) {
+    const TensorSlice whole{
+        .global_offset = Shape(shape.size(), 0), .local_offset = {}, .shape = shape};
+    theirs[name] = {.type = SafetensorsDtype::F32,
+                    .shape = shape,
+                    .pieces = {{.file = name, .slice = whole, .offset = 0}}};
+  };
+  for (const auto& [part, rows] :
+       std::map<std::string, std::int64_t>{{"z", 2}, {"x", 2}, {"B", 3}, {"C", 3}, {"dt", 1}})
+    add(layer + "in_proj.weight." + part, {rows, 4});
+  add("optimizer.state.exp_avg." + layer + "conv1d.weight.C", {3, 1, 4});
+  add("decoder.layers.0.norm.weight", {4});
+  add("decoder.final_layernorm.weight", {4});
+  Manifest manifest;
+  manifest.optimizer.emplace();
+  add_torch_dist_tensors(theirs, mamba_layer(), "f", manifest);
+  const ManifestTensor& in_proj = manifest.tensors.at(layer + "in_proj.weight");
+  EXPECT_EQ(in_proj.shape, (Shape{11, 4}));
+  std::map<std::string, std::int64_t> first;
+  for (const Piece& piece : in_proj.pieces) first[piece.file] = piece.slice.global_offset[0];
+  EXPECT_EQ(first.at(layer + "in_proj.weight.B"), 4);
+  EXPECT_EQ(first.at(layer + "in_proj.weight.dt"), 10);
+  EXPECT_EQ(manifest.tensors.at("exp_avg." + layer + "conv1d.weight")
+                .pieces.front()
+                .slice.global_offset.front(),
+            5);
+  EXPECT_TRUE(manifest.tensors.contains(layer + "in_proj.layer_norm_weight"));
+  EXPECT_TRUE(manifest.tensors.contains("decoder.final_norm.weight"));
+  add(layer + "in_proj.weight.B", {2, 4});
+  expect_user_error([&] { add_torch_dist_tensors(theirs, mamba_layer(), "f", manifest); },
+                    {"in_proj.weight.B", "expected [3, 4]"});
+}
+
 TEST(FsdpDtensor, TakesNamesApart) {
   const std::string layer = "decoder.layers.0.", experts = layer + "mlp.experts.linear_fc1.weight";
   const std::map<std::string, DtensorPart> parts{

@@ -33,6 +33,16 @@ TEST(NameTable, TranslatesBothWays) {
   }
 }
 
+TEST(NameTable, NamesAMixerThatIsAlone) {
+  const LayerKind both{.mixer = MixerKind::gated_delta_net},
+      alone{.mixer = MixerKind::gated_delta_net, .feed_forward = FeedForwardKind::none};
+  const NameTable there = name_table({both, kDense}, {alone, kMlp, kAttention, kMlp});
+  EXPECT_EQ(translate_name(there, "decoder.layers.0.self_attention.in_proj.weight"),
+            "decoder.layers.0.mixer.in_proj.weight");
+  EXPECT_EQ(translate_name(there, "decoder.layers.1.self_attention.linear_qkv.weight"),
+            "decoder.layers.2.self_attention.linear_qkv.weight");
+}
+
 TEST(NameTable, IsEmptyForOtherBlocks) {
   EXPECT_TRUE(name_table(kGpt, {kAttention, kMlp, kAttention}).empty());
   EXPECT_TRUE(name_table(kGpt, {kAttention, kMlp, kAttention, kMlp}).empty()) << "no experts";

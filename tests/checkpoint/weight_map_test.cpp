@@ -222,6 +222,10 @@ TEST(TensorPart, GoesThereAndBack) {
       {of_experts(2, 3), {{.is_transposed = true}}},
       {of_experts(2, 3), {kAlternating}},
       {Sharding::split({6}, 0, {{3}, {3}}), {{.blocks = {0, 2}, .is_interleaved = true}}},
+      {Sharding::split({14, 3}, 0, {{2}, {4}, {8}}),
+       {{.blocks = {0, 2}, .num_runs = 2}, {.blocks = {2, 1}, .num_runs = 2}}},
+      {Sharding::split({12}, 0, {{2}, {2}, {1}, {1}}, 2),
+       {{.blocks = {0, 2}, .num_runs = 4}, {.blocks = {2, 1}}, {.blocks = {3, 1}}}},
   };
   for (const auto& [sharding, parts] : cases) {
     const at::Tensor ours =

@@ -148,8 +148,7 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
 }
 
 TEST(HybridPattern, MistakesAreNamed) {
-  EXPECT_THAT(mistake_of_hybrid({"M-M*"}), HasSubstr("'M' is a Mamba layer, which is not in this"));
-  EXPECT_THAT(mistake_of_hybrid({"*G"}), HasSubstr("'G' is a gated delta net"));
+  EXPECT_THAT(mistake_of_hybrid({"M-D"}), HasSubstr("'D' is sparse attention (DSA), which is not"));
   EXPECT_THAT(mistake_of_hybrid({"+-"}),
               HasSubstr("--hybrid-layer-pattern: its attention is + with multi-latent attention"));
   EXPECT_THAT(mistake_of_hybrid({"+*", "--multi-latent-attention"}),
@@ -162,8 +161,86 @@ TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of_hybrid({"*E"}), HasSubstr("needs --num-experts"));
   EXPECT_THAT(mistake_of_hybrid({"*E", "--num-experts", "4", "--moe-layer-freq", "2"}),
               HasSubstr("--moe-layer-freq: excludes --hybrid-layer-pattern"));
-  EXPECT_THAT(mistake_of_hybrid({"none"}), HasSubstr("no layers without --hybrid-layer-pattern"));
   EXPECT_THAT(mistake({"--hybrid-layer-pattern", "*-"}), HasSubstr("train hybrid instead of gpt"));
+}
+
+TEST(LayerPlan, LinearAttentionTakesThePlaceOfAttention) {
+  TransformerConfig model;
+  model.num_layers = 4;
+  model.window_size = {7, 0};
+  set_linear_attention(model, {1, 1, 1, 0});
+  const LayerKind delta{.mixer = MixerKind::gated_delta_net}, full{.window = model.window_size};
+  EXPECT_EQ(kinds(model), (std::vector{delta, delta, delta, full}));
+  EXPECT_EQ(model.linear_attention.variant, AttentionVariant::gated_delta_net);
+  model.linear_attention.freq = "2";
+  resolve(model);
+  EXPECT_EQ(kinds(model), (std::vector{delta, full, delta, full}));
+  EXPECT_EQ(linear_attention_layers(model), (std::vector<std::int64_t>{1, 0, 1, 0}));
+  TransformerConfig blocks = model;
+  split_blocks(blocks);
+  EXPECT_EQ(blocks.hybrid_layer_pattern, "G-*-G-*-");
+  EXPECT_TRUE(pair_blocks(blocks));
+  EXPECT_EQ(kinds(blocks), kinds(model));
+  set_linear_attention(model, {0, 0, 0, 0});
+  EXPECT_EQ(model.linear_attention.variant, AttentionVariant::none);
+  EXPECT_TRUE(model.layers.empty()) << "all layers are alike";
+  blocks.hybrid_layer_pattern = "M-";
+  EXPECT_FALSE(pair_blocks(blocks)) << "a layer of two blocks has no Mamba-2 mixer";
+}
+
+TEST(HybridPattern, SymbolsOfRecurrentLayers) {
+  const RunConfig run = hybrid({"MG*-", "--mamba-head-dim", "12"});
+  const LayerKind mamba{.mixer = MixerKind::mamba, .feed_forward = FeedForwardKind::none},
+      delta{.mixer = MixerKind::gated_delta_net, .feed_forward = FeedForwardKind::none};
+  EXPECT_EQ(kinds(*run.options.settings.model), (std::vector{mamba, delta, kAttention, kMlp}));
+  EXPECT_EQ(words_of(mamba), "Mamba layer");
+  EXPECT_EQ(words_of(delta), "gated delta net layer");
+  EXPECT_TRUE(mamba.is_recurrent() && mamba.has_mixer() && !mamba.has_attention());
+}
+
+/// Values of allocate_layers() of megatron-core 0.15.
+TEST(HybridPattern, RatiosAreAllocatedAsInMegatron) {
+  EXPECT_EQ(allocated_pattern(9, 0, 0), "MMMMMMMMM");
+  EXPECT_EQ(allocated_pattern(9, 0.11, 0), "MMMM*MMMM");
+  EXPECT_EQ(allocated_pattern(10, 0, 0.5), "M-M-M-M-M-");
+  EXPECT_EQ(allocated_pattern(10, 0.1, 0.2), "MMMM-*MMM-");
+  EXPECT_EQ(allocated_pattern(5, 0.5, 0.5), "M*-*-");
+  EXPECT_EQ(allocated_pattern(7, 0.5, 0), "M**M**M");
+  EXPECT_EQ(allocated_pattern(48, 0.08, 0.5), "M-M-M--M-*M-M-M-M--*M-M-M-M-*M--M-M-M-*M-M--M-M-");
+  const auto pattern = [](Args words, const Args& more) {
+    words[0] = "hybrid";
+    words.insert(words.end(), more.begin(), more.end());
+    return read_run(words, 1).options.settings.model->hybrid_layer_pattern;
+  };
+  Args given = small({"--mamba-head-dim", "12"});
+  given[2] = "4";  // layers
+  EXPECT_EQ(pattern(given, {}), "MMMM");
+  EXPECT_EQ(pattern(given, {"--hybrid-attention-ratio", "0.25"}), "MM*M");
+  EXPECT_THAT(message_of([&] {
+                pattern(given, {"--hybrid-attention-ratio", "0.7", "--hybrid-mlp-ratio", "0.5"});
+              }),
+              HasSubstr("add up to more than 1"));
+}
+
+TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
+  EXPECT_THAT(mistake_of_hybrid({"M", "--mamba-num-heads", "6", "--mamba-num-groups", "4"}),
+              HasSubstr("--mamba-num-heads: 6 is no multiple of --mamba-num-groups 4"));
+  EXPECT_THAT(mistake_of_hybrid({"M", "--mamba-head-dim", "36", "--mamba-num-groups", "1"}),
+              HasSubstr("does not divide twice --hidden-size"));
+  EXPECT_THAT(mistake_of_hybrid({"G", "--linear-num-key-heads", "3", "--linear-num-value-heads",
+                                 "6", "--tensor-model-parallel-size", "2"}),
+              HasSubstr("--linear-num-key-heads: 3 and --tensor-model-parallel-size 2: neither"));
+  EXPECT_THAT(mistake_of_hybrid({"G*", "--context-parallel-size", "2"}),
+              HasSubstr("whose states pass along whole sequences\n  fix: use "
+                        "--tensor-model-parallel-size with --sequence-parallel"));
+  EXPECT_THAT(mistake_of_hybrid({"*-", "--experimental-attention-variant", "gdn"}),
+              HasSubstr("write G in --hybrid-layer-pattern"));
+  EXPECT_THAT(mistake({"--experimental-attention-variant", "dsa"}),
+              HasSubstr("gdn2 and dsa are not in this version"));
+  EXPECT_THAT(mistake({"--experimental-attention-variant", "gdn", "--linear-attention-freq", "x"}),
+              HasSubstr("'x' is neither a number above 0 nor a list expression"));
+  EXPECT_THAT(notes_text(hybrid({"*-", "--mamba-state-dim", "16"}).parsed.notes),
+              HasSubstr("--mamba-state-dim"));
 }
 
 TEST(LayerPlan, NotesListsThatNameLayersWithoutAttention) {

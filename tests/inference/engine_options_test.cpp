@@ -64,6 +64,25 @@ TEST(EngineOptions, PausedTextsHaveAMemoryOfTheirOwn) {
   EXPECT_EQ(swapping.options.kv_cache_type, KvCacheType::fp8_e4m3);
 }
 
+TEST(EngineOptions, ReserveMemoryForStates) {
+  const std::vector<CacheBudget> budget{{kMebibyte, 4 * kGibibyte, 32 * kMebibyte}};
+  const ChosenOptions states = chosen({}, budget);
+  EXPECT_EQ(states.options.scheduler.max_running, 64) << "in half of the memory";
+  EXPECT_EQ(states.options.scheduler.num_blocks, 2048);
+  EXPECT_FALSE(states.options.scheduler.prefix_cache);
+  EXPECT_EQ(states.note,
+            "the states of a text take 32.0 MiB, so that 64 texts run at the same time; prompts "
+            "that begin alike are each computed; the KV cache has room for 262144 tokens");
+  const ChosenOptions few = chosen({.max_requests = 4, .prefix_caching = false}, budget);
+  EXPECT_EQ(few.options.scheduler.max_running, 4);
+  EXPECT_EQ(few.options.scheduler.num_blocks, 4096 - 128);
+  EXPECT_EQ(few.note,
+            "the states of a text take 32.0 MiB; the KV cache has room for 507904 tokens");
+  const ChosenOptions only_states = chosen({}, {{0, kGibibyte, kMebibyte}});
+  EXPECT_EQ(only_states.options.scheduler.max_running, 256);
+  EXPECT_EQ(only_states.options.scheduler.num_blocks, kMaxBlocks);
+}
+
 TEST(EngineOptions, SayWhenMemoryBindsTheCache) {
   const std::vector<CacheBudget> budget{{kMebibyte, 64 * kMebibyte}};
   EXPECT_EQ(chosen({}, budget, 64 * 128).note, "");

@@ -89,7 +89,13 @@ bool Family::predicts_several_tokens() const {
 }
 
 bool Family::has_one_sequence() const {
-  return model != "t5" && std::ranges::count(flags, "rank") == 0;
+  return model != "t5" && std::ranges::count(flags, "rank") == 0 && !is_recurrent();
+}
+
+bool Family::is_recurrent() const {
+  return std::ranges::any_of(flags, [](const std::string& flag) {
+    return flag.starts_with("--mamba-") || flag.starts_with("--linear-");
+  });
 }
 
 Flags Family::run_flags(const Flags& more) const {
@@ -249,6 +255,15 @@ const std::vector<Family>& families() {
        llama({"--hybrid-layer-pattern", "*-*E", "--num-experts", "4", "--moe-router-topk", "2",
               "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
        true, "hybrid"},
+      {"mamba",
+       llama({"--hybrid-layer-pattern", "M-M*", "--mamba-state-dim", "6", "--mamba-head-dim", "5",
+              "--mamba-num-heads", "8", "--mamba-num-groups", "2"}),
+       false, "hybrid"},
+      {"gated delta nets",
+       llama({"--experimental-attention-variant", "gated_delta_net", "--linear-attention-freq", "4",
+              "--linear-key-head-dim", "6", "--linear-value-head-dim", "5",
+              "--linear-num-key-heads", "2", "--linear-num-value-heads", "8",
+              "--apply-layernorm-1p", "--reset-attention-mask"})},
       {"t5", t5({"--num-layers", "2", "--position-embedding-type", "relative"}), false, "t5"},
       {"t5 with learned positions", t5({"--num-layers", "1", "--decoder-num-layers", "3"}), false,
        "t5"},

@@ -73,6 +73,9 @@ struct Family {
   /// Returns whether the family has two depths of multi-token prediction.
   bool predicts_several_tokens() const;
 
+  /// Returns whether the family has layers with states, which ranks of cp do not pass on.
+  bool is_recurrent() const;
+
   /// Returns whether context parallelism divides the family's samples.
   bool has_one_sequence() const;
 

@@ -126,6 +126,27 @@ TEST(Architecture, ClampAndOffsetSurviveARoundTripAndMayBeAbsent) {
   EXPECT_EQ(forward_differences(back, older).size(), 2u);
 }
 
+TEST(Architecture, RecurrentLayersSurviveARoundTrip) {
+  TransformerConfig model = sparse();
+  model.linear_attention.num_key_heads = 8;
+  set_linear_attention(model, {1, 0, 1});
+  const Json json = architecture_to_json(model);
+  EXPECT_EQ(json.at("linear_layers"), Json({1, 0, 1}));
+  EXPECT_EQ(json.at("linear_num_key_heads"), 8);
+  EXPECT_FALSE(json.contains("mamba_state_dim")) << "members at their defaults are absent";
+  TransformerConfig again = architecture_from_json(json, "file");
+  resolve(again);
+  EXPECT_EQ(again.kind(0).mixer, MixerKind::gated_delta_net);
+  EXPECT_EQ(again.layers, model.layers);
+  EXPECT_THAT(forward_differences(model, again), IsEmpty());
+  set_linear_attention(again, {});
+  EXPECT_EQ(forward_differences(model, again).front().member, "linear_layers");
+  EXPECT_FALSE(architecture_to_json(sparse()).contains("linear_layers"));
+  Json wrong = json;
+  wrong["linear_num_value_heads"] = -1;
+  EXPECT_THROW(architecture_from_json(wrong, "file"), UserError);
+}
+
 TEST(Architecture, SizesOfExpertsAreChecked) {
   const auto changed = [](const char* name, const Json& value) {
     Json json = architecture_to_json(sparse());

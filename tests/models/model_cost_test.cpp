@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 
@@ -269,6 +270,33 @@ TEST(ModelDimensions, OfLatentAttention) {
   EXPECT_EQ(count_parameters(model_dimensions(config, 1024), {}).transformer_block,
             1536.0 * (2048 + 16 * 192 + 2) + kv + 512 + shared + out + 3 * 2 * 2048);
   EXPECT_EQ(num_floating_point_operations(plain, 0.0, 1.0), 6.0 * 16 * (192 + 128) / 2);
+}
+
+// num_floating_point_operations() of Megatron-LM: a Mamba layer costs
+// 2t·h·(2d + 2·G·N + H) + 7t·d·N + 2t·d·h forward with d = 2h, whatever its heads are, and a gated
+// delta net 2t·(h·(2·qk + 2·v + 2·Hv) + conv·(2·qk + v) + 4·Hv·dv² + h·v).
+TEST(ModelDimensions, OfRecurrentLayers) {
+  TransformerConfig config;
+  config.hidden_size = 1024;
+  config.num_attention_heads = 16;
+  config.kv_channels = 64;
+  config.ffn_hidden_size = 4096;
+  config.mamba.num_heads = 24;
+  config.hybrid_layer_pattern = "MMG-";
+  resolve_layers(config);
+  const double h = 1024, d = 2048, qk = 16 * 128, v = 32 * 128, tokens = 10;
+  const double mamba = h * (2 * d + 2 * 8 * 128 + 24) + 3.5 * d * 128 + d * h,
+               delta =
+                   h * (2 * qk + 2 * v + 2 * 32) + 4 * (2 * qk + v) + 4.0 * 32 * 128 * 128 + h * v,
+               mlp = 2 * h * 4096, logits = h * 512;
+  const ModelDimensions dimensions = model_dimensions(config, 512);
+  EXPECT_EQ(num_floating_point_operations(dimensions, tokens, 0.0),
+            6 * tokens * (2 * mamba + delta + mlp + logits));
+  EXPECT_EQ(num_floating_point_operations(dimensions, 0.0, 1.0), 0) << "no attention";
+  const double channels = 24 * 64, convolved = channels + 2 * 8 * 128;
+  EXPECT_EQ(count_parameters(dimensions, {}).transformer_block,
+            2 * (h * (convolved + channels + 24 + channels) + 4 * convolved) +
+                h * (2 * qk + 2 * v + 2 * 32 + v) + 4 * (2 * qk + v) + mlp + 5 * 2 * h);
 }
 
 TEST(ModelDimensions, ComeFromAConfig) {

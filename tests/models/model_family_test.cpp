@@ -53,8 +53,9 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "vaultgemma, phi3, seed_oss, hunyuan_v1_dense, smollm3, arcee, olmo2, olmo3, "
             "exaone4, gpt_oss, llama4_text, ministral, ministral3, glm, glm4, glm4_moe, "
             "solar_open, dots1, minimax_m2, ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe, "
-            "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2, bert, "
-            "megatron-bert, roberta, t5, mt5, umt5");
+            "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2, "
+            "qwen3_next, mamba2, nemotron_h, bamba, granitemoehybrid, bert, megatron-bert, "
+            "roberta, t5, mt5, umt5");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -25,6 +25,7 @@ const Sharding kExperts[] = {
     {{4, 5, 24}, {{.dim = 0}, {.dim = 2}}},
     {{4, 24, 5}, {{.dim = 0}, {.sums_gradients = true}}},
     {{4, 20, 3}, {{.dim = 0}, {.dim = 1, .blocks = {{12}, {4, false}, {4, false}}}}},
+    {{4, 24, 3}, {{.dim = 0}, {.dim = 1, .blocks = {{12}, {4, false, 2}, {4, false, 2}, {4}}}}},
     {{4, 13}, {{.dim = 0}, {.dim = 1, .pad_multiple = 4}}},
 };
 
@@ -54,6 +55,27 @@ TEST(Sharding, TwoAxesDivideTheWhole) {
       EXPECT_TRUE((owners == 1).all().item<bool>()) << "every element has one owner";
     }
   }
+}
+
+/// Two groups of Mamba's B and C: two of four ranks hold each, and the other blocks are divided.
+TEST(Sharding, RanksShareTheUnitsOfABlock) {
+  const Sharding sharding =
+      Sharding::split({16, 3}, 0, {{8}, {4, /*splittable=*/false, 2}, {4, false, 2}});
+  const std::vector<Axis> axes{{"tp", 2, 4}};
+  EXPECT_EQ(sharding.local_shape(axes), (Shape{6, 3}));
+  EXPECT_EQ(sharding.splits[0].num_sharers(axes[0]), 2);
+  const std::vector<TensorSlice> slices = sharding.slices(axes),
+                                 shared = sharding.shared_slices(axes, 0);
+  ASSERT_EQ(slices.size(), 3U);
+  EXPECT_EQ(slices[0], (TensorSlice{{4, 0}, {0, 0}, {2, 3}}));
+  EXPECT_EQ(slices[1], (TensorSlice{{10, 0}, {2, 0}, {2, 3}}));
+  EXPECT_EQ(slices[2], (TensorSlice{{14, 0}, {4, 0}, {2, 3}}));
+  EXPECT_EQ(shared, (std::vector<TensorSlice>{slices[1], slices[2]}));
+  const std::vector<Axis> two{{"tp", 1, 2}};
+  EXPECT_EQ(sharding.local_shape(two), (Shape{8, 3}));
+  EXPECT_EQ(sharding.splits[0].num_sharers(two[0]), 1);
+  EXPECT_TRUE(sharding.shared_slices(two, 0).empty());
+  EXPECT_THROW(Sharding::split({9, 3}, 0, {{9, false, 3}}).local_shape(two), UserError);
 }
 
 TEST(Sharding, ASliceOfTwoAxesHasTheNumbersOfTheWhole) {

@@ -40,7 +40,8 @@ def check_gradients(report, name, directory, published, model, work, samples):
     loss, expected = hf_models.loss_and_gradients(model, samples.rows)
     fixes_bias = any(hf_models.is_correction_bias(name) for name in model.state_dict())
     flags = ["--moe-router-bias-update-rate", 0] if fixes_bias else []
-    measured_loss = program.sgd_step(samples, directory, work / "stepped", flags)
+    network = "hybrid" if model.config.model_type in hf_variants.HYBRID_TYPES else "gpt"
+    measured_loss = program.sgd_step(samples, directory, work / "stepped", flags, model=network)
     after = program.read_hf(program.convert(work / "stepped", work / "stepped-hf", "hf"))
     before = {
         key: tensor for key, tensor in program.read_hf(published).items() if not is_buffer(key)

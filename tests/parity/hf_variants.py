@@ -18,6 +18,8 @@ COMMON = dict(
     eos_token_id=None,
     pad_token_id=None,
 )
+# Trained as `pretrain hybrid`.
+HYBRID_TYPES = {"mamba2", "nemotron_h", "bamba", "granitemoehybrid"}
 LLAMA3_SCALING = dict(
     rope_type="llama3",
     rope_theta=500000.0,

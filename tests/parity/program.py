@@ -80,8 +80,8 @@ def convert(load, save, kind):
     return Path(save)
 
 
-def pretrain(corpus, extra, timeout=120, ranks=1, dropout=NO_DROPOUT):
-    """Runs `pretrain gpt` on a corpus.Corpus on that many processes and returns its stdout.
+def pretrain(corpus, extra, timeout=120, ranks=1, dropout=NO_DROPOUT, model="gpt"):
+    """Runs `pretrain MODEL` on a corpus.Corpus on that many processes and returns its stdout.
     The run is deterministic in everything that touches the mathematics."""
     arguments = [
         "--tokenizer-type",
@@ -104,10 +104,10 @@ def pretrain(corpus, extra, timeout=120, ranks=1, dropout=NO_DROPOUT):
         *extra,
     ]
     launcher = ["launch", "--nproc-per-node", ranks, "--"] if ranks > 1 else []
-    return run(*launcher, "pretrain", "gpt", *arguments, timeout=timeout).stdout
+    return run(*launcher, "pretrain", model, *arguments, timeout=timeout).stdout
 
 
-def sgd_output(corpus, load, save, extra=(), ranks=1):
+def sgd_output(corpus, load, save, extra=(), ranks=1, model="gpt"):
     """Runs one plain SGD step over the corpus's samples (micro batches of two).
     Returns what it prints."""
     return pretrain(
@@ -140,12 +140,13 @@ def sgd_output(corpus, load, save, extra=(), ranks=1):
             *extra,
         ],
         ranks=ranks,
+        model=model,
     )
 
 
-def sgd_step(corpus, load, save, extra=(), ranks=1):
+def sgd_step(corpus, load, save, extra=(), ranks=1, model="gpt"):
     """Returns the loss of the log line of sgd_output()."""
-    output = sgd_output(corpus, load, save, extra, ranks)
+    output = sgd_output(corpus, load, save, extra, ranks, model)
     losses = log_values(output, "lm loss")
     if len(losses) != 1:
         raise ProgramError(

@@ -116,6 +116,24 @@ TEST(LayerTrace, OfRotaryPositionsAndNormsOfHeads) {
   EXPECT_EQ(kept(ungrouped, 0) - plain, 10 * 2 * (4 * 64 - (64 + 16 + 16 + 64 + 64)));
 }
 
+// Per token: the projection's 168 rows, 96 channels behind the convolution, two gates of 4 heads in
+// float32, and 64 channels before and behind the gated norm. Once: copies of small weights.
+TEST(LayerTrace, OfAGatedDeltaNet) {
+  Settings settings = two_kinds();
+  settings.model->linear_attention = {
+      .key_head_dim = 8, .value_head_dim = 16, .num_key_heads = 2, .num_value_heads = 4};
+  set_linear_attention(*settings.model, {1, 0});
+  const double mlp = 2 * 2 * 96, weights = 4 * (96 * 4 + 2 * 4 + 16);
+  EXPECT_EQ(kept(settings, 0),
+            10 * (kHiddenBytes + 2 * 168 + 2 * 96 + 4 * 2 * 4 + 2 * 2 * 64 + mlp) + weights);
+  settings.parallel->tensor_model_parallel_size = 4;
+  const LayerTrace divided = trace_of(settings, 0);  // two ranks share a group of queries and keys
+  EXPECT_EQ(
+      divided.kept_by({core_attn}),
+      10 * (2 * (2 * 8 + 2 * 16 + 2) + 2 * (2 * 8 + 16) + 4 * 2 + 2 * 16) + 4 * (32 * 4 + 2 + 16));
+  EXPECT_EQ(divided.kept_by({attn_proj}), 10 * 2 * 16);
+}
+
 // Per token of a rank of 4, heads and groups of 8 channels in bf16.
 TEST(LayerTrace, OfExchangedKeys) {
   Settings settings = two_kinds();

@@ -1,6 +1,7 @@
 #include "megatron/base/json.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -114,6 +115,26 @@ Json parse_json_unique_keys(std::string_view text, const std::string& source) {
     }
     return true;
   });
+}
+
+Json parse_python_json(std::string_view text, const std::string& source) {
+  std::string strict;
+  bool is_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = text.substr(i);
+    constexpr std::array<std::string_view, 3> kWords{"-Infinity", "Infinity", "NaN"};
+    const auto* const word = std::ranges::find_if(
+        kWords, [&](std::string_view one) { return !is_string && rest.starts_with(one); });
+    if (word != kWords.end()) {
+      strict += R"({"__float__": ")" + std::string(*word) + "\"}";
+      i += word->size() - 1;
+      continue;
+    }
+    if (text[i] == '"') is_string = !is_string;
+    strict += text[i];
+    if (is_string && text[i] == '\\' && i + 1 < text.size()) strict += text[++i];
+  }
+  return parse_json(strict, source);
 }
 
 Json read_json(const std::filesystem::path& path) {

@@ -27,6 +27,10 @@ Json parse_json(std::string_view text, const std::string& source);
 /// Like parse_json(), but also throws a UserError if an object has the same key twice.
 Json parse_json_unique_keys(std::string_view text, const std::string& source);
 
+/// Like parse_json(), of what Python writes, where JSON has no word for a number: Infinity becomes
+/// {"__float__": "Infinity"}, as transformers 5 spells it, and so do -Infinity and NaN.
+Json parse_python_json(std::string_view text, const std::string& source);
+
 /// Reads and parses a file. Throws like parse_json(), and if the file cannot be read.
 Json read_json(const std::filesystem::path& path);
 

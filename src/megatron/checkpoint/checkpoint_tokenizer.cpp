@@ -56,7 +56,7 @@ void remove_special_token_ids(AuxiliaryFiles& files) {
   files.erase("generation_config.json");
   const auto config = files.find("config.json");
   if (config == files.end()) return;
-  Json json = parse_json(config->second, "the config.json of the source");
+  Json json = parse_python_json(config->second, "the config.json of the source");
   if (!json.is_object()) return;
   for (const char* key : kIdKeys) json.erase(key);
   config->second = json.dump(2) + "\n";

@@ -100,7 +100,7 @@ HfDirectory::HfDirectory(const std::filesystem::path& folder) : folder_(folder) 
     return;
   }
   const fs::path config = folder / "config.json";
-  config_ = parse_hf_config(read_json(config), config.string());
+  config_ = parse_hf_config(parse_python_json(read_file(config), config.string()), config.string());
   family_ = find_hf_family(config_.model_type);
   if (fs::exists(folder / kSingleFile)) {
     if (fs::exists(folder / kIndexFile) &&
@@ -138,6 +138,13 @@ void HfDirectory::match_tensors() {
     model.bert_binary_head = tensors_.contains("cls.seq_relationship.weight");
     if (model.bert_lm_head) model.num_classes = 0;  // config.json of a model before finetuning
   }
+  const std::string& ignored = family_->ignored;
+  const auto first_ignored = tensors_.lower_bound(ignored);
+  if (!ignored.empty() && first_ignored != tensors_.end() &&
+      first_ignored->first.starts_with(ignored))
+    config_.notes.push_back(folder_.string() + ": tensors '" + ignored +
+                            "…' are left out, as in transformers: the model is loaded without "
+                            "multi-token prediction");
   const std::string layer = family_->prefix + "layers." + std::to_string(model.num_layers) + ".";
   const auto first = tensors_.lower_bound(layer);
   if (first != tensors_.end() && first->first.starts_with(layer)) return;

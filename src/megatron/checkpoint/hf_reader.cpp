@@ -92,8 +92,9 @@ void HfReader::link() {
   const bool has_only_output_layer = !model_.untie_embeddings_and_output_weights &&
                                      !tensors.contains(embedding) && tensors.contains(output_layer);
   const auto links = [&] {
-    auto found = map_weights(family, names, model_.moe.num_experts,
-                             {model_.num_layers, model_.mtp_num_layers, model_.gated_linear_unit});
+    auto found =
+        map_weights(family, names, model_.moe.num_experts,
+                    {model_.num_layers, model_.mtp_num_layers, model_.gated_linear_unit, &model_});
     for (WeightMapping& link : found)
       if (!link.alternatives.empty() && tensors.contains(link.alternatives.front().name))
         link.theirs = link.alternatives;

@@ -93,7 +93,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
       families.push_back(&family);
   const auto original = request.auxiliary_files.find("config.json");
   const Json original_json = original != request.auxiliary_files.end()
-                                 ? parse_json(original->second, "the config.json of the source")
+                                 ? parse_python_json(original->second, "the source's config.json")
                                  : Json();
   std::vector<RefusedFamily> refused;
   for (const HfFamily* family : families) {
@@ -104,7 +104,7 @@ void choose_family(const WeightReader& reader, const HfExport& request, ExportPl
         if (has_hf_tensor(*family, info.name)) all.push_back(info.name);
       plan.links = map_weights(*family, all, request.model.moe.num_experts,
                                {request.model.num_layers, request.model.mtp_num_layers,
-                                request.model.gated_linear_unit});
+                                request.model.gated_linear_unit, &request.model});
       for (WeightMapping& link : plan.links)
         if (request.model.mtp_num_layers > 0)  // transformers makes the other copies itself
           link.theirs.insert(link.theirs.end(), link.copies.begin(), link.copies.end());

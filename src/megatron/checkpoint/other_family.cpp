@@ -13,7 +13,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::array<std::string_view, 3> kMixerNames{"self_attention.", "input_layernorm.",
+constexpr std::string_view kMixer = "self_attention.";
+constexpr std::array<std::string_view, 3> kMixerNames{kMixer, "input_layernorm.",
                                                       "post_self_attn_layernorm."},
     kFeedForwardNames{"mlp.", "pre_mlp_layernorm.", "post_mlp_layernorm."};
 
@@ -50,10 +51,14 @@ NameTable name_table(const std::vector<LayerKind>& from, const std::vector<Layer
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const bool is_mixer = ours[i].first.mixer != MixerKind::none;
     for (const std::string_view name : is_mixer ? kMixerNames : kFeedForwardNames) {
-      const auto in_layer = [name](std::size_t layer) {
-        return "decoder.layers." + std::to_string(layer) + "." + std::string(name);
+      const auto in_layer = [name](const std::vector<LayerKind>& layers, std::size_t layer) {
+        const LayerKind& kind = layers[layer];
+        const bool is_alone =
+            kind.is_recurrent() && kind.feed_forward == FeedForwardKind::none && name == kMixer;
+        return "decoder.layers." + std::to_string(layer) + "." +
+               (is_alone ? "mixer." : std::string(name));
       };
-      table.emplace_back(in_layer(ours[i].second), in_layer(theirs[i].second));
+      table.emplace_back(in_layer(from, ours[i].second), in_layer(to, theirs[i].second));
     }
   }
   return table;

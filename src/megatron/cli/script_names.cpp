@@ -46,6 +46,7 @@ std::vector<std::string> script_command(std::string_view path) {
 std::vector<std::string> with_script_translated(std::vector<std::string> args) {
   std::vector<std::string> command =
       args.empty() ? std::vector<std::string>{} : script_command(args.front());
+  if (command.empty() && args.size() > 1 && args[1] == "mamba") args[1] = "hybrid";
   if (command.empty()) return args;
   command.insert(command.end(), std::make_move_iterator(args.begin() + 1),
                  std::make_move_iterator(args.end()));

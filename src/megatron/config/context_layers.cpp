@@ -28,7 +28,7 @@ std::vector<ContextLayers> context_layers(const Settings& settings) {
   std::vector<ContextLayers> all;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer) {
     const LayerKind kind = model.kind(layer);
-    if (!kind.has_mixer()) continue;
+    if (!kind.has_attention()) continue;
     const CpCommType type = kind.cp_comm_type;
     PositionMask mask{.chunk = kind.chunk};
     if (kind.window) mask.window = *kind.window;

@@ -152,7 +152,7 @@ constexpr KnownFlags kKnownFlags[] = {
      "leave it out to train the model itself",
      "export-kv-cache-quant=none export-real-quant-cfg=None;none export-quant-cfg=- "
      "export-kd-teacher-load=- export-offline-model qad-train-target=- freeze-base-for-mtp "
-     "export-model-type=GPTModel"},
+     "export-model-type=GPTModel;HybridModel;MambaModel"},
     {refused, "is not in this version: pretrain reads .bin and .idx files",
      "make them with `megatron preprocess-data`",
      "finetune-hf-dataset=- finetune-data-split=train finetune-data-files+=- "
@@ -202,7 +202,10 @@ constexpr KnownFlags kKnownFlags[] = {
     {refused, "is an older flag of Megatron-LM, for T5",
      "assign the layers of both stacks with --pipeline-model-parallel-layout",
      "pipeline-model-parallel-split-rank=-;0"},
-    {refused, "loads Python code", "choose the architecture with its own flags", "spec+=-;local"},
+    {accepted, "without effect: `pretrain hybrid` trains such models", "", "is-hybrid-model"},
+    {refused, "loads Python code", "choose the architecture with its own flags",
+     "spec+=-;local;megatron.core.models.hybrid.hybrid_layer_specs;hybrid_stack_spec;"
+     "megatron.core.models.mamba.mamba_layer_specs;mamba_stack_spec"},
     {refused, "is not in this version: weights have no GTP shards",
      "use --tensor-model-parallel-size",
      "tensor-parallel-num-weight-shards=-;0;1 expert-tensor-parallel-num-weight-shards=-;0;1 "
@@ -240,16 +243,17 @@ constexpr KnownFlags kKnownFlags[] = {
      "mtp-detach-heads mtp-hsm"},
     {refused, "is not in this version",
      "see --window-size, --qk-layernorm and --attention-dropout for what attention can do",
-     "mrope-section+=-;0 use-kitchen-attention use-kitchen experimental-attention-variant=-"},
+     "mrope-section+=-;0 use-kitchen-attention use-kitchen"},
     {refused, "is not in this version",
      "see --swiglu, --geglu and --activation for what the MLP can do",
      "mlp-chunks-for-prefill=1 mlp-chunks-for-training=1"},
-    {refused, "is not in this version: layers consist of attention, MLPs and experts",
+    {refused,
+     "is not in this version: layers are those of --hybrid-layer-pattern, with states in fp32",
      "give their order with --hybrid-layer-pattern, or leave it out",
-     "enable-mhc-connections is-hybrid-model gdp-num-householder=3 gdp-cutedsl-kernel "
+     "enable-mhc-connections gdp-num-householder=3 gdp-cutedsl-kernel "
      "gdp-num-chunk-states-to-recompute=2 heterogeneous-layers-config-path=- "
      "heterogeneous-layers-config-encoded-json=- mamba-training-ssm-states-dtype=-;fp32 "
-     "hybrid-attention-ratio=-;0 hybrid-mlp-ratio=-;0 use-legacy-models"},
+     "use-legacy-models"},
     {refused, "is not in this version", "set --init-method-std and --lr for the width", "use-mup"},
     {refused, "is not in this version", "use --bf16",
      "fp8-format=- fp8=- fp8-e4m3 fp8-hybrid fp8-output-proj fp4-format=- fp4=- "
@@ -393,11 +397,8 @@ constexpr KnownFlags kKnownFlags[] = {
      "dsa-indexer-skip-topk-offset=* dsa-indexer-loss-coeff=* dsa-indexer-use-sparse-loss "
      "dsa-kernel-backend=* dsa-indexer-rope-interleaved no-dsa-indexer-rotate-activation^ "
      "no-dsa-indexer-scoring-relu^ dsa-indexer-k-norm-epsilon=* dsa-indexer-k-norm-fp32 "
-     "linear-conv-kernel-dim=* linear-key-head-dim=* linear-value-head-dim=* "
-     "linear-num-key-heads=* linear-num-value-heads=* linear-attention-freq=* "
      "mhc-num-residual-streams=* mhc-sinkhorn-iterations=* mhc-init-gating-factor=* "
-     "mhc-recompute-layer-num=* mamba-state-dim=* mamba-head-dim=* mamba-num-groups=* "
-     "mamba-num-heads=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
+     "mhc-recompute-layer-num=* mup-width-mult=* mup-base-hidden-size=* mup-embedding-mult=* "
      "mup-output-mult=* mup-base-head-dim=* mup-attn-scale-power=* fp8-recipe=* "
      "fp8-quantizer-factory=* fp8-margin=* fp8-interval=* fp8-amax-history-len=* "
      "fp8-amax-compute-algo=* no-fp8-wgrad^ fp8-dot-product-attention fp8-multi-head-attention "

@@ -1,6 +1,7 @@
 #include "megatron/config/layer_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "megatron/base/words.h"
@@ -35,6 +36,7 @@ bool are_all(const LayerList& list, std::int64_t value) {
 }
 
 bool is_attention(char symbol) { return symbol == '*' || symbol == '+'; }
+bool is_mixer(char symbol) { return is_attention(symbol) || symbol == 'M' || symbol == 'G'; }
 
 /// Returns the layer of one block that a symbol of a hybrid pattern stands for. `full` is what a
 /// layer with attention and MLP would be.
@@ -46,6 +48,9 @@ LayerKind one_block(char symbol, const LayerKind& full) {
             .chunk = full.chunk,
             .rotary = full.rotary,
             .cp_comm_type = full.cp_comm_type};
+  if (is_mixer(symbol))
+    return {.mixer = symbol == 'M' ? MixerKind::mamba : MixerKind::gated_delta_net,
+            .feed_forward = FeedForwardKind::none};
   return {.mixer = MixerKind::none,
           .feed_forward = symbol == 'E' ? FeedForwardKind::experts : FeedForwardKind::mlp};
 }
@@ -57,8 +62,6 @@ bool has_local_layers(const TransformerConfig& config) {
 
 /// The symbols of Megatron's patterns whose layers this version lacks.
 constexpr std::array kAbsentSymbols{
-    std::pair{'M', "a Mamba layer"},
-    std::pair{'G', "a gated delta net"},
     std::pair{'D', "sparse attention (DSA)"},
     std::pair{'/', "the start of multi-token prediction"},
 };
@@ -66,6 +69,8 @@ constexpr std::array kAbsentSymbols{
 }  // namespace
 
 std::string_view words_of(const LayerKind& kind) {
+  if (kind.mixer == MixerKind::mamba) return "Mamba layer";
+  if (kind.mixer == MixerKind::gated_delta_net) return "gated delta net layer";
   if (kind.has_experts()) return "MoE layer";
   if (!kind.has_mixer()) return "MLP layer";
   if (kind.has_cross_attention) return "decoder layer";
@@ -77,23 +82,28 @@ void resolve_layers(TransformerConfig& config) {
   std::erase(pattern, '|');
   if (!pattern.empty()) config.num_layers = std::ssize(pattern);
   const LayerList experts = config.moe.num_experts > 0 ? expert_layers(config) : LayerList(),
-                  windows = windowed_layers(config), nope = nope_layers(config);
+                  windows = windowed_layers(config), nope = nope_layers(config),
+                  linear = linear_attention_layers(config);
   const auto fits = [&](const LayerList& list) {
     return list.empty() || std::ssize(list) == config.num_layers;
   };
   config.layers.clear();
-  if (config.num_layers > kMaxLayers || !fits(experts) || !fits(windows) || !fits(nope)) return;
+  for (const LayerList* list : {&experts, &windows, &nope, &linear})
+    if (config.num_layers > kMaxLayers || !fits(*list)) return;
   const LayerKind common = config.kind(0);
   std::vector<LayerKind> layers(
       static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)), common);
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool is_full = !pattern.empty() || (!linear.empty() && linear[i] == 0);
+    if (is_full) layers[i] = config.full_attention_kind(static_cast<std::int64_t>(i));
     if (!experts.empty() && experts[i] == 0) layers[i].feed_forward = FeedForwardKind::mlp;
-    if (!windows.empty() && windows[i] == 0) {
+    if (layers[i].has_attention() && !windows.empty() && windows[i] == 0) {
       layers[i].window.reset();
       layers[i].chunk = 0;
       layers[i].rotary = RotaryKind::global;
     }
-    if (!nope.empty() && nope[i] != 0) layers[i].rotary = RotaryKind::none;
+    if (layers[i].has_attention() && !nope.empty() && nope[i] != 0)
+      layers[i].rotary = RotaryKind::none;
     if (!pattern.empty()) layers[i] = one_block(pattern[i], layers[i]);
   }
   if (std::ranges::count(layers, common) < std::ssize(layers)) config.layers = std::move(layers);
@@ -108,7 +118,7 @@ void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& ty
     config.layers = std::move(layers);
   }
   for (std::size_t i = 0; i < config.layers.size(); ++i)
-    if (config.layers[i].has_mixer())
+    if (config.layers[i].has_attention())
       config.layers[i].cp_comm_type = types[types.size() == 1 ? 0 : i];
 }
 
@@ -123,6 +133,11 @@ std::vector<std::int64_t> windowed_layers(const TransformerConfig& config) {
 
 std::vector<std::int64_t> nope_layers(const TransformerConfig& config) {
   return layer_list(config.no_rope_freq, config.num_layers, 1, /*at_multiple=*/true);
+}
+
+std::vector<std::int64_t> linear_attention_layers(const TransformerConfig& config) {
+  if (config.linear_attention.variant == AttentionVariant::none) return {};
+  return layer_list(config.linear_attention.freq, config.num_layers, 1, /*at_multiple=*/false);
 }
 
 void set_experts(TransformerConfig& config, const LayerList& layers) {
@@ -140,25 +155,36 @@ void set_nope(TransformerConfig& config, const LayerList& layers) {
   resolve_layers(config);
 }
 
+void set_linear_attention(TransformerConfig& config, const LayerList& layers) {
+  LinearAttentionConfig& linear = config.linear_attention;
+  const bool has_none = !layers.empty() && are_all(layers, 0);
+  if (!layers.empty())
+    linear.variant = has_none ? AttentionVariant::none : AttentionVariant::gated_delta_net;
+  linear.freq = has_none || are_all(layers, 1) ? "" : list_text(layers);
+  resolve_layers(config);
+}
+
 bool pair_blocks(TransformerConfig& config) {
   resolve_layers(config);
   std::string pattern = config.hybrid_layer_pattern;
   std::erase(pattern, '|');
   for (std::size_t i = 0; i < pattern.size(); ++i)
-    if (is_attention(pattern[i]) != (i % 2 == 0)) return false;
+    if (pattern[i] == 'M' || is_mixer(pattern[i]) != (i % 2 == 0)) return false;
   if (pattern.empty() || pattern.size() % 2 != 0) return false;
-  LayerList experts, windows, nope;
+  LayerList experts, windows, nope, linear;
   for (std::size_t i = 0; i < pattern.size(); i += 2) {
     const LayerKind kind = config.kind(static_cast<std::int64_t>(i));
     experts.push_back(pattern[i + 1] == 'E' ? 1 : 0);
-    windows.push_back(kind.is_local() ? 1 : 0);
+    windows.push_back(kind.is_local() || kind.is_recurrent() ? 1 : 0);
     nope.push_back(kind.rotary == RotaryKind::none ? 1 : 0);
+    linear.push_back(kind.is_recurrent() ? 1 : 0);
   }
   config.hybrid_layer_pattern.clear();
   config.num_layers = std::ssize(experts);
   set_experts(config, config.moe.num_experts > 0 ? experts : LayerList());
   set_windows(config, has_local_layers(config) ? windows : LayerList());
   set_nope(config, nope);
+  set_linear_attention(config, linear);
   return true;
 }
 
@@ -167,20 +193,66 @@ void split_blocks(TransformerConfig& config) {
   std::string pattern;
   for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
-    pattern += kind.mixer == MixerKind::latent_attention ? '+' : '*';
+    pattern += kind.is_recurrent() ? 'G' : kind.mixer == MixerKind::latent_attention ? '+' : '*';
     pattern += kind.has_experts() ? 'E' : '-';
-    windows.insert(windows.end(), 2, kind.is_local() ? 1 : 0);
+    windows.insert(windows.end(), 2, kind.is_local() || kind.is_recurrent() ? 1 : 0);
     nope.insert(nope.end(), 2, kind.rotary == RotaryKind::none ? 1 : 0);
   }
   config.hybrid_layer_pattern = pattern;
+  config.linear_attention.variant = AttentionVariant::none;
   set_experts(config, {});
   set_windows(config, has_local_layers(config) ? windows : LayerList());
   set_nope(config, nope);
 }
 
+RecurrentSizes TransformerConfig::recurrent_sizes(MixerKind mixer) const {
+  if (mixer == MixerKind::mamba)
+    return {.groups = mamba.num_groups,
+            .heads = mamba.num_heads > 0
+                         ? mamba.num_heads
+                         : 2 * hidden_size / std::max<std::int64_t>(1, mamba.head_dim),
+            .key_dim = mamba.state_dim,
+            .value_dim = mamba.head_dim,
+            .taps = mamba.conv_kernel_dim};
+  return {.groups = linear_attention.num_key_heads,
+          .heads = linear_attention.num_value_heads,
+          .key_dim = linear_attention.key_head_dim,
+          .value_dim = linear_attention.value_head_dim,
+          .taps = linear_attention.conv_kernel_dim,
+          .gates = 2};
+}
+
+bool has_mixer(const TransformerConfig& config, MixerKind kind) {
+  if (config.layers.empty()) return config.kind(0).mixer == kind;
+  return std::ranges::count(config.layers, kind, &LayerKind::mixer) > 0;
+}
+
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
   if (config.layers.empty()) return config.kind(0).feed_forward == kind;
   return std::ranges::count(config.layers, kind, &LayerKind::feed_forward) > 0;
+}
+
+std::string allocated_pattern(std::int64_t num_layers, double attention_ratio, double mlp_ratio) {
+  std::string pattern(static_cast<std::size_t>(num_layers), 'M');
+  std::int64_t rest = num_layers;
+  // Puts `symbol` into the place of some M, one behind each `length` others on average.
+  const auto spread = [&](char symbol, double length) {
+    double left = length;
+    for (char& layer : pattern) {
+      if (layer != 'M') continue;
+      layer = left < 0.5 ? symbol : layer;
+      left += layer == symbol ? length : -1;
+    }
+  };
+  const auto share = [&](double ratio) {  // half to even, as in Python
+    return std::llrint(static_cast<double>(num_layers) * ratio);
+  };
+  rest -= share(attention_ratio);
+  spread('*', static_cast<double>(rest) / static_cast<double>(share(attention_ratio) + 1));
+  rest -= share(mlp_ratio);
+  if (share(mlp_ratio) > 0)
+    spread('-', static_cast<double>(rest) / static_cast<double>(share(mlp_ratio)));
+  return pattern;
 }
 
 void check_hybrid_pattern(std::string_view pattern) {
@@ -190,10 +262,12 @@ void check_hybrid_pattern(std::string_view pattern) {
     const std::string quoted = std::string("'") + symbol + "'";
     if (absent != kAbsentSymbols.end())
       throw FieldError{quoted + " is " + absent->second + ", which is not in this version"};
-    if (std::string_view("*+-E|").find(symbol) == std::string_view::npos)
-      throw FieldError{quoted + " is no symbol of a layer",
-                       "write * for attention, + for multi-latent attention, - for an MLP, E for "
-                       "experts, and | between pipeline stages"};
+    if (std::string_view("MG*+-E|").find(symbol) == std::string_view::npos)
+      throw FieldError{
+          quoted + " is no symbol of a layer",
+          "write M for Mamba-2, G for a gated delta net, * for attention, + for "
+          "multi-latent attention, - for an MLP, E for experts, and | between pipeline "
+          "stages"};
   }
   const bool has_layers = pattern.find_first_not_of('|') != std::string_view::npos;
   if (!pattern.empty() && !has_layers) throw FieldError{"lists no layer"};

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ struct TransformerConfig;
 
 /// The block of a layer that mixes positions; none in a layer of a hybrid pattern that only has a
 /// feed-forward block.
-enum class MixerKind : std::uint8_t { none, attention, latent_attention };
+enum class MixerKind : std::uint8_t { none, attention, latent_attention, mamba, gated_delta_net };
 
 /// How attention rotates queries and keys, in a model with rotary positions.
 enum class RotaryKind : std::uint8_t { none, global, local };
@@ -41,13 +42,19 @@ struct LayerKind {
   /// Returns whether attention does not see all positions.
   bool is_local() const { return window.has_value() || chunk > 0; }
   bool has_mixer() const { return mixer != MixerKind::none; }
+  bool has_attention() const {
+    return mixer == MixerKind::attention || mixer == MixerKind::latent_attention;
+  }
+  /// Returns whether the mixer keeps a state in place of keys and values (nn/ssm/).
+  bool is_recurrent() const { return has_mixer() && !has_attention(); }
   bool has_mlp() const { return feed_forward == FeedForwardKind::mlp; }
   bool has_experts() const { return feed_forward == FeedForwardKind::experts; }
   bool operator==(const LayerKind&) const = default;
 };
 
 /// Returns what users call a layer of this kind: "dense layer", "MoE layer", "decoder layer" with
-/// cross attention, or of one block "attention layer", "MLP layer", "MoE layer".
+/// cross attention, "gated delta net layer", or of one block "attention layer", "Mamba layer", "MLP
+/// layer", "MoE layer".
 std::string_view words_of(const LayerKind& kind);
 
 /// A value for each kind of layer, in the order in which the kinds were added.
@@ -84,11 +91,16 @@ std::vector<std::int64_t> expert_layers(const TransformerConfig& config);
 std::vector<std::int64_t> windowed_layers(const TransformerConfig& config);
 /// Returns 1 for each layer without rotary positions, as --no-rope-freq says; empty: none.
 std::vector<std::int64_t> nope_layers(const TransformerConfig& config);
+/// Returns 1 for each layer with linear attention, as --linear-attention-freq says; empty: all have
+/// it. Without --experimental-attention-variant no layer has.
+std::vector<std::int64_t> linear_attention_layers(const TransformerConfig& config);
 /// Name the layers by a list as the functions above return it, or by one of equal entries, and
 /// resolve the layers.
 void set_experts(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_windows(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 void set_nope(TransformerConfig& config, const std::vector<std::int64_t>& layers);
+/// An empty list leaves linear attention to all layers if there is any.
+void set_linear_attention(TransformerConfig& config, const std::vector<std::int64_t>& layers);
 
 /// Spells a hybrid pattern of attention and a feed-forward block in turn as half as many layers of
 /// two blocks, which compute the same. Returns false, and changes nothing, for another pattern.
@@ -96,8 +108,13 @@ bool pair_blocks(TransformerConfig& config);
 /// Spells layers of two blocks as a hybrid pattern, which computes the same.
 void split_blocks(TransformerConfig& config);
 
-/// Returns whether a layer of the model has a block of this kind.
+/// Return whether a layer of the model has a block of this kind.
+bool has_mixer(const TransformerConfig& config, MixerKind kind);
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
+
+/// Returns the pattern of megatron-core for shares of attention and of MLPs: attention is spread
+/// evenly between Mamba-2 layers, of which MLPs then replace some.
+std::string allocated_pattern(std::int64_t num_layers, double attention_ratio, double mlp_ratio);
 
 /// Throws FieldError unless `pattern` is a --hybrid-layer-pattern that this version can run.
 void check_hybrid_pattern(std::string_view pattern);

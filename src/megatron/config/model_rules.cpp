@@ -251,6 +251,7 @@ Rules gate_rules() {
 }
 
 std::int64_t num_window_layers(S s) { return std::ssize(windowed_layers(*s.model)); }
+std::int64_t num_linear_layers(S s) { return std::ssize(linear_attention_layers(*s.model)); }
 std::int64_t num_nope_layers(S s) { return std::ssize(nope_layers(*s.model)); }
 
 /// The rules of a flag that lists layers, of which `count` were read.
@@ -286,7 +287,7 @@ Rules names_blocks_without_attention(const Setting& flag,
     std::int64_t count = 0;
     for (std::int64_t i = 0; i < std::min<std::int64_t>(std::ssize(layers), s.model->num_layers);
          ++i)
-      count += layers[static_cast<std::size_t>(i)] == value && !s.model->kind(i).has_mixer();
+      count += layers[static_cast<std::size_t>(i)] == value && !s.model->kind(i).has_attention();
     return count;
   };
   return note({flag, [=](S s) { return number(s) > 0; }},
@@ -303,6 +304,9 @@ Rules attention_rules() {
              {value(&Model::window_size), " has a side below -1"}, "use -1 for an unlimited side"),
       layer_list_rules(&Model::window_attn_skip_freq, num_window_layers, "([1]*3+[0])*2"),
       layer_list_rules(&Model::no_rope_freq, num_nope_layers, "([0]*3+[1])*2"),
+      when(&LinearAttentionConfig::variant,
+           layer_list_rules(&LinearAttentionConfig::freq, num_linear_layers, "([1]*3+[0])*2")),
+      tunes({&LinearAttentionConfig::freq}, &LinearAttentionConfig::variant),
       names_blocks_without_attention(&Model::window_attn_skip_freq, counted_windows, 0),
       names_blocks_without_attention(&Model::no_rope_freq, nope_layers, 1),
       tunes({&Model::window_attn_skip_freq}, has_local_layers()),
@@ -352,17 +356,12 @@ Rules multi_token_rules() {
 }  // namespace
 
 Problems validate_model(const Settings& settings, const FieldNames& skip, const FieldNames* noted) {
-  static const Rules rules = {size_rules(),
-                              position_rules(),
-                              attention_rules(),
-                              latent_attention_rules(),
-                              multi_token_rules(),
-                              gate_rules(),
-                              moe_rules(),
-                              sharding_rules(),
-                              context_sharding_rules(),
-                              layout_rules(),
-                              recomputed_module_rules()};
+  static const Rules rules = {size_rules(),        position_rules(),
+                              attention_rules(),   latent_attention_rules(),
+                              multi_token_rules(), gate_rules(),
+                              moe_rules(),         recurrent_rules(),
+                              sharding_rules(),    context_sharding_rules(),
+                              layout_rules(),      recomputed_module_rules()};
   return evaluate(rules, settings, skip, noted);
 }
 

@@ -54,7 +54,13 @@ Rules data_parallel_rules() {
   };
 }
 
+bool has_attention(S s) {
+  return has_mixer(*s.model, MixerKind::attention) ||
+         has_mixer(*s.model, MixerKind::latent_attention);
+}
+
 bool groups_do_not_fit(S s) {
+  if (!has_attention(s)) return false;
   const std::int64_t groups = s.model->group_query_attention ? s.model->num_query_groups : 0;
   return groups > 0 && groups % tp(s) != 0 && tp(s) % groups != 0;
 }
@@ -73,7 +79,8 @@ const Rules& sharding_rules() {
   static const Condition dense_mlp = {
       has_dense_mlp, {}, {&Model::hidden_size, &Moe::num_experts, &Moe::layer_freq}};
   static const Rules rules = {
-      divides(&Parallel::tensor_model_parallel_size, &Model::num_attention_heads),
+      when(has_attention,
+           divides(&Parallel::tensor_model_parallel_size, &Model::num_attention_heads)),
       when(&Model::mtp_num_layers,
            divides(&Parallel::tensor_model_parallel_size, &Model::hidden_size)),
       when(dense_mlp, divides(&Parallel::tensor_model_parallel_size, &Model::ffn_hidden_size)),

@@ -250,6 +250,8 @@ const Rules& pipeline_rules();
 const Rules& layout_rules();
 /// Rules that the architecture fits the degrees of parallelism (parallel_rules.cpp).
 const Rules& sharding_rules();
+/// Rules on Mamba-2 and on gated delta nets (recurrent_rules.cpp).
+const Rules& recurrent_rules();
 /// Rules on the experts and their parallelism (moe_rules.cpp), on routers (router_rules.cpp), and
 /// on new routers, which need a gradient; a router that is loaded may already be trained.
 const Rules& moe_rules();

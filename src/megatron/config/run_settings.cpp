@@ -182,7 +182,8 @@ Problems check_t5(const Settings& settings) {
            &ParallelConfig::hybrid_context_parallel, &DataConfig::sft, &FimConfig::fim_data,
            &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
            &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
-           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs})
+           &DataConfig::eod_mask_loss, &TrainingConfig::train_epochs,
+           &LinearAttentionConfig::variant})
     if (setting.is_given(settings))
       problems.add({setting.flag(), "does not go with the encoder and the decoder of t5",
                     "leave it out, or train gpt"});
@@ -244,7 +245,8 @@ Problems check_bert(const Settings& settings) {
            &TransformerConfig::mtp_num_layers, &DataConfig::sft, &FimConfig::fim_data,
            &DataConfig::dataloader_inter_document_masking, &DataConfig::document_packing_strategy,
            &DataConfig::reset_attention_mask, &DataConfig::reset_position_ids,
-           &DataConfig::eod_mask_loss, &ParallelConfig::hybrid_context_parallel})
+           &DataConfig::eod_mask_loss, &ParallelConfig::hybrid_context_parallel,
+           &LinearAttentionConfig::variant})
     if (setting.is_given(settings))
       problems.add({setting.flag(),
                     "is for models that predict the next token, and bert predicts masked ones",
@@ -270,6 +272,10 @@ Problems check_bert(const Settings& settings) {
 
 void resolve_stacks(const std::string& family, const ParseResult& parsed,
                     TransformerConfig& model) {
+  if (family == "hybrid" && model.hybrid_layer_pattern.empty() && model.num_layers > 0 &&
+      model.num_layers <= kMaxLayers)
+    model.hybrid_layer_pattern =
+        allocated_pattern(model.num_layers, model.mamba.attention_ratio, model.mamba.mlp_ratio);
   if (family != "t5") return;
   if (model.decoder_num_layers == 0) model.decoder_num_layers = model.num_layers;
   model.num_layers += model.decoder_num_layers;
@@ -310,8 +316,8 @@ Problems check_family(const std::string& family, const Settings& settings) {
                     "use learned_absolute or rope to train " + family});
   }
   if (is_hybrid && model.hybrid_layer_pattern.empty())
-    problems.add({"hybrid", "has no layers without --hybrid-layer-pattern",
-                  "write a symbol for each layer, such as --hybrid-layer-pattern '*-*E'"});
+    problems.add({"hybrid", "has no layers without --hybrid-layer-pattern or --num-layers",
+                  "write a symbol for each layer, such as --hybrid-layer-pattern 'M-M*-ME'"});
   if (!is_hybrid && !model.hybrid_layer_pattern.empty())
     problems.add({"--hybrid-layer-pattern", "lists the layers of `pretrain hybrid`",
                   "leave it out, or train hybrid instead of " + family});

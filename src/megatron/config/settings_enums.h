@@ -81,6 +81,13 @@ struct EnumNames<RopeScaling> {
 };
 
 template <>
+struct EnumNames<AttentionVariant> {
+  using A = AttentionVariant;
+  static constexpr EnumTable<A, 3> value{
+      {{"none", A::none}, {"gated_delta_net", A::gated_delta_net}, {"gdn", A::gated_delta_net}}};
+};
+
+template <>
 struct EnumNames<RouterScore> {
   using R = RouterScore;
   static constexpr EnumTable<R, 3> value{

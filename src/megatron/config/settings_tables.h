@@ -13,6 +13,8 @@ struct DataConfig;
 struct FaultToleranceConfig;
 struct LoggerConfig;
 struct MemoryConfig;
+struct LinearAttentionConfig;
+struct MambaConfig;
 struct MoeConfig;
 struct OptimizerConfig;
 struct ParallelConfig;
@@ -33,6 +35,8 @@ inline constexpr std::string_view kOtherSums = "the same samples, summed in anot
 
 const FieldTable<TransformerConfig>& transformer_table();
 const FieldTable<MoeConfig>& moe_table();
+const FieldTable<MambaConfig>& mamba_table();
+const FieldTable<LinearAttentionConfig>& linear_attention_table();
 const FieldTable<ParallelConfig>& parallel_table();
 const FieldTable<TrainingConfig>& training_table();
 const FieldTable<RerunConfig>& rerun_table();

@@ -11,6 +11,7 @@
 
 #include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
+#include "megatron/config/recurrent_config.h"
 #include "megatron/config/transformer_enums.h"
 
 namespace megatron {
@@ -112,6 +113,8 @@ struct TransformerConfig {
   std::int64_t position_offset = 0;  ///< row of the first position in the table of learned ones
 
   MoeConfig moe;
+  MambaConfig mamba;                       ///< of layers M of a hybrid pattern
+  LinearAttentionConfig linear_attention;  ///< of layers G, and of layers of two blocks
 
   /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
   /// the last one, which predicts one more token (models/multi_token_prediction.h).
@@ -143,9 +146,9 @@ struct TransformerConfig {
   double embedding_multiplier = 1;     ///< factor of the embeddings
   double residual_multiplier = 1;      ///< factor of the output of each block
 
-  /// The layers of a hybrid model, each one block: * attention, + multi-latent attention, - MLP, E
-  /// experts; | separates pipeline stages. Empty: each layer has attention and a feed-forward
-  /// block.
+  /// The layers of a hybrid model, each one block: M Mamba-2, G gated delta net, * attention, +
+  /// multi-latent attention, - MLP, E experts; | separates pipeline stages. Empty: each layer has a
+  /// mixer and a feed-forward block.
   std::string hybrid_layer_pattern;
   /// The kinds of the layers of the whole model, which resolve() computes from the texts that name
   /// layers. Empty: all layers are alike.
@@ -159,6 +162,12 @@ struct TransformerConfig {
   LayerKind kind(std::int64_t layer) const {
     if (!layers.empty())
       return layers.at(static_cast<std::size_t>(std::min(layer, num_layers - 1)));
+    const LayerKind full = full_attention_kind(layer);
+    if (linear_attention.variant == AttentionVariant::none) return full;
+    return {.mixer = MixerKind::gated_delta_net, .feed_forward = full.feed_forward};
+  }
+  /// Returns the kind of a layer of two blocks that has full attention.
+  LayerKind full_attention_kind(std::int64_t layer) const {
     return {.mixer = multi_latent_attention ? MixerKind::latent_attention : MixerKind::attention,
             .feed_forward = moe.num_experts > 0 ? FeedForwardKind::experts : FeedForwardKind::mlp,
             .window = window_size,
@@ -194,6 +203,8 @@ struct TransformerConfig {
   std::int64_t query_groups() const {
     return group_query_attention ? num_query_groups : num_attention_heads;
   }
+  /// Returns the sizes of a recurrent layer.
+  RecurrentSizes recurrent_sizes(MixerKind mixer) const;
 };
 
 }  // namespace megatron

@@ -14,6 +14,8 @@ enum class NormPlacement { pre, post, sandwich, output };
 enum class QkNormScope { head, all_heads, each_head };
 enum class QkNormPlacement { before_rotary, after_rotary };
 enum class SoftmaxType { vanilla, off_by_one, learnable };
+/// What layers have in place of attention (--experimental-attention-variant).
+enum class AttentionVariant { none, gated_delta_net };
 enum class RopeScaling { none, linear, llama3, yarn };
 
 enum class RouterScore { softmax, sigmoid, sqrtsoftplus };

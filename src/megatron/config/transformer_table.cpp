@@ -27,8 +27,9 @@ void add_size(Table& t) {
          config.hybrid_layer_pattern = pattern;
        },
        [](const Config& config) { return write_values(config.hybrid_layer_pattern); },
-       "layers of `pretrain hybrid`, each one block with its norm: * attention, + multi-latent "
-       "attention, - MLP, E experts; | separates pipeline stages. It gives the number of layers")
+       "layers of `pretrain hybrid`, each one block with its norm: M Mamba-2, G gated delta net, * "
+       "attention, + multi-latent attention, - MLP, E experts; | separates pipeline stages. It "
+       "gives the number of layers")
       .stores(&Config::hybrid_layer_pattern)
       .none_is_empty()
       .older_name("hybrid-override-pattern")
@@ -378,6 +379,8 @@ const FieldTable<TransformerConfig>& transformer_table() {
     add_decoder(t);
     add_mlp(t);
     t.include(&Config::moe, moe_table());
+    t.include(&Config::mamba, mamba_table());
+    t.include(&Config::linear_attention, linear_attention_table());
     add_positions(t);
     add_regularisation(t);
     return t;

@@ -2,8 +2,8 @@
 // of many sequences, as the scheduler chooses them: decode steps beside parts of prompts. With our
 // GEMM (ops/matmul.h) a text has the bits that it has alone, whatever shares its passes,
 // except with cached latents (--cache-mla-latents), which only the first part of a prompt does not
-// read. Where the tokens of a pass share the capacity of experts, each text has passes of its
-// own.
+// read, and with recurrent layers, which divide a text where passes do. Where the tokens of a pass
+// share the capacity of experts, each text has passes of its own.
 //
 //   Engine engine(model);
 //   engine.add_request({.prompt = ids, .params = {.temperature = 0}});

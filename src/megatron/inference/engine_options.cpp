@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "megatron/base/error.h"
 #include "megatron/base/memory_limits.h"
@@ -66,6 +68,32 @@ std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const Cac
                          "--pipeline-model-parallel-size)"});
 }
 
+/// Takes the memory of states from the budgets, which limits the number of texts that run at the
+/// same time, and turns the prefix cache off. Returns what the user should know.
+std::string reserve_states(const EngineSettings& settings, std::vector<CacheBudget>& budgets,
+                           SchedulerOptions& options) {
+  double most = 0;  // of a rank
+  const std::int64_t wanted = options.max_running;
+  for (const CacheBudget& budget : budgets) {
+    if (budget.state_bytes == 0) continue;
+    most = std::max(most, budget.state_bytes);
+    const double count = std::floor(cache_bytes(settings, budget) / 2 / budget.state_bytes);
+    if (count < static_cast<double>(options.max_running))
+      options.max_running = std::max<std::int64_t>(1, static_cast<std::int64_t>(count));
+  }
+  if (most == 0) return "";
+  for (CacheBudget& budget : budgets)
+    budget.free_bytes =
+        std::max(0.0, cache_bytes(settings, budget) -
+                          static_cast<double>(options.max_running) * budget.state_bytes);
+  std::string note = "the states of a text take " + byte_size_text(most);
+  if (options.max_running < wanted)
+    note += ", so that " + std::to_string(options.max_running) + " texts run at the same time";
+  if (std::exchange(options.prefix_cache, false))
+    note += "; prompts that begin alike are each computed";
+  return note;
+}
+
 /// Returns what the user should know of a cache that is smaller than asked for, or than the longest
 /// text.
 std::string size_note(const EngineSettings& settings, const TransformerConfig& model,
@@ -118,6 +146,17 @@ double cache_block_bytes(const ModelRunner& model, KvCacheType type,
                      block_bytes(KvCacheType::same, 1, &rows);
 }
 
+double cache_state_bytes(const ModelRunner& model) {
+  if (!model.model().keeps_states()) return 0;
+  const c10::InferenceMode no_gradients;
+  const std::vector<std::int64_t> token{0};
+  SequenceCache cache(std::make_shared<CacheMemory>());
+  cache.blocks = {0};
+  const Caches caches{&cache};
+  next_logits(model, {.microbatch = microbatch_of({token}), .caches = &caches});
+  return cache.state_bytes();
+}
+
 double free_cache_bytes(const EngineSettings& settings, c10::Device device,
                         std::int64_t ranks_on_host) {
   if (!device.is_cpu())
@@ -131,9 +170,7 @@ double free_cache_bytes(const EngineSettings& settings, c10::Device device,
 }
 
 ChosenOptions engine_options(const EngineSettings& settings, const TransformerConfig& model,
-                             std::span<const CacheBudget> budgets) {
-  const CacheBudget& least = *std::ranges::min_element(
-      budgets, {}, [&](const CacheBudget& budget) { return num_blocks(settings, budget); });
+                             std::span<const CacheBudget> all_budgets) {
   ChosenOptions chosen;
   SchedulerOptions& options = chosen.options.scheduler;
   options.max_step_tokens = settings.max_tokens.value_or(
@@ -144,11 +181,19 @@ ChosenOptions engine_options(const EngineSettings& settings, const TransformerCo
       settings.max_seq_length.value_or(std::numeric_limits<std::int64_t>::max());
   options.chunked_prefill = settings.chunked_prefill;
   options.prefix_cache = settings.prefix_caching;
+  std::vector<CacheBudget> budgets(all_budgets.begin(), all_budgets.end());
+  chosen.note = reserve_states(settings, budgets, options);
+  const CacheBudget& least = *std::ranges::min_element(
+      budgets, {}, [&](const CacheBudget& budget) { return num_blocks(settings, budget); });
   options.num_blocks = num_blocks(settings, least);
   options.num_swap_blocks = num_swap_blocks(settings, budgets);
   chosen.options.kv_cache_type = kv_cache_type(settings);
   if (options.num_blocks < 1) throw_no_room(settings, least);
-  chosen.note = size_note(settings, model, least, options.num_blocks * options.block_size);
+  const std::int64_t num_tokens = options.num_blocks * options.block_size;
+  if (chosen.note.empty())
+    chosen.note = size_note(settings, model, least, num_tokens);
+  else if (least.block_bytes > 0)
+    chosen.note += "; the KV cache has room for " + std::to_string(num_tokens) + " tokens";
   return chosen;
 }
 
@@ -161,6 +206,12 @@ void check_batch_invariance(const EngineSettings& settings, const TransformerCon
                      "the library that multiplies " + dtype_name(type) +
                          " matrices on this device rounds by the number of rows",
                      "use --device cpu, with --bf16 or --fp32"});
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    if (model.kind(layer).is_recurrent())
+      throw UserError({flag,
+                       "with recurrent layers the bits of a text depend on how its prompt is "
+                       "divided into passes",
+                       "leave it out"});
   if (model.cache_mla_latents)
     throw UserError({flag,
                      "with --cache-mla-latents the bits of a text depend on how its prompt is "

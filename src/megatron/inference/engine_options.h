@@ -20,6 +20,7 @@ struct TransformerConfig;
 struct CacheBudget {
   double block_bytes = 0;  ///< of a block in all layers of the rank; 0: they keep no blocks
   double free_bytes = 0;   ///< what the cache may take
+  double state_bytes = 0;  ///< of the states of a text in all layers of the rank
 };
 
 /// Returns the type that --kv-cache-dtype names.
@@ -29,6 +30,10 @@ KvCacheType kv_cache_type(const EngineSettings& settings);
 /// drafter. A pass over one token tells. Collective over the ranks of the model.
 double cache_block_bytes(const ModelRunner& model, KvCacheType type = KvCacheType::same,
                          const SpeculationOptions& speculation = {});
+
+/// Returns the bytes of the states that the layers of this rank keep of a text. Collective over the
+/// ranks of the model.
+double cache_state_bytes(const ModelRunner& model);
 
 /// Returns the memory that the cache of a rank may take, of what is free now: of the device, or of
 /// a host that has `ranks_on_host` ranks, without the memory of paused texts.
@@ -41,7 +46,9 @@ struct ChosenOptions {
 };
 
 /// Returns the options of an engine whose cache fits on every rank that makes the same calls;
-/// `budgets` are those ranks'. UserError, with numbers, when no block fits.
+/// `budgets` are those ranks'. States take up to half of the cache, and limit how many texts run.
+/// With them there is no prefix cache: it would keep states for every block. UserError, with
+/// numbers, when no block fits.
 ChosenOptions engine_options(const EngineSettings& settings, const TransformerConfig& model,
                              std::span<const CacheBudget> budgets);
 

@@ -28,7 +28,7 @@ std::vector<std::int64_t> eos_token_ids(const CheckpointSource& source) {
   if (found == source.auxiliary_files.end()) found = source.auxiliary_files.find("config.json");
   if (found == source.auxiliary_files.end()) return {};
   const std::string place = (source.folder / found->first).string();
-  const Json config = parse_json(found->second, place);
+  const Json config = parse_python_json(found->second, place);
   if (!config.is_object()) throw UserError({place, config.type_name(), "expected an object"});
   const auto ids = config.find("eos_token_id");
   if (ids == config.end() || ids->is_null()) return {};
@@ -48,7 +48,7 @@ SamplingParams sampling_defaults(const CheckpointSource& source) {
   const auto file = source.auxiliary_files.find("generation_config.json");
   if (file == source.auxiliary_files.end()) return defaults;
   const std::string place = (source.folder / file->first).string();
-  const JsonCursor config(parse_json(file->second, place), place);
+  const JsonCursor config(parse_python_json(file->second, place), place);
   const auto number = [&](const char* key, double& to) {
     if (const auto value = config.find(key); value && !(*value)->is_null()) to = value->number();
   };

@@ -1,7 +1,6 @@
 #include "megatron/models/architecture.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "megatron/base/error.h"
@@ -134,49 +133,6 @@ void check_experts(const Config& c, const std::string& source) {
   check_between(moe.router_group_score_topk, 0, moe.num_experts / groups, kGroupScore, source);
 }
 
-/// Gives members their defaults.
-template <class T, class... V>
-void reset(T& object, V T::*... members) {
-  const T initial;
-  ((object.*members = initial.*members), ...);
-}
-
-void canonicalize_positions(Config& c) {
-  if (c.position_embedding_type == PositionEmbedding::yarn) {
-    c.position_embedding_type = PositionEmbedding::rope;
-    c.rope_scaling_type = RopeScaling::yarn;
-  }
-  if (!c.has_rotary())
-    reset(c, &Config::rotary_base, &Config::rotary_percent, &Config::rotary_interleaved,
-          &Config::rotary_base_local, &Config::no_rope_freq, &Config::rope_scaling_type);
-  if (c.position_embedding_type != PositionEmbedding::learned_absolute)
-    reset(c, &Config::max_position_embeddings);
-  if (!c.has_relative_bias())
-    reset(c, &Config::relative_attention_num_buckets, &Config::relative_attention_max_distance,
-          &Config::relative_attention_per_layer);
-  const bool llama3 = c.rope_scaling_type == RopeScaling::llama3,
-             yarn = c.rope_scaling_type == RopeScaling::yarn;
-  if (c.rope_scaling_type == RopeScaling::none) reset(c, &Config::rope_scaling_factor);
-  if (!llama3) reset(c, &Config::rope_low_freq_factor, &Config::rope_high_freq_factor);
-  if (!llama3 && !yarn) reset(c, &Config::rope_original_max_position_embeddings);
-  if (!yarn)
-    reset(c, &Config::yarn_beta_fast, &Config::yarn_beta_slow, &Config::yarn_mscale,
-          &Config::yarn_mscale_all_dim, &Config::yarn_correction_range_round_to_int,
-          &Config::yarn_attention_factor);
-}
-
-/// Gives sizes that the kind of attention does not use one value each.
-void canonicalize_latents(Config& c) {
-  if (c.multi_latent_attention) {
-    c.kv_channels = c.v_head_dim;
-    c.add_qkv_bias = false;
-    if (!c.qk_layernorm || c.latent_norm_epsilon == c.norm_epsilon) c.latent_norm_epsilon.reset();
-    return;
-  }
-  reset(c, &Config::q_lora_rank, &Config::kv_lora_rank, &Config::qk_head_dim,
-        &Config::qk_pos_emb_head_dim, &Config::v_head_dim, &Config::latent_norm_epsilon);
-}
-
 /// Returns whether a member describes multi-latent attention; other models do not store it.
 bool is_latent_member(std::string_view name) {
   return name == "multi_latent_attention" || name.ends_with("_lora_rank") ||
@@ -198,57 +154,11 @@ bool is_t5_member(std::string_view name) {
   return name == "decoder_num_layers" || name.starts_with("relative_attention_");
 }
 
-void canonicalize_window(Config& c) {
-  const std::vector<std::int64_t> windows = windowed_layers(c), nope = nope_layers(c);
-  if (!windows.empty() && !std::ranges::count(windows, 1)) {
-    c.window_size.reset();
-    c.attention_chunk_size = 0;
-  }
-  if (c.window_size && (*c.window_size)[0] < 0) c.window_size.reset();
-  if (c.window_size) (*c.window_size)[1] = 0;
-  const bool is_local = c.window_size || c.attention_chunk_size > 0;
-  const bool rotates_alike =
-      c.rotary_base_local == c.rotary_base && c.rope_scaling_type == RopeScaling::none;
-  if (!is_local || rotates_alike) c.rotary_base_local.reset();
-  set_windows(c, is_local ? windows : std::vector<std::int64_t>());
-  set_nope(c, nope);
-  if (c.no_rope_freq.empty() && !c.attn_temperature_all_layers) c.attn_temperature_scale = 0;
-  if (c.attn_temperature_scale == 0)
-    reset(c, &Config::attn_temperature_floor, &Config::attn_temperature_all_layers);
-}
-
-void canonicalize_router(MoeConfig& moe) {
-  if (moe.router_score_function != RouterScore::softmax) moe.router_pre_softmax = false;
-  const double factor = moe.router_topk_scaling_factor.value_or(1);
-  if (factor == 0 || factor == 1) moe.router_topk_scaling_factor.reset();
-  const std::int64_t num_groups = moe.router_num_groups.value_or(0);
-  const bool keeps_all_groups = moe.router_group_topk.value_or(0) == num_groups;
-  if (num_groups == 0 || moe.router_group_topk.value_or(0) == 0 || keeps_all_groups) {
-    moe.router_num_groups.reset();
-    moe.router_group_topk.reset();
-    moe.router_group_score_topk = 0;
-  } else if (moe.router_topk % *moe.router_group_topk == 0 &&
-             moe.router_group_score_topk == moe.router_topk / *moe.router_group_topk) {
-    moe.router_group_score_topk = 0;
-  }
-}
-
-void canonicalize_experts(Config& c) {
-  MoeConfig& moe = c.moe;
-  if (!has_feed_forward(c, FeedForwardKind::experts)) moe.num_experts = 0;
-  if (moe.num_experts == 0) {
-    moe = MoeConfig{};
-    return;
-  }
-  set_experts(c, expert_layers(c));
-  if (!has_feed_forward(c, FeedForwardKind::mlp)) c.ffn_hidden_size = moe.ffn_hidden_size;
-  if (moe.shared_expert_intermediate_size == 0)
-    moe.shared_expert_gate = moe.shared_expert_overlap = false;
-  if (!moe.expert_capacity_factor) {
-    moe.pad_expert_input_to_capacity = false;
-    moe.token_drop_policy = MoeConfig{}.token_drop_policy;
-  }
-  canonicalize_router(moe);
+/// Returns whether a member describes recurrent layers; checkpoints store it where it is not the
+/// default.
+bool is_recurrent_member(std::string_view name) {
+  return name.starts_with("mamba_") || name.starts_with("linear_") ||
+         name.starts_with("experimental_");
 }
 
 }  // namespace
@@ -271,6 +181,9 @@ const FieldTable<TransformerConfig>& forward_members() {
     Field nope = layer_list("nope_layers", nope_layers, set_nope);
     nope.older_checkpoints_lack_it = true;
     t.add_field(nope);
+    Field linear = layer_list("linear_layers", linear_attention_layers, set_linear_attention);
+    linear.older_checkpoints_lack_it = true;
+    t.add_field(linear);
     t.add_field(layer_list("moe_layers", expert_layers, set_experts));
     return t;
   }();
@@ -283,6 +196,7 @@ const FieldTable<TransformerConfig>& training_members() {
 }
 
 std::string setting_of_member(const std::string& member) {
+  if (member == "linear_layers") return Setting(&LinearAttentionConfig::freq).name();
   return member == "window_layers" ? "window_attn_skip_freq"
          : member == "nope_layers" ? "no_rope_freq"
          : member == "moe_layers"  ? "moe_layer_freq"
@@ -297,7 +211,8 @@ Json architecture_to_json(const TransformerConfig& config) {
           (config.multi_latent_attention || !is_latent_member(field.name)) &&
           (config.mtp_num_layers > 0 || !is_mtp_member(field.name)) &&
           (config.decoder_num_layers > 0 || !is_t5_member(field.name)) &&
-          (!is_encoder_member(field.name) || field.get(&config) != field.default_values))
+          (!(is_encoder_member(field.name) || is_recurrent_member(field.name)) ||
+           field.get(&config) != field.default_values))
         json[field.name] = member_to_json(field, config);
     }
   }
@@ -336,6 +251,16 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c, {&Config::hidden_size, &Config::num_attention_heads}, 1, kWidest, source);
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
+  check_between(c.mamba,
+                {&MambaConfig::state_dim, &MambaConfig::head_dim, &MambaConfig::num_groups,
+                 &MambaConfig::conv_kernel_dim},
+                1, kWidest, source);
+  check_between(c.mamba, {&MambaConfig::num_heads, &MambaConfig::norm_groups}, 0, kWidest, source);
+  using Linear = LinearAttentionConfig;
+  check_between(c.linear_attention,
+                {&Linear::conv_kernel_dim, &Linear::key_head_dim, &Linear::value_head_dim,
+                 &Linear::num_key_heads, &Linear::num_value_heads},
+                1, kWidest, source);
   const TransformerConfig full = canonical_architecture(c);
   check_between(
       full,
@@ -357,36 +282,12 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   }
   check_layer_list(windowed_layers(c), c.num_layers, "window_layers", source);
   check_layer_list(nope_layers(c), c.num_layers, "nope_layers", source);
+  check_layer_list(linear_attention_layers(c), c.num_layers, "linear_layers", source);
   if (const Problems problems = validate_model(full); !problems.empty()) {
     UserError::Parts first = problems.list().front();
     first.what = source + ": " + first.what;
     throw UserError(first);
   }
-}
-
-TransformerConfig canonical_architecture(TransformerConfig c) {
-  resolve(c);
-  if (!pair_blocks(c)) std::erase(c.hybrid_layer_pattern, '|');
-  c.group_query_attention = c.num_query_groups != c.num_attention_heads;
-  canonicalize_latents(c);
-  if (c.add_bias_linear) c.add_qkv_bias = false;
-  if (c.normalization != Normalization::LayerNorm) c.add_norm_bias = true;
-  if (!c.qk_layernorm) {
-    c.qk_layernorm_scope = QkNormScope::head;
-    c.qk_layernorm_placement = QkNormPlacement::before_rotary;
-  }
-  c.num_tokentypes = c.token_types();
-  if (c.num_classes > 0) reset(c, &Config::bert_lm_head, &Config::bert_binary_head);
-  if (!c.parallel_residual) c.share_block_norm = false;
-  if (c.mtp_num_layers < 2) c.mtp_use_repeated_layer = false;
-  if (c.softmax_scale && c.kv_channels > 0 && !c.multi_latent_attention &&
-      *c.softmax_scale == 1.0 / std::sqrt(static_cast<double>(c.kv_channels)))
-    c.softmax_scale.reset();
-  canonicalize_positions(c);
-  canonicalize_window(c);
-  canonicalize_experts(c);
-  resolve_layers(c);
-  return c;
 }
 
 std::vector<ArchitectureDifference> forward_differences(const TransformerConfig& left,

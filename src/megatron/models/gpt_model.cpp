@@ -8,6 +8,8 @@
 #include "megatron/nn/moe/moe_layer.h"
 #include "megatron/nn/multi_latent_attention.h"
 #include "megatron/nn/self_attention.h"
+#include "megatron/nn/ssm/gated_delta_net.h"
+#include "megatron/nn/ssm/mamba_mixer.h"
 #include "megatron/params/weight_init.h"
 
 namespace megatron {
@@ -78,7 +80,15 @@ class LanguageModelHead : public Head {
 
 std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t /*layer*/) {
   std::vector<BlockSpec> blocks;
-  if (kind.has_mixer())
+  if (kind.is_recurrent()) {
+    const bool is_alone = kind.feed_forward == FeedForwardKind::none;
+    blocks.push_back({.name = is_alone ? "mixer" : "self_attention",
+                      .site = is_alone ? "mamba_bda" : "self_attn_bda",
+                      .post_norm = "post_self_attn_layernorm",
+                      .make = kind.mixer == MixerKind::mamba ? make_sublayer<MambaMixer>
+                                                             : make_sublayer<GatedDeltaNet>});
+  }
+  if (kind.has_attention())
     blocks.push_back({.name = "self_attention",
                       .site = "self_attn_bda",
                       .post_norm = "post_self_attn_layernorm",

@@ -11,8 +11,8 @@
 
 namespace megatron {
 
-/// Returns the blocks of a layer by its kind: attention, cross attention in the decoder of an
-/// encoder, then an MLP or experts; or one of them.
+/// Returns the blocks of a layer by its kind: attention or a gated delta net, cross attention in
+/// the decoder of an encoder, then an MLP or experts; or one of them, or a Mamba-2 mixer.
 std::vector<BlockSpec> decoder_blocks(const LayerKind& kind, std::int64_t layer);
 /// Returns the declaration of the word embeddings, which the stages that have them share.
 ParameterSpec word_embeddings(const PartArguments& arguments);

@@ -51,6 +51,23 @@ double latent_projection_weights(const ModelDimensions& d) {
   return 2.0 * d.hidden_size * d.moe_latent_size;
 }
 
+/// Returns the multiply-adds of a token in the mixer of a recurrent layer. Those of Mamba-2 have
+/// 2·hidden channels in Megatron's formula, whatever their heads are.
+double recurrent_operations(const TransformerConfig& config, MixerKind mixer) {
+  const RecurrentSizes sizes = config.recurrent_sizes(mixer);
+  const double h = config.hidden_size, keys = sizes.key_channels(), v = sizes.value_channels(),
+               heads = sizes.heads, d = 2 * h;
+  if (mixer == MixerKind::mamba)
+    return h * (2 * d + 2 * keys + heads) + 3.5 * d * sizes.key_dim + d * h;
+  return h * (2 * keys + 2 * v + 2 * heads) + sizes.taps * (2 * keys + v) +
+         4 * v * sizes.value_dim + h * v;
+}
+
+double num_attention_layers(const ModelDimensions& d) {
+  return d.num_layers - d.num_layers_without_mixer - d.num_recurrent_layers +
+         d.num_cross_attentions;
+}
+
 std::int64_t num_dense_layers(const ModelDimensions& d) {
   return d.num_layers - d.num_moe_layers - d.num_layers_without_feed_forward;
 }
@@ -110,6 +127,13 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
     dimensions.num_layers_without_mixer += kind.has_mixer() ? 0 : 1;
     dimensions.num_layers_without_feed_forward +=
         kind.feed_forward == FeedForwardKind::none ? 1 : 0;
+    if (!kind.is_recurrent()) continue;
+    const RecurrentSizes sizes = config.recurrent_sizes(kind.mixer);
+    const double h = config.hidden_size;
+    dimensions.num_recurrent_layers += 1;
+    dimensions.recurrent_operations += recurrent_operations(config, kind.mixer);
+    dimensions.recurrent_weights +=
+        h * (sizes.in_proj_rows() + sizes.value_channels()) + sizes.taps * sizes.conv_channels();
   }
   if (config.multi_latent_attention) {
     dimensions.q_lora_rank = config.q_lora_rank;
@@ -131,8 +155,7 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
 double num_floating_point_operations(const ModelDimensions& d, double num_tokens,
                                      double num_squared_tokens) {
   const double hidden = d.hidden_size, mtp = d.num_mtp_layers;
-  const double layers =
-      d.num_layers - d.num_layers_without_mixer + d.num_cross_attentions + mtp;  // of attention
+  const double layers = num_attention_layers(d) + mtp;
   const double moe_layers = d.num_moe_layers + (d.mtp_layers_are_moe ? mtp : 0);
   const double dense_layers = num_dense_layers(d) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
@@ -141,7 +164,8 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
   // The mean width of the queries and values of all heads.
   const double projection = (d.kv_channels + d.v_channels()) / 2.0 * d.num_attention_heads;
   const double logits = d.has_logits ? hidden * d.padded_vocab_size * (mtp + 1) : 0;
-  const double linear = mlp + attention_weights(d) * layers + mtp_projection + logits;
+  const double linear =
+      mlp + attention_weights(d) * layers + d.recurrent_operations + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;
 }
 
@@ -164,10 +188,11 @@ SampleFlops sample_flops(const ModelDimensions& dimensions, std::int64_t num_seq
 ParameterCount count_parameters(const ModelDimensions& d, const MemoryLayout& layout) {
   const double stages = layout.pipeline_parallel, tensor = layout.tensor_parallel;
   const double experts = layout.expert_tensor_parallel * layout.expert_parallel;
-  const Weights block =
-      (d.num_layers - d.num_layers_without_mixer + d.num_cross_attentions) * attention_block(d) +
-      num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
-      Weights{.replicated = norm_weights(d)};
+  const Weights block = num_attention_layers(d) * attention_block(d) +
+                        Weights{.sharded = d.recurrent_weights,
+                                .replicated = d.num_recurrent_layers * norm_weights(d)} +
+                        num_dense_layers(d) * mlp_block(d) + d.num_moe_layers * expert_block(d) +
+                        Weights{.replicated = norm_weights(d)};
   const Weights mtp = d.num_mtp_layers * (attention_block(d) +
                                           (d.mtp_layers_are_moe ? expert_block(d) : mlp_block(d)));
   const double embedding = d.hidden_size * d.padded_vocab_size;

@@ -31,6 +31,10 @@ struct ModelDimensions {
   std::int64_t num_cross_attentions = 0;  ///< blocks besides, in layers among num_layers
   /// Layers of one block among num_layers: only a feed-forward block, and only attention.
   std::int64_t num_layers_without_mixer = 0, num_layers_without_feed_forward = 0;
+  /// Layers among num_layers with a recurrent mixer; the weights of all of these mixers, and the
+  /// multiply-adds of a token in them as Megatron counts them.
+  std::int64_t num_recurrent_layers = 0;
+  double recurrent_weights = 0, recurrent_operations = 0;
   std::int64_t num_experts = 0, moe_topk = 0, moe_ffn_hidden_size = 0;
   std::int64_t moe_shared_expert_ffn_hidden_size = 0;
   std::int64_t moe_latent_size = 0;  ///< width of the experts' inputs; 0: hidden_size

@@ -150,6 +150,11 @@ class TransformerModel : public Model {
 
   bool is_causal() const override { return spec_.stacks[main_].causal; }
   bool has_encoder() const override { return config_.decoder_num_layers > 0; }
+  bool keeps_states() const override {
+    for (std::int64_t layer = 0; layer < config_.num_layers; ++layer)
+      if (config_.kind(layer).is_recurrent()) return true;
+    return false;
+  }
 
   std::vector<Module*> units() override {
     std::vector<Module*> units;

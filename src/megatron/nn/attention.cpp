@@ -10,7 +10,6 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/ops/context_parallel_attention.h"
-#include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/ops/kv_cache.h"
 #include "megatron/parallel/rank.h"
@@ -58,18 +57,10 @@ void Attention::record_max_scores() {
 }
 
 at::Tensor Attention::sinks(const at::TensorOptions& type) const {
-  const at::TensorOptions wide = type.dtype(compute_type(type.dtype().toScalarType()));
   if (config_.softmax_type == SoftmaxType::vanilla) return {};
-  if (core_attention_ == nullptr) return at::zeros({heads_}, wide);
-  Parameter& offset = core_attention_->parameter;
-  // A copy, which backward may read when the weight is no longer there.
-  Recording recording({.name = "SoftmaxOffsetBackward", .trains_parameters = offset.is_trained()},
-                      {});
-  return recording.finish(offset.value().to(wide, false, true), {},
-                          [&offset](BackwardPass& pass) -> Tensors {
-                            offset.contribute(pass.gradients[0]);
-                            return {};
-                          });
+  if (core_attention_ == nullptr)
+    return at::zeros({heads_}, type.dtype(compute_type(type.dtype().toScalarType())));
+  return tracked_copy(core_attention_->parameter);
 }
 
 AttentionOptions Attention::attention_options(const at::Tensor& query, double scale,

@@ -42,7 +42,8 @@ at::Tensor ColumnParallelLinear::forward(const at::Tensor& x, const ForwardConte
 
 RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
                                      const TransformerConfig& config, const Rank& rank,
-                                     std::int64_t in, std::int64_t out, LayerNode node)
+                                     std::int64_t in, std::int64_t out, LayerNode node,
+                                     bool may_have_bias)
     : Module(parent, name),
       weight_(declare("weight",
                       {.sharding = Sharding::split({out, in}, 1),
@@ -51,7 +52,7 @@ RowParallelLinear::RowParallelLinear(Module* parent, const char* name,
                       rank.tp)),
       exchange_{.options = rank.tp_options, .what = name},
       node_(node) {
-  if (config.add_bias_linear) {
+  if (config.add_bias_linear && may_have_bias) {
     bias_ = &declare(
         "bias", bias_spec(Sharding::replicated({out}, /*sums_gradients=*/rank.sequence_parallel)),
         rank.tp);

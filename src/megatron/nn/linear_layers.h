@@ -58,12 +58,12 @@ class ColumnParallelLinear : public Module {
 };
 
 /// y = x·Wᵀ + b with W [out, in] sharded over its columns. y is summed over tp, and every rank
-/// holds the whole bias.
+/// holds the whole bias, which layers have by TransformerConfig::add_bias_linear if they may.
 class RowParallelLinear : public Module {
  public:
   RowParallelLinear(Module* parent, const char* name, const TransformerConfig& config,
                     const Rank& rank, std::int64_t in, std::int64_t out,
-                    LayerNode node = LayerNode::none);
+                    LayerNode node = LayerNode::none, bool may_have_bias = true);
   /// Computes y. Collective over tp.
   at::Tensor forward(const at::Tensor& x, const ForwardContext& context) const;
   /// Computes y from the activation of x with activated_linear(), which does not save the

@@ -219,9 +219,6 @@ at::Tensor Recording::finish(const at::Tensor& output, Tensors saved, BackwardFu
       .front();
 }
 
-namespace {
-
-/// Differentiates f at `inputs`. The gradients of those that need none are undefined.
 Tensors gradients_by_autograd(const std::function<at::Tensor(const Tensors&)>& f,
                               const Tensors& inputs, const std::vector<bool>& needs_input,
                               const at::Tensor& dy) {
@@ -240,6 +237,8 @@ Tensors gradients_by_autograd(const std::function<at::Tensor(const Tensors&)>& f
   }
   return gradients;
 }
+
+namespace {
 
 /// Calls visit(part) for parts of the first dimension of tensors like `x`, where part(t) is that of
 /// a tensor t.

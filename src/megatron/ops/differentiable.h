@@ -96,6 +96,12 @@ at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList
 at::Tensor elementwise_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
                                    const std::function<at::Tensor(const Tensors&)>& f);
 
+/// Differentiates f at `inputs` given the gradient of its result. The gradients of inputs that need
+/// none are undefined.
+Tensors gradients_by_autograd(const std::function<at::Tensor(const Tensors&)>& f,
+                              const Tensors& inputs, const std::vector<bool>& needs_input,
+                              const at::Tensor& dy);
+
 /// Returns the gradient of x given `dy`, the gradient of y = f(x), by autograd. x must require a
 /// gradient.
 at::Tensor gradient_of(const at::Tensor& y, const at::Tensor& x, const at::Tensor& dy);

@@ -23,4 +23,10 @@ void SequenceCache::copy_states(const SequenceCache& from) {
     layers_.emplace(layer, Kept{kept.copy(*kept.cache), kept.copy});
 }
 
+double SequenceCache::state_bytes() const {
+  double bytes = 0;
+  for (const auto& [layer, kept] : layers_) bytes += kept.cache->num_bytes();
+  return bytes;
+}
+
 }  // namespace megatron

@@ -21,6 +21,8 @@ namespace megatron {
 class LayerCache {
  public:
   virtual ~LayerCache() = default;
+  /// Returns the bytes of its tensors.
+  virtual double num_bytes() const { return 0; }
 };
 
 /// What this rank's layers remember of a sequence.
@@ -50,6 +52,8 @@ class SequenceCache {
   /// keep.
   void copy_states(const SequenceCache& from);
   bool has_states() const { return !layers_.empty(); }
+  /// Returns the bytes of what they keep.
+  double state_bytes() const;
 
   /// Returns the cache of a layer by its path in the model, which its first call creates.
   /// InternalError when the layer created a cache of another kind.

@@ -20,11 +20,20 @@ constexpr std::int64_t kChunk = 4096;
 
 double uniform(std::uint32_t lane) { return (lane + 0.5) * 0x1p-32; }
 
+/// Returns the number that a uniform u in (0, 1) becomes.
+double from_uniform(const Init& init, double u) {
+  constexpr double kLeastStep = 1e-3;
+  if (init.kind == Init::Kind::uniform) return init.value * (2 * u - 1);
+  if (init.kind == Init::Kind::log_of_uniform) return std::log(1 + (init.value - 1) * u);
+  const double step = kLeastStep * std::exp(u * std::log(init.value / kLeastStep));
+  return step + std::log(-std::expm1(-step));
+}
+
 std::array<double, 4> draw_block(const Init& init, std::uint64_t key, std::int64_t block) {
   const auto lanes = philox_block(key, static_cast<std::uint64_t>(block), 0);
   std::array<double, 4> out{};
-  if (init.kind == Init::Kind::uniform) {
-    for (int lane = 0; lane < 4; ++lane) out[lane] = init.value * (2 * uniform(lanes[lane]) - 1);
+  if (init.kind != Init::Kind::normal) {
+    for (int lane = 0; lane < 4; ++lane) out[lane] = from_uniform(init, uniform(lanes[lane]));
     return out;
   }
   for (int pair = 0; pair < 4; pair += 2) {
@@ -148,7 +157,7 @@ void initialize_parameter(const Parameter& parameter, at::Tensor value, std::uin
 }
 
 Init Init::xavier_uniform(std::int64_t fan_in, std::int64_t fan_out) {
-  return {Kind::uniform, std::sqrt(6.0 / static_cast<double>(fan_in + fan_out))};
+  return uniform(std::sqrt(6.0 / static_cast<double>(fan_in + fan_out)));
 }
 
 }  // namespace megatron

@@ -4,6 +4,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/kernel_type.h"
 
 namespace megatron {
 
@@ -27,6 +28,17 @@ void Parameter::contribute(at::Tensor gradient) {
       grad.add_(gradient);
     }
   });
+}
+
+at::Tensor tracked_copy(Parameter& parameter) {
+  Recording recording(
+      {.name = "TrackedParameterBackward", .trains_parameters = parameter.is_trained()}, {});
+  const at::Tensor& value = parameter.precise_value();
+  return recording.finish(value.to(compute_type(value.scalar_type()), false, /*copy=*/true), {},
+                          [&parameter](BackwardPass& pass) -> Tensors {
+                            parameter.contribute(pass.gradients[0]);
+                            return {};
+                          });
 }
 
 at::Tensor tracked(Parameter& parameter) {

@@ -23,13 +23,19 @@ class Parameter;
 /// The distribution a weight is drawn from. Every number is a function of (seed, parameter name,
 /// index in the global shape), so a shard holds the same numbers as the whole tensor.
 struct Init {
-  enum class Kind { constant, normal, uniform };
+  enum class Kind { constant, normal, uniform, log_of_uniform, time_step };
   Kind kind = Kind::constant;
-  double value = 0;  ///< the constant; the standard deviation of N(0, σ); the bound a of U(−a, a)
+  double value = 0;  ///< the constant; the standard deviation of N(0, σ); the bound a of the others
 
   static Init zeros() { return {Kind::constant, 0}; }
   static Init ones() { return {Kind::constant, 1}; }
   static Init normal(double sigma) { return {Kind::normal, sigma}; }
+  /// U(−a, a).
+  static Init uniform(double bound) { return {Kind::uniform, bound}; }
+  /// log U(1, a): the logarithm of a decay (Mamba).
+  static Init log_of_uniform(double most) { return {Kind::log_of_uniform, most}; }
+  /// softplus⁻¹(t), where log t is uniform in [log 0.001, log a]: the bias of a time step (Mamba).
+  static Init time_step(double most) { return {Kind::time_step, most}; }
   /// Glorot's U(−a, a) with a = √(6 / (fan_in + fan_out)).
   static Init xavier_uniform(std::int64_t fan_in, std::int64_t fan_out);
 };
@@ -218,5 +224,10 @@ inline bool any_trained(std::initializer_list<const Parameter*> parameters) {
 /// Returns the weight as an autograd variable for plain ATen operators; its gradient goes to the
 /// accumulator. Returns the value itself when grad mode is off or the parameter is not trained.
 at::Tensor tracked(Parameter& parameter);
+
+/// Returns a copy of precise_value() in compute_type() with a gradient, which goes to the
+/// accumulator. For small weights: operators may save it, because it stays when the weight is
+/// released.
+at::Tensor tracked_copy(Parameter& parameter);
 
 }  // namespace megatron

@@ -67,8 +67,11 @@ std::vector<Interval> intervals_of(const AxisSplit& split, std::int64_t length, 
     if (block.splittable) {
       const std::int64_t local = divide(block.size, sharers, axis);
       append(result, begin + part * local, local);
-    } else {
-      append(result, begin, block.size, sharers > 1);
+    } else {  // one unit of as many ranks as there are more ranks than units
+      const std::int64_t parts = std::min(block.units, sharers),
+                         local = divide(block.size, parts, axis);
+      divide(block.units, parts, axis);
+      append(result, begin + part / divide(sharers, parts, axis) * local, local, sharers > parts);
     }
     begin += block.size;
   }

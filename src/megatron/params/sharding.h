@@ -2,6 +2,7 @@
 // export derive from it; no code derives a layout from a parameter's name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -27,6 +28,10 @@ struct ShardBlock {
   /// False when several ranks that share a repeat each hold the whole block (k and v with fewer
   /// groups than ranks).
   bool splittable = true;
+  /// The equal units of a block that is not splittable, which the ranks that share a repeat divide.
+  /// With fewer units than ranks several ranks hold one whole (groups of Mamba's B and C). All such
+  /// blocks of a split have the same number.
+  std::int64_t units = 1;
 };
 
 /// How the ranks of one mesh axis divide a tensor. The split dimension holds `repeats` equal runs
@@ -46,9 +51,12 @@ struct AxisSplit {
   /// axis. (Blocks that several ranks hold are always summed.)
   bool sums_gradients = false;
 
-  /// Returns the number of ranks that share one repeat.
+  /// Returns the number of ranks that share one repeat, or one unit of its blocks.
   std::int64_t num_sharers(const Axis& axis) const {
-    return repeats >= axis.size ? 1 : axis.size / repeats;
+    std::int64_t units = repeats;
+    for (const ShardBlock& block : blocks)
+      if (!block.splittable) units = std::max(units, repeats * block.units);
+    return units >= axis.size ? 1 : axis.size / units;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/loss.h"
 #include "megatron/ops/fused_attention.h"
+#include "megatron/ops/linear_attention.h"
 #include "megatron/ops/rotary.h"
 
 namespace megatron {
@@ -85,6 +86,31 @@ double feed_forward_backward_bytes(const TransformerConfig& config, const LayerK
          number(rows.tokens) * number(input) * layout.element_bytes;
 }
 
+LinearAttentionSizes scan_sizes(const TransformerConfig& config, MixerKind mixer,
+                                const ActivationLayout& layout, std::int64_t micro_batch_size) {
+  const RecurrentSizes sizes = config.recurrent_sizes(mixer);
+  const std::int64_t rows = layout.tokens / micro_batch_size, tp = layout.tensor_parallel;
+  return {.s = rows,
+          .b = micro_batch_size,
+          .groups = std::max<std::int64_t>(1, sizes.groups / tp),
+          .heads = sizes.heads / tp,
+          .n = sizes.key_dim,
+          .p = sizes.value_dim,
+          .longest = rows,
+          .delta_rule = mixer == MixerKind::gated_delta_net};
+}
+
+/// Returns the bytes that the backward pass of a recurrence holds: gradients of its output, of what
+/// its convolution returns and reads, and of the projection.
+double recurrent_backward_bytes(const TransformerConfig& config, MixerKind mixer,
+                                const ActivationLayout& layout, std::int64_t micro_batch_size) {
+  const LinearAttentionSizes sizes = scan_sizes(config, mixer, layout, micro_batch_size);
+  const double values = number(sizes.heads * sizes.p),
+               convolved = values + number(2 * sizes.groups * sizes.n);
+  return number(layout.tokens) * (2 * values + 3 * convolved) * layout.element_bytes +
+         number(linear_attention_buffers(sizes).backward);
+}
+
 /// Returns the most that the layers hold in forward and backward, besides what they keep of all
 /// microbatches in flight.
 double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayout& layout,
@@ -99,10 +125,14 @@ double layer_buffer_bytes(const TransformerConfig& config, const ActivationLayou
                  of_attention = whole.kept_until(LayerNode::core_attn);
     most = std::max(most, held + gradient + feed_forward_backward_bytes(config, kind, layout));
     if (!kind.has_mixer()) continue;
-    most = std::max(most,
-                    held - whole.kept_bytes() + of_attention + gradient +
-                        attention_backward_bytes(config, layout, exchange, shape.micro_batch_size));
-    if (i + 1 == shape.layers.size())  // a recomputed layer has its activations in forward too
+    const std::int64_t samples = shape.micro_batch_size;
+    most =
+        std::max(most, held - whole.kept_bytes() + of_attention + gradient +
+                           (kind.has_attention()
+                                ? attention_backward_bytes(config, layout, exchange, samples)
+                                : recurrent_backward_bytes(config, kind.mixer, layout, samples)));
+    if (kind.has_attention() &&
+        i + 1 == shape.layers.size())  // a recomputed layer has its activations in forward too
       most = std::max(
           most, of_attention - stage.kept[i] +
                     attention_forward_bytes(config, layout, exchange, shape.micro_batch_size));
@@ -187,7 +217,11 @@ double attention_workspace_bytes(const TransformerConfig& config, const Activati
     if (const LayerKind kind = config.kind(layer); kind.has_mixer())
       workspace = std::max(
           workspace,
-          kernel_buffers(config, layout, kind.cp_comm_type, shape.micro_batch_size).per_thread);
+          kind.has_attention()
+              ? kernel_buffers(config, layout, kind.cp_comm_type, shape.micro_batch_size).per_thread
+              : linear_attention_buffers(
+                    scan_sizes(config, kind.mixer, layout, shape.micro_batch_size))
+                    .per_thread);
   return number(workspace);
 }
 

@@ -280,7 +280,7 @@ void place_tensor(const HfTensor& theirs, const RankTensor& tensor, const std::s
 Manifest describe_hugging_face(const fs::path& folder, const fs::path& home,
                                const PickleValue& root, const RankTensors& tensors) {
   const std::string source = (home / "config.json").string();
-  const HfConfig config = parse_hf_config(read_json(home / "config.json"), source);
+  const HfConfig config = parse_hf_config(parse_python_json(read_file(source), source), source);
   const HfFamily& family = *find_hf_family(config.model_type);
   TransformerConfig model = config.model;
   resolve(model);
@@ -303,7 +303,7 @@ Manifest describe_hugging_face(const fs::path& folder, const fs::path& home,
     for (const auto& [name, source] : shared->entries("")) used.insert(name.text("shared_params"));
   for (const WeightMapping& link :
        map_weights(family, names, model.moe.num_experts,
-                   {model.num_layers, model.mtp_num_layers, model.gated_linear_unit})) {
+                   {model.num_layers, model.mtp_num_layers, model.gated_linear_unit, &model})) {
     const bool is_other =
         !link.alternatives.empty() && theirs.contains(link.alternatives.front().name);
     for (const HfTensor& tensor : is_other ? link.alternatives : link.theirs) {

@@ -29,9 +29,12 @@ const std::array<std::pair<std::string_view, std::string_view>, 5> kStates{{
     {"momentum_buffer.", "momentum_buffer."},
 }};
 
-/// Norms that stand alone, and the same norms in the linear layer behind them.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNorms{{
+/// Norms that stand alone, and the same norms in the linear layer behind them; other spellings.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kNorms{{
     {".input_layernorm.", ".self_attention.linear_qkv.layer_norm_"},
+    {".input_layernorm.", ".self_attention.in_proj.layer_norm_"},
+    {".norm.", ".mixer.in_proj.layer_norm_"},
+    {".final_layernorm.", ".final_norm."},
     {".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_"},
     {".q_layernorm.", ".linear_q_up_proj.layer_norm_"},
     {".kv_layernorm.", ".linear_kv_up_proj.layer_norm_"},
@@ -69,21 +72,43 @@ ManifestTensor element(const ManifestTensor& stacked, std::int64_t index) {
   return one;
 }
 
+/// Returns what a tensor is of the one that its name begins with; nullopt for a whole tensor.
+std::optional<SavedRows> find_saved_rows(const std::string& name, const DeclaredTensors& declared) {
+  const auto end = name.rfind('.');
+  const auto found = declared.shardings.find(name.substr(0, end));
+  if (end == std::string::npos || found == declared.shardings.end()) return std::nullopt;
+  for (const SavedRows& rows : rows_saved_apart(found->first, found->second))
+    if (rows.name == std::string_view(name).substr(end + 1)) return rows;
+  return std::nullopt;
+}
+
 void add(const std::string& prefix, std::string name, ManifestTensor tensor,
          const DeclaredTensors& declared, const std::string& source, Manifest& manifest) {
   if (const auto place = name.find(kExperts); place != std::string::npos)
     name.replace(place, kExperts.size(), kOurExperts);
   name = declared.our_name(std::move(name));
-  const auto parameter = declared.shardings.find(name);
   const std::string what = source + ": tensor '" + prefix + name + "'";
+  const auto rows = find_saved_rows(name, declared);
+  if (rows) name.resize(name.rfind('.'));
+  const auto parameter = declared.shardings.find(name);
   if (parameter == declared.shardings.end())
     throw UserError({what, "the model has no such parameter", "check the args of the checkpoint"});
-  if (parameter->second.global_shape != tensor.shape)
-    throw UserError({what + ": " + shape_text(tensor.shape),
-                     "expected " + shape_text(parameter->second.global_shape),
+  const Shape& whole = parameter->second.global_shape;
+  Shape expected = whole;
+  if (rows) expected.front() = rows->count;
+  if (expected != tensor.shape)
+    throw UserError({what + ": " + shape_text(tensor.shape), "expected " + shape_text(expected),
                      "check the args of the checkpoint"});
-  tensor.kind = prefix.empty() ? declared.kind(name) : TensorKind::optimizer;
-  manifest.tensors[prefix + name] = std::move(tensor);
+  ManifestTensor& to = manifest.tensors[prefix + name];
+  if (!to.pieces.empty() && to.type != tensor.type)
+    throw UserError({what, "its type differs from that of the parts beside it", ""});
+  to.kind = prefix.empty() ? declared.kind(name) : TensorKind::optimizer;
+  to.type = tensor.type;
+  to.shape = whole;
+  for (Piece& piece : tensor.pieces) {
+    if (rows) piece.slice.global_offset.front() += rows->first;
+    to.pieces.push_back(std::move(piece));
+  }
 }
 
 /// Returns the number of elements before a slice in a tensor of `shape`; nullopt if the slice has
@@ -176,6 +201,25 @@ bool add_rank_tensor(const std::string& name, const RankTensor& tensor, const Sh
       is_in_order = add_pieces(elements, shape, slice, to.pieces) && is_in_order;
   }
   return is_in_order;
+}
+
+std::vector<SavedRows> rows_saved_apart(std::string_view name, const Sharding& sharding) {
+  using Names = std::vector<std::string_view>;
+  static const Names mamba{"z", "x", "B", "C", "dt"},
+      delta_net{"query", "key", "value", "z", "beta", "alpha"}, mamba_conv{"x", "B", "C"},
+      delta_net_conv{"query", "key", "value"};
+  if (sharding.splits.size() != 1) return {};
+  const std::vector<ShardBlock>& blocks = sharding.splits.front().blocks;
+  const Names* names = nullptr;
+  if (name.ends_with(".in_proj.weight")) names = blocks.size() == 5 ? &mamba : &delta_net;
+  if (name.ends_with(".conv1d.weight") || name.ends_with(".conv1d.bias"))
+    names = !blocks.empty() && blocks.front().splittable ? &mamba_conv : &delta_net_conv;
+  std::vector<SavedRows> rows;
+  for (std::int64_t first = 0; names != nullptr && rows.size() < blocks.size();) {
+    const std::int64_t count = blocks[rows.size()].size;
+    rows.push_back({names->at(rows.size()), std::exchange(first, first + count), count});
+  }
+  return rows;
 }
 
 std::string DeclaredTensors::our_name(std::string name) const {

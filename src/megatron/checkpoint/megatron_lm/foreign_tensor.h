@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatron/checkpoint/manifest.h"
@@ -54,6 +55,16 @@ RankTensor whole_tensor(const TorchTensor& tensor, const std::string& file,
 /// `pieces`. Returns false if they do not follow each other there.
 bool add_pieces(const StoredElements& elements, const Shape& shape, const TensorSlice& slice,
                 std::vector<Piece>& pieces);
+
+/// Rows of a tensor that torch_dist checkpoints have under a name of their own, behind its name: a
+/// part of the input projection or of the convolution of a recurrent layer.
+struct SavedRows {
+  std::string_view name;
+  std::int64_t first = 0, count = 0;
+};
+
+/// Returns the rows that Megatron-LM saves apart; none for a tensor that it saves whole.
+std::vector<SavedRows> rows_saved_apart(std::string_view name, const Sharding& sharding);
 
 /// Global tensors. Their pieces have bytes in files (Piece::offset).
 using ForeignTensors = std::map<std::string, ManifestTensor>;

@@ -91,8 +91,18 @@ std::optional<std::int64_t> optimizer_step(const PickleValue& value, int depth =
   return std::nullopt;
 }
 
-DeclaredTensors declared_by(const TransformerConfig& model) {
-  const ModelFamily& family = library_families().all().front();
+/// Returns whether the layers are those of Megatron-LM's MambaModel, as its --spec says. Without a
+/// pattern they follow from ratios.
+bool is_mamba_model(const PickleValue& args) {
+  const auto spec = args.find("spec");
+  if (!spec || !(spec->is(PickleKind::list) || spec->is(PickleKind::tuple))) return false;
+  return std::ranges::any_of(spec->items("spec"), [](const PickleValue& name) {
+    return value_text(name).value_or("").find("mamba") != std::string::npos;
+  });
+}
+
+DeclaredTensors declared_by(const TransformerConfig& model, const std::string& family_name) {
+  const ModelFamily& family = find_model_family(family_name);
   DeclaredTensors declared{.shardings = declared_shardings(family, model),
                            .states = {},
                            .head_size = model.kv_channels,
@@ -116,7 +126,7 @@ Json arg_value(const Field& field, const Settings& settings) {
   if (values.empty()) return nullptr;
   if (field.value_name == "N,N") return pair_value(values);
   if (field.name == kLayerFreq || field.name == "no_rope_freq" ||
-      field.name == "window_attn_skip_freq") {
+      field.name == "window_attn_skip_freq" || field.name == "linear_attention_freq") {
     if (const auto period = layer_period(values.front())) return *period;
     if (const auto list = list_expression(values.front())) return *list;
   }
@@ -149,6 +159,10 @@ Json args_of(const CommonState& state, const Settings& settings, const TrainingP
                {"params_dtype", pickle_global("torch." + dtype_name(state.weight_type))}});
   // Megatron stacks the layers of what it loads unless this is a list.
   if (state.layers_are_alike) args[kLayerFreq] = 1;
+  if (state.source.family == "hybrid") {
+    args["is_hybrid_model"] = true;
+    args["spec"] = {"megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"};
+  }
   return args;
 }
 
@@ -205,16 +219,21 @@ std::int64_t saved_count(const PickleValue& of, const char* key) {
 DeclaredTensors describe_settings(Settings& settings, std::int64_t vocab_size, Manifest& manifest) {
   TransformerConfig& model = *settings.model;
   model.vocab_size = vocab_size;
+  if (!model.hybrid_layer_pattern.empty()) manifest.family = "hybrid";
   resolve(model);
   manifest.model = architecture_to_json(model);
   manifest.settings = fields_to_json(settings_table().set(), &settings);
   manifest.optimizer = OptimizerRecord{.name = settings.optimizer->optimizer};
-  return declared_by(model);
+  return declared_by(model, manifest.family.empty() ? "gpt" : manifest.family);
 }
 
 DeclaredTensors describe_args(const PickleValue& args, std::int64_t vocab_size,
                               const std::string& source, Manifest& manifest) {
   Settings settings = read_checkpoint_args(args_of(args), source);
+  TransformerConfig& model = *settings.model;
+  if (model.hybrid_layer_pattern.empty() && is_mamba_model(args))
+    model.hybrid_layer_pattern =
+        allocated_pattern(model.num_layers, model.mamba.attention_ratio, model.mamba.mlp_ratio);
   TrainingProgress& progress = manifest.progress;
   progress.consumed_train_samples = saved_count(args, "consumed_train_samples");
   progress.skipped_train_samples = saved_count(args, "skipped_train_samples");

@@ -16,6 +16,7 @@
 #include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_root.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/hf_reader.h"
 #include "megatron/checkpoint/megatron_lm/foreign_tensor.h"
 #include "megatron/checkpoint/megatron_lm/nemo.h"
 #include "megatron/checkpoint/megatron_lm/saved_args.h"
@@ -25,6 +26,8 @@
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/formats/dcp_metadata.h"
 #include "megatron/formats/dcp_writer.h"
+#include "megatron/models/architecture.h"
+#include "megatron/models/model_family.h"
 
 namespace megatron {
 namespace {
@@ -180,9 +183,10 @@ Shape behind(Shape stack, const Shape& shape) {
   return stack;
 }
 
-/// Lists a tensor of ours in parts along its first axis. One without a name is zero.
+/// Lists a tensor of ours, or its rows from `first_row` on, in parts along its first axis. One
+/// without a name is zero.
 void add_parts(WeightReader& reader, const TorchDistPlace& place, const WeightInfo& ours,
-               std::vector<WriteItem>& items) {
+               std::vector<WriteItem>& items, std::int64_t first_row = 0) {
   const std::int64_t rows = ours.shape.empty() ? 1 : ours.shape.front(),
                      bytes = num_elements(ours.shape) *
                              static_cast<std::int64_t>(c10::elementSize(ours.type)),
@@ -192,12 +196,14 @@ void add_parts(WeightReader& reader, const TorchDistPlace& place, const WeightIn
   do {
     Shape offset(ours.shape.size(), 0), shape = ours.shape;
     if (!shape.empty()) offset.front() = first, shape.front() = std::min(step, rows - first);
+    Shape from = offset;
+    if (!shape.empty()) from.front() += first_row;
     items.push_back({.name = place.name,
                      .type = to_safetensors_dtype(ours.type),
                      .global_shape = behind(place.stack, ours.shape),
                      .slice = slice_at(behind(place.offset, offset),
                                        behind(Shape(place.stack.size(), 1), shape)),
-                     .tensor = [&reader, ours, slice = slice_at(offset, shape)] {
+                     .tensor = [&reader, ours, slice = slice_at(from, shape)] {
                        at::Tensor part = at::zeros(slice.shape, ours.type);
                        if (!ours.name.empty()) reader.copy_slice(ours.name, slice, part);
                        return part;
@@ -211,12 +217,27 @@ void add_parts(WeightReader& reader, const TorchDistPlace& place, const WeightIn
 std::vector<WriteItem> items_of(WeightReader& reader, const CheckpointSource& source,
                                 std::optional<std::int64_t> num_stacked = std::nullopt) {
   std::vector<WriteItem> items;
-  const auto place_of = [&](const std::string& state, const std::string& name) {
-    return num_stacked ? torch_dist_place(state, name, *num_stacked)
-                       : TorchDistPlace{.name = state + name};
+  const std::map<std::string, Sharding> shardings =
+      num_stacked ? declared_shardings(find_model_family(source.family), source.model)
+                  : std::map<std::string, Sharding>();
+  // Adds a tensor that is `name`, or the state of it, in the parts that Megatron-LM saves.
+  const auto add = [&](const std::string& state, const std::string& name, const WeightInfo& ours) {
+    TorchDistPlace place{.name = state + name};
+    if (num_stacked) place = torch_dist_place(state, name, *num_stacked);
+    const auto found = shardings.find(name);
+    std::vector<SavedRows> apart;
+    if (found != shardings.end()) apart = rows_saved_apart(name, found->second);
+    if (apart.empty()) add_parts(reader, place, ours, items);
+    for (const SavedRows& rows : apart) {
+      TorchDistPlace part = place;
+      (part.name += ".") += rows.name;
+      WeightInfo of_part = ours;
+      of_part.shape.front() = rows.count;
+      add_parts(reader, part, of_part, items, rows.first);
+    }
   };
   for (const auto* infos : {&reader.weights(), &reader.states()})
-    for (const WeightInfo& info : *infos) add_parts(reader, place_of("", info.name), info, items);
+    for (const WeightInfo& info : *infos) add("", info.name, info);
   auto states = optimizer_states(source);
   if (num_stacked && !states.empty()) states.emplace(kMainParameterPrefix, at::kFloat);
   for (const auto& [state, type] : states)
@@ -228,7 +249,7 @@ std::vector<WriteItem> items_of(WeightReader& reader, const CheckpointSource& so
       if (!num_stacked) ours.type = to_scalar_type(stored->second.type, ours.name);
       // Megatron stores main weights always and states of frozen weights too, which are zero.
       if (!is_stored) ours.name = state == kMainParameterPrefix ? info.name : "";
-      add_parts(reader, place_of(state, info.name), ours, items);
+      add(state, info.name, ours);
     }
   return items;
 }
@@ -238,7 +259,9 @@ std::vector<WriteItem> items_of(WeightReader& reader, const CheckpointSource& so
 std::vector<std::string> modules_with_state(const std::string& weight) {
   const std::string module = weight.substr(0, weight.rfind('.'));
   const std::string leaf = module.substr(module.rfind('.') + 1);
-  if (!leaf.starts_with("linear_") && leaf != "eh_proj" && !leaf.ends_with("norm")) return {};
+  if (!leaf.starts_with("linear_") && leaf != "eh_proj" && leaf != "in_proj" &&
+      leaf != "out_proj" && !leaf.ends_with("norm"))
+    return {};
   if (leaf != "linear_proj") return {module};
   return {module, module.substr(0, module.size() - leaf.size()) + "core_attention"};
 }
@@ -314,10 +337,15 @@ Manifest describe_torch_dist(const fs::path& folder) {
 
 fs::path write_torch_dist(WeightReader& reader, const CheckpointSource& source,
                           const fs::path& root) {
-  if (source.family != "gpt")
+  const bool is_hybrid = source.family == "hybrid";  // whose layers Megatron-LM never stacks
+  if (source.family != "gpt" && !is_hybrid)
     throw UserError({"torch_dist is not written for models of the family " + source.family, "",
                      "use --format dcp or megatron"});
-  const std::int64_t num_stacked = num_stacked_layers(reader, source.model.num_layers);
+  if (!canonical_architecture(source.model).linear_attention.norm_1p)
+    throw UserError({"torch_dist: Megatron-LM adds 1 to the weight of the gated norm",
+                     "the model has --no-linear-norm-1p", "use --format dcp or megatron"});
+  const std::int64_t num_stacked =
+      is_hybrid ? 0 : num_stacked_layers(reader, source.model.num_layers);
   const std::vector<WriteItem> items = items_of(reader, source, num_stacked);
   const std::string iteration =
       source.is_release ? kReleaseFolder : iteration_folder(source.iteration);

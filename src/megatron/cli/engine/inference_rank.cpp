@@ -105,11 +105,12 @@ EngineOptions InferenceRank::engine_options(const ModelOptions& options,
   check_batch_invariance(settings, model().config(), rank_.device, loaded_->type);
   const std::vector<double> own{
       cache_block_bytes(model(), kv_cache_type(settings), speculation),
-      free_cache_bytes(settings, rank_.device, context_.in_world().ranks_on_host)};
+      free_cache_bytes(settings, rank_.device, context_.in_world().ranks_on_host),
+      cache_state_bytes(model())};
   std::vector<CacheBudget> budgets;
   for (const std::vector<double>& one :
        all_gather_numbers({rank_.world, rank_.device}, own, "memory of the KV cache"))
-    budgets.push_back({.block_bytes = one[0], .free_bytes = one[1]});
+    budgets.push_back({.block_bytes = one[0], .free_bytes = one[1], .state_bytes = one[2]});
   ChosenOptions chosen = megatron::engine_options(settings, model().config(), budgets);
   if (is_main_rank() && !chosen.note.empty()) std::cerr << "note: " << chosen.note << "\n";
   chosen.options.speculation = std::move(speculation);

@@ -21,7 +21,8 @@ struct Blocks {
 
 /// One Hugging Face tensor: a part of one of our parameters. {i} in a name stands for the number of
 /// the layer, {e} for each expert, {w} for "weight" or "bias", and {m} for the number that layer
-/// {i} of multi-token prediction has among all layers.
+/// {i} of multi-token prediction has among all layers. Where one of their layers is two of ours,
+/// {i/2} there is {2i} and {2i+1} here.
 struct TensorRow {
   std::string ours = {}, theirs = {};
   Blocks blocks = {};
@@ -31,6 +32,9 @@ struct TensorRow {
   /// exports leave it out.
   bool is_alternative = false;
   bool is_interleaved = false;  ///< the blocks alternate along its last dimension
+  /// Returns the number of runs, one after another, of each of which the tensor has a part of every
+  /// block: those of a head. Empty: one.
+  std::int64_t (*num_runs)(const TransformerConfig& model) = nullptr;
   /// The tensor repeats the parameter, in each layer {m} if the name has that. Reading it changes
   /// nothing.
   bool is_copy = false;
@@ -45,10 +49,12 @@ struct HfFamily {
   KeyRows keys = {};  ///< read and written in this order
   TensorRows tensors = {};
   std::string prefix = "model.";                ///< of tensor names; base models omit it
+  std::string other_prefix = {};                ///< that transformers has in memory; "": the same
   std::string output_layer = "lm_head.weight";  ///< repeats the embedding where they are tied
   std::vector<std::string> buffers = {};  ///< ends of the names of tensors that are no weights
-  bool needs_even_heads = false;          ///< refuses a hidden size that heads do not divide
-  std::string network = "gpt";            ///< the ModelFamily
+  std::string ignored = {};       ///< begins the names of tensors that transformers ignores as well
+  bool needs_even_heads = false;  ///< refuses a hidden size that heads do not divide
+  std::string network = "gpt";    ///< the ModelFamily
 
   void add_keys(const KeyRows& rows) { keys.insert(keys.end(), rows.begin(), rows.end()); }
   void add_tensors(const TensorRows& rows) {

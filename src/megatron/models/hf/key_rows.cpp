@@ -100,6 +100,10 @@ auto apply_to(const KeyMember& member, Model& model, Function function) {
       [&](auto pointer) {
         if constexpr (requires { model.*pointer; })
           return function(model.*pointer);
+        else if constexpr (requires { model.mamba.*pointer; })
+          return function(model.mamba.*pointer);
+        else if constexpr (requires { model.linear_attention.*pointer; })
+          return function(model.linear_attention.*pointer);
         else
           return function(model.moe.*pointer);
       },

@@ -33,6 +33,7 @@ class ConfigReader;
 /// activation.
 using KeyMember =
     std::variant<std::int64_t TransformerConfig::*, std::int64_t MoeConfig::*,
+                 std::int64_t MambaConfig::*, std::int64_t LinearAttentionConfig::*,
                  double TransformerConfig::*, std::optional<double> TransformerConfig::*,
                  std::optional<double> MoeConfig::*, std::vector<double> MoeConfig::*,
                  bool TransformerConfig::*, bool MoeConfig::*, Activation TransformerConfig::*>;

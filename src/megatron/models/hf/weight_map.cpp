@@ -8,6 +8,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/name_list.h"
+#include "megatron/base/words.h"
 
 namespace megatron {
 namespace {
@@ -19,8 +20,8 @@ std::string filled(std::string pattern, std::string_view mark, std::string_view 
   return pattern;
 }
 
-/// Returns the pattern with what one of our names has in place of {i}, {w} and {m}, where the
-/// layers of multi-token prediction begin with `first`.
+/// Returns the pattern with what one of our names has in place of {i}, {w} and their like, where
+/// the layers of multi-token prediction begin with `first`.
 std::string filled_from(std::string_view our_name, std::string pattern, std::int64_t first = 0) {
   constexpr std::string_view kLayers = "layers.";
   const auto place = our_name.find(kLayers);
@@ -29,8 +30,18 @@ std::string filled_from(std::string_view our_name, std::string pattern, std::int
   if (our_name.starts_with("mtp.layers."))
     pattern =
         filled(std::move(pattern), "{m}", std::to_string(first + std::stoll(std::string(layer))));
+  if (const auto number = exact_number<std::int64_t>(layer)) {
+    pattern = filled(std::move(pattern), *number % 2 == 0 ? "{2i}" : "{2i+1}", layer);
+    pattern = filled(std::move(pattern), "{i/2}", std::to_string(*number / 2));
+  }
   return filled(filled(pattern, "{i}", layer), "{w}",
                 our_name.ends_with("bias") ? "bias" : "weight");
+}
+
+std::int64_t num_runs(const TensorRow& row, const HfDepths& depths) {
+  if (row.num_runs == nullptr) return 1;
+  MEGATRON_CHECK(depths.model != nullptr, row.theirs, " has runs of a model that is not given");
+  return row.num_runs(*depths.model);
 }
 
 /// Adds the tensors of the rows that match: those of each expert in turn.
@@ -52,7 +63,8 @@ void add_tensors(const HfFamily& family, std::int64_t num_experts, const HfDepth
                                .is_transposed = row->is_transposed,
                                .is_row = row->is_row,
                                .expert = is_by_expert ? std::optional(expert) : std::nullopt,
-                               .is_interleaved = row->is_interleaved}});
+                               .is_interleaved = row->is_interleaved,
+                               .num_runs = num_runs(*row, depths)}});
     }
   }
   for (const TensorRow& row : family.tensors) {
@@ -111,14 +123,22 @@ std::vector<TensorSlice> TensorPart::slices(const Sharding& ours) const {
   const auto dim = static_cast<std::size_t>(split->dim);
   const std::int64_t run = ours.global_shape[dim] / split->repeats;
   std::vector<TensorSlice> slices;
+  std::int64_t rows_of_run = 0;  // of all blocks
+  for (std::size_t block = blocks.first; block < end; ++block)
+    rows_of_run += split->blocks[block].size * split->repeats / num_runs;
+  std::int64_t rows_before = 0;  // in a run
   for (std::size_t block = 0; block < end; ++block) {
-    slice.shape[dim] = split->blocks[block].size;
-    for (std::int64_t repeat = 0; block >= blocks.first && repeat < split->repeats; ++repeat) {
+    const std::int64_t size = split->blocks[block].size, all = size * split->repeats,
+                       rows = all / num_runs, step = std::min(size, rows);
+    MEGATRON_CHECK(rows > 0 && all % num_runs == 0, all, " rows in ", num_runs, " runs");
+    slice.shape[dim] = step;
+    for (std::int64_t row = 0; block >= blocks.first && row < all; row += step) {
       slices.push_back(slice);
-      slices.back().global_offset[dim] += repeat * run;
-      slice.local_offset[dim] += slice.shape[dim];
+      slices.back().global_offset[dim] += row / size * run + row % size;
+      slices.back().local_offset[dim] = row / rows * rows_of_run + rows_before + row % rows;
     }
-    slice.global_offset[dim] += slice.shape[dim];
+    if (block >= blocks.first) rows_before += rows;
+    slice.global_offset[dim] += size;
   }
   return slices;
 }
@@ -194,6 +214,9 @@ std::string full_hf_name(const HfFamily& family, const std::string& name) {
                                      std::pair{"LayerNorm.beta", "LayerNorm.bias"}})
     if (name.ends_with(old))
       return full_hf_name(family, name.substr(0, name.rfind("LayerNorm")) + present);
+  if (!family.ignored.empty() && name.starts_with(family.ignored)) return name;
+  if (!family.other_prefix.empty() && name.starts_with(family.other_prefix))
+    return family.prefix + name.substr(family.other_prefix.size());
   const std::string part = name.substr(0, name.find('.') + 1);  // "" without a dot
   const bool has_own_place =
       !part.empty() && std::ranges::any_of(family.tensors, [&](const TensorRow& row) {
@@ -205,6 +228,7 @@ std::string full_hf_name(const HfFamily& family, const std::string& name) {
 
 bool is_hf_buffer(const HfFamily& family, std::string_view full_name) {
   return full_name.ends_with("rotary_emb.inv_freq") ||
+         (!family.ignored.empty() && full_name.starts_with(family.ignored)) ||
          std::ranges::any_of(family.buffers, [&](const std::string& ending) {
            return full_name.ends_with(ending);
          });

@@ -25,6 +25,7 @@ struct TensorPart {
   bool is_row = false;                      ///< the foreign tensor is a matrix of one row
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
   bool is_interleaved = false;  ///< the blocks alternate along the last foreign dimension
+  std::int64_t num_runs = 1;    ///< the foreign tensor has a part of each block, again and again
 
   /// Returns the slices of the parameter, each with its place in oriented(), or in what that is
   /// with its blocks one after the other.
@@ -56,6 +57,7 @@ struct WeightMapping {
 struct HfDepths {
   std::int64_t first = 0, count = 0;
   bool is_gated = false;
+  const TransformerConfig* model = nullptr;  ///< for families with TensorRow::num_runs
 };
 
 /// Returns the mappings of all our parameters; each expert of a model has tensors of its own.
@@ -72,7 +74,8 @@ bool has_hf_tensor(const HfFamily& family, std::string_view our_name);
 /// checkpoints of BERT have the names of TensorFlow for norms.
 std::string full_hf_name(const HfFamily& family, const std::string& name);
 
-/// Returns true for buffers that hold no weights: rotary frequencies, GPT-2's causal masks.
+/// Returns true for buffers that hold no weights (rotary frequencies, GPT-2's causal masks) and for
+/// weights that the family ignores.
 bool is_hf_buffer(const HfFamily& family, std::string_view full_name);
 
 /// Returns the name of the embedding, which the output layer equals when they are tied.

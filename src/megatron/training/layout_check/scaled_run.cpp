@@ -61,6 +61,7 @@ class Scaling {
     // The batch first: it depends on sizes of the run.
     const std::int64_t microbatches = num_microbatches();
     scale_layers();
+    scale_mixers();
     scale_attention();
     scale_width(*s_.model, &TransformerConfig::ffn_hidden_size, sizes_.tp);
     scale_experts();
@@ -147,7 +148,8 @@ class Scaling {
     TransformerConfig& model = *s_.model;
     if (std::ssize(kept) == model.num_layers) return;
     const auto experts = pick(expert_layers(model), kept),
-               windows = pick(windowed_layers(model), kept), nope = pick(nope_layers(model), kept);
+               windows = pick(windowed_layers(model), kept), nope = pick(nope_layers(model), kept),
+               linear = pick(linear_attention_layers(model), kept);
     model.hybrid_layer_pattern = pick(model.hybrid_layer_pattern, kept);
     ParallelConfig& p = *s_.parallel;
     p.cp_comm_type = pick(p.cp_comm_type, kept);
@@ -165,6 +167,7 @@ class Scaling {
     set_experts(model, experts);
     set_windows(model, windows);
     set_nope(model, nope);
+    set_linear_attention(model, linear);
   }
 
   /// Returns what may divide heads: ranks of tp, and those that all-to-all context parallelism
@@ -202,6 +205,35 @@ class Scaling {
                                            : shrink(model.hidden_size, 4 * sizes_.tp,
                                                     std::min(model.hidden_size, 2 * kLeastWidth));
     set(model, &TransformerConfig::hidden_size, width);
+  }
+
+  /// Scales the heads of recurrent layers, of which `groups` have `heads`.
+  template <class T>
+  void scale_recurrent(T& config, std::int64_t T::*groups, std::int64_t T::*heads) {
+    const std::int64_t before = config.*groups, of_group = config.*heads / before;
+    set(config, groups, shrink(before, sizes_.tp, std::min<std::int64_t>(before, 2)));
+    std::int64_t sharers = std::min<std::int64_t>(2, of_group);
+    while (sharers < of_group && config.*groups * sharers % sizes_.tp != 0) ++sharers;
+    set(config, heads, config.*groups * sharers);
+  }
+
+  void scale_mixers() {
+    TransformerConfig& model = *s_.model;
+    if (has_mixer(model, MixerKind::mamba)) {
+      MambaConfig& mamba = model.mamba;
+      mamba.num_heads = model.recurrent_sizes(MixerKind::mamba).heads;
+      if (mamba.norm_groups > 1) mamba.norm_groups = 0;
+      scale_recurrent(mamba, &MambaConfig::num_groups, &MambaConfig::num_heads);
+      for (const auto member : {&MambaConfig::state_dim, &MambaConfig::head_dim})
+        set(mamba, member, std::min(mamba.*member, kHeadChannels));
+    }
+    if (!has_mixer(model, MixerKind::gated_delta_net)) return;
+    LinearAttentionConfig& linear = model.linear_attention;
+    scale_recurrent(linear, &LinearAttentionConfig::num_key_heads,
+                    &LinearAttentionConfig::num_value_heads);
+    for (const auto member :
+         {&LinearAttentionConfig::key_head_dim, &LinearAttentionConfig::value_head_dim})
+      set(linear, member, std::min(linear.*member, kHeadChannels));
   }
 
   template <class T>

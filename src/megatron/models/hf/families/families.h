@@ -17,6 +17,7 @@ HfFamily qwen2();
 HfFamily qwen3();
 HfFamily qwen2_moe();
 HfFamily qwen3_moe();
+HfFamily qwen3_next();
 
 // mistral.cpp
 HfFamily mistral();
@@ -91,6 +92,12 @@ HfFamily stablelm();
 // granite.cpp
 HfFamily granite();
 HfFamily granitemoe();
+HfFamily granitemoehybrid();
+
+// mamba.cpp
+HfFamily mamba2();
+HfFamily nemotron_h();
+HfFamily bamba();
 
 // t5.cpp
 HfFamily t5();

@@ -82,4 +82,25 @@ void rotate_in_windows_alone(TransformerConfig& model);
 /// Lets norms follow attention and MLP, and none precede them.
 void norm_outputs(HfFamily& family);
 
+/// The names of the keys of Mamba layers.
+struct MambaKeys {
+  std::string heads, head_dim, state, groups, taps, conv_bias;
+  std::string expand = {};  ///< heads · head_dim / hidden_size; "": the class does not use it
+};
+KeyRows mamba_keys(const MambaKeys& keys);
+/// A Mamba layer, but its first norm.
+TensorRows mamba_tensors(const std::string& theirs);
+/// Adds Mamba layers to a decoder, of whose layers each is two of ours: a mixer, and the rest,
+/// whose tensors the caller adds. Call it before other tensors of layers are added.
+void add_mamba_mixers(HfFamily& family);
+/// Returns the layers as a hybrid pattern without stages; and every second symbol of it.
+std::string pattern_of(TransformerConfig model);
+std::string mixers_of(const TransformerConfig& model);
+/// Makes layers of a mixer and a feed-forward block, by their symbols.
+void set_mixers(TransformerConfig& model, std::string_view mixers, char feed_forward);
+/// Read and return a list of the kinds of layers by name, for the symbols of a pattern.
+std::string read_layer_types(const ConfigReader& config, const std::string& key,
+                             std::string_view symbols);
+Json layer_types_of(std::string_view pattern);
+
 }  // namespace megatron::families

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "megatron/models/hf/config_reader.h"
 #include "megatron/models/hf/families/families.h"
 #include "megatron/models/hf/families/family_parts.h"
 
@@ -7,6 +8,59 @@ namespace megatron::families {
 namespace {
 
 constexpr Windows kFromLayer{.has_switch = true, .includes = is_from};
+
+/// Adds shared experts with a gate.
+void add_gated_shared_experts(HfFamily& family, std::int64_t width) {
+  family.defaults.moe.shared_expert_intermediate_size = width;
+  family.defaults.moe.shared_expert_gate = true;
+  family.keys.emplace_back("shared_expert_intermediate_size", &M::shared_expert_intermediate_size);
+  family.add_layer_tensors(shared_expert_tensors("mlp.shared_expert"));
+  family.add_layer_tensors({{"mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"}});
+}
+
+/// layer_types; without it, every full_attention_interval-th layer has attention.
+void read_linear_layers(const ConfigReader& config, HfConfig& result) {
+  T& model = result.model;
+  std::vector<std::int64_t> linear =
+      all_but_multiples(config.size("full_attention_interval", kMostLayers, 4), model.num_layers);
+  if (config.has("layer_types")) {
+    linear.clear();
+    for (const char mixer : read_layer_types(config, "layer_types", "M*"))
+      linear.push_back(mixer == 'M' ? 1 : 0);
+    if (std::ssize(linear) != model.num_layers)
+      config.unsupported("layer_types", "it must have an entry for each layer");
+  }
+  set_linear_attention(model, linear);
+}
+
+void write_linear_layers(const T& model, Json& json) {
+  std::string mixers;
+  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+    mixers += model.kind(layer).is_recurrent() ? 'M' : '*';
+  json["layer_types"] = layer_types_of(mixers);
+  json.erase("full_attention_interval");
+}
+
+std::int64_t num_heads(const T& model) { return model.num_attention_heads; }
+std::int64_t num_key_heads(const T& model) { return model.linear_attention.num_key_heads; }
+
+/// Gated delta nets: theirs have the rows of each head of keys, with its values, side by side.
+TensorRows delta_net_tensors() {
+  const std::string ours = "self_attention.", theirs = "linear_attn.";
+  TensorRows rows{{.ours = ours + "in_proj.weight",
+                   .theirs = theirs + "in_proj_qkvz.weight",
+                   .blocks = {0, 4},
+                   .num_runs = num_key_heads},
+                  {.ours = ours + "in_proj.weight",
+                   .theirs = theirs + "in_proj_ba.weight",
+                   .blocks = {4, 2},
+                   .num_runs = num_key_heads},
+                  {ours + "in_proj.layer_norm_weight", "input_layernorm.weight"},
+                  {ours + "out_norm.weight", theirs + "norm.weight"}};
+  for (const char* name : {"conv1d.weight", "dt_bias", "A_log", "out_proj.weight"})
+    rows.push_back({ours + name, theirs + name});
+  return rows;
+}
 
 }  // namespace
 
@@ -37,16 +91,11 @@ HfFamily qwen2_moe() {
                       }}));
   add_experts(family, "num_experts", "", "moe_intermediate_size", 60, 4);
   add_optional_normalization(family);
-  M& moe = family.defaults.moe;
-  moe.ffn_hidden_size = 1408;
-  moe.shared_expert_intermediate_size = 5632;
-  moe.shared_expert_gate = true;
-  family.add_keys(
-      {{"shared_expert_intermediate_size", &M::shared_expert_intermediate_size}, expert_layers()});
+  family.defaults.moe.ffn_hidden_size = 1408;
+  add_gated_shared_experts(family, 5632);
+  family.keys.push_back(expert_layers());
   family.add_layer_tensors(mlp_tensors());
   family.add_layer_tensors(expert_tensors());
-  family.add_layer_tensors(shared_expert_tensors("mlp.shared_expert"));
-  family.add_layer_tensors({{"mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"}});
   return family;
 }
 
@@ -60,6 +109,41 @@ HfFamily qwen3_moe() {
   family.keys.push_back(expert_layers());
   family.add_layer_tensors(mlp_tensors());
   family.add_layer_tensors(expert_tensors());
+  return family;
+}
+
+HfFamily qwen3_next() {
+  HfFamily family = llama_like("qwen3_next", "Qwen3NextForCausalLM", 2,
+                               {.has_head_dim = true, .partial_rotary = "partial_rotary_factor"});
+  T& model = family.defaults;
+  model.kv_channels = 256;
+  model.rotary_percent = 0.25;
+  model.apply_layernorm_1p = model.attention_output_gate = true;
+  model.linear_attention.norm_1p = false;
+  family.ignored = "mtp.";
+  add_query_key_norms(family, QkNormScope::head);
+  add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", 512, 10);
+  add_optional_normalization(family);
+  model.moe.router_pre_softmax = false;
+  model.moe.ffn_hidden_size = 512;
+  add_gated_shared_experts(family, 512);
+  using L = LinearAttentionConfig;
+  family.add_keys({expert_layers(),
+                   {"layer_types", read_linear_layers, write_linear_layers},
+                   {"linear_conv_kernel_dim", &L::conv_kernel_dim},
+                   {"linear_key_head_dim", &L::key_head_dim},
+                   {"linear_value_head_dim", &L::value_head_dim},
+                   {"linear_num_key_heads", &L::num_key_heads},
+                   {"linear_num_value_heads", &L::num_value_heads}});
+  family.add_layer_tensors(mlp_tensors());
+  family.add_layer_tensors(expert_tensors());
+  family.add_layer_tensors(delta_net_tensors());
+  for (TensorRow& row : family.tensors) {  // queries and their gates precede the keys
+    if (!row.ours.ends_with("linear_qkv.{w}")) continue;
+    const bool is_query = row.blocks.first == kQuery.first;
+    row.blocks = is_query ? Blocks{0, 2} : Blocks{row.blocks.first + 1, 1};
+    if (is_query) row.num_runs = num_heads;
+  }
   return family;
 }
 

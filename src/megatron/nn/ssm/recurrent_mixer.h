@@ -1,0 +1,91 @@
+// What Mamba-2 and the gated delta net share: a projection of the input to queries, keys, values, a
+// gate of the output and gates of the state; a short causal convolution of the first three; the
+// linear recurrence of a state per head; a gated norm; and a projection back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "megatron/config/layer_plan.h"
+#include "megatron/config/recurrent_config.h"
+#include "megatron/nn/layer_spec.h"
+#include "megatron/nn/linear_layers.h"
+#include "megatron/ops/gated_norm.h"
+#include "megatron/ops/linear_attention.h"
+#include "megatron/ops/row_pieces.h"
+#include "megatron/ops/sequence_cache.h"
+
+namespace megatron {
+
+/// What a recurrent layer remembers of a sequence: the last inputs of the convolution [channels of
+/// this rank, taps − 1] and the state [heads of this rank, key_dim, value_dim] in compute_type().
+struct RecurrentCache : LayerCache {
+  at::Tensor convolution, state;  ///< undefined before the first token
+  std::int64_t length = 0;        ///< tokens of the sequence that they have seen
+  double num_bytes() const override {
+    return static_cast<double>(convolution.nbytes() + state.nbytes());
+  }
+};
+
+/// How a kind of recurrent layer differs in its parameters and operators. The rows of the input
+/// projection of Mamba-2 are z|x|B|C|dt, and those of a gated delta net q|k|v|z|β|α: values x or v,
+/// keys B or k, queries C or q, the gate z of the output, and gates of the state. Queries, keys and
+/// values pass the convolution.
+struct RecurrentLayout {
+  MixerKind kind;
+  Init dt_bias;               ///< initial values of the bias of the time step
+  std::string_view norm;      ///< name of the gated norm
+  ParameterSpec norm_weight;  ///< [value_dim], or [channels of all heads]
+  GatedNormOptions norm_options;
+  LinearAttentionRule rule;
+
+  bool is_mamba() const { return kind == MixerKind::mamba; }
+};
+
+/// A block with a state per head, whose cost is linear in the length of a sequence. Its heads are
+/// sharded over tp; ranks that share a group of heads each compute its queries and keys. The states
+/// of packed sequences and of documents begin with zeros. The ranks of cp do not pass them on.
+class RecurrentMixer : public Sublayer {
+ public:
+  NormWeights input_norm() const override { return in_proj_.input_norm(); }
+  at::Tensor forward(const at::Tensor& input_sbh, const ForwardContext& context) override;
+
+ protected:
+  RecurrentMixer(Module* parent, std::string_view name, const LayerArguments& arguments,
+                 RecurrentLayout layout);
+  /// Returns the gates [2, s, b, heads of this rank] in compute_type(): the logarithm of the decay
+  /// of the state, and what multiplies a value that enters it. `columns` [s, b, …] are those of the
+  /// gates of the state.
+  virtual at::Tensor gates(const at::Tensor& columns) const = 0;
+  /// Adds what skips the recurrence to its output `out` [s, b, heads, value_dim], like `value`.
+  virtual at::Tensor with_skip(const at::Tensor& out, const at::Tensor& /*value*/) const {
+    return out;
+  }
+
+  Parameter &a_log_, &dt_bias_;  ///< [heads of this rank]
+
+ private:
+  /// Returns the gated norm of the recurrence's output [s, b, channels of this rank]. `columns` are
+  /// those of the input projection.
+  at::Tensor recur(const at::Tensor& columns, const ForwardContext& context) const;
+  at::Tensor normalized(const at::Tensor& out, const at::Tensor& gate) const;
+  /// Returns the convolution's inputs and the states before the sequences of a pass of generation,
+  /// which `type` has the dtype of.
+  Tensors kept_states(const ForwardContext& context, const at::TensorOptions& type) const;
+  void keep_states(const Tensors& states, const ForwardContext& context) const;
+
+  const RecurrentLayout layout_;
+  const RecurrentSizes sizes_;  ///< of this rank
+  const Axis& tp_;
+  ColumnParallelLinear in_proj_;
+  ParameterModule conv_weight_;
+  std::optional<ParameterModule> conv_bias_;
+  ParameterModule norm_;
+  RowParallelLinear out_proj_;
+};
+
+}  // namespace megatron
