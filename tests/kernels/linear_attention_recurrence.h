@@ -136,7 +136,7 @@ struct Expected {
         dg(size(c.rows() * c.heads)),
         dbeta(dg.size()) {}
   Row out, states, dq, dk, dv, dg, dbeta;
-  double dg_terms = 0;
+  double dg_terms = 0, row_terms = 0;  ///< of dg; of dq and dk
 };
 
 class Recurrence {
@@ -197,7 +197,10 @@ class Recurrence {
 
   void add_row_gradient(const Row& dy, const Row& y, double factor, double scale, double* dx) {
     const double along = c_.normalizes ? dot(dy, y) / (scale * scale) : 0;
-    for (std::size_t i = 0; i < y.size(); ++i) dx[i] += factor * (dy[i] - along * y[i]);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      dx[i] += factor * (dy[i] - along * y[i]);
+      result_.row_terms = std::max(result_.row_terms, std::abs(factor * dy[i]));
+    }
   }
 
   void run(std::size_t piece, std::int64_t head) {

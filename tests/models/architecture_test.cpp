@@ -140,7 +140,7 @@ TEST(Architecture, RecurrentLayersSurviveARoundTrip) {
   EXPECT_EQ(again.layers, model.layers);
   EXPECT_THAT(forward_differences(model, again), IsEmpty());
   set_linear_attention(again, {});
-  EXPECT_EQ(forward_differences(model, again).front().member, "linear_layers");
+  EXPECT_EQ(forward_differences(model, again).front().member, "experimental_attention_variant");
   EXPECT_FALSE(architecture_to_json(sparse()).contains("linear_layers"));
   Json wrong = json;
   wrong["linear_num_value_heads"] = -1;

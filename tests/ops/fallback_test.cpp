@@ -17,10 +17,13 @@
 #include <gtest/gtest.h>
 
 #include "megatron/ops/bias_activation.h"
+#include "megatron/ops/causal_conv.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/core_attention.h"
 #include "megatron/ops/cross_entropy.h"
 #include "megatron/ops/embedding.h"
+#include "megatron/ops/gated_norm.h"
+#include "megatron/ops/linear_attention.h"
 #include "megatron/ops/matmul.h"
 #include "megatron/ops/norm_rows.h"
 #include "megatron/ops/row_map.h"
@@ -40,6 +43,9 @@ using Arguments = std::vector<c10::IValue>;
 [[maybe_unused]] const volatile auto kNorms = &norm_rows;
 [[maybe_unused]] const volatile auto kAttention = &core_attention;
 [[maybe_unused]] const volatile auto kRowMaps = &sort_by_slot;
+[[maybe_unused]] const volatile auto kLinearAttention = &linear_attention;
+[[maybe_unused]] const volatile auto kCausalConv = &causal_conv;
+[[maybe_unused]] const volatile auto kGatedNorm = &gated_norm;
 
 constexpr double kTolerance = 1e-12;  // sums in another order, in float64
 
@@ -272,6 +278,78 @@ TEST(Fallback, Attention) {
     return first;
   };
   expect_same("megatron::attention", with_options({q, k, v}), 3);
+}
+
+/// {column, row, count, position} of whole columns, or of pieces that leave out rows.
+std::vector<std::int64_t> some_pieces(std::int64_t s, std::int64_t b, std::uint64_t seed) {
+  std::vector<std::int64_t> pieces;
+  const std::int64_t cut = static_cast<std::int64_t>(seed * 7) % s;
+  for (std::int64_t column = 0; column < b; ++column) {
+    if (cut > 0) pieces.insert(pieces.end(), {column, 0, cut, seed % 2 == 0 ? 0 : 50});
+    if (cut + 1 < s) pieces.insert(pieces.end(), {column, cut + 1, s - cut - 1, 60});
+    if (cut == 0 && s == 1) pieces.insert(pieces.end(), {column, 0, 1, 3});
+  }
+  return pieces;
+}
+
+TEST(Fallback, LinearAttention) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const auto of = [seed](std::uint64_t factor, std::int64_t most) {
+      return static_cast<std::int64_t>(seed * factor) % most + 1;
+    };
+    const std::int64_t s = of(37, 150), b = of(1, 2), groups = of(3, 2), heads = groups * of(5, 3),
+                       n = of(11, 20), p = of(13, 20);
+    const bool delta_rule = seed % 2 == 0, normalizes = seed % 3 == 0;
+    const std::vector<std::int64_t> pieces = some_pieces(s, b, seed);
+    const auto count = static_cast<std::int64_t>(pieces.size() / 4);
+    const at::Tensor q = numbers({s, b, groups, n}, 1),
+                     k = numbers({s, b, groups, n}, 2) * (0.5 / static_cast<double>(n)),
+                     v = numbers({s, b, heads, p}, 3),
+                     g = numbers({s, b, heads}, 4).abs() * (seed % 5 == 0 ? -100 : -0.1);
+    const c10::IValue beta =
+        seed % 4 != 0 ? c10::IValue(numbers({s, b, heads}, 5).sigmoid()) : kNone;
+    const c10::IValue states = seed % 7 < 4 ? c10::IValue(numbers({count, heads, n, p}, 6)) : kNone;
+    expect_same("megatron::linear_attention",
+                {q, k, v, g, beta, pieces, delta_rule, normalizes, 0.7, states, true}, 2);
+    expect_same("megatron::linear_attention_backward",
+                {numbers({s, b, heads, p}, 7), q, k, v, g, beta, pieces, delta_rule, normalizes,
+                 0.7, states},
+                beta.isNone() ? 4 : 5);
+  }
+}
+
+TEST(Fallback, CausalConv) {
+  for (std::uint64_t seed = 0; seed < 120; ++seed) {
+    const auto of = [seed](std::uint64_t factor, std::int64_t most) {
+      return static_cast<std::int64_t>(seed * factor) % most + 1;
+    };
+    const std::int64_t s = of(37, 90), b = of(1, 2), c = of(11, 150), taps = of(3, kMaxConvTaps);
+    const std::vector<std::int64_t> pieces = some_pieces(s, b, seed);
+    const auto count = static_cast<std::int64_t>(pieces.size() / 4);
+    const at::Tensor x = numbers({s, b, c}, 1), weight = numbers({c, taps}, 2);
+    const c10::IValue bias = seed % 2 == 0 ? c10::IValue(numbers({c}, 3)) : kNone,
+                      states =
+                          seed % 3 != 0 ? c10::IValue(numbers({count, c, taps - 1}, 4)) : kNone;
+    const bool silu = seed % 5 < 3;
+    expect_same("megatron::causal_conv", {x, pieces, weight, bias, states, silu, true},
+                taps > 1 ? 2 : 1);
+    expect_same("megatron::causal_conv_backward",
+                {numbers({s, b, c}, 5), x, pieces, weight, bias, states, silu},
+                bias.isNone() ? 2 : 3);
+  }
+}
+
+TEST(Fallback, GatedNorm) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    const auto size = static_cast<std::int64_t>(seed * 11 % 40 + 1), groups = size % 3 + 1;
+    const bool shares_weight = seed % 2 == 0, norm_before_gate = seed % 4 < 2;
+    const at::Tensor x = numbers({5, 2, groups * size}, 1),
+                     z = numbers({5, 2, groups * size + 3}, 2).narrow(2, 1, groups * size),
+                     weight = numbers({shares_weight ? size : groups * size}, 3);
+    expect_same("megatron::gated_norm", {x, z, weight, size, norm_before_gate, 1e-5, 0.5}, 1);
+    expect_same("megatron::gated_norm_backward",
+                {numbers(x.sizes(), 4), x, z, weight, size, norm_before_gate, 1e-5, 0.5}, 3);
+  }
 }
 
 }  // namespace
