@@ -133,10 +133,14 @@ def compare(report, variant, seed, work, pool):
         name: pool.submit(our_texts, work, prompts, vocab_size, flags)
         for name, flags in flags_of(variant)
     }
-    references = [(*reference(model, ids), prompt_logprobs(model, ids)) for ids in prompts]
+    references, tolerance = hf_models.reference(
+        variant,
+        model,
+        lambda model: [(*reference(model, ids), prompt_logprobs(model, ids)) for ids in prompts],
+    )
     num_texts = num_ties = 0
     for name, run in runs.items():
-        found = Comparison()
+        found = Comparison(tolerance)
         for prompt, ours, expected in zip(prompts, run.result(), references, strict=True):
             found.add(prompt, ours, *expected)
         found.report(report, f"{variant.name}{name}, seed {seed}")

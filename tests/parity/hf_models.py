@@ -20,6 +20,7 @@ import hf_variants_olmo
 import hf_variants_phi
 import numpy as np
 import torch
+from report import TOLERANCE, relative_error
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -84,6 +85,29 @@ def save(variant, directory, seed=7):
     for edit in variant.edits:
         edit(directory)
     return model
+
+
+def parts(values):
+    """The arrays in lists, tuples and dictionaries."""
+    if isinstance(values, dict):
+        values = values.values()
+    elif not isinstance(values, (list, tuple)):
+        return [np.asarray(values)]
+    return [part for value in values for part in parts(value)]
+
+
+def reference(variant, model, compute):
+    """What compute(model) gives, and the tolerance of ours. Where transformers' own float32 rounds
+    away more than the contract allows, this is computed in float64, and ours may err four times as
+    much as that float32."""
+    found = compute(model)
+    if variant.wide is None:
+        return found, TOLERANCE
+    with variant.wide(model):
+        exact = compute(model)
+    errors = [relative_error(a, b) for a, b in zip(parts(found), parts(exact), strict=True)]
+    assert np.isfinite(errors).all(), "float32 and float64 choose different tokens"
+    return exact, max(TOLERANCE, 4 * max(errors))
 
 
 def log_probabilities(model, rows):

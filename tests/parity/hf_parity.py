@@ -22,13 +22,17 @@ torch.set_num_threads(1)
 IGNORED_CONFIG_KEYS = {"transformers_version", "_name_or_path", "use_cache", "quantization_config"}
 
 
-def check_forward(report, name, directory, model):
+def check_forward(report, variant, directory, model):
+    name = variant.name
     rows = np.random.default_rng(3).integers(
         0, model.config.vocab_size, (3, hf_variants.SEQ_LENGTH + 1)
     )
     answers = program.score(directory, rows)
-    expected = hf_models.log_probabilities(model, rows)
-    report.close(f"{name}, log-probabilities", [answer["logprobs"] for answer in answers], expected)
+    expected, tolerance = hf_models.reference(
+        variant, model, lambda model: hf_models.log_probabilities(model, rows)
+    )
+    ours = [answer["logprobs"] for answer in answers]
+    report.close(f"{name}, log-probabilities", ours, expected, tolerance)
     report.close(
         f"{name}, score's loss",
         [answer["loss"] for answer in answers],
@@ -36,8 +40,11 @@ def check_forward(report, name, directory, model):
     )
 
 
-def check_gradients(report, name, directory, published, model, work, samples):
-    loss, expected = hf_models.loss_and_gradients(model, samples.rows)
+def check_gradients(report, variant, directory, published, model, work, samples):
+    name = variant.name
+    (loss, expected), tolerance = hf_models.reference(
+        variant, model, lambda model: hf_models.loss_and_gradients(model, samples.rows)
+    )
     fixes_bias = any(hf_models.is_correction_bias(name) for name in model.state_dict())
     flags = ["--moe-router-bias-update-rate", 0] if fixes_bias else []
     network = "hybrid" if model.config.model_type in hf_variants.HYBRID_TYPES else "gpt"
@@ -54,6 +61,7 @@ def check_gradients(report, name, directory, published, model, work, samples):
         f"{name}, gradients",
         rename(program.gradients(before, rename(after, before)), spelled),
         spelled,
+        tolerance,
     )
 
 
@@ -196,9 +204,9 @@ def check_variant(report, variant, work):
         work, vocab_size=model.config.vocab_size, seq_length=hf_variants.SEQ_LENGTH
     )
     with report.guard(f"{variant.name}, forward"):
-        check_forward(report, variant.name, directory, model)
+        check_forward(report, variant, directory, model)
     with report.guard(f"{variant.name}, gradients"):
-        check_gradients(report, variant.name, directory, published, model, work, samples)
+        check_gradients(report, variant, directory, published, model, work, samples)
     with report.guard(f"{variant.name}, round trip"):
         check_round_trip(report, variant.name, directory, published, work)
     with report.guard(f"{variant.name}, greedy"):

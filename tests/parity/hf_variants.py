@@ -40,6 +40,7 @@ class Variant:
     edits: list = field(default_factory=list)  # functions of the saved directory
     stacked: bool = False  # one tensor for all experts of a layer, as transformers 5 has in memory
     prepare: object = None  # a function of the model before it is saved, if edits quantise it
+    wide: object = None  # wide(model): a context in which it computes in float64; see reference()
 
 
 def spell_as_transformers_4(directory):

@@ -1,7 +1,9 @@
 """Variants of families with recurrent layers: Mamba-2 and gated delta nets."""
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from hf_variants import COMMON, Variant, spell_as_transformers_4
 from transformers import (
     BambaConfig,
@@ -10,8 +12,33 @@ from transformers import (
     NemotronHConfig,
     Qwen3NextConfig,
 )
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 TOKENS = dict(vocab_size=131, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+
+
+class WideTorch:
+    """torch, for a source that converts to float32 what is to stay in float64."""
+
+    float32 = torch.float64
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
+@contextmanager
+def wide_qwen3_next(model):
+    """Computes in float64: the recurrence divides by norms of small vectors, so float32 has errors
+    of 1e-5 in log-probabilities and 2e-4 in gradients."""
+    to_float32 = torch.Tensor.float
+    torch.Tensor.float = torch.Tensor.double
+    modeling_qwen3_next.torch = WideTorch()
+    model.set_experts_implementation("eager")  # grouped GEMMs have no float64
+    model.double()
+    yield
+    model.to(torch.float32)
+    modeling_qwen3_next.torch = torch
+    torch.Tensor.float = to_float32
 
 
 def spell_limit_as_python(directory):
@@ -155,7 +182,7 @@ def qwen_variants():
         shared_expert_intermediate_size=56,
         router_aux_loss_coef=0.0,
     )
-    yield Variant("qwen3_next", Qwen3NextConfig(**common))
+    yield Variant("qwen3_next", Qwen3NextConfig(**common), wide=wide_qwen3_next)
     yield Variant(
         "qwen3_next layers by list, a dense layer, tied v4",
         Qwen3NextConfig(
@@ -166,6 +193,7 @@ def qwen_variants():
             tie_word_embeddings=True,
         ),
         edits=[spell_as_transformers_4],
+        wide=wide_qwen3_next,
     )
 
 
