@@ -56,7 +56,7 @@ TEST(IncludeClosure, StaysWithinItsBound) {
       {"megatron/base/json.h", 80},          {"megatron/base/json_fwd.h", 175},
       {"megatron/config/settings.h", 115},   {"megatron/parallel/rank.h", 95},
       {"megatron/params/param_store.h", 95}, {"megatron/checkpoint/checkpoint.h", 50},
-      {"megatron/params/parameter.h", 160},  {"megatron/config/problems.h", 158},
+      {"megatron/params/parameter.h", 160},  {"megatron/config/problems.h", 159},
   };
   const std::map<std::string, int> sources = sources_that_see();
   for (const auto& [header, bound] : bounds) {
@@ -76,10 +76,11 @@ TEST(IncludeClosure, OfASettingsStructIsSmall) {
     if (!header.starts_with("megatron/config/") || !header.ends_with("_config.h")) continue;
     if (header.ends_with("/print_config.h")) continue;  // no struct
     ++structs;
-    if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h")) {
+    if (header.ends_with("/transformer_config.h") || header.ends_with("/moe_config.h") ||
+        header.ends_with("/recurrent_config.h")) {
       EXPECT_LE(count, 160) << header;  // all that computes reads the architecture
     } else if (header.ends_with("/tokenizer_config.h")) {
-      EXPECT_LE(count, 94) << header;  // a part of what --load names
+      EXPECT_LE(count, 96) << header;  // a part of what --load names
     } else {
       EXPECT_LE(count, 65) << header;
     }

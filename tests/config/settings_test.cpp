@@ -105,6 +105,7 @@ const std::map<std::string, OtherDefault>& other_defaults() {
       {"data_parallel_sharding_strategy",
        {{}, "Megatron's has an effect with --use-megatron-fsdp only"}},
       {"load_rng", {{"true"}, "--no-load-rng is None: not given"}},
+      {"experimental_attention_variant", {{"none"}, "None: no variant"}},
       {"num_classes", {{"0"}, "Megatron's 1000 is of vision models"}},
   };
   return all;

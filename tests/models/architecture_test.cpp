@@ -139,7 +139,7 @@ TEST(Architecture, RecurrentLayersSurviveARoundTrip) {
   EXPECT_EQ(again.kind(0).mixer, MixerKind::gated_delta_net);
   EXPECT_EQ(again.layers, model.layers);
   EXPECT_THAT(forward_differences(model, again), IsEmpty());
-  set_linear_attention(again, {});
+  set_linear_attention(again, {0, 0, 0});
   EXPECT_EQ(forward_differences(model, again).front().member, "experimental_attention_variant");
   EXPECT_FALSE(architecture_to_json(sparse()).contains("linear_layers"));
   Json wrong = json;
