@@ -28,7 +28,7 @@ HERE = Path(__file__).resolve().parent
 PEER = "transformers, eager"
 WARM = 1  # steps of a turn that are not counted
 LEAST_SPEED, LEAST_SHARE = 3.0, 0.7
-MOST_OF_LINEAR, MOST_MEMORY, MOST_OF_STEP = 1.1, 1.5, 1.1
+MOST_OF_LINEAR, MOST_MEMORY, MOST_OF_STEP = 1.1, 2.0, 1.1
 
 
 @dataclasses.dataclass(frozen=True)
