@@ -179,7 +179,7 @@ def measure_all(plan, only, rounds, steps, work):
             (layer, part, each) for part, each in parts if only in f"{layer.kind}-{part}"
         ]
     progress = measure.Progress([run for *_, each in measured for run in each.values()] * rounds)
-    rows, wanted, table = [], [], [tables.contender_head("case")]
+    rows, wanted, table = [], [], []
     for layer, part, each in measured:
         found = measure.measure(each, rounds, progress)
         if part in latent.TOLERANCES:
@@ -190,7 +190,8 @@ def measure_all(plan, only, rounds, steps, work):
         else:
             wanted += (of_scan if part == "scan" else of_decoding)(layer, found)
         rows.append({"layer": layer.kind, "part": part, "found": found})
-    print("", *table, sep="\n")
+    if table:
+        print("", tables.contender_head("case"), *table, sep="\n")
     return rows, wanted
 
 
