@@ -10,10 +10,12 @@
 # Megatron-LM's script; with `loader`, the loader of training data against mock data (bench/loader);
 # with `control-plane`, how long 10,000 simulated ranks take to meet and to learn of a death
 # (bench/control_plane); with `latent-attention`, latent attention against transformers'
-# (bench/attention_block); with `attention-variants`, variants of attention against plain attention
-# (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and transformers
-# (bench/inference); with `checkpoints`, saves and loads beside PyTorch's (checkpoints.py); with
-# `bert`, the step of BERT beside transformers', and what padding costs it (bert.py).
+# (bench/attention_block); with `recurrent-layers`, Mamba-2 and gated delta nets against
+# transformers' (there, too); with `attention-variants`, variants of attention against plain
+# attention (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and
+# transformers (bench/inference); with `checkpoints`, saves and loads beside PyTorch's
+# (checkpoints.py); with `bert`, the step of BERT beside transformers', and what padding costs it
+# (bert.py).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +49,7 @@ esac
 program=main
 case "${1:-}" in
   ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
-    sample-index | latent-attention | inference | checkpoints | bert)
+    sample-index | latent-attention | recurrent-layers | inference | checkpoints | bert)
     program=${1//-/_}
     shift
     ;;
@@ -58,6 +60,7 @@ script=bench/suite/$program.py
 [ "$program" = preprocess_data ] && script=bench/tokenizers/preprocess.py
 [ "$program" = sample_index ] && script=bench/sample_index/run.py
 [ "$program" = latent_attention ] && script=bench/attention_block/latent.py
+[ "$program" = recurrent_layers ] && script=bench/attention_block/recurrent.py
 [ "$program" = inference ] && script=bench/inference/run.py
 case " $* " in
   # Nothing is installed to answer that.
@@ -73,6 +76,7 @@ if [ -f build/build.ninja ] && [ "$MEGATRON" = "$PWD/build/bin/megatron" ]; then
   programs=suite_programs
   [ "$program" = sample_index ] && programs=sample_index_bench
   [ "$program" = latent_attention ] && programs=attention_block_bench
+  [ "$program" = recurrent_layers ] && programs="attention_block_bench gemm_bench"
   said=$(cmake --build build --target $programs 2>&1) || { echo "$said" >&2; exit 2; }
 fi
 case "$program $* " in
@@ -80,6 +84,7 @@ case "$program $* " in
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
     "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
     "$PYTHON" bench/suite/bert.py --smoke || exit $?
+    "$PYTHON" bench/attention_block/recurrent.py --smoke || exit $?
     "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
     "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
     ;;

@@ -1,20 +1,28 @@
-// Times attention blocks of a layer (nn/multi_latent_attention.h, nn/self_attention.h).
+// Times blocks of attention and of recurrent layers (nn/multi_latent_attention.h,
+// nn/self_attention.h, nn/ssm).
 //   attention_block_bench FILE fp32|bf16 train STEPS
 //   attention_block_bench FILE fp32|bf16 decode STEPS CONTEXT BATCH
+//   attention_block_bench FILE fp32|bf16 recurrent-train STEPS
+//   attention_block_bench FILE fp32|bf16 recurrent-decode STEPS CONTEXT
+//   attention_block_bench FILE fp32|bf16 scan STEPS LENGTH
 //   attention_block_bench fp32|bf16 variants STEPS
 // The first two run latent attention on the weights and inputs that latent_turn.py writes, forward
-// and backward or one decode step, and print one JSON line for each step. The last one times
-// self-attention with norms of q and k and with a gate of the output, in turns with the plain
-// block, and prints one line of medians.
+// and backward or one decode step, and print one JSON line for each step. The next two do the same
+// with the recurrent layer that recurrent_turn.py writes, and `scan` runs its linear attention
+// alone. The last one times self-attention with norms of q and k and with a gate of the output, in
+// turns with the plain block, and prints one line of medians.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -29,7 +37,10 @@
 #include "megatron/config/transformer_enums.h"
 #include "megatron/nn/multi_latent_attention.h"
 #include "megatron/nn/self_attention.h"
+#include "megatron/nn/ssm/gated_delta_net.h"
+#include "megatron/nn/ssm/mamba_mixer.h"
 #include "megatron/ops/kv_cache.h"
+#include "megatron/ops/linear_attention.h"
 #include "megatron/ops/rotary.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
@@ -153,14 +164,12 @@ struct LatentBench : BlockBench<MultiLatentAttention> {
       : BlockBench(latent_config(given), type), sizes(given) {}
 };
 
-void time_training(std::ifstream& file, c10::ScalarType type, int steps) {
-  LatentBench bench(file, type);
-  const Sizes& sizes = bench.sizes;
-  bench.set_positions(at::arange(sizes.length, at::kLong));
-  const at::Tensor input =
-                       bench::read_values(file, {sizes.length, sizes.batch, sizes.hidden}).to(type),
-                   dy =
-                       bench::read_values(file, {sizes.length, sizes.batch, sizes.hidden}).to(type);
+/// Times forward and backward on an input and a gradient of the output that are read from the file.
+template <class Block>
+void time_steps(BlockBench<Block>& bench, std::ifstream& file, at::IntArrayRef shape,
+                c10::ScalarType type, int steps) {
+  const at::Tensor input = bench::read_values(file, shape).to(type),
+                   dy = bench::read_values(file, shape).to(type);
   for (int i = 0; i < steps; ++i) {
     at::Tensor y, dx;
     const double time = bench.step(input, dy, y, dx);
@@ -168,6 +177,13 @@ void time_training(std::ifstream& file, c10::ScalarType type, int steps) {
     for (const Parameter* parameter : bench.store.parameters()) sum += norm_of(parameter->grad());
     print_step(time, sum);
   }
+}
+
+void time_training(std::ifstream& file, c10::ScalarType type, int steps) {
+  LatentBench bench(file, type);
+  const Sizes& sizes = bench.sizes;
+  bench.set_positions(at::arange(sizes.length, at::kLong));
+  time_steps(bench, file, {sizes.length, sizes.batch, sizes.hidden}, type, steps);
 }
 
 /// Times decode steps of `batch` sequences. Each has a cache of `length` latents, which are the
@@ -200,6 +216,108 @@ void time_decoding(std::ifstream& file, c10::ScalarType type, int steps, std::in
     at::Tensor y;
     const double time = milliseconds_of([&] { y = bench.block.forward(rows, bench.context); });
     print_step(time, norm_of(y));
+  }
+}
+
+/// A recurrent layer: the first numbers of its file.
+struct RecurrentLayer {
+  bool is_delta_net = false;
+  std::int64_t length = 0, hidden = 0;
+  RecurrentSizes sizes = {};
+};
+
+RecurrentLayer read_recurrent_layer(std::ifstream& file) {
+  const auto n = bench::read_numbers<8>(file);
+  return {
+      .is_delta_net = n[0] != 0,
+      .length = n[1],
+      .hidden = n[2],
+      .sizes = {.groups = n[3], .heads = n[4], .key_dim = n[5], .value_dim = n[6], .taps = n[7]}};
+}
+
+TransformerConfig recurrent_config(const RecurrentLayer& layer) {
+  const RecurrentSizes& sizes = layer.sizes;
+  TransformerConfig config = block_config(layer.hidden, sizes.heads);
+  config.mamba = {.state_dim = sizes.key_dim,
+                  .head_dim = sizes.value_dim,
+                  .num_groups = sizes.groups,
+                  .num_heads = sizes.heads,
+                  .conv_kernel_dim = sizes.taps,
+                  .norm_groups = 1};
+  config.linear_attention = {.conv_kernel_dim = sizes.taps,
+                             .key_head_dim = sizes.key_dim,
+                             .value_head_dim = sizes.value_dim,
+                             .num_key_heads = sizes.groups,
+                             .num_value_heads = sizes.heads};
+  return config;
+}
+
+/// Calls f(bench, layer) with the layer of a file and its weights. The file goes on with inputs.
+template <class Function>
+void with_recurrent_layer(std::ifstream& file, c10::ScalarType type, const Function& f) {
+  const RecurrentLayer layer = read_recurrent_layer(file);
+  const TransformerConfig config = recurrent_config(layer);
+  const auto run_bench = [&](auto&& bench) {
+    for (const Parameter* parameter : bench.store.parameters()) {
+      const at::Tensor value = parameter->value();
+      value.copy_(bench::read_values(file, value.sizes()));
+    }
+    f(bench, layer);
+  };
+  if (layer.is_delta_net) return run_bench(BlockBench<GatedDeltaNet>(config, type));
+  run_bench(BlockBench<MambaMixer>(config, type));
+}
+
+/// Times decode steps of a sequence after `length` tokens, which are the rows of the input over and
+/// over.
+void time_recurrent_decoding(std::ifstream& file, c10::ScalarType type, int steps,
+                             std::int64_t length) {
+  const c10::InferenceMode no_gradients;
+  with_recurrent_layer(file, type, [&](auto& bench, const RecurrentLayer& layer) {
+    const at::Tensor rows = bench::read_values(file, {layer.length, 1, layer.hidden}).to(type);
+    SequenceCache cache;
+    const Caches caches{&cache};
+    bench.context.training = false;
+    bench.context.caches = &caches;
+    bench.context.cp = &bench.rank.cp;
+    const auto pass = [&](std::int64_t count) {
+      bench.context.placement = std::make_shared<SequencePlacement>(whole_placement(count, {}));
+      const at::Tensor y = bench.block.forward(rows.narrow(0, 0, count), bench.context);
+      cache.length += count;
+      return y;
+    };
+    while (cache.length < length) pass(std::min(layer.length, length - cache.length));
+    for (int i = 0; i < steps; ++i) {
+      at::Tensor y;
+      const double time = milliseconds_of([&] { y = pass(1); });
+      print_step(time, norm_of(y));
+    }
+  });
+}
+
+/// Times forward and backward of a layer's linear attention on one sequence of `length` rows, a
+/// multiple of 64, which repeat. There is no sum of norms, which would need memory.
+void time_scan(std::ifstream& file, c10::ScalarType type, int steps, std::int64_t length) {
+  constexpr std::int64_t kRows = 64;
+  const RecurrentLayer layer = read_recurrent_layer(file);
+  const RecurrentSizes& sizes = layer.sizes;
+  const auto repeated = [&](const at::Tensor& x) { return x.repeat({length / kRows, 1, 1, 1}); };
+  const auto random = [&](std::int64_t count, std::int64_t width) {
+    return repeated(at::randn({kRows, 1, count, width}).to(type));
+  };
+  const auto uniform = [&] { return repeated(at::rand({kRows, 1, sizes.heads, 1})).squeeze(-1); };
+  const at::Tensor q = random(sizes.groups, sizes.key_dim), k = random(sizes.groups, sizes.key_dim),
+                   v = random(sizes.heads, sizes.value_dim), g = -uniform(), beta = uniform(),
+                   dy = random(sizes.heads, sizes.value_dim);
+  const LinearAttentionRule rule{.delta_rule = layer.is_delta_net,
+                                 .normalizes_qk = layer.is_delta_net};
+  const auto leaf = [](const at::Tensor& x) { return x.detach().requires_grad_(); };
+  for (int i = 0; i < steps; ++i) {
+    const double time = milliseconds_of([&] {
+      const LinearAttentionInputs inputs{leaf(q), leaf(k), leaf(v), leaf(g), leaf(beta)};
+      linear_attention(inputs, {.rule = rule}).out.backward(dy);
+    });
+    print_step(time, 0);
   }
 }
 
@@ -237,22 +355,33 @@ void time_variants(c10::ScalarType type, int steps) {
 void run(const std::vector<std::string>& words) {
   use_caching_cpu_allocator();
   at::set_num_threads(intra_op_threads({}));
+  // The number of words of each mode that has a file.
+  static const std::map<std::string, std::size_t> kModes{
+      {"train", 4}, {"decode", 6}, {"recurrent-train", 4}, {"recurrent-decode", 5}, {"scan", 5}};
   const std::size_t count = words.size();
-  const bool variants = count == 3 && words[1] == "variants",
-             trains = count == 4 && words[2] == "train",
-             decodes = count == 6 && words[2] == "decode";
-  const std::string dtype = variants ? words[0] : count > 1 ? words[1] : "";
-  if ((!variants && !trains && !decodes) || (dtype != "fp32" && dtype != "bf16"))
+  const bool variants = count == 3 && words[1] == "variants";
+  const std::string dtype = count > 1 ? words[variants ? 0 : 1] : "",
+                    mode = count > 2 ? words[2] : "";
+  const auto wanted = kModes.find(mode);
+  const bool has_mode = variants || (wanted != kModes.end() && wanted->second == count);
+  if (!has_mode || (dtype != "fp32" && dtype != "bf16"))
     throw std::invalid_argument(
-        "usage: attention_block_bench FILE fp32|bf16 train STEPS, FILE fp32|bf16 decode STEPS "
-        "CONTEXT BATCH, or fp32|bf16 variants STEPS");
+        "usage: attention_block_bench FILE fp32|bf16 train|recurrent-train STEPS, "
+        "FILE fp32|bf16 decode STEPS CONTEXT BATCH, FILE fp32|bf16 recurrent-decode STEPS CONTEXT, "
+        "FILE fp32|bf16 scan STEPS LENGTH, or fp32|bf16 variants STEPS");
   const c10::ScalarType type = dtype == "bf16" ? at::kBFloat16 : at::kFloat;
   const int steps = bench::parse_count("STEPS", words[variants ? 2 : 3]);
   if (variants) return time_variants(type, steps);
   std::ifstream file(words[0], std::ios::binary);
-  if (trains) return time_training(file, type, steps);
-  time_decoding(file, type, steps, bench::parse_count("CONTEXT", words[4]),
-                bench::parse_count("BATCH", words[5]));
+  if (mode == "train") return time_training(file, type, steps);
+  if (mode == "recurrent-train")
+    return with_recurrent_layer(file, type, [&](auto& bench, const RecurrentLayer& layer) {
+      time_steps(bench, file, {layer.length, 1, layer.hidden}, type, steps);
+    });
+  const int length = bench::parse_count(mode == "scan" ? "LENGTH" : "CONTEXT", words[4]);
+  if (mode == "scan") return time_scan(file, type, steps, length);
+  if (mode == "recurrent-decode") return time_recurrent_decoding(file, type, steps, length);
+  time_decoding(file, type, steps, length, bench::parse_count("BATCH", words[5]));
 }
 
 }  // namespace
