@@ -5,6 +5,7 @@ border of a block of the KV cache, and two that begin alike. The tokens must be 
 log-probabilities and the prompts' must agree to 1e-5. Where transformers' own two best logits are
 closer than that, the rest of the text is not compared; this must be rare."""
 import json
+import os
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,7 @@ torch.set_num_threads(1)
 BLOCK = 128  # positions of a block of the KV cache (src/megatron/ops/cache_memory.h)
 NUM_POSITIONS = 256
 NUM_NEW = 12
-SEEDS = (11, 12)
+SEEDS = range(11, 11 + int(os.environ.get("GENERATION_SEEDS", "1")))  # of models and prompts
 MOST_TIES = 0.01  # of the texts
 
 
