@@ -84,7 +84,6 @@ case "$program $* " in
     for folder in context memory; do python3 -B "bench/$folder/run.py" --smoke || exit $?; done
     "$PYTHON" bench/suite/small_memory.py --smoke || exit $?
     "$PYTHON" bench/suite/bert.py --smoke || exit $?
-    "$PYTHON" bench/attention_block/recurrent.py --smoke || exit $?
     "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
     "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
     ;;

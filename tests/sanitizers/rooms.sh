@@ -13,8 +13,9 @@ cd "$(dirname "$0")/../.."
 build=$1 wanted=$2
 shift 2
 
-labelled() { # the tests with this label
-  ctest --test-dir "$build" -N -L "$1" -LE nightly 2>/dev/null | sed -nE 's/^ *Test +#[0-9]+: //p'
+labelled() { # the test programs with this label; some are divided (cmake/tests.cmake)
+  ctest --test-dir "$build" -N -L "$1" -LE nightly 2>/dev/null |
+    sed -nE 's/^ *Test +#[0-9]+: ([a-z_]+[a-z])(_[0-9]+)?$/\1/p' | uniq
 }
 
 # A change of these concerns every program.
