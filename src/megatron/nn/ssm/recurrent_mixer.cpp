@@ -84,9 +84,9 @@ SequenceCache& cache_of(const SequencePiece& sequence, const ForwardContext& con
 
 /// Returns the rows that belong together: each sequence, and each document in it.
 RowPieces pieces_of_pass(const ForwardContext& context) {
-  RowPieces documents, pieces;
-  if (context.document_ids.defined()) documents = document_pieces(context.document_ids.cpu());
+  const RowPieces& documents = context.documents;
   if (context.placement == nullptr) return documents;
+  RowPieces pieces;
   for (const SequencePiece& sequence : sequences_of(context)) {
     const std::int64_t begin = sequence.row, end = begin + sequence.positions.count;
     if (documents.empty())
