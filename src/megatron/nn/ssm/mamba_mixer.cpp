@@ -16,16 +16,15 @@ namespace megatron {
 namespace {
 
 RecurrentLayout layout_of(const TransformerConfig& config) {
-  const std::int64_t channels = config.recurrent_sizes(MixerKind::mamba).value_channels(),
-                     groups = config.mamba.norm_groups > 0 ? config.mamba.norm_groups
-                                                           : config.mamba.num_groups;
+  const std::int64_t channels = config.recurrent_sizes(MixerKind::mamba).value_channels();
   return {.kind = MixerKind::mamba,
           .dt_bias = Init::time_step(0.1),
           .norm = "norm",
           .norm_weight = {.sharding = Sharding::split({channels}, 0),
                           .init = Init::ones(),
                           .tags = {.no_decay = true, .precise = true}},
-          .norm_options = {.group_size = channels / groups, .epsilon = config.mamba.norm_epsilon},
+          .norm_options = {.group_size = channels / config.mamba.num_norm_groups(),
+                           .epsilon = config.mamba.norm_epsilon},
           .rule = {}};
 }
 

@@ -12,7 +12,8 @@
 namespace megatron::families {
 namespace {
 
-/// The kinds of layers by their names, present ones first, and by the symbols of patterns.
+/// The names of the kinds of layers and their symbols in patterns. Of two names exports write the
+/// first.
 constexpr std::array<std::pair<std::string_view, char>, 6> kLayerTypes{{{"linear_attention", 'M'},
                                                                         {"full_attention", '*'},
                                                                         {"moe", 'E'},
@@ -200,9 +201,12 @@ KeyRows mamba_keys(const MambaKeys& keys) {
     json[keys.head_dim] = sizes.value_dim;
     if (!keys.expand.empty()) json[keys.expand] = sizes.value_channels() / model.hidden_size;
   };
-  return {{keys.heads, read_sizes, write_sizes},   {keys.state, &MambaConfig::state_dim},
-          {keys.groups, &MambaConfig::num_groups}, {keys.taps, &MambaConfig::conv_kernel_dim},
-          constant(keys.conv_bias, true),          {"time_step_limit", check_step_limit}};
+  return {{keys.heads, read_sizes, write_sizes},
+          {keys.state, &MambaConfig::state_dim},
+          {keys.groups, &MambaConfig::num_groups},
+          {keys.taps, &MambaConfig::conv_kernel_dim, {.most = kMostConvTaps}},
+          constant(keys.conv_bias, true),
+          {"time_step_limit", check_step_limit}};
 }
 
 TensorRows mamba_tensors(const std::string& theirs) {

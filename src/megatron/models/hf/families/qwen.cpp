@@ -130,7 +130,7 @@ HfFamily qwen3_next() {
   using L = LinearAttentionConfig;
   family.add_keys({expert_layers(),
                    {"layer_types", read_linear_layers, write_linear_layers},
-                   {"linear_conv_kernel_dim", &L::conv_kernel_dim},
+                   {"linear_conv_kernel_dim", &L::conv_kernel_dim, {.most = kMostConvTaps}},
                    {"linear_key_head_dim", &L::key_head_dim},
                    {"linear_value_head_dim", &L::value_head_dim},
                    {"linear_num_key_heads", &L::num_key_heads},
