@@ -47,7 +47,7 @@ struct RecurrentSizes {
   std::int64_t heads = 0;   ///< each with a state [key_dim, value_dim]
   std::int64_t key_dim = 0, value_dim = 0;
   std::int64_t taps = 0;   ///< of the convolution
-  std::int64_t gates = 1;  ///< numbers of each head that a row computes besides
+  std::int64_t gates = 1;  ///< numbers of a row that gate the state of a head
 
   /// Returns the sizes of one of `ranks` tensor-parallel ranks, of which several may share a group.
   RecurrentSizes of_rank(std::int64_t ranks) const {
