@@ -137,10 +137,12 @@ std::string pattern_of(T model) {
 }
 
 std::string read_layer_types(const ConfigReader& config, const std::string& key,
-                             std::string_view symbols) {
+                             std::string_view symbols, std::int64_t count) {
   std::string pattern;
   const Json* list = config.find(key);
   if (list == nullptr || !list->is_array()) config.unsupported(key, "it must be a list");
+  if (count > 0 && std::ssize(*list) != count)
+    config.unsupported(key, "it must have an entry for each layer");
   for (const Json& name : *list) {
     const auto* const type = std::ranges::find_if(kLayerTypes, [&](const auto& one) {
       return name == one.first && symbols.find(one.second) != symbols.npos;
