@@ -218,6 +218,15 @@ TEST(HfHybridConfig, SayWhatAFamilyCannotExpress) {
                     {"--hybrid-layer-pattern"});
 }
 
+TEST(HfHybridConfig, RefusesMoreTapsThanTheConvolutionHas) {
+  expect_user_error([&] { model_of(mamba2({{"conv_kernel", 9}})); }, {"conv_kernel"});
+  expect_user_error(
+      [&] {
+        model_of(qwen3_next({{"linear_conv_kernel_dim", 9}}));
+      },
+      {"linear_conv_kernel_dim"});
+}
+
 TEST(HfHybridConfig, RefusesOtherFamiliesByTheMissingFeature) {
   for (const auto& [type, feature] :
        {std::pair{"falcon_h1", "side by side"}, std::pair{"zamba2", "share weights"},

@@ -181,12 +181,16 @@ TEST(NestedYaml, NamesSectionsByTheirPath) {
 }
 
 TEST(NestedYaml, EndsWhereAliasesDoNot) {
-  std::string repeated = "a0: &a0 {x: 1, y: 2}\n";
-  for (int i = 1; i < 40; ++i) {
-    const std::string before = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
-    repeated += name + ": &" + name + " {x: " + before + ", y: " + before + "}\n";
-  }
-  for (const std::string& text : {std::string("a: &a\n  b: *a\n"), repeated})
+  const auto repeated = [](const std::string& section) {
+    std::string text = "a0: &a0 " + section + "\n";
+    for (int i = 1; i < 40; ++i) {
+      const std::string before = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
+      text += name + ": &" + name + " {x: " + before + ", y: " + before + "}\n";
+    }
+    return text;
+  };
+  for (const std::string& text :
+       {std::string("a: &a\n  b: *a\n"), repeated("{x: 1, y: 2}"), repeated("{}")})
     EXPECT_THAT(message_of([&] { parse_nested_yaml(text, "f"); }), HasSubstr("without end"));
 }
 

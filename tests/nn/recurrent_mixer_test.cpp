@@ -204,10 +204,10 @@ TEST(RecurrentMixer, EachSequenceBeginsWithoutState) {
         std::make_shared<const SequencePlacement>(whole_placement(kLength, {0, 3, kLength}));
     EXPECT_LT(difference(block.forward(x, packed), expected), 1e-13);
     ForwardContext documents;
-    documents.document_ids = at::tensor({4, 4, 4, 5, 5, 5, 5}, at::kInt).unsqueeze(0);
+    documents.documents = document_pieces(at::tensor({4, 4, 4, 5, 5, 5, 5}, at::kInt).unsqueeze(0));
     EXPECT_LT(difference(block.forward(x, documents), expected), 1e-13);
     // The second sequence has two documents.
-    packed.document_ids = at::tensor({4, 4, 4, 4, 4, 5, 5}, at::kInt).unsqueeze(0);
+    packed.documents = document_pieces(at::tensor({4, 4, 4, 4, 4, 5, 5}, at::kInt).unsqueeze(0));
     const at::Tensor three =
         at::cat({block.forward(x.narrow(0, 0, 3)), block.forward(x.narrow(0, 3, 2)),
                  block.forward(x.narrow(0, 5, 2))});

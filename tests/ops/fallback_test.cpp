@@ -16,6 +16,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include "megatron/config/recurrent_config.h"
 #include "megatron/ops/bias_activation.h"
 #include "megatron/ops/causal_conv.h"
 #include "megatron/ops/column_sums.h"
@@ -323,7 +324,7 @@ TEST(Fallback, CausalConv) {
     const auto of = [seed](std::uint64_t factor, std::int64_t most) {
       return static_cast<std::int64_t>(seed * factor) % most + 1;
     };
-    const std::int64_t s = of(37, 90), b = of(1, 2), c = of(11, 150), taps = of(3, kMaxConvTaps);
+    const std::int64_t s = of(37, 90), b = of(1, 2), c = of(11, 150), taps = of(3, kMostConvTaps);
     const std::vector<std::int64_t> pieces = some_pieces(s, b, seed);
     const auto count = static_cast<std::int64_t>(pieces.size() / 4);
     const at::Tensor x = numbers({s, b, c}, 1), weight = numbers({c, taps}, 2);

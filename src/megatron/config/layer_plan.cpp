@@ -227,6 +227,14 @@ bool has_mixer(const TransformerConfig& config, MixerKind kind) {
   return std::ranges::count(config.layers, kind, &LayerKind::mixer) > 0;
 }
 
+bool has_attention(const TransformerConfig& config) {
+  return has_mixer(config, MixerKind::attention) || has_mixer(config, MixerKind::latent_attention);
+}
+
+bool has_recurrent_layers(const TransformerConfig& config) {
+  return has_mixer(config, MixerKind::mamba) || has_mixer(config, MixerKind::gated_delta_net);
+}
+
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind) {
   if (config.layers.empty()) return config.kind(0).feed_forward == kind;
   return std::ranges::count(config.layers, kind, &LayerKind::feed_forward) > 0;

@@ -110,6 +110,8 @@ void split_blocks(TransformerConfig& config);
 
 /// Return whether a layer of the model has a block of this kind.
 bool has_mixer(const TransformerConfig& config, MixerKind kind);
+bool has_attention(const TransformerConfig& config);
+bool has_recurrent_layers(const TransformerConfig& config);
 bool has_feed_forward(const TransformerConfig& config, FeedForwardKind kind);
 
 /// Returns the pattern of megatron-core for shares of attention and of MLPs: attention is spread

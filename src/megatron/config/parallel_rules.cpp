@@ -1,6 +1,7 @@
 // Rules between the parallel flags, and between them and the architecture. Rules on the world size
 // are in world_rules.cpp.
 
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/moe_config.h"
 #include "megatron/config/parallel_config.h"
 #include "megatron/config/rule.h"
@@ -54,13 +55,8 @@ Rules data_parallel_rules() {
   };
 }
 
-bool has_attention(S s) {
-  return has_mixer(*s.model, MixerKind::attention) ||
-         has_mixer(*s.model, MixerKind::latent_attention);
-}
-
 bool groups_do_not_fit(S s) {
-  if (!has_attention(s)) return false;
+  if (!has_attention(*s.model)) return false;
   const std::int64_t groups = s.model->group_query_attention ? s.model->num_query_groups : 0;
   return groups > 0 && groups % tp(s) != 0 && tp(s) % groups != 0;
 }
@@ -79,7 +75,7 @@ const Rules& sharding_rules() {
   static const Condition dense_mlp = {
       has_dense_mlp, {}, {&Model::hidden_size, &Moe::num_experts, &Moe::layer_freq}};
   static const Rules rules = {
-      when(has_attention,
+      when([](S s) { return has_attention(*s.model); },
            divides(&Parallel::tensor_model_parallel_size, &Model::num_attention_heads)),
       when(&Model::mtp_num_layers,
            divides(&Parallel::tensor_model_parallel_size, &Model::hidden_size)),

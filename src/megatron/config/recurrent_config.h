@@ -2,12 +2,16 @@
 // delta net (Yang et al. 2025). Members are Megatron-LM's settings without their prefixes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "megatron/config/transformer_enums.h"
 
 namespace megatron {
+
+/// The most positions that a convolution reads, which are its taps (ops/causal_conv.h).
+inline constexpr std::int64_t kMostConvTaps = 8;
 
 /// The Mamba-2 layers (--mamba-…).
 struct MambaConfig {
@@ -21,6 +25,8 @@ struct MambaConfig {
   double norm_epsilon = 1e-5;  ///< of the gated norm
   /// Shares of the layers of a hybrid model without a pattern; the others are Mamba-2.
   double attention_ratio = 0, mlp_ratio = 0;
+
+  std::int64_t num_norm_groups() const { return norm_groups > 0 ? norm_groups : num_groups; }
 };
 
 /// The layers with linear attention (--linear-…) and which layers of two blocks have it.
@@ -41,8 +47,15 @@ struct RecurrentSizes {
   std::int64_t heads = 0;   ///< each with a state [key_dim, value_dim]
   std::int64_t key_dim = 0, value_dim = 0;
   std::int64_t taps = 0;   ///< of the convolution
-  std::int64_t gates = 1;  ///< numbers of each head that a row computes besides
+  std::int64_t gates = 1;  ///< numbers of a row that gate the state of a head
 
+  /// Returns the sizes of one of `ranks` tensor-parallel ranks, of which several may share a group.
+  RecurrentSizes of_rank(std::int64_t ranks) const {
+    RecurrentSizes own = *this;
+    own.groups = std::max<std::int64_t>(1, groups / ranks);
+    own.heads = heads / ranks;
+    return own;
+  }
   std::int64_t key_channels() const { return groups * key_dim; }
   std::int64_t value_channels() const { return heads * value_dim; }
   std::int64_t conv_channels() const { return 2 * key_channels() + value_channels(); }

@@ -42,8 +42,7 @@ bool rounds_heads(S s) {
 /// Norms of groups that neither fill whole ranks nor whole groups of ranks.
 bool has_uneven_norms(S s) {
   const Mamba& mamba = s.model->mamba;
-  const std::int64_t groups = mamba.norm_groups > 0 ? mamba.norm_groups : mamba.num_groups,
-                     tp = s.parallel->tensor_model_parallel_size;
+  const std::int64_t groups = mamba.num_norm_groups(), tp = s.parallel->tensor_model_parallel_size;
   return mamba.num_heads * mamba.head_dim % groups != 0 || (groups % tp != 0 && tp % groups != 0);
 }
 

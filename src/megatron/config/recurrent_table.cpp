@@ -8,8 +8,6 @@
 namespace megatron {
 namespace {
 
-constexpr std::int64_t kMostTaps = 8;
-
 template <class T>
 FieldBuilder add_size(FieldTable<T>& t, const char* name, std::int64_t T::*member, const char* help,
                       std::int64_t least = 1, std::int64_t most = kMaxSize) {
@@ -31,7 +29,7 @@ const FieldTable<MambaConfig>& mamba_table() {
              "number of Mamba-2 heads; default: 2 x hidden size / --mamba-head-dim", 0)
         .none_is("0");
     add_size(t, "mamba_conv_kernel_dim", &Config::conv_kernel_dim,
-             "positions that the convolution of a Mamba-2 layer reads", 1, kMostTaps);
+             "positions that the convolution of a Mamba-2 layer reads", 1, kMostConvTaps);
     add_size(t, "mamba_norm_groups", &Config::norm_groups,
              "number of groups of channels that the gated norm of a Mamba-2 layer normalizes each "
              "on its own; default: --mamba-num-groups",
@@ -78,7 +76,7 @@ const FieldTable<LinearAttentionConfig>& linear_attention_table() {
         .architecture(ArchitectureRole::none)  // the architecture has linear_layers
         .differs_silently();
     add_size(t, "linear_conv_kernel_dim", &Config::conv_kernel_dim,
-             "positions that the convolution of a gated delta net reads", 1, kMostTaps);
+             "positions that the convolution of a gated delta net reads", 1, kMostConvTaps);
     add_size(t, "linear_key_head_dim", &Config::key_head_dim,
              "channels of each query and key of a gated delta net");
     add_size(t, "linear_value_head_dim", &Config::value_head_dim,

@@ -89,7 +89,7 @@ class YamlReader {
   }
 
   void add_section(const std::string& section, const YAML::Node& map) {
-    if (section.size() > kMaxSectionName || entries_.size() > kMaxEntries)
+    if (section.size() > kMaxSectionName || ++num_sections_ + entries_.size() > kMaxEntries)
       fail(map, "sections are nested without end", "check that the file is whole");
     for (const auto& pair : map) {
       const std::string key = key_text(pair.first);
@@ -121,6 +121,7 @@ class YamlReader {
   const std::string& text_;
   const std::string& source_;
   const bool is_nested_;
+  std::size_t num_sections_ = 0;
   std::vector<FileEntry> entries_;
 };
 

@@ -53,6 +53,27 @@ std::vector<std::vector<std::int64_t>> ids_of_words(const std::vector<std::strin
   return all;
 }
 
+/// Lets an encoder read the prompt, unless the request has another text for it, and checks what it
+/// reads. UserError if the model has no encoder for that text.
+void give_to_encoder(TextRequest& request, const ModelRunner& model, std::int64_t decoder_start) {
+  if (!model.model().has_encoder()) {
+    if (request.encoded.empty()) return;
+    throw UserError({request.source, "it has a text for an encoder, and the model has no encoder",
+                     "leave that text out"});
+  }
+  if (request.encoded.empty()) {
+    if (decoder_start < 0)
+      throw UserError({request.source,
+                       "the model has an encoder and a decoder, and it is not known what the "
+                       "decoder begins with",
+                       "give a text for each of them"});
+    request.encoded = std::move(request.prompt);
+    request.prompt = {decoder_start};
+  }
+  check_token_ids(request.encoded, model.config(), request.source + ": encoder",
+                  std::ssize(request.encoded));
+}
+
 /// Returns the grammar of a request; null if it has no constraint.
 std::shared_ptr<Grammar> grammar_of(const TextRequest& request, GrammarCache* grammars) {
   if (request.params.constraint.kind == OutputConstraint::Kind::none) return nullptr;
@@ -115,21 +136,8 @@ SequenceId Engine::add_request(TextRequest request) {
   if (request.params.return_routed_experts && model_.config().moe.num_experts == 0)
     throw UserError({request.source, "it has return_routed_experts, and the model has no experts",
                      "leave it out"});
-  if (!model_.model().has_encoder() && !request.encoded.empty())
-    throw UserError({request.source, "it has a text for an encoder, and the model has no encoder",
-                     "leave that text out"});
-  if (model_.model().has_encoder() && request.encoded.empty()) {
-    if (options_.decoder_start < 0)
-      throw UserError({request.source,
-                       "the model has an encoder and a decoder, and it is not known what the "
-                       "decoder begins with",
-                       "give a text for each of them"});
-    request.encoded = std::move(request.prompt);
-    request.prompt = {options_.decoder_start};
-  }
+  give_to_encoder(request, model_, options_.decoder_start);
   const std::int64_t size = std::ssize(request.prompt), num_encoded = std::ssize(request.encoded);
-  if (model_.model().has_encoder())
-    check_token_ids(request.encoded, model_.config(), request.source + ": encoder", num_encoded);
   const bool scores = request.params.prompt_logprobs && request.first_scored < size,
              only_scores = scores && request.params.max_new_tokens == 0 && !embeds;
   check_token_ids(request.prompt, model_.config(), request.source, only_scores ? size - 1 : size);

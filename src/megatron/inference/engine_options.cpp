@@ -16,6 +16,7 @@
 #include "megatron/config/byte_count.h"
 #include "megatron/config/field_table.h"
 #include "megatron/config/field_values.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/matmul.h"
 
@@ -206,12 +207,11 @@ void check_batch_invariance(const EngineSettings& settings, const TransformerCon
                      "the library that multiplies " + dtype_name(type) +
                          " matrices on this device rounds by the number of rows",
                      "use --device cpu, with --bf16 or --fp32"});
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    if (model.kind(layer).is_recurrent())
-      throw UserError({flag,
-                       "with recurrent layers the bits of a text depend on how its prompt is "
-                       "divided into passes",
-                       "leave it out"});
+  if (has_recurrent_layers(model))
+    throw UserError({flag,
+                     "with recurrent layers the bits of a text depend on how its prompt is "
+                     "divided into passes",
+                     "leave it out"});
   if (model.cache_mla_latents)
     throw UserError({flag,
                      "with --cache-mla-latents the bits of a text depend on how its prompt is "

@@ -252,15 +252,16 @@ void check_sizes(const TransformerConfig& c, const std::string& source) {
   check_between(c.vocab_size, 1, kLong, "vocab_size", source);
   check_experts(c, source);
   check_between(c.mamba,
-                {&MambaConfig::state_dim, &MambaConfig::head_dim, &MambaConfig::num_groups,
-                 &MambaConfig::conv_kernel_dim},
-                1, kWidest, source);
+                {&MambaConfig::state_dim, &MambaConfig::head_dim, &MambaConfig::num_groups}, 1,
+                kWidest, source);
+  check_between(c.mamba, {&MambaConfig::conv_kernel_dim}, 1, kMostConvTaps, source);
   check_between(c.mamba, {&MambaConfig::num_heads, &MambaConfig::norm_groups}, 0, kWidest, source);
   using Linear = LinearAttentionConfig;
   check_between(c.linear_attention,
-                {&Linear::conv_kernel_dim, &Linear::key_head_dim, &Linear::value_head_dim,
-                 &Linear::num_key_heads, &Linear::num_value_heads},
+                {&Linear::key_head_dim, &Linear::value_head_dim, &Linear::num_key_heads,
+                 &Linear::num_value_heads},
                 1, kWidest, source);
+  check_between(c.linear_attention, {&Linear::conv_kernel_dim}, 1, kMostConvTaps, source);
   const TransformerConfig full = canonical_architecture(c);
   check_between(
       full,

@@ -79,19 +79,18 @@ void canonicalize_window(Config& c) {
 
 /// Gives what no layer has one value each, and sizes that follow from others their own.
 void canonicalize_blocks(Config& c) {
-  const bool has_attention =
-                 has_mixer(c, MixerKind::attention) || has_mixer(c, MixerKind::latent_attention),
+  const bool attends = has_attention(c),
              has_any_feed_forward = has_feed_forward(c, FeedForwardKind::mlp) ||
                                     has_feed_forward(c, FeedForwardKind::experts);
   if (!has_mixer(c, MixerKind::mamba)) {
     c.mamba = {};
   } else {
     c.mamba.num_heads = c.recurrent_sizes(MixerKind::mamba).heads;
-    if (c.mamba.norm_groups == 0) c.mamba.norm_groups = c.mamba.num_groups;
+    c.mamba.norm_groups = c.mamba.num_norm_groups();
   }
   if (!has_mixer(c, MixerKind::gated_delta_net)) c.linear_attention = {};
   if (!c.apply_layernorm_1p) c.linear_attention.norm_1p = true;
-  if (!has_attention) {
+  if (!attends) {
     c.num_attention_heads = c.num_query_groups = 1;
     c.kv_channels = c.hidden_size;
     if (c.has_rotary()) c.position_embedding_type = PositionEmbedding::none;
@@ -105,7 +104,7 @@ void canonicalize_blocks(Config& c) {
     reset(c, &Config::activation, &Config::gated_linear_unit, &Config::activation_func_clamp_value,
           &Config::glu_linear_offset);
   }
-  if (!has_attention && !has_any_feed_forward) c.add_bias_linear = false;
+  if (!attends && !has_any_feed_forward) c.add_bias_linear = false;
 }
 
 void canonicalize_router(MoeConfig& moe) {

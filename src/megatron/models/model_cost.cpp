@@ -63,6 +63,7 @@ double recurrent_operations(const TransformerConfig& config, MixerKind mixer) {
          4 * v * sizes.value_dim + h * v;
 }
 
+/// Returns the number of attention blocks, without those of multi-token prediction.
 double num_attention_layers(const ModelDimensions& d) {
   return d.num_layers - d.num_layers_without_mixer - d.num_recurrent_layers +
          d.num_cross_attentions;

@@ -29,7 +29,7 @@ struct ModelDimensions {
 
   std::int64_t num_moe_layers = 0;        ///< among num_layers
   std::int64_t num_cross_attentions = 0;  ///< blocks besides, in layers among num_layers
-  /// Layers of one block among num_layers: only a feed-forward block, and only attention.
+  /// Layers of one block among num_layers: only a feed-forward block, and only a mixer.
   std::int64_t num_layers_without_mixer = 0, num_layers_without_feed_forward = 0;
   /// Layers among num_layers with a recurrent mixer; the weights of all of these mixers, and the
   /// multiply-adds of a token in them as Megatron counts them.

@@ -16,7 +16,9 @@
 #include <utility>
 
 #include "megatron/base/error.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/ops/row_pieces.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/rank.h"
 
@@ -128,7 +130,11 @@ ForwardContext forward_context(const Pass& pass, const TransformerConfig& config
                          .sample_ordinals = microbatch.sample_ordinals,
                          .tokens = microbatch.at("tokens").to(rank.device),
                          .caches = pass.caches};
-  if (microbatch.has("document_ids")) context.document_ids = microbatch.at("document_ids");
+  if (microbatch.has("document_ids")) {
+    context.document_ids = microbatch.at("document_ids");
+    if (has_recurrent_layers(config))
+      context.documents = document_pieces(context.document_ids.cpu());
+  }
   if (microbatch.has("encoder_document_ids"))
     context.encoder_document_ids = microbatch.at("encoder_document_ids");
   const bool has_all_rows = pass.caches != nullptr && microbatch.hybrid() == nullptr;

@@ -11,6 +11,7 @@
 
 #include "megatron/base/error.h"
 #include "megatron/base/philox.h"
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/pipeline_layout.h"
 #include "megatron/config/transformer_enums.h"
 #include "megatron/models/model_spec.h"
@@ -150,11 +151,7 @@ class TransformerModel : public Model {
 
   bool is_causal() const override { return spec_.stacks[main_].causal; }
   bool has_encoder() const override { return config_.decoder_num_layers > 0; }
-  bool keeps_states() const override {
-    for (std::int64_t layer = 0; layer < config_.num_layers; ++layer)
-      if (config_.kind(layer).is_recurrent()) return true;
-    return false;
-  }
+  bool keeps_states() const override { return has_recurrent_layers(config_); }
 
   std::vector<Module*> units() override {
     std::vector<Module*> units;

@@ -20,6 +20,7 @@
 #include "megatron/ops/dropout.h"
 #include "megatron/ops/offloaded_activations.h"
 #include "megatron/ops/recompute.h"
+#include "megatron/ops/row_pieces.h"
 #include "megatron/ops/sequence_cache.h"
 #include "megatron/ops/sequence_placement.h"
 #include "megatron/parallel/axis.h"
@@ -92,6 +93,7 @@ struct ForwardContext {
   /// hidden row i has column first_row + i.
   at::Tensor tokens;
   at::Tensor document_ids;  ///< int32 [b, positions of the sequence] or undefined
+  RowPieces documents;      ///< document_pieces() of these in a model with recurrent layers
   /// int32 [b, positions of the encoder] or undefined: those of the keys of cross attention.
   at::Tensor encoder_document_ids;
   at::Tensor rotary_cos, rotary_sin;  ///< [s or s·b, rotary_dim / 2] or undefined

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/causal_conv.h"
 #include "megatron/base/error.h"
+#include "megatron/config/recurrent_config.h"
 #include "megatron/ops/column_sums.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/ops/kernel_type.h"
@@ -20,9 +21,7 @@
 namespace megatron {
 namespace {
 
-static_assert(kMaxConvTaps == kernels::kConvTaps);
-
-using Optional = std::optional<at::Tensor>;
+static_assert(kMostConvTaps == kernels::kConvTaps);
 
 /// The weights and the state of a call. Tensors may be undefined, but for the weight.
 struct ConvParams {
@@ -39,7 +38,7 @@ struct ConvGradients {
 /// Tensors in the form that the kernels read, and arguments that point to them.
 struct Readable {
   Readable(const at::Tensor& given, at::IntArrayRef numbers, const ConvParams& params)
-      : x(given.stride(2) == 1 || given.size(2) == 1 ? given : given.contiguous()),
+      : x(with_unit_stride(given)),
         weight(params.weight.to(compute_type(x.scalar_type())).t().contiguous()),
         bias(params.bias.defined() ? params.bias.to(weight.scalar_type()).contiguous()
                                    : at::Tensor()),
@@ -186,7 +185,7 @@ CausalConvResult causal_conv(const at::Tensor& x, const at::Tensor& weight, cons
                              const CausalConvOptions& options) {
   static const Operator<forward_on_cpu> op("megatron::causal_conv");
   MEGATRON_CHECK(x.dim() == 3 && weight.dim() == 2 && weight.size(0) == x.size(2) &&
-                     weight.size(1) >= 1 && weight.size(1) <= kMaxConvTaps &&
+                     weight.size(1) >= 1 && weight.size(1) <= kMostConvTaps &&
                      (!bias.defined() || bias.numel() == x.size(2)),
                  "a convolution of ", x.sizes(), " with weights ", weight.sizes());
   const std::vector<std::int64_t> numbers = flat_pieces(options.pieces, x);

@@ -9,9 +9,6 @@
 
 namespace megatron {
 
-/// The largest number of taps.
-inline constexpr std::int64_t kMaxConvTaps = 8;
-
 struct CausalConvOptions {
   bool silu = true;  ///< applies SiLU to the sum
   RowPieces pieces = {};
@@ -28,9 +25,9 @@ struct CausalConvResult {
 };
 
 /// Returns out_t = act(bias + Σ_i weight[:, i]·x_{t−(w−1)+i}) for x [s, b, c] whose channels are
-/// contiguous, such as a slice of a projection. `weight` [c, w] and `bias` [c] (or undefined) have
-/// any floating dtype; sums are in compute_type() and rounded once. Differentiable in x, weight and
-/// bias; the gradients of the last two are in compute_type().
+/// contiguous, such as a slice of a projection. `weight` [c, w], w ≤ kMostConvTaps, and `bias` [c]
+/// (or undefined) have any floating dtype; sums are in compute_type() and rounded once.
+/// Differentiable in x, weight and bias; the gradients of the last two are in compute_type().
 CausalConvResult causal_conv(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              const CausalConvOptions& options);
 

@@ -240,19 +240,7 @@ Tensors gradients_by_autograd(const std::function<at::Tensor(const Tensors&)>& f
 
 namespace {
 
-/// Calls visit(part) for parts of the first dimension of tensors like `x`, where part(t) is that of
-/// a tensor t.
-template <class Visit>
-void for_each_part(const at::Tensor& x, const Visit& visit) {
-  constexpr std::int64_t kElements = 1 << 16;
-  const std::int64_t count = x.size(0),
-                     rows = std::max<std::int64_t>(1, kElements * count / x.numel());
-  for (std::int64_t first = 0; first < count; first += rows) {
-    visit([first, size = std::min(rows, count - first)](const at::Tensor& t) {
-      return t.narrow(0, first, size);
-    });
-  }
-}
+constexpr std::int64_t kPartElements = 1 << 16;
 
 template <class Part>
 Tensors each_part(const Tensors& tensors, const Part& part) {
@@ -285,13 +273,14 @@ at::Tensor elementwise_by_autograd(const DifferentiableOp& op, at::TensorList in
   const Tensors given(inputs.begin(), inputs.end());
   recording.save(given);
   const at::Tensor out = at::empty(given[0].sizes(), given[0].options());
-  for_each_part(out, [&](const auto& part) { part(out).copy_(f(each_part(given, part))); });
+  for_each_part(out, kPartElements,
+                [&](const auto& part) { part(out).copy_(f(each_part(given, part))); });
   return recording.finish(out, {}, [f](BackwardPass& pass) -> Tensors {
     Tensors gradients(pass.saved.size());
     for (std::size_t i = 0; i < gradients.size(); ++i)
       if (pass.needs_input[i])
         gradients[i] = at::empty(pass.saved[i].sizes(), pass.saved[i].options());
-    for_each_part(pass.gradients[0], [&](const auto& part) {
+    for_each_part(pass.gradients[0], kPartElements, [&](const auto& part) {
       const Tensors found = gradients_by_autograd(f, each_part(pass.saved, part), pass.needs_input,
                                                   part(pass.gradients[0]));
       for (std::size_t i = 0; i < gradients.size(); ++i)

@@ -14,6 +14,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -95,6 +96,19 @@ at::Tensor differentiable_by_autograd(const DifferentiableOp& op, at::TensorList
 /// stays in the cache.
 at::Tensor elementwise_by_autograd(const DifferentiableOp& op, at::TensorList inputs,
                                    const std::function<at::Tensor(const Tensors&)>& f);
+
+/// Calls visit(part) for parts of the first dimension of x of about `elements` elements, which stay
+/// in a cache; part(t) is that part of a tensor t of the same length.
+template <class Visit>
+void for_each_part(const at::Tensor& x, std::int64_t elements, const Visit& visit) {
+  const std::int64_t count = x.size(0), all = std::max<std::int64_t>(1, x.numel()),
+                     rows = std::max<std::int64_t>(1, elements * count / all);
+  for (std::int64_t first = 0; first < count; first += rows) {
+    visit([first, size = std::min(rows, count - first)](const at::Tensor& t) {
+      return t.narrow(0, first, size);
+    });
+  }
+}
 
 /// Differentiates f at `inputs` given the gradient of its result. The gradients of inputs that need
 /// none are undefined.

@@ -35,10 +35,6 @@ AttentionOptions kernel_options(AttentionOptions options) {
   return options;
 }
 
-at::Tensor with_unit_stride(const at::Tensor& x) {
-  return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous();
-}
-
 kernels::HeadsView view_of(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }

@@ -22,11 +22,8 @@ struct GatedNormGradients {
   static auto members(auto& d) { return std::tie(d.dx, d.dz, d.dweight); }
 };
 
-/// Returns [..., columns] as rows [s, b, columns of all of them], in place where the memory allows.
-at::Tensor rows_of(const at::Tensor& x) {
-  at::Tensor rows = x.dim() > 3 ? x.flatten(2) : x.dim() < 3 ? x.unsqueeze(1) : x;
-  return rows.stride(2) == 1 || rows.size(2) == 1 ? rows : rows.contiguous();
-}
+/// Returns [s, b, …, columns] as rows [s, b, columns of all], in place where the memory allows.
+at::Tensor rows_of(const at::Tensor& x) { return with_unit_stride(x.dim() > 3 ? x.flatten(2) : x); }
 
 kernels::RowsView view_of(const at::Tensor& rows) {
   return {rows.const_data_ptr(), rows.stride(0), rows.stride(1)};

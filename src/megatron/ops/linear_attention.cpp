@@ -26,10 +26,6 @@ namespace {
 using Inputs = LinearAttentionInputs;
 using Optional = std::optional<at::Tensor>;
 
-at::Tensor with_unit_stride(const at::Tensor& x) {
-  return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous();
-}
-
 kernels::HeadsView view_of(const at::Tensor& x) {
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }

@@ -62,7 +62,6 @@ LinearAttentionResult linear_attention(const LinearAttentionInputs& inputs,
 struct LinearAttentionSizes {
   std::int64_t s = 0, b = 1, groups = 1, heads = 1, n = 0, p = 0;
   std::int64_t longest = 0;  ///< rows of the longest piece
-  bool delta_rule = false;
 };
 
 /// What linear attention allocates on the CPU besides its results, in bytes.

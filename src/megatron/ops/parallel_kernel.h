@@ -19,6 +19,11 @@ inline void* mutable_or_null(const at::Tensor& x) {
   return x.defined() ? x.mutable_data_ptr() : nullptr;
 }
 
+/// Returns x, or a copy of it, with elements side by side along the last dimension.
+inline at::Tensor with_unit_stride(const at::Tensor& x) {
+  return x.stride(-1) == 1 || x.size(-1) == 1 ? x : x.contiguous();
+}
+
 /// Calls kernel(arguments, begin, end) in parallel on ranges that cover [0, count). A unit stands
 /// for `elements_each` elements. Ranges are multiples of `multiple` units, and large enough to be
 /// worth a thread.

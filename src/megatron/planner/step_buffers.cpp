@@ -88,16 +88,15 @@ double feed_forward_backward_bytes(const TransformerConfig& config, const LayerK
 
 LinearAttentionSizes scan_sizes(const TransformerConfig& config, MixerKind mixer,
                                 const ActivationLayout& layout, std::int64_t micro_batch_size) {
-  const RecurrentSizes sizes = config.recurrent_sizes(mixer);
-  const std::int64_t rows = layout.tokens / micro_batch_size, tp = layout.tensor_parallel;
+  const RecurrentSizes sizes = config.recurrent_sizes(mixer).of_rank(layout.tensor_parallel);
+  const std::int64_t rows = layout.tokens / micro_batch_size;
   return {.s = rows,
           .b = micro_batch_size,
-          .groups = std::max<std::int64_t>(1, sizes.groups / tp),
-          .heads = sizes.heads / tp,
+          .groups = sizes.groups,
+          .heads = sizes.heads,
           .n = sizes.key_dim,
           .p = sizes.value_dim,
-          .longest = rows,
-          .delta_rule = mixer == MixerKind::gated_delta_net};
+          .longest = rows};
 }
 
 /// Returns the bytes that the backward pass of a recurrence holds: gradients of its output, of what

@@ -97,7 +97,8 @@ bool is_nemo_weights(const fs::path& weights) {
 }
 
 void refuse_nemo_1(const fs::path& path, const std::string& flag) {
-  if (path.extension() != ".nemo" && !fs::exists(path / "model_config.yaml")) return;
+  const bool is_archive = path.extension() == ".nemo" && !fs::is_directory(path);
+  if (!is_archive && !fs::exists(path / "model_config.yaml")) return;
   if (is_nemo_folder(path)) return;
   throw UserError(
       {flag + path.string() + ": an archive of NeMo, or the content of one of NeMo 1",

@@ -32,8 +32,8 @@ struct TensorRow {
   /// exports leave it out.
   bool is_alternative = false;
   bool is_interleaved = false;  ///< the blocks alternate along its last dimension
-  /// Returns the number of runs, one after another, of each of which the tensor has a part of every
-  /// block: those of a head. Empty: one.
+  /// Returns how many runs the rows of the tensor consist of. Each has an equal part of every
+  /// block, such as the rows of one head. Null: there is one run.
   std::int64_t (*num_runs)(const TransformerConfig& model) = nullptr;
   /// The tensor repeats the parameter, in each layer {m} if the name has that. Reading it changes
   /// nothing.

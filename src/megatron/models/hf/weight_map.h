@@ -25,7 +25,7 @@ struct TensorPart {
   bool is_row = false;                      ///< the foreign tensor is a matrix of one row
   std::optional<std::int64_t> expert = {};  ///< the index along dimension 0, which is dropped
   bool is_interleaved = false;  ///< the blocks alternate along the last foreign dimension
-  std::int64_t num_runs = 1;    ///< the foreign tensor has a part of each block, again and again
+  std::int64_t num_runs = 1;    ///< of foreign rows, each with an equal part of every block
 
   /// Returns the slices of the parameter, each with its place in oriented(), or in what that is
   /// with its blocks one after the other.

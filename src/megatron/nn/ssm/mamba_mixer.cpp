@@ -6,8 +6,6 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
-
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/differentiable.h"
 #include "megatron/parallel/rank.h"
@@ -16,28 +14,19 @@ namespace megatron {
 namespace {
 
 RecurrentLayout layout_of(const TransformerConfig& config) {
-  const std::int64_t channels = config.recurrent_sizes(MixerKind::mamba).value_channels(),
-                     groups = config.mamba.norm_groups > 0 ? config.mamba.norm_groups
-                                                           : config.mamba.num_groups;
+  const std::int64_t channels = config.recurrent_sizes(MixerKind::mamba).value_channels();
   return {.kind = MixerKind::mamba,
           .dt_bias = Init::time_step(0.1),
           .norm = "norm",
           .norm_weight = {.sharding = Sharding::split({channels}, 0),
                           .init = Init::ones(),
                           .tags = {.no_decay = true, .precise = true}},
-          .norm_options = {.group_size = channels / groups, .epsilon = config.mamba.norm_epsilon},
+          .norm_options = {.group_size = channels / config.mamba.num_norm_groups(),
+                           .epsilon = config.mamba.norm_epsilon},
           .rule = {}};
 }
 
-/// Calls f(part) for runs of rows of x that stay in a cache; part(y) are those rows of y.
-template <class Function>
-void for_each_part(const at::Tensor& x, const Function& f) {
-  constexpr std::int64_t kElements = std::int64_t{1} << 18;
-  const std::int64_t rows =
-      std::max<std::int64_t>(1, kElements * x.size(0) / std::max<std::int64_t>(1, x.numel()));
-  for (std::int64_t row = 0; row < x.size(0); row += rows)
-    f([&](const at::Tensor& y) { return y.narrow(0, row, std::min(rows, y.size(0) - row)); });
-}
+constexpr std::int64_t kPartElements = 1 << 18;
 
 }  // namespace
 
@@ -62,11 +51,12 @@ at::Tensor MambaMixer::with_skip(const at::Tensor& out, const at::Tensor& value)
   const at::Tensor d = tracked_copy(d_).unsqueeze(-1);
   Recording recording({.name = "SkipBackward"}, {out, value, d});
   at::Tensor sum = at::empty(out.sizes(), out.options());
-  for_each_part(sum, [&](const auto& part) { part(sum).copy_(part(out) + part(value) * d); });
+  for_each_part(sum, kPartElements,
+                [&](const auto& part) { part(sum).copy_(part(out) + part(value) * d); });
   return recording.finish(sum, {value, d}, [](BackwardPass& pass) -> Tensors {
     const at::Tensor &x = pass.saved[0], &scale = pass.saved[1], &dy = pass.gradients[0];
     const at::Tensor dx = at::empty(x.sizes(), x.options()), sums = at::zeros_like(scale);
-    for_each_part(dx, [&](const auto& part) {
+    for_each_part(dx, kPartElements, [&](const auto& part) {
       part(dx).copy_(part(dy) * scale);
       sums.add_(
           (part(dy).to(scale.scalar_type()) * part(x)).sum(at::IntArrayRef{0, 1, 3}).unsqueeze(-1));

@@ -32,13 +32,6 @@ std::vector<ShardBlock> convolved_blocks(const RecurrentLayout& layout,
   return {keys, keys, values};
 }
 
-RecurrentSizes sizes_of_rank(const LayerArguments& arguments, MixerKind kind) {
-  RecurrentSizes sizes = arguments.config.recurrent_sizes(kind);
-  sizes.groups = std::max<std::int64_t>(1, sizes.groups / arguments.rank.tp.size);
-  sizes.heads /= arguments.rank.tp.size;
-  return sizes;
-}
-
 ColumnParallelLinear::Options in_options(const LayerArguments& arguments,
                                          const RecurrentLayout& layout) {
   const RecurrentSizes sizes = arguments.config.recurrent_sizes(layout.kind);
@@ -84,9 +77,9 @@ SequenceCache& cache_of(const SequencePiece& sequence, const ForwardContext& con
 
 /// Returns the rows that belong together: each sequence, and each document in it.
 RowPieces pieces_of_pass(const ForwardContext& context) {
-  RowPieces documents, pieces;
-  if (context.document_ids.defined()) documents = document_pieces(context.document_ids.cpu());
+  const RowPieces& documents = context.documents;
   if (context.placement == nullptr) return documents;
+  RowPieces pieces;
   for (const SequencePiece& sequence : sequences_of(context)) {
     const std::int64_t begin = sequence.row, end = begin + sequence.positions.count;
     if (documents.empty())
@@ -145,7 +138,7 @@ RecurrentMixer::RecurrentMixer(Module* parent, std::string_view name,
       dt_bias_(
           declare("dt_bias", head_spec(arguments, layout.kind, layout.dt_bias), arguments.rank.tp)),
       layout_(std::move(layout)),
-      sizes_(sizes_of_rank(arguments, layout_.kind)),
+      sizes_(arguments.config.recurrent_sizes(layout_.kind).of_rank(arguments.rank.tp.size)),
       tp_(arguments.rank.tp),
       in_proj_(this, "in_proj", arguments.config, arguments.rank, in_options(arguments, layout_)),
       conv_weight_(this, "conv1d", conv_spec(arguments, layout_, /*is_bias=*/false), tp_),

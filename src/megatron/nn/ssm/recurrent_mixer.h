@@ -73,9 +73,10 @@ class RecurrentMixer : public Sublayer {
   /// those of the input projection.
   at::Tensor recur(const at::Tensor& columns, const ForwardContext& context) const;
   at::Tensor normalized(const at::Tensor& out, const at::Tensor& gate) const;
-  /// Returns the convolution's inputs and the states before the sequences of a pass of generation,
-  /// which `type` has the dtype of.
+  /// Returns what the sequences of a pass of generation have before it, stacked: the last inputs of
+  /// the convolution, in the dtype of `type`, and the states.
   Tensors kept_states(const ForwardContext& context, const at::TensorOptions& type) const;
+  /// Keeps the same as they are behind the pass.
   void keep_states(const Tensors& states, const ForwardContext& context) const;
 
   const RecurrentLayout layout_;

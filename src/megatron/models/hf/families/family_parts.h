@@ -98,9 +98,10 @@ std::string pattern_of(TransformerConfig model);
 std::string mixers_of(const TransformerConfig& model);
 /// Makes layers of a mixer and a feed-forward block, by their symbols.
 void set_mixers(TransformerConfig& model, std::string_view mixers, char feed_forward);
-/// Read and return a list of the kinds of layers by name, for the symbols of a pattern.
+/// Read and return a list of the kinds of layers by name, for the symbols of a pattern. `count` is
+/// how many there must be; 0: any number.
 std::string read_layer_types(const ConfigReader& config, const std::string& key,
-                             std::string_view symbols);
+                             std::string_view symbols, std::int64_t count = 0);
 Json layer_types_of(std::string_view pattern);
 
 }  // namespace megatron::families

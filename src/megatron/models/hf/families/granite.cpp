@@ -48,9 +48,8 @@ void read_hybrid_layers(const ConfigReader& config, HfConfig& result) {
   const std::int64_t width = config.size("shared_intermediate_size", kWidest, 1024);
   const bool has_experts = !config.has(kExperts) || config.integer(kExperts, 0) != 0;
   std::string mixers(static_cast<std::size_t>(model.num_layers), 'M');
-  if (config.has("layer_types")) mixers = read_layer_types(config, "layer_types", "M*");
-  if (std::ssize(mixers) != model.num_layers)
-    config.unsupported("layer_types", "it must have an entry for each layer");
+  if (config.has("layer_types"))
+    mixers = read_layer_types(config, "layer_types", "M*", model.num_layers);
   if (has_experts) {
     M& moe = model.moe;
     moe.num_experts = config.size(kExperts, kMostExperts, 8);

@@ -12,7 +12,8 @@
 namespace megatron::families {
 namespace {
 
-/// The kinds of layers by their names, present ones first, and by the symbols of patterns.
+/// The names of the kinds of layers and their symbols in patterns. Of two names exports write the
+/// first.
 constexpr std::array<std::pair<std::string_view, char>, 6> kLayerTypes{{{"linear_attention", 'M'},
                                                                         {"full_attention", '*'},
                                                                         {"moe", 'E'},
@@ -136,10 +137,12 @@ std::string pattern_of(T model) {
 }
 
 std::string read_layer_types(const ConfigReader& config, const std::string& key,
-                             std::string_view symbols) {
+                             std::string_view symbols, std::int64_t count) {
   std::string pattern;
   const Json* list = config.find(key);
   if (list == nullptr || !list->is_array()) config.unsupported(key, "it must be a list");
+  if (count > 0 && std::ssize(*list) != count)
+    config.unsupported(key, "it must have an entry for each layer");
   for (const Json& name : *list) {
     const auto* const type = std::ranges::find_if(kLayerTypes, [&](const auto& one) {
       return name == one.first && symbols.find(one.second) != symbols.npos;
@@ -200,9 +203,12 @@ KeyRows mamba_keys(const MambaKeys& keys) {
     json[keys.head_dim] = sizes.value_dim;
     if (!keys.expand.empty()) json[keys.expand] = sizes.value_channels() / model.hidden_size;
   };
-  return {{keys.heads, read_sizes, write_sizes},   {keys.state, &MambaConfig::state_dim},
-          {keys.groups, &MambaConfig::num_groups}, {keys.taps, &MambaConfig::conv_kernel_dim},
-          constant(keys.conv_bias, true),          {"time_step_limit", check_step_limit}};
+  return {{keys.heads, read_sizes, write_sizes},
+          {keys.state, &MambaConfig::state_dim},
+          {keys.groups, &MambaConfig::num_groups},
+          {keys.taps, &MambaConfig::conv_kernel_dim, {.most = kMostConvTaps}},
+          constant(keys.conv_bias, true),
+          {"time_step_limit", check_step_limit}};
 }
 
 TensorRows mamba_tensors(const std::string& theirs) {

@@ -25,10 +25,8 @@ void read_linear_layers(const ConfigReader& config, HfConfig& result) {
       all_but_multiples(config.size("full_attention_interval", kMostLayers, 4), model.num_layers);
   if (config.has("layer_types")) {
     linear.clear();
-    for (const char mixer : read_layer_types(config, "layer_types", "M*"))
+    for (const char mixer : read_layer_types(config, "layer_types", "M*", model.num_layers))
       linear.push_back(mixer == 'M' ? 1 : 0);
-    if (std::ssize(linear) != model.num_layers)
-      config.unsupported("layer_types", "it must have an entry for each layer");
   }
   set_linear_attention(model, linear);
 }
@@ -130,7 +128,7 @@ HfFamily qwen3_next() {
   using L = LinearAttentionConfig;
   family.add_keys({expert_layers(),
                    {"layer_types", read_linear_layers, write_linear_layers},
-                   {"linear_conv_kernel_dim", &L::conv_kernel_dim},
+                   {"linear_conv_kernel_dim", &L::conv_kernel_dim, {.most = kMostConvTaps}},
                    {"linear_key_head_dim", &L::key_head_dim},
                    {"linear_value_head_dim", &L::value_head_dim},
                    {"linear_num_key_heads", &L::num_key_heads},
