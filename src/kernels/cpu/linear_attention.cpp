@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/linear_attention_chunk.h"
@@ -87,6 +88,7 @@ class BackwardHead {
     for (C** rows : {&dout_, &du_, &dw_}) *rows = arena_.take<C>(kRows * p_);
     for (C** square : {&dscores_, &dreads_}) *square = arena_.take<C>(kRows * kSquareStride);
     u_transposed_ = arena_.take<C>(values_.columns * kSquareStride);
+    diagonal_ = arena_.take<C>(kRows);
     dstate_ = arena_.take<C>(a.n * p_);
     transposed_ = arena_.take<C>(a.p * n_);
     states_ = arena_.take<C>(most_chunks(a) * a.n * p_);
@@ -128,6 +130,7 @@ class BackwardHead {
     transpose(chunk_.u, padded(place.count), a_.p, p_, u_transposed_, kSquareStride);
     transpose(before, a_.n, a_.p, p_, transposed_, n_);
     reader_gradient(dout_, dscores_, dq_);
+    take_diagonal(place.count);
     if (a_.delta_rule) {
       // The delta rule reads the state by −k, as the output reads it by q.
       for (C* row = dw_; row < dw_ + place.count * p_; row += p_)
@@ -177,6 +180,13 @@ class BackwardHead {
     scale_rows(dreader, chunk_.enter, count, keys_, dreader);
   }
 
+  /// Leaves the score of each row with itself out of the gradients, up to store_dq_and_dk(): it has
+  /// no decay, and where states decay fast, the others would drown in its rounding in store_dg().
+  void take_diagonal(std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+      diagonal_[i] = std::exchange(dscores_[i * kSquareStride + i], C(0));
+  }
+
   /// Computes the gradient of k as what is written to the state.
   void writer_gradient(std::int64_t count) {
     transpose(dstate_, a_.n, a_.p, p_, transposed_, n_);
@@ -191,10 +201,10 @@ class BackwardHead {
     return lane_sum<C>(a_.n * p_, [behind, d](std::int64_t i) { return behind[i] * d[i]; });
   }
 
-  /// Every term of the outputs and of the state behind the chunk has the factor e^{B} of its reader
-  /// and e^{−B} of its writer, so the gradient of B_i is that of the reader times the reader, less
-  /// that of the writer times the writer. `at_end` is that of B_L by the state. g_i is part of all
-  /// B_j with j ≥ i.
+  /// Every other term of the outputs and of the state behind the chunk has the factor e^{B} of its
+  /// reader and e^{−B} of its writer, so the gradient of B_i is that of the reader times the reader,
+  /// less that of the writer times the writer. `at_end` is that of B_L by the state. g_i is part of
+  /// all B_j with j ≥ i.
   void store_dg(const ChunkPlace& place, C at_end) const {
     double sum = at_end;
     for (std::int64_t i = place.count - 1; i >= 0; --i) {
@@ -213,6 +223,8 @@ class BackwardHead {
     for (std::int64_t i = 0; i < place.count; ++i) {
       C *dk = dk_writes_ + i * n_, *reads = dk_reads_ + i * n_;
       if (a_.delta_rule) add_scaled(C(1), reads, keys_.columns, dk);
+      add_scaled(diagonal_[i], chunk_.q + i * n_, keys_.columns, dk);
+      add_scaled(diagonal_[i], chunk_.k + i * n_, keys_.columns, dq_ + i * n_);
       const std::int64_t at =
           ((split_ * a_.s + place.row + i) * a_.b + place.sample) * a_.groups + place.group;
       add_row_gradient(dq_ + i * n_, chunk_.q + i * n_, chunk_.q_factors[i], q_scale,
@@ -260,6 +272,7 @@ class BackwardHead {
   C *dout_, *du_, *dw_;                ///< [64, P]
   C* u_transposed_;                    ///< [p, 64]
   C *dscores_, *dreads_;               ///< [64, 64]
+  C* diagonal_;                        ///< [64], of dscores_
   C *dstate_, *transposed_, *states_;  ///< [n, P], [p, N] and [chunks, n, P]
 };
 
