@@ -16,7 +16,8 @@
 namespace megatron {
 namespace {
 
-constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id"};
+constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id",
+                             "decoder_start_token_id"};
 
 /// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
@@ -65,13 +66,18 @@ void remove_special_token_ids(AuxiliaryFiles& files) {
 /// Returns a tokenizer_config.json. Without it, transformers guesses the special tokens from the
 /// model's family.
 std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
-  Json json = {{"tokenizer_class", is_gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast"},
+  const bool is_bert = tokenizer.name().starts_with("BertWordPiece");
+  Json json = {{"tokenizer_class", is_gpt2   ? "GPT2Tokenizer"
+                                   : is_bert ? "BertTokenizer"
+                                             : "PreTrainedTokenizerFast"},
                {"clean_up_tokenization_spaces", false}};
+  if (is_bert) json["do_lower_case"] = tokenizer.name() == "BertWordPieceLowerCase";
   const auto name = [&](const char* key, std::int32_t id) {
-    if (id >= 0)
-      json[key] = tokenizer.name() == "ByteTokenizer"
-                      ? kByteTokenizerEod
-                      : tokenizer.decode(std::array{id}, SpecialTokens::keep);
+    const std::string text = id < 0 ? "" : tokenizer.decode(std::array{id}, SpecialTokens::keep);
+    if (id >= 0 && tokenizer.name() == "ByteTokenizer")
+      json[key] = kByteTokenizerEod;
+    else if (!text.empty())  // BERT's [BOS] and [EOS] are in no file
+      json[key] = text;
   };
   name("bos_token", is_gpt2 ? tokenizer.eod() : tokenizer.bos());
   name("eos_token", tokenizer.eod());
@@ -185,6 +191,7 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
     if (begin >= 0) result.ids.bos = begin;
     if (tokenizer->eod() >= 0) result.ids.eos = tokenizer->eod();
     if (tokenizer->pad() >= 0) result.ids.pad = tokenizer->pad();
+    result.ids.decoder_start = tokenizer->bos() >= 0 ? begin : result.ids.pad;
     if (!has_tokenizer_files(files)) {
       const std::string size =
           config.vocab_size ? " --vocab-size " + std::to_string(*config.vocab_size) : "";

@@ -50,6 +50,7 @@ Json tokenizer_to_json(const TokenizerConfig& config);
 /// Ids of the begin, end and padding tokens in config.json; nullopt where unknown.
 struct TokenIds {
   std::optional<std::int64_t> bos, eos, pad;
+  std::optional<std::int64_t> decoder_start;  ///< begins the texts of a decoder with an encoder
 };
 
 /// The tokenizer data of an exported Hugging Face directory.

@@ -52,8 +52,10 @@ at::ScalarType common_type(const WeightReader& reader) {
 /// Writes the ids of special tokens to `config` unless the family's rows have done so: those of the
 /// source's config.json, null too, even if it is of another family, else the tokenizer's.
 void write_token_ids(const Json& original, const TokenIds& ids, Json& config) {
-  const std::pair<const char*, std::optional<std::int64_t>> keys[] = {
+  std::vector<std::pair<const char*, std::optional<std::int64_t>>> keys = {
       {"bos_token_id", ids.bos}, {"eos_token_id", ids.eos}, {"pad_token_id", ids.pad}};
+  if (config.value("is_encoder_decoder", false))
+    keys.emplace_back("decoder_start_token_id", ids.decoder_start.value_or(0));
   for (const auto& [key, id] : keys) {
     if (config.contains(key) && !config.at(key).is_null()) continue;
     if (original.contains(key)) {

@@ -22,7 +22,10 @@ std::int64_t rotary_channels(S s) { return s.model->rotated_channels(); }
 
 std::int64_t largest_size(S s) {
   const TransformerConfig& m = *s.model;
-  return std::max({m.hidden_size, m.num_attention_heads, m.ffn_hidden_size, m.kv_channels,
+  std::int64_t most = m.num_attention_heads * m.kv_channels;
+  for (const MixerKind kind : {MixerKind::mamba, MixerKind::gated_delta_net})
+    if (has_mixer(m, kind)) most = std::max(most, m.recurrent_sizes(kind).in_proj_rows());
+  return std::max({most, m.hidden_size, m.num_attention_heads, m.ffn_hidden_size, m.kv_channels,
                    m.num_query_groups, m.vocab_size, m.max_position_embeddings,
                    m.moe.ffn_hidden_size, m.moe.shared_expert_intermediate_size,
                    m.moe.latent_size});

@@ -34,10 +34,7 @@ Rules head_rules(const Setting& groups, const Setting& heads) {
   };
 }
 
-bool rounds_heads(S s) {
-  return s.model->mamba.num_heads * s.model->mamba.head_dim < 2 * s.model->hidden_size &&
-         s.model->mamba.num_heads == 2 * s.model->hidden_size / s.model->mamba.head_dim;
-}
+bool has_no_heads(S s) { return s.model->mamba.num_heads == 0; }  // see resolve()
 
 /// Norms of groups that neither fill whole ranks nor whole groups of ranks.
 bool has_uneven_norms(S s) {
@@ -71,7 +68,7 @@ const Rules& recurrent_rules() {
                                         &Parallel::sequence_parallel}};
   static const Rules rules = {
       when(mamba, {head_rules(&Mamba::num_groups, &Mamba::num_heads),
-                   rule(rounds_heads, {&Mamba::head_dim,
+                   rule(has_no_heads, {&Mamba::head_dim,
                                        {value(&Mamba::head_dim), " does not divide twice ",
                                         with_value(&Model::hidden_size)},
                                        {"change it, or give ", &Mamba::num_heads}}),

@@ -103,8 +103,10 @@ void resolve(TransformerConfig& model) {
     model.moe.ffn_hidden_size = model.ffn_hidden_size;
   if (model.no_rope_freq == "0") model.no_rope_freq.clear();
   resolve_layers(model);
-  if (has_mixer(model, MixerKind::mamba))
-    model.mamba.num_heads = model.recurrent_sizes(MixerKind::mamba).heads;
+  MambaConfig& mamba = model.mamba;
+  if (has_mixer(model, MixerKind::mamba) && mamba.num_heads == 0 && mamba.head_dim > 0 &&
+      2 * model.hidden_size % mamba.head_dim == 0)  // else a rule reports it
+    mamba.num_heads = model.recurrent_sizes(MixerKind::mamba).heads;
 }
 
 void resolve(Settings& settings, std::int64_t data_parallel_size) {

@@ -143,7 +143,9 @@ std::vector<MeshSizes> considered_sizes(const Settings& settings, const LayoutRe
   const Sizes tps = choose(&Parallel::tensor_model_parallel_size, given.tp,
                            divisors_of(std::gcd(settings.model->num_attention_heads, world))),
               cps = choose(&Parallel::context_parallel_size, given.cp,
-                           context_sizes(settings.training->seq_length, world)),
+                           settings.model->decoder_num_layers > 0  // cross attention has no cp
+                               ? Sizes{1}
+                               : context_sizes(settings.training->seq_length, world)),
               pps = choose(&Parallel::pipeline_model_parallel_size, given.pp, divisors_of(world)),
               eps = choose(&Parallel::expert_model_parallel_size, given.ep,
                            experts > 0 ? divisors_of(std::gcd(experts, world)) : Sizes{1});

@@ -266,6 +266,7 @@ HfFamily nemotron_h() {
        {"max_position_embeddings", &T::max_position_embeddings, {.most = kMaxSize}},
        {"attention_dropout", &T::attention_dropout, {.range = kFraction}},
        {"mlp_hidden_act", &T::activation},
+       constant("tie_word_embeddings", false),  // transformers does not tie them
        constant("mamba_hidden_act", "silu"),
        constant("attention_bias", false),
        constant("mlp_bias", false),

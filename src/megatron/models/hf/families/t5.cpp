@@ -130,12 +130,9 @@ HfFamily t5_like(const std::string& model_type, const std::string& architecture,
   model.position_embedding_type = PositionEmbedding::relative;
   model.softmax_scale = 1.0;
   model.hidden_dropout = model.attention_dropout = 0.1;
-  // What the decoder begins with, for transformers alone.
+  // What the decoder begins with follows from the tokenizer.
   family.keys.emplace_back(
-      "decoder_start_token_id", [](const ConfigReader&, HfConfig&) {},
-      [](const T&, Json& json) {
-        if (!json.contains("decoder_start_token_id")) json["decoder_start_token_id"] = 0;
-      });
+      "decoder_start_token_id", [](const ConfigReader&, HfConfig&) {}, [](const T&, Json&) {});
   for (const bool is_decoder : {false, true})
     family.add_tensors(stack_tensors(is_decoder ? "decoder" : "encoder", is_decoder));
   family.add_tensors({{"embedding.word_embeddings.weight", "shared.weight"},
