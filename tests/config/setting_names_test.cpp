@@ -34,8 +34,8 @@ bool declares_settings(const fs::path& path) {
 /// Whether a source has the names of another program's settings, of which some are ours too.
 bool names_foreign_settings(const fs::path& path) {
   if (path.parent_path().filename() == "families") return true;  // keys of config.json
-  return std::set<fs::path>{"deepspeed_config.cpp", "gguf_model.cpp", "nemo.cpp", "saved_args.cpp"}.contains(
-      path.filename());
+  return std::set<fs::path>{"deepspeed_config.cpp", "gguf_model.cpp", "nemo.cpp", "saved_args.cpp"}
+      .contains(path.filename());
 }
 
 /// Counts the literals "some_name" of a source that are names of settings.

@@ -42,7 +42,7 @@ def wide_qwen3_next(model):
 
 
 def spell_limit_as_python(directory):
-    """Writes config.json as transformers 4 writes it: Infinity is no JSON, and layers are a text."""
+    """Writes config.json as transformers 4 does: Infinity is no JSON, and layers are a text."""
     path = Path(directory) / "config.json"
     config = json.loads(path.read_text())
     config["time_step_limit"] = [0.0, float("inf")]

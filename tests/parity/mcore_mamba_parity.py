@@ -24,7 +24,7 @@ ITERATION = 3
 
 
 def saved_state():
-    """What Megatron-LM saves beside tensors. Megatron-Core 0.15 has the pattern by an older name."""
+    """What Megatron-LM saves beside tensors. megatron-core 0.15 has an older name for patterns."""
     flags = mcore_mamba.FLAGS[2:]  # without the pattern
     args = mcore_saved_args.namespace(
         flags,

@@ -202,9 +202,9 @@ class BackwardHead {
   }
 
   /// Every other term of the outputs and of the state behind the chunk has the factor e^{B} of its
-  /// reader and e^{−B} of its writer, so the gradient of B_i is that of the reader times the reader,
-  /// less that of the writer times the writer. `at_end` is that of B_L by the state. g_i is part of
-  /// all B_j with j ≥ i.
+  /// reader and e^{−B} of its writer, so the gradient of B_i is that of the reader times the
+  /// reader, less that of the writer times the writer. `at_end` is that of B_L by the state. g_i
+  /// is part of all B_j with j ≥ i.
   void store_dg(const ChunkPlace& place, C at_end) const {
     double sum = at_end;
     for (std::int64_t i = place.count - 1; i >= 0; --i) {

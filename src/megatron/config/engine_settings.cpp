@@ -41,7 +41,7 @@ const FieldTable<EngineSettings>& engine_table() {
         "use");
     t.field("batch_invariant_mode", &Settings::batch_invariant_mode,
             "refuse types, devices and options for which the bits of a text may depend on what is "
-            "computed beside it; on a CPU they never do in bf16 and fp32, but for recurrent layers");
+            "computed beside it; on a CPU they never do in bf16 and fp32, recurrent layers apart");
   });
 }
 
