@@ -245,6 +245,14 @@ void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSo
   if (!names.empty()) out << "> classes 0 to " << classes_of_data - 1 << ":" << names << std::endl;
   const std::int64_t loaded = source ? source->model.num_classes : 0;
   const bool is_alike = loaded > 0 && (loaded == 1) == ranks_choices(data.task);
+  // Names are numbered in their order, and the model has learned numbers.
+  if (num_classes == 0 && is_alike && !names.empty() && classes_of_data < loaded)
+    throw UserError({"the data of --task name " + std::to_string(classes_of_data) + " classes",
+                     "the loaded model has " + std::to_string(loaded) +
+                         ", and a missing one changes the numbers of others",
+                     "write the labels as the numbers that the model was trained with, or add "
+                     "--num-classes " +
+                         std::to_string(loaded) + " if only the last are missing"});
   if (num_classes == 0) num_classes = is_alike ? loaded : classes_of_data;
   if (num_classes > 1 && classes_of_data > num_classes)
     throw UserError({"the data of --task have " + std::to_string(classes_of_data) + " classes",
