@@ -322,10 +322,10 @@ HfFamily bamba() {
     std::string mixers(static_cast<std::size_t>(result.model.num_layers), 'M');
     const Json none = Json::array(), *given = config.find(key);
     for (const Json& layer : given != nullptr ? *given : none) {
-      if (!given->is_array() || !layer.is_number_unsigned() ||
-          layer.get<std::size_t>() >= mixers.size())
-        config.unsupported(key, "it must be a list of layers");
-      mixers[layer.get<std::size_t>()] = '*';
+      const std::int64_t i =
+          given->is_array() && layer.is_number_integer() ? layer.get<std::int64_t>() : -1;
+      if (i < 0 || i >= std::ssize(mixers)) config.unsupported(key, "it must be a list of layers");
+      mixers[static_cast<std::size_t>(i)] = '*';
     }
     set_mixers(result.model, mixers, '-');
   };
