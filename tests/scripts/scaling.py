@@ -131,6 +131,9 @@ RULES = {
     "--window-attn-skip-freq": lambda s, v: s.layers_list(v),
     "--hybrid-layer-pattern": lambda s, v: pattern(v),
     "--hybrid-override-pattern": lambda s, v: pattern(v),
+    "--mamba-num-heads": text(8),
+    "--mamba-head-dim": text(HEAD_DIM),
+    "--mamba-num-groups": fewer(2),
     "--mtp-num-layers": fewer(1),
     "--window-size": lambda s, v: "15,0",
     "--vocab-size": text(1024),
@@ -210,4 +213,11 @@ def small_flags(script: Script) -> tuple[list[tuple[str, list[str]]], int]:
         small.append(("--log-interval", ["1"]))
     if script.has("--fp16") and not script.has("--loss-scale", "--initial-loss-scale"):
         small.append(("--initial-loss-scale", ["1024"]))
+    names = ("--hybrid-layer-pattern", "--hybrid-override-pattern")
+    has_pattern = any("M" in values[0] for flag, values in small if flag in names)
+    if has_pattern or script.has("--hybrid-attention-ratio"):
+        # The defaults are of wide models.
+        for flag, value in (("--mamba-head-dim", HEAD_DIM), ("--mamba-num-groups", 2)):
+            if not script.has(flag):
+                small.append((flag, [str(value)]))
     return small, scaled.ranks

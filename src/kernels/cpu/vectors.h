@@ -15,6 +15,7 @@ struct Vectors;
 template <>
 struct Vectors<float> {
   using V = Vec16f;
+  static constexpr std::int64_t kLanes = kNumLanes;
   static V splat(float x) { return broadcast(x); }
   static V load(const float* x) { return load_vec(x); }
   static void store(float* to, V x) { store_vec(to, x); }
@@ -31,6 +32,7 @@ struct Vectors<float> {
 template <>
 struct Vectors<double> {
   using V = double;
+  static constexpr std::int64_t kLanes = 1;
   static V splat(double x) { return x; }
   static V load(const double* x) { return *x; }
   static void store(double* to, V x) { *to = x; }
@@ -39,6 +41,6 @@ struct Vectors<double> {
   static double sum(V x) { return x; }
 };
 template <class C>
-inline constexpr std::int64_t kLanesOf = sizeof(typename Vectors<C>::V) / sizeof(C);
+inline constexpr std::int64_t kLanesOf = Vectors<C>::kLanes;
 
 }  // namespace megatron::kernels::MEGATRON_KERNEL_ISA
