@@ -10,6 +10,7 @@
 #include "kernels/cpu/column_sums.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/storage_types.h"
+#include "kernels/cpu/vectors.h"
 
 namespace megatron::kernels::MEGATRON_KERNEL_ISA {
 
@@ -32,44 +33,16 @@ void with_activation(ActivationKind kind, Use use) {
   }
 }
 
-/// Loads and stores a row in steps of Step::kSize numbers: sixteen floats, or one f64. Only the
-/// first `count` numbers of a step exist.
-template <class T>
-struct Step {
-  using V = Vec16f;
-  static constexpr std::int64_t kSize = kNumLanes;
-  template <class From>
-  static V load(const From* from, std::int64_t count) {
-    return load_partial(from, count, 0.0f);
-  }
-  template <class To>
-  static void store(To* to, std::int64_t count, V x) {
-    store_partial(to, count, x);
-  }
-  static V all(float x) { return broadcast(x); }
-  static float sum(V x) { return horizontal_sum(x); }
-};
-
-template <>
-struct Step<double> {
-  using V = double;
-  static constexpr std::int64_t kSize = 1;
-  static double load(const double* from, std::int64_t) { return *from; }
-  static void store(double* to, std::int64_t, double x) { *to = x; }
-  static double all(double x) { return x; }
-  static double sum(double x) { return x; }
-};
-
 /// How a form uses the second half of the columns: not at all, as it is, or within GateBounds.
 enum class Gate { none, plain, bounded };
 
 template <class T>
 auto bounds_of(const ActivationForm& form) {
-  using S = Step<T>;
+  using S = Vectors<Compute<T>>;
   using C = Compute<T>;
-  return GateBounds<typename S::V>{S::all(static_cast<C>(form.clamp)),
-                                   S::all(static_cast<C>(-form.clamp)),
-                                   S::all(static_cast<C>(form.linear_offset))};
+  return GateBounds<typename S::V>{S::splat(static_cast<C>(form.clamp)),
+                                   S::splat(static_cast<C>(-form.clamp)),
+                                   S::splat(static_cast<C>(form.linear_offset))};
 }
 
 /// Calls use(F{}, T{}, gate) with the functor, the storage type and a constant of type Gate.
@@ -94,7 +67,7 @@ Compute<T> weight_of(const void* weights, std::int64_t row) {
 
 template <class F, class T, Gate gate>
 void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int64_t end) {
-  using S = Step<T>;
+  using S = Vectors<Compute<T>>;
   constexpr bool gated = gate != Gate::none;
   const std::int64_t columns = a.columns, width = gated ? 2 * columns : columns;
   const Compute<T>* bias = static_cast<const Compute<T>*>(a.bias);
@@ -102,8 +75,8 @@ void activation_rows(const ActivationArguments& a, std::int64_t begin, std::int6
   for (std::int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * width;
     T* y = static_cast<T*>(a.y) + row * columns;
-    const auto weight = S::all(weight_of<T>(a.weights, row));
-    for (std::int64_t c = 0; c < columns; c += S::kSize) {
+    const auto weight = S::splat(weight_of<T>(a.weights, row));
+    for (std::int64_t c = 0; c < columns; c += S::kLanes) {
       const std::int64_t count = columns - c;
       auto z = S::load(x + c, count) + S::load(bias + c, count);
       if constexpr (gate == Gate::bounded) z = bounds.gate(z);
@@ -131,14 +104,14 @@ struct ActivationBackwardRow {
 template <class F, class T, Gate gate, bool summed>
 Compute<T> activation_backward_row(const ActivationBackwardArguments& a,
                                    const ActivationBackwardRow<T>& row, Compute<T> row_weight) {
-  using S = Step<T>;
+  using S = Vectors<Compute<T>>;
   const auto [dy, x, dx, y, sums] = row;
   const Compute<T>* bias = static_cast<const Compute<T>*>(a.bias);
   const std::int64_t columns = a.columns;
-  const auto weight = S::all(row_weight);
+  const auto weight = S::splat(row_weight);
   const auto bounds = bounds_of<T>(a.form);
-  auto dweight = S::all(0);
-  for (std::int64_t c = 0; c < columns; c += S::kSize) {
+  auto dweight = S::splat(0);
+  for (std::int64_t c = 0; c < columns; c += S::kLanes) {
     const std::int64_t count = columns - c;
     const auto z = S::load(x + c, count) + S::load(bias + c, count);
     const auto f = F::at(gate == Gate::bounded ? bounds.gate(z) : z);
