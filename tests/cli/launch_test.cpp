@@ -203,7 +203,7 @@ TEST(Launch, NamesAPortInUseAtOnce) {
   EXPECT_EQ(launch.output(), "megatron launch: error: port " + std::to_string(taken.port()) +
                                  " of this host: is in use by another process\n  fix: choose "
                                  "another port with --master-port, or MASTER_PORT on every rank\n");
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
 std::string losses(const std::string& log) {

@@ -346,7 +346,7 @@ TEST(HangWatch, ADeadlineNamesTheRankOnAnyHost) {
     for (int i = 0; i < 2'000 && fs::exists("/proc/" + std::to_string(ranks.process(0)) + "/exe");
          ++i)
       std::this_thread::sleep_for(milliseconds(10));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
     ::kill(ranks.process(2), SIGKILL);
     EXPECT_THAT(
         ranks.ends()[0].text,

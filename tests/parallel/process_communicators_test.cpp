@@ -182,13 +182,15 @@ const RankBodyOf kGroupWithoutALink("group without a link", [](Communicators& wo
 });
 
 TEST(ProcessCommunicators, AGroupEndsBeforeItsRanksConnect) {
-  RankProcesses processes(
-      {.body = "group without a link", .hosts = one_host(2), .transport = "gloo"});
+  RankProcesses processes({.body = "group without a link",
+                           .hosts = one_host(2),
+                           .transport = "gloo",
+                           .timeout_ms = 90'000});
   const auto start = std::chrono::steady_clock::now();
   const std::vector<ProcessEnd> ends = processes.ends();
   EXPECT_EQ(ends[0].signal, 0);
   EXPECT_THAT(ends[0].text, HasSubstr("this rank has enough"));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 /// The ranks of a host form a group of their own and are one host's part of a larger group, which
@@ -232,7 +234,8 @@ const RankBodyOf kOneWaits("one is killed", [](Communicators& world) {
   comm->barrier("end");
 });
 
-void expect_death_is_named(const ProcessPlan& plan) {
+void expect_death_is_named(ProcessPlan plan) {
+  plan.timeout_ms = 90'000;
   const auto begin = std::chrono::steady_clock::now();
   RankProcesses processes(plan);
   const std::vector<ProcessEnd> ends = processes.ends();
@@ -241,7 +244,7 @@ void expect_death_is_named(const ProcessPlan& plan) {
   EXPECT_EQ(ends[2].code, 1);
   EXPECT_THAT(ends[0].text, AnyOf(HasSubstr("barrier 'end' on dp: rank 1 died"),
                                   HasSubstr("barrier 'end' on dp: rank 1 is gone")));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST(ProcessCommunicators, ADeadPeerIsNamed) {

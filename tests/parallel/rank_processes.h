@@ -139,7 +139,10 @@ class RankProcesses {
 
   pid_t start(std::size_t rank) {
     std::vector<std::string> words;
-    for (char** word = environ; *word != nullptr; ++word) words.emplace_back(*word);
+    for (char** word = environ; *word != nullptr; ++word) {
+      const std::string variable = *word;
+      if (!variable.starts_with("GTEST_")) words.push_back(variable);  // a shard, an output
+    }
     const std::map<std::string, std::string> own{{"BODY", plan_.body},
                                                  {"RANK", std::to_string(rank)},
                                                  {"WORLD", std::to_string(plan_.hosts.size())},

@@ -22,11 +22,18 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # Started first, so that no long one is left alone at the end. The very first one needs no peers,
 # and starts while they are imported.
-LONGEST = """launch hf deepspeed generation precision expert_parallel tensor_parallel rope_extension
-tokenizers tokenizer_kinds tokenizer_training datasets mcore_moe moe_strength context""".split()
+LONGEST = """launch hf megatron_checkpoints deepspeed generation hybrid precision t5 expert_parallel
+tensor_parallel rope_extension tokenizers tokenizer_kinds tokenizer_training datasets mcore_moe
+moe_strength context""".split()
 TIME_LIMIT_S = 900
-# They may build a program of our tests; DeepSpeed trains many models.
-TIME_LIMITS_S = {"mesh": 3600, "pipeline_layout": 3600, "embeddings": 3600, "deepspeed": 1800}
+# They may build a program of our tests; DeepSpeed and the families of hf train many models.
+TIME_LIMITS_S = {
+    "mesh": 3600,
+    "pipeline_layout": 3600,
+    "embeddings": 3600,
+    "deepspeed": 1800,
+    "hf": 1800,
+}
 # What several scripts import. pyarrow makes a thread.
 PEERS = """numpy torch torch.utils.cpp_extension safetensors.torch transformers
 transformers.models.llama.modeling_llama""".split()
