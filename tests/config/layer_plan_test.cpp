@@ -230,9 +230,13 @@ TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
   EXPECT_THAT(mistake_of_hybrid({"G", "--linear-num-key-heads", "3", "--linear-num-value-heads",
                                  "6", "--tensor-model-parallel-size", "2"}),
               HasSubstr("--linear-num-key-heads: 3 and --tensor-model-parallel-size 2: neither"));
-  EXPECT_THAT(mistake_of_hybrid({"G*", "--context-parallel-size", "2"}),
-              HasSubstr("whose states pass along whole sequences\n  fix: use "
-                        "--tensor-model-parallel-size with --sequence-parallel"));
+  EXPECT_THAT(mistake_of_hybrid({"G*", "--context-parallel-size", "3"}),
+              HasSubstr("--linear-num-value-heads: 32 cannot be divided by "
+                        "--tensor-model-parallel-size 1 times --context-parallel-size 3"));
+  EXPECT_THAT(mistake_of_hybrid({"M", "--mamba-num-heads", "12", "--mamba-num-groups", "3",
+                                 "--context-parallel-size", "2"}),
+              HasSubstr("--mamba-num-groups: 3 and --tensor-model-parallel-size 1 times "
+                        "--context-parallel-size 2: neither divides the other"));
   EXPECT_THAT(mistake_of_hybrid({"*-", "--experimental-attention-variant", "gdn"}),
               HasSubstr("write G in --hybrid-layer-pattern"));
   EXPECT_THAT(mistake({"--experimental-attention-variant", "dsa"}),

@@ -63,8 +63,24 @@ const std::vector<Family>& context_families() {
       {"multi-token prediction, packed sequences",
        llama({"--mtp-num-layers", "2", "--mtp-use-repeated-layer",
               "--dataloader-inter-document-masking", "--calculate-per-token-loss"})},
-      {"bert of classes", bert({"--task", "classify", "--num-classes", "3"}), false, "bert"}};
+      {"bert of classes", bert({"--task", "classify", "--num-classes", "3"}), false, "bert"},
+      {"mamba, packed sequences",
+       llama({"--hybrid-layer-pattern", "M-M*", "--mamba-state-dim", "6", "--mamba-head-dim", "3",
+              "--mamba-num-heads", "24", "--mamba-num-groups", "4",
+              "--dataloader-inter-document-masking"}),
+       false, "hybrid"},
+      {"gated delta nets, packed documents",
+       llama({"--experimental-attention-variant", "gated_delta_net", "--linear-attention-freq", "2",
+              "--linear-key-head-dim", "6", "--linear-value-head-dim", "5",
+              "--linear-num-key-heads", "12", "--linear-num-value-heads", "24",
+              "--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"})}};
   return all;
+}
+
+/// The groups of heads of a family's recurrent layers; 0: it has none.
+std::int64_t recurrent_groups(const Family& family) {
+  if (!family.is_recurrent()) return 0;
+  return family.model == "hybrid" ? 4 : 12;
 }
 
 struct ContextLayout {
@@ -83,6 +99,11 @@ struct ContextLayout {
     constexpr std::int64_t kHeads = 24;
     if (world_size() > kMostRanks || (sequence_parallel && tp == 1)) return false;
     if (exchange == kHierarchical && cp % 4 != 0) return false;
+    if (const std::int64_t groups = recurrent_groups(context_families()[family]); groups > 0) {
+      const std::int64_t ranks = tp * cp;
+      if (exchange % 2 != 0 || kHeads % ranks != 0) return false;
+      if (groups % ranks != 0 && ranks % groups != 0) return false;
+    }
     const std::int64_t groups = family == 1 || family == 6 ? 2 : family == 3 ? 12 : kHeads;
     return exchange < 2 || divides_heads(kHeads / tp, groups, exchange == kHierarchical ? 2 : cp);
   }
@@ -212,7 +233,9 @@ const std::vector<ContextLayout> kRoundedLayouts{
     {.family = 2, .cp = 4, .exchange = 1, .pipeline = 1},
     {.family = 3, .cp = 2, .exchange = 2, .dp = 2, .distributed_optimizer = true},
     {.family = 1, .cp = 4, .exchange = 4},
-    {.family = 6, .cp = 2, .exchange = 0}};
+    {.family = 6, .cp = 2, .exchange = 0},
+    {.family = 14, .cp = 8, .exchange = 0},
+    {.family = 15, .cp = 3, .exchange = 0, .tp = 2, .sequence_parallel = true}};
 
 // The limits of layouts_test.cpp.
 TEST(ContextLayouts, InFloat32TrainAsOneRankDoes) {

@@ -16,20 +16,37 @@ Condition has_mixers(MixerKind kind, const Words& words) {
   return {[kind](S s) { return has_mixer(*s.model, kind); }, words};
 }
 
-/// The rules of heads in groups, over tp. Ranks share a group, or each has some.
+bool divide_each_other(std::int64_t a, std::int64_t b) { return a % b == 0 || b % a == 0; }
+
+/// The rules of heads in groups, over tp and over cp, whose ranks exchange rows for heads. Ranks
+/// share a group, or each has some.
 Rules head_rules(const Setting& groups, const Setting& heads) {
-  const auto fits = [groups](S s) {
-    const auto count = static_cast<std::int64_t>(groups.number(s).value_or(1)),
-               tp = s.parallel->tensor_model_parallel_size;
-    return count % tp == 0 || tp % count == 0;
+  const auto number = [](const Setting& setting, S s) {
+    return static_cast<std::int64_t>(setting.number(s).value_or(1));
+  };
+  const auto tp = [](S s) { return s.parallel->tensor_model_parallel_size; };
+  const auto ranks = [tp](S s) { return tp(s) * s.parallel->context_parallel_size; };
+  const auto divided = [](const auto& breaks) -> Condition {
+    return {[=](S s) { return s.parallel->context_parallel_size > 1 && breaks(s); }, {}};
   };
   return {
       divides(groups, heads),
       divides(&Parallel::tensor_model_parallel_size, heads),
-      rule([fits](S s) { return !fits(s); },
+      rule([=](S s) { return !divide_each_other(number(groups, s), tp(s)); },
            {groups,
             {value(groups), " and ", with_value(&Parallel::tensor_model_parallel_size),
              ": neither divides the other"},
+            {"change one of them"}}),
+      rule(divided([=](S s) { return number(heads, s) % ranks(s) != 0; }),
+           {heads,
+            {value(heads), " cannot be divided by ",
+             with_value(&Parallel::tensor_model_parallel_size), " times ",
+             with_value(&Parallel::context_parallel_size)},
+            {"change one of them"}}),
+      rule(divided([=](S s) { return !divide_each_other(number(groups, s), ranks(s)); }),
+           {groups,
+            {value(groups), " and ", with_value(&Parallel::tensor_model_parallel_size), " times ",
+             with_value(&Parallel::context_parallel_size), ": neither divides the other"},
             {"change one of them"}}),
   };
 }
@@ -61,11 +78,9 @@ const Rules& recurrent_rules() {
   static const Condition delta = has_mixers(
       MixerKind::gated_delta_net,
       {&Linear::variant, " gated_delta_net or ", &Model::hybrid_layer_pattern, " with G"});
-  static const Condition ranks_of_sequence =
-      any({&Parallel::context_parallel_size, &Parallel::hybrid_context_parallel});
-  static const Wording whole = {.why = ", whose states pass along whole sequences",
-                                .fix = {"use ", &Parallel::tensor_model_parallel_size, " with ",
-                                        &Parallel::sequence_parallel}};
+  static const Wording whole = {
+      .why = ", whose heads the ranks of every document would have to divide",
+      .fix = {"use ", &Parallel::context_parallel_size}};
   static const Rules rules = {
       when(mamba, {head_rules(&Mamba::num_groups, &Mamba::num_heads),
                    rule(has_no_heads, {&Mamba::head_dim,
@@ -78,8 +93,8 @@ const Rules& recurrent_rules() {
                           with_value(&Parallel::tensor_model_parallel_size)},
                          {"use a number that divides both, or a multiple of the ranks"}})}),
       when(delta, head_rules(&Linear::num_key_heads, &Linear::num_value_heads)),
-      excludes(ranks_of_sequence, mamba, whole),
-      excludes(ranks_of_sequence, delta, whole),
+      excludes(&Parallel::hybrid_context_parallel, mamba, whole),
+      excludes(&Parallel::hybrid_context_parallel, delta, whole),
       excludes(&Linear::variant, &Model::hybrid_layer_pattern,
                {.fix = {"write G in ", &Model::hybrid_layer_pattern}}),
       rule([](S s) { return s.model->mamba.attention_ratio + s.model->mamba.mlp_ratio > 1; },

@@ -2,21 +2,15 @@
 #include "megatron/ops/context_parallel_attention.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/split_with_sizes.h>
 
 #include "megatron/base/error.h"
 #include "megatron/config/cp_comm_type.h"
-#include "megatron/ops/row_exchange.h"
+#include "megatron/ops/head_exchange.h"
 #include "megatron/ops/tensor_parallel_mappings.h"
 
 namespace megatron {
 namespace {
-
-/// Returns the rows of x in another order. ATen selects none on the meta device.
-at::Tensor reordered(const at::Tensor& x, const at::Tensor& order) {
-  return x.is_meta() ? x.clone() : at::index_select(x, 0, order);
-}
 
 /// attend_to_sequences() where this rank has every row.
 at::Tensor attend_to_all(const AttentionInputs& inputs, const AttentionOptions& options,
@@ -28,42 +22,13 @@ at::Tensor gathered_attention(const AttentionInputs& inputs, const AttentionOpti
                               const ContextParallelism& context) {
   const SequencePlacement& placement = context.placement;
   const auto whole = [&](const at::Tensor& x, const char* what) {
-    return reordered(gather_from_sequence_parallel_region(x.contiguous(), context.axis, what),
-                     placement.row_of);
+    return reordered_rows(gather_from_sequence_parallel_region(x.contiguous(), context.axis, what),
+                          placement.row_of);
   };
   return attend_to_sequences({inputs.q, whole(inputs.k, "keys"), whole(inputs.v, "values")},
                              options, placement,
                              placement.runs_of[static_cast<std::size_t>(context.axis.rank)]);
 }
-
-/// Exchanges rows for heads among ranks with equally many rows.
-class HeadExchange {
- public:
-  explicit HeadExchange(const Axis& axis, std::int64_t rows)
-      : axis_(axis), rows_(static_cast<std::size_t>(axis.size), rows) {}
-
-  /// [rows, b, heads, d] → [size·rows, b, heads / size, d], rank by rank.
-  at::Tensor to_heads(const at::Tensor& x, const char* what) const {
-    const std::int64_t heads = x.size(2) / axis_.size;
-    const at::Tensor parts = x.view({x.size(0), x.size(1), axis_.size, heads, x.size(3)})
-                                 .permute({2, 0, 1, 3, 4})
-                                 .reshape({axis_.size * x.size(0), x.size(1), heads, x.size(3)});
-    return exchange_rows(axis_, parts, {.out = rows_, .in = rows_}, what);
-  }
-
-  /// The reverse, of [size·rows, b, channels of this rank's heads] → [rows, b, channels of all].
-  at::Tensor to_rows(const at::Tensor& x, const char* what) const {
-    const std::int64_t rows = rows_.front();
-    return exchange_rows(axis_, x.contiguous(), {.out = rows_, .in = rows_}, what)
-        .view({axis_.size, rows, x.size(1), x.size(2)})
-        .permute({1, 2, 0, 3})
-        .reshape({rows, x.size(1), axis_.size * x.size(2)});
-  }
-
- private:
-  const Axis& axis_;
-  std::vector<std::int64_t> rows_;  ///< of each rank
-};
 
 /// Calls attend(inputs, options) for this rank's share of the heads and the rows of all ranks of
 /// the axis, which lie rank by rank, and exchanges the result back.
@@ -93,12 +58,12 @@ at::Tensor attend_by_heads(const AttentionInputs& inputs, AttentionOptions optio
 at::Tensor ulysses_attention(const AttentionInputs& inputs, const AttentionOptions& options,
                              const ContextParallelism& context) {
   const SequencePlacement& placement = context.placement;
-  const auto ordered = [&](const at::Tensor& x) { return reordered(x, placement.row_of); };
+  const auto ordered = [&](const at::Tensor& x) { return reordered_rows(x, placement.row_of); };
   return attend_by_heads(
       inputs, options, context.axis, [&](const AttentionInputs& x, const AttentionOptions& mine) {
         const at::Tensor out =
             attend_to_all({ordered(x.q), ordered(x.k), ordered(x.v)}, mine, placement);
-        return reordered(out, placement.order);
+        return reordered_rows(out, placement.order);
       });
 }
 

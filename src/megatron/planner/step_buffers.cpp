@@ -88,8 +88,9 @@ double feed_forward_backward_bytes(const TransformerConfig& config, const LayerK
 
 LinearAttentionSizes scan_sizes(const TransformerConfig& config, MixerKind mixer,
                                 const ActivationLayout& layout, std::int64_t micro_batch_size) {
-  const RecurrentSizes sizes = config.recurrent_sizes(mixer).of_rank(layout.tensor_parallel);
-  const std::int64_t rows = layout.tokens / micro_batch_size;
+  const RecurrentSizes sizes =  // the ranks of cp divide the heads
+      config.recurrent_sizes(mixer).of_rank(layout.tensor_parallel * layout.context_parallel);
+  const std::int64_t rows = layout.tokens * layout.context_parallel / micro_batch_size;
   return {.s = rows,
           .b = micro_batch_size,
           .groups = sizes.groups,
@@ -106,7 +107,7 @@ double recurrent_backward_bytes(const TransformerConfig& config, MixerKind mixer
   const LinearAttentionSizes sizes = scan_sizes(config, mixer, layout, micro_batch_size);
   const double values = number(sizes.heads * sizes.p),
                convolved = values + number(2 * sizes.groups * sizes.n);
-  return number(layout.tokens) * (2 * values + 3 * convolved) * layout.element_bytes +
+  return number(sizes.s * sizes.b) * (2 * values + 3 * convolved) * layout.element_bytes +
          number(linear_attention_buffers(sizes).backward);
 }
 

@@ -40,9 +40,9 @@ RecurrentLayout layout_of(const LayerArguments& arguments) {
 GatedDeltaNet::GatedDeltaNet(Module* parent, std::string_view name, const LayerArguments& arguments)
     : RecurrentMixer(parent, name, arguments, layout_of(arguments)) {}
 
-at::Tensor GatedDeltaNet::gates(const at::Tensor& columns) const {
+at::Tensor GatedDeltaNet::gates(const at::Tensor& columns, const HeadShare& share) const {
   return differentiable_by_autograd(
-      {.name = "DeltaGatesBackward"}, {columns, tracked_copy(dt_bias_), tracked_copy(a_log_)},
+      {.name = "DeltaGatesBackward"}, {columns, of_heads(dt_bias_, share), of_heads(a_log_, share)},
       [](const Tensors& in) {
         const Tensors gates = in[0].to(in[1].scalar_type()).chunk(2, -1);
         return at::stack({at::softplus(gates[1] + in[1]) * -in[2].exp(), at::sigmoid(gates[0])});

@@ -12,7 +12,7 @@ class GatedDeltaNet : public RecurrentMixer {
   GatedDeltaNet(Module* parent, std::string_view name, const LayerArguments& arguments);
 
  private:
-  at::Tensor gates(const at::Tensor& columns) const override;
+  at::Tensor gates(const at::Tensor& columns, const HeadShare& share) const override;
 };
 
 }  // namespace megatron

@@ -38,17 +38,18 @@ MambaMixer::MambaMixer(Module* parent, std::string_view name, const LayerArgumen
                   .tags = {.no_decay = true, .precise = true}},
                  arguments.rank.tp)) {}
 
-at::Tensor MambaMixer::gates(const at::Tensor& columns) const {
+at::Tensor MambaMixer::gates(const at::Tensor& columns, const HeadShare& share) const {
   return differentiable_by_autograd(
-      {.name = "TimeStepBackward"}, {columns, tracked_copy(dt_bias_), tracked_copy(a_log_)},
+      {.name = "TimeStepBackward"}, {columns, of_heads(dt_bias_, share), of_heads(a_log_, share)},
       [](const Tensors& in) {
         const at::Tensor step = at::softplus(in[0].to(in[1].scalar_type()) + in[1]);
         return at::stack({step * -in[2].exp(), step});
       });
 }
 
-at::Tensor MambaMixer::with_skip(const at::Tensor& out, const at::Tensor& value) const {
-  const at::Tensor d = tracked_copy(d_).unsqueeze(-1);
+at::Tensor MambaMixer::with_skip(const at::Tensor& out, const at::Tensor& value,
+                                 const HeadShare& share) const {
+  const at::Tensor d = of_heads(d_, share).unsqueeze(-1);
   Recording recording({.name = "SkipBackward"}, {out, value, d});
   at::Tensor sum = at::empty(out.sizes(), out.options());
   for_each_part(sum, kPartElements,

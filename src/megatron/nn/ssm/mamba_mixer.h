@@ -11,8 +11,9 @@ class MambaMixer : public RecurrentMixer {
   MambaMixer(Module* parent, std::string_view name, const LayerArguments& arguments);
 
  private:
-  at::Tensor gates(const at::Tensor& columns) const override;
-  at::Tensor with_skip(const at::Tensor& out, const at::Tensor& value) const override;
+  at::Tensor gates(const at::Tensor& columns, const HeadShare& share) const override;
+  at::Tensor with_skip(const at::Tensor& out, const at::Tensor& value,
+                       const HeadShare& share) const override;
 
   Parameter& d_;
 };

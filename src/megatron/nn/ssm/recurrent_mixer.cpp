@@ -2,6 +2,7 @@
 #include "megatron/nn/ssm/recurrent_mixer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <ATen/ops/stack.h>
@@ -15,6 +16,7 @@
 #include "megatron/config/transformer_config.h"
 #include "megatron/ops/causal_conv.h"
 #include "megatron/ops/differentiable.h"
+#include "megatron/ops/head_exchange.h"
 #include "megatron/ops/kernel_type.h"
 #include "megatron/parallel/collectives.h"
 #include "megatron/parallel/rank.h"
@@ -66,8 +68,7 @@ ParameterSpec head_spec(const LayerArguments& arguments, MixerKind kind, const I
 
 /// Returns the sequences of a pass.
 std::vector<SequencePiece> sequences_of(const ForwardContext& context) {
-  MEGATRON_CHECK(context.cp->size == 1, "states of sequences that ranks of cp share");
-  return pieces_of(context.placement->runs_of.front(), *context.placement);
+  return pieces_of({{0, context.placement->length}}, *context.placement);
 }
 
 /// Returns the cache of a sequence of a pass of generation.
@@ -78,7 +79,9 @@ SequenceCache& cache_of(const SequencePiece& sequence, const ForwardContext& con
 /// Returns the rows that belong together: each sequence, and each document in it.
 RowPieces pieces_of_pass(const ForwardContext& context) {
   const RowPieces& documents = context.documents;
-  if (context.placement == nullptr) return documents;
+  const SequencePlacement* placement = context.placement.get();
+  if (placement == nullptr || (!placement->is_packed() && context.caches == nullptr))
+    return documents;
   RowPieces pieces;
   for (const SequencePiece& sequence : sequences_of(context)) {
     const std::int64_t begin = sequence.row, end = begin + sequence.positions.count;
@@ -130,6 +133,14 @@ at::Tensor norm_over_ranks(const at::Tensor& x, const at::Tensor& z, const at::T
 
 }  // namespace
 
+at::Tensor HeadShare::of(const at::Tensor& x, std::int64_t dim, std::int64_t units) const {
+  if (is_all()) return x;
+  const std::int64_t count = std::max<std::int64_t>(1, units / ranks);
+  return x.unflatten(dim, {units, -1})
+      .narrow(dim, rank * units / ranks, count)
+      .flatten(dim, dim + 1);
+}
+
 RecurrentMixer::RecurrentMixer(Module* parent, std::string_view name,
                                const LayerArguments& arguments, RecurrentLayout layout)
     : Sublayer(parent, name, {.norm = LayerNode::attn_norm}),
@@ -151,11 +162,14 @@ RecurrentMixer::RecurrentMixer(Module* parent, std::string_view name,
                        "bias");
 }
 
+at::Tensor RecurrentMixer::of_heads(Parameter& parameter, const HeadShare& share) const {
+  return share.of(tracked_copy(parameter), 0, sizes_.heads);
+}
+
 at::Tensor RecurrentMixer::normalized(const at::Tensor& out, const at::Tensor& gate) const {
   const at::Tensor weight = tracked_copy(norm_.parameter);
   const std::int64_t width = weight.size(0);  // a head, or all channels of this rank
-  const at::Tensor x = out.flatten(2).unflatten(-1, {-1, width}),
-                   z = gate.unflatten(-1, {-1, width});
+  const at::Tensor x = out.unflatten(-1, {-1, width}), z = gate.unflatten(-1, {-1, width});
   const GatedNormOptions& options = layout_.norm_options;
   return (options.group_size > width ? norm_over_ranks(x, z, weight, options, tp_)
                                      : gated_norm(x, z, weight, options))
@@ -191,27 +205,44 @@ void RecurrentMixer::keep_states(const Tensors& states, const ForwardContext& co
   }
 }
 
-at::Tensor RecurrentMixer::recur(const at::Tensor& columns, const ForwardContext& context) const {
+std::vector<std::int64_t> RecurrentMixer::convolved_units(const RecurrentSizes& sizes) const {
+  if (layout_.is_mamba()) return {sizes.heads, sizes.groups, sizes.groups};
+  return {sizes.groups, sizes.groups, sizes.heads};
+}
+
+Tensors RecurrentMixer::convolved_parts(const at::Tensor& x, std::int64_t dim,
+                                        const RecurrentSizes& sizes) const {
+  const std::int64_t keys = sizes.key_channels(), values = sizes.value_channels();
+  return layout_.is_mamba() ? x.split_with_sizes({values, keys, keys}, dim)
+                            : x.split_with_sizes({keys, keys, values}, dim);
+}
+
+at::Tensor RecurrentMixer::of_convolved(const at::Tensor& parameter, const HeadShare& share) const {
+  if (share.is_all()) return parameter;
+  Tensors parts = convolved_parts(parameter, 0, sizes_);
+  const std::vector<std::int64_t> units = convolved_units(sizes_);
+  for (std::size_t i = 0; i < parts.size(); ++i) parts[i] = share.of(parts[i], 0, units[i]);
+  return at::cat(parts);
+}
+
+at::Tensor RecurrentMixer::run_sequences(const Columns& columns, const HeadShare& share,
+                                         const ForwardContext& context) const {
   const bool keeps = context.caches != nullptr, is_mamba = layout_.is_mamba();
-  const std::int64_t keys = sizes_.key_channels(), values = sizes_.value_channels(),
-                     convolved = sizes_.conv_channels(), gated = sizes_.gates * sizes_.heads;
-  const Tensors runs = is_mamba ? columns.split_with_sizes({values, convolved, gated}, -1)
-                                : columns.split_with_sizes({convolved, values, gated}, -1);
+  const RecurrentSizes& sizes = share.sizes;
   const RowPieces pieces = pieces_of_pass(context);
-  const Tensors before = keeps ? kept_states(context, columns.options()) : Tensors(2);
-  const CausalConvResult convolution =
-      causal_conv(runs[is_mamba ? 1 : 0], tracked_copy(conv_weight_.parameter).squeeze(1),
-                  conv_bias_ ? tracked_copy(conv_bias_->parameter) : at::Tensor(),
-                  {.pieces = pieces, .initial_states = before[0], .wants_final_states = keeps});
-  const Tensors parts = is_mamba ? convolution.out.split_with_sizes({values, keys, keys}, -1)
-                                 : convolution.out.split_with_sizes({keys, keys, values}, -1);
+  const Tensors before = keeps ? kept_states(context, columns.convolved.options()) : Tensors(2);
+  const CausalConvResult convolution = causal_conv(
+      columns.convolved, of_convolved(tracked_copy(conv_weight_.parameter).squeeze(1), share),
+      conv_bias_ ? of_convolved(tracked_copy(conv_bias_->parameter), share) : at::Tensor(),
+      {.pieces = pieces, .initial_states = before[0], .wants_final_states = keeps});
+  const Tensors parts = convolved_parts(convolution.out, -1, sizes);
   const auto of = [](const at::Tensor& x, std::int64_t count) {
     return x.unflatten(-1, {count, -1});
   };
-  const Tensors gates_sbn = gates(runs[2]).unbind(0);
-  const LinearAttentionInputs inputs{.q = of(parts[is_mamba ? 2 : 0], sizes_.groups),
-                                     .k = of(parts[1], sizes_.groups),
-                                     .v = of(parts[is_mamba ? 0 : 2], sizes_.heads),
+  const Tensors gates_sbn = gates(columns.gated, share).unbind(0);
+  const LinearAttentionInputs inputs{.q = of(parts[is_mamba ? 2 : 0], sizes.groups),
+                                     .k = of(parts[1], sizes.groups),
+                                     .v = of(parts[is_mamba ? 0 : 2], sizes.heads),
                                      .g = gates_sbn[0],
                                      .beta = gates_sbn[1]};
   const LinearAttentionResult result = linear_attention(inputs, {.rule = layout_.rule,
@@ -219,7 +250,48 @@ at::Tensor RecurrentMixer::recur(const at::Tensor& columns, const ForwardContext
                                                                  .initial_states = before[1],
                                                                  .wants_final_states = keeps});
   if (keeps) keep_states({convolution.final_states, result.final_states}, context);
-  return normalized(with_skip(result.out, inputs.v), runs[is_mamba ? 0 : 1]);
+  return with_skip(result.out, inputs.v, share).flatten(2);
+}
+
+at::Tensor RecurrentMixer::run_divided(const Columns& columns,
+                                       const ForwardContext& context) const {
+  MEGATRON_CHECK(context.caches == nullptr, "states of sequences that ranks of cp share");
+  const Axis& cp = *context.cp;
+  const SequencePlacement& placement = *context.placement;
+  const std::int64_t rows = columns.convolved.size(0), samples = columns.convolved.size(1);
+  const HeadShare share{.rank = cp.rank, .ranks = cp.size, .sizes = sizes_.of_rank(cp.size)};
+  Tensors parts = convolved_parts(columns.convolved, -1, sizes_);
+  std::vector<std::int64_t> units = convolved_units(sizes_);
+  for (const at::Tensor& gate : columns.gated.chunk(sizes_.gates, -1)) {
+    parts.push_back(gate);
+    units.push_back(sizes_.heads);
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {  // [s, b, ranks, channels of a share]
+    at::Tensor& part = parts[i];
+    if (units[i] < cp.size)  // ranks that share a group each get a copy of it
+      part = part.unflatten(-1, {units[i], -1}).repeat_interleave(cp.size / units[i], 2);
+    part = part.reshape({rows, samples, cp.size, -1});
+  }
+  const HeadExchange exchange(cp, rows);
+  const at::Tensor whole = reordered_rows(
+      exchange.to_heads(at::cat(parts, -1), "recurrent inputs").squeeze(2), placement.row_of);
+  const Tensors own = whole.split_with_sizes(
+      {share.sizes.conv_channels(), share.sizes.gates * share.sizes.heads}, -1);
+  const at::Tensor out = run_sequences({.convolved = own[0], .gated = own[1]}, share, context);
+  return exchange.to_rows(reordered_rows(out, placement.order), "recurrent outputs");
+}
+
+at::Tensor RecurrentMixer::recur(const at::Tensor& columns, const ForwardContext& context) const {
+  const bool is_mamba = layout_.is_mamba();
+  const std::int64_t values = sizes_.value_channels(), convolved = sizes_.conv_channels(),
+                     gated = sizes_.gates * sizes_.heads;
+  const Tensors runs = is_mamba ? columns.split_with_sizes({values, convolved, gated}, -1)
+                                : columns.split_with_sizes({convolved, values, gated}, -1);
+  const Columns inputs{.convolved = runs[is_mamba ? 1 : 0], .gated = runs[2]};
+  const bool is_divided = context.placement != nullptr && context.cp->size > 1;
+  return normalized(
+      is_divided ? run_divided(inputs, context) : run_sequences(inputs, {.sizes = sizes_}, context),
+      runs[is_mamba ? 0 : 1]);
 }
 
 at::Tensor RecurrentMixer::forward(const at::Tensor& input_sbh, const ForwardContext& context) {

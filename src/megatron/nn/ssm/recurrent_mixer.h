@@ -46,9 +46,21 @@ struct RecurrentLayout {
   bool is_mamba() const { return kind == MixerKind::mamba; }
 };
 
+/// The heads of a rank of tp that one rank of cp computes.
+struct HeadShare {
+  std::int64_t rank = 0, ranks = 1;  ///< of cp
+  RecurrentSizes sizes;              ///< of the share
+
+  bool is_all() const { return ranks == 1; }
+  /// Returns this share of x, of which dimension `dim` has `units` heads or groups. Ranks that
+  /// share a group each have it.
+  at::Tensor of(const at::Tensor& x, std::int64_t dim, std::int64_t units) const;
+};
+
 /// A block with a state per head, whose cost is linear in the length of a sequence. Its heads are
-/// sharded over tp; ranks that share a group of heads each compute its queries and keys. The states
-/// of packed sequences and of documents begin with zeros. The ranks of cp do not pass them on.
+/// sharded over tp; ranks that share a group of heads each compute its queries and keys. The ranks
+/// of cp exchange their rows for heads around the convolution and the recurrence, whatever
+/// --cp-comm-type says. The states of packed sequences and of documents begin with zeros.
 class RecurrentMixer : public Sublayer {
  public:
   NormWeights input_norm() const override { return in_proj_.input_norm(); }
@@ -57,21 +69,40 @@ class RecurrentMixer : public Sublayer {
  protected:
   RecurrentMixer(Module* parent, std::string_view name, const LayerArguments& arguments,
                  RecurrentLayout layout);
-  /// Returns the gates [2, s, b, heads of this rank] in compute_type(): the logarithm of the decay
+  /// Returns the gates [2, s, b, heads of the share] in compute_type(): the logarithm of the decay
   /// of the state, and what multiplies a value that enters it. `columns` [s, b, …] are those of the
   /// gates of the state.
-  virtual at::Tensor gates(const at::Tensor& columns) const = 0;
+  virtual at::Tensor gates(const at::Tensor& columns, const HeadShare& share) const = 0;
   /// Adds what skips the recurrence to its output `out` [s, b, heads, value_dim], like `value`.
-  virtual at::Tensor with_skip(const at::Tensor& out, const at::Tensor& /*value*/) const {
+  virtual at::Tensor with_skip(const at::Tensor& out, const at::Tensor& /*value*/,
+                               const HeadShare& /*share*/) const {
     return out;
   }
+  /// Returns the share of a parameter [heads of this rank], for autograd.
+  at::Tensor of_heads(Parameter& parameter, const HeadShare& share) const;
 
   Parameter &a_log_, &dt_bias_;  ///< [heads of this rank]
 
  private:
+  /// What enters the recurrence: [s, b, channels of the convolution] and [s, b, gates].
+  struct Columns {
+    at::Tensor convolved, gated;
+  };
   /// Returns the gated norm of the recurrence's output [s, b, channels of this rank]. `columns` are
   /// those of the input projection.
   at::Tensor recur(const at::Tensor& columns, const ForwardContext& context) const;
+  /// Returns the output of the recurrence [s, b, channels of the share] of whole sequences.
+  at::Tensor run_sequences(const Columns& columns, const HeadShare& share,
+                           const ForwardContext& context) const;
+  /// run_sequences() where ranks of cp have parts of the sequences: columns and result are those of
+  /// this rank's rows.
+  at::Tensor run_divided(const Columns& columns, const ForwardContext& context) const;
+  /// Returns the heads or groups of each part of what passes the convolution, in order.
+  std::vector<std::int64_t> convolved_units(const RecurrentSizes& sizes) const;
+  /// Returns these parts of x, of which dimension `dim` has the channels of the convolution.
+  Tensors convolved_parts(const at::Tensor& x, std::int64_t dim, const RecurrentSizes& sizes) const;
+  /// Returns the share of a parameter of the convolution [channels, …].
+  at::Tensor of_convolved(const at::Tensor& parameter, const HeadShare& share) const;
   at::Tensor normalized(const at::Tensor& out, const at::Tensor& gate) const;
   /// Returns what the sequences of a pass of generation have before it, stacked: the last inputs of
   /// the convolution, in the dtype of `type`, and the states.
