@@ -13,9 +13,9 @@
 # (bench/attention_block); with `recurrent-layers`, Mamba-2 and gated delta nets against
 # transformers' (there, too); with `attention-variants`, variants of attention against plain
 # attention (bench/attention); with `inference`, the inference engine beside llama.cpp, vLLM and
-# transformers (bench/inference); with `checkpoints`, saves and loads beside PyTorch's
-# (checkpoints.py); with `bert`, the step of BERT beside transformers', and what padding costs it
-# (bert.py).
+# transformers (bench/inference); with `serving`, the server beside the engine without one (there,
+# too); with `checkpoints`, saves and loads beside PyTorch's (checkpoints.py); with `bert`, the step
+# of BERT beside transformers', and what padding costs it (bert.py).
 # Further arguments go to the program; --help lists them.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -49,7 +49,8 @@ esac
 program=main
 case "${1:-}" in
   ranks | startup | small-memory | tokenizers | tokenizer-training | preprocess-data | \
-    sample-index | latent-attention | recurrent-layers | inference | checkpoints | bert)
+    sample-index | latent-attention | recurrent-layers | inference | serving | \
+    checkpoints | bert)
     program=${1//-/_}
     shift
     ;;
@@ -62,6 +63,7 @@ script=bench/suite/$program.py
 [ "$program" = latent_attention ] && script=bench/attention_block/latent.py
 [ "$program" = recurrent_layers ] && script=bench/attention_block/recurrent.py
 [ "$program" = inference ] && script=bench/inference/run.py
+[ "$program" = serving ] && script=bench/inference/serving.py
 case " $* " in
   # Nothing is installed to answer that.
   *" --help "* | *" -h "* | *" --list "*) exec python3 -B "$script" "$@" ;;
@@ -86,6 +88,7 @@ case "$program $* " in
     "$PYTHON" bench/suite/bert.py --smoke || exit $?
     "$PYTHON" bench/inference/run.py --smoke --peers || exit $?
     "$PYTHON" bench/inference/run.py --smoke --only prefill --peers transformers || exit $?
+    "$PYTHON" bench/inference/serving.py --smoke || exit $?
     ;;
 esac
 exec "$PYTHON" "$script" "$@"
