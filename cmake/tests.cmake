@@ -178,7 +178,7 @@ function(megatron_cli_tests)
   megatron_test(local_checkpoints cli FILTER "LocalCheckpoints.*" WAITS TIMEOUT 600 COST 100)
   megatron_test(killed_runs_10 cli FILTER "KilledRuns.*" WAITS TIMEOUT 1800 COST 100 ENVIRONMENT MEGATRON_TEST_KILLS=10)
   megatron_test(killed_runs_100 cli FILTER "KilledRuns.*" NIGHTLY TIMEOUT 1800 ENVIRONMENT MEGATRON_TEST_KILLS=100)
-  megatron_test(broken_runs cli FILTER "BrokenRuns.*" WAITS SHARDS 2 TIMEOUT 3600 COST 200 ENVIRONMENT MEGATRON_TEST_FAULTS=6)
+  megatron_test(broken_runs cli FILTER "BrokenRuns.*" WAITS SHARDS 2 TIMEOUT 3600 COST 200 ENVIRONMENT MEGATRON_TEST_FAULTS=4)
   megatron_test(broken_runs_300 cli FILTER "BrokenRuns.*" NIGHTLY TIMEOUT 3600 ENVIRONMENT MEGATRON_TEST_FAULTS=300)
 endfunction()
 

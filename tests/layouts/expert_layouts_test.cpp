@@ -132,6 +132,7 @@ TEST(ExpertLayouts, RoutersThatCountAllTokensTrainOverCpAsOneRankDoes) {
     for (const std::int64_t cp : {2, 4}) {
       for (const auto tensor :
            {TensorParallelism::none, TensorParallelism::plain, TensorParallelism::sequence}) {
+        if (!wants_all() && cp == 4 && tensor != TensorParallelism::sequence) continue;
         const ExpertLayout layout{.ep = 2, .tensor = tensor, .cp = cp};
         SCOPED_TRACE(layout.text());
         expect_same_step(train_layout(layout, options, router), expected);
