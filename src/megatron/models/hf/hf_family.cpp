@@ -55,6 +55,8 @@ const std::vector<HfFamily>& hf_families() {
                                          families::cohere(),
                                          families::cohere2(),
                                          families::qwen3_next(),
+                                         families::qwen3_5_text(),
+                                         families::qwen3_5_moe_text(),
                                          families::mamba2(),
                                          families::nemotron_h(),
                                          families::bamba(),

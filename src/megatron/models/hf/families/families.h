@@ -18,6 +18,8 @@ HfFamily qwen3();
 HfFamily qwen2_moe();
 HfFamily qwen3_moe();
 HfFamily qwen3_next();
+HfFamily qwen3_5_text();
+HfFamily qwen3_5_moe_text();
 
 // mistral.cpp
 HfFamily mistral();

@@ -207,6 +207,15 @@ void rotate_in_windows_alone(T& model) {
   set_nope(model, nope);
 }
 
+KeyRows delta_net_keys() {
+  using L = LinearAttentionConfig;
+  return {{"linear_conv_kernel_dim", &L::conv_kernel_dim, {.most = kMostConvTaps}},
+          {"linear_key_head_dim", &L::key_head_dim},
+          {"linear_value_head_dim", &L::value_head_dim},
+          {"linear_num_key_heads", &L::num_key_heads},
+          {"linear_num_value_heads", &L::num_value_heads}};
+}
+
 void norm_outputs(HfFamily& family) {
   family.defaults.norm_placement = NormPlacement::output;
   family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},
