@@ -61,8 +61,8 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "exaone4, gpt_oss, llama4_text, ministral, ministral3, glm, glm4, glm4_moe, "
             "solar_open, dots1, minimax_m2, ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe, "
             "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2, "
-            "qwen3_next, qwen3_5_text, qwen3_5_moe_text, mamba2, nemotron_h, bamba, "
-            "granitemoehybrid, bert, megatron-bert, roberta, t5, mt5, umt5");
+            "qwen3_next, qwen3_5_text, qwen3_5_moe_text, olmo_hybrid, mamba2, nemotron_h, "
+            "bamba, granitemoehybrid, bert, megatron-bert, roberta, t5, mt5, umt5");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

@@ -5,12 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from hf_variants import COMMON, Variant, spell_as_transformers_4
+from hf_variants import COMMON, Variant, spell_as_transformers_4, tell_norms_apart
 from transformers import (
     BambaConfig,
     GraniteMoeHybridConfig,
     Mamba2Config,
     NemotronHConfig,
+    OlmoHybridConfig,
     Qwen3_5MoeTextConfig,
     Qwen3_5TextConfig,
     Qwen3NextConfig,
@@ -236,9 +237,43 @@ def qwen_variants():
     )
 
 
+def olmo_variants():
+    # transformers writes the convolution in three equal parts, which are those of queries, keys
+    # and values only if these have as many channels.
+    common = dict(
+        COMMON,
+        vocab_size=131,
+        num_hidden_layers=4,
+        num_key_value_heads=2,
+        linear_num_key_heads=4,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+    )
+    no_base = dict(rope_type="default", rope_theta=None)
+    yield Variant(
+        "olmo_hybrid",
+        OlmoHybridConfig(**common, rope_parameters=no_base),
+        edits=[tell_norms_apart],
+        wide=wide_delta_nets,
+    )
+    yield Variant(
+        "olmo_hybrid rotary, positive eigenvalues, tied",
+        OlmoHybridConfig(
+            **(common | dict(linear_num_key_heads=2, linear_key_head_dim=32)),
+            layer_types=["full_attention", "linear_attention"] * 2,
+            linear_allow_neg_eigval=False,
+            tie_word_embeddings=True,
+        ),
+        edits=[tell_norms_apart],
+        wide=wide_delta_nets,
+    )
+
+
 def variants():
     yield from mamba2_variants()
     yield from nemotron_h_variants()
     yield from bamba_variants()
     yield from granite_variants()
     yield from qwen_variants()
+    yield from olmo_variants()

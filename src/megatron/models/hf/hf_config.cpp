@@ -35,7 +35,6 @@ struct MissingFeature {
 constexpr MissingFeature kMissingFeatures[] = {
     {"sparse attention with an indexer (DSA)", "deepseek_v32 glm_moe_dsa"},
     {"compressed sparse attention and hyper-connections", "deepseek_v4"},
-    {"gated delta nets with negative eigenvalues", "olmo_hybrid"},
     {"vision", "qwen3_5 qwen3_5_moe"},
     {"hyper-connections and embeddings of n-grams", "qwen4_exp qwen4_exp_text"},
     {"delta nets with a decay per channel (KDA)", "kimi_linear"},

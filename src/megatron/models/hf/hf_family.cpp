@@ -57,6 +57,7 @@ const std::vector<HfFamily>& hf_families() {
                                          families::qwen3_next(),
                                          families::qwen3_5_text(),
                                          families::qwen3_5_moe_text(),
+                                         families::olmo_hybrid(),
                                          families::mamba2(),
                                          families::nemotron_h(),
                                          families::bamba(),

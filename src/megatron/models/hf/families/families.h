@@ -32,6 +32,7 @@ HfFamily olmoe();
 HfFamily olmo2();
 HfFamily olmo3();
 HfFamily flex_olmo();
+HfFamily olmo_hybrid();
 
 // starcoder2.cpp
 HfFamily starcoder2();

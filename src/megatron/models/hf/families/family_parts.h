@@ -82,7 +82,7 @@ void rotate_in_windows_alone(TransformerConfig& model);
 /// Lets norms follow attention and MLP, and none precede them.
 void norm_outputs(HfFamily& family);
 
-/// The sizes of gated delta nets.
+/// The sizes of gated delta nets, and which layers have them.
 KeyRows delta_net_keys();
 
 /// The names of the keys of Mamba layers.

@@ -19,27 +19,6 @@ void add_gated_shared_experts(HfFamily& family, std::int64_t width) {
   family.add_layer_tensors({{"mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"}});
 }
 
-/// layer_types; without it, every full_attention_interval-th layer has attention.
-void read_linear_layers(const ConfigReader& config, HfConfig& result) {
-  T& model = result.model;
-  std::vector<std::int64_t> linear =
-      all_but_multiples(config.size("full_attention_interval", kMostLayers, 4), model.num_layers);
-  if (config.has("layer_types")) {
-    linear.clear();
-    for (const char mixer : read_layer_types(config, "layer_types", "M*", model.num_layers))
-      linear.push_back(mixer == 'M' ? 1 : 0);
-  }
-  set_linear_attention(model, linear);
-}
-
-void write_linear_layers(const T& model, Json& json) {
-  std::string mixers;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    mixers += model.kind(layer).is_recurrent() ? 'M' : '*';
-  json["layer_types"] = layer_types_of(mixers);
-  json.erase("full_attention_interval");
-}
-
 std::int64_t num_heads(const T& model) { return model.num_attention_heads; }
 std::int64_t num_key_heads(const T& model) { return model.linear_attention.num_key_heads; }
 
@@ -59,10 +38,9 @@ TensorRows delta_net_tensors(TensorRows rows) {
 
 /// What Qwen3-Next and Qwen3.5 share: attention with a gate, and gated delta nets.
 HfFamily with_delta_nets(const std::string& model_type, const std::string& architecture,
-                         std::int64_t groups, KeyRows (*rotary)() = nullptr) {
-  HfFamily family = llama_like(
-      model_type, architecture, groups,
-      {.has_head_dim = true, .partial_rotary = "partial_rotary_factor", .rotary = rotary});
+                         std::int64_t groups) {
+  HfFamily family = llama_like(model_type, architecture, groups,
+                               {.has_head_dim = true, .partial_rotary = "partial_rotary_factor"});
   T& model = family.defaults;
   model.kv_channels = 256;
   model.rotary_percent = 0.25;
@@ -70,7 +48,6 @@ HfFamily with_delta_nets(const std::string& model_type, const std::string& archi
   model.linear_attention.norm_1p = false;
   family.ignored = "mtp.";
   add_query_key_norms(family, QkNormScope::head);
-  family.keys.emplace_back("layer_types", read_linear_layers, write_linear_layers);
   family.add_keys(delta_net_keys());
   for (TensorRow& row : family.tensors) {  // queries and their gates precede the keys
     if (!row.ours.ends_with("linear_qkv.{w}")) continue;
@@ -89,19 +66,10 @@ void add_gated_experts(HfFamily& family, std::int64_t number, std::int64_t topk)
   family.add_layer_tensors(expert_tensors());
 }
 
-/// Those of images. A token of a text has the same position in each section, so that the rotation
-/// is the usual one.
-KeyRows image_position_keys() {
-  const auto read = [](const ConfigReader& rope, HfConfig& /*result*/) {
-    for (const char* key : {"mrope_section", "mrope_interleaved"}) rope.find(key);
-  };
-  return {{"mrope_section", read}};
-}
-
 /// A text model that was saved from a model with images keeps that one's names of tensors.
 HfFamily qwen3_5(const std::string& model_type, const std::string& architecture,
                  std::int64_t groups) {
-  HfFamily family = with_delta_nets(model_type, architecture, groups, image_position_keys);
+  HfFamily family = with_delta_nets(model_type, architecture, groups);
   family.other_prefix = "model.language_model.";
   family.add_layer_tensors(delta_net_tensors({{.theirs = "in_proj_qkv.weight", .blocks = {0, 3}},
                                               {.theirs = "in_proj_z.weight", .blocks = {3, 1}},
