@@ -79,6 +79,13 @@ Json qwen3_next(const Json& changes = Json::object()) {
                 changes);
 }
 
+/// The text model of Qwen3.5, whose experts a `type` with "moe" has.
+Json qwen3_5(const std::string& type, const Json& changes = Json::object()) {
+  Json json = qwen3_next({{"model_type", type}});
+  if (type == "qwen3_5_moe_text") json.erase("intermediate_size");
+  return merged(json, changes);
+}
+
 TransformerConfig model_of(const Json& json) { return parse_hf_config(json, "config.json").model; }
 
 TEST(HfHybridConfig, ReadsMamba2) {
@@ -183,6 +190,54 @@ TEST(HfHybridConfig, ReadsQwen3Next) {
   EXPECT_EQ(other.kind(1).mixer, MixerKind::attention);
 }
 
+TEST(HfHybridConfig, ReadsQwen35) {
+  const TransformerConfig model = model_of(qwen3_5("qwen3_5_text"));
+  EXPECT_EQ(linear_attention_layers(model), (std::vector<std::int64_t>{1, 1, 1, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(model.query_groups(), 4);
+  EXPECT_EQ(model.kv_channels, 256);
+  EXPECT_EQ(model.rotary_percent, 0.25);
+  EXPECT_EQ(model.ffn_hidden_size, 112);
+  EXPECT_EQ(model.moe.num_experts, 0);
+  EXPECT_TRUE(model.apply_layernorm_1p && model.attention_output_gate && model.qk_layernorm);
+  EXPECT_FALSE(model.linear_attention.norm_1p);
+  const TransformerConfig experts = model_of(qwen3_5("qwen3_5_moe_text"));
+  EXPECT_EQ(experts.query_groups(), 2);
+  EXPECT_EQ(experts.moe.num_experts, 256);
+  EXPECT_EQ(experts.moe.router_topk, 8);
+  EXPECT_EQ(experts.moe.ffn_hidden_size, 512);
+  EXPECT_EQ(experts.moe.shared_expert_intermediate_size, 512);
+  EXPECT_TRUE(experts.moe.shared_expert_gate);
+  EXPECT_FALSE(experts.moe.router_pre_softmax);
+}
+
+// As published: the sections of positions are those of images.
+TEST(HfHybridConfig, Qwen35RotatesTextsAsUsual) {
+  const Json rope{{"mrope_interleaved", true},
+                  {"mrope_section", {11, 11, 10}},
+                  {"rope_type", "default"},
+                  {"rope_theta", 1e7},
+                  {"partial_rotary_factor", 0.5}};
+  const HfConfig config =
+      parse_hf_config(qwen3_5("qwen3_5_text", {{"rope_parameters", rope}}), "config.json");
+  ASSERT_EQ(config.notes.size(), 1u);
+  EXPECT_NE(config.notes[0].find("ignored: mrope_interleaved, mrope_section"), std::string::npos);
+  EXPECT_EQ(config.model.rotary_base, 1e7);
+  EXPECT_EQ(config.model.rotary_percent, 0.5);
+}
+
+TEST(HfHybridConfig, RefusesImagesButNamesTheTextModel) {
+  for (const std::string type : {"qwen3_5", "qwen3_5_moe"}) {
+    const Json text{{"model_type", type + "_text"}};
+    expect_user_error(
+        [&] {
+          model_of(
+              {{"model_type", type}, {"text_config", text}, {"vision_config", Json::object()}});
+        },
+        {"'" + type + "'", "needs vision", "of model_type '" + type + "_text'"});
+    expect_user_error([&] { model_of({{"model_type", type}}); }, {"needs vision"});
+  }
+}
+
 TEST(HfHybridConfig, WritesWhatItReads) {
   const Json configs[] = {mamba2(),
                           mamba2({{"n_groups", 1}, {"conv_kernel", 3}}),
@@ -196,7 +251,9 @@ TEST(HfHybridConfig, WritesWhatItReads) {
                           qwen3_next(),
                           qwen3_next({{"layer_types", Json(8, "linear_attention")},
                                       {"mlp_only_layers", {1}},
-                                      {"linear_num_value_heads", 16}})};
+                                      {"linear_num_value_heads", 16}}),
+                          qwen3_5("qwen3_5_text", {{"full_attention_interval", 2}}),
+                          qwen3_5("qwen3_5_moe_text", {{"moe_intermediate_size", 48}})};
   for (const Json& config : configs) {
     const std::string type = config.at("model_type");
     const TransformerConfig model = model_of(config);
@@ -216,6 +273,9 @@ TEST(HfHybridConfig, SayWhatAFamilyCannotExpress) {
   model.hybrid_layer_pattern = "MM-";
   expect_user_error([&] { make_hf_config(model, "bamba", "float32", nullptr); },
                     {"--hybrid-layer-pattern"});
+  model = model_of(qwen3_next({{"mlp_only_layers", {1}}}));
+  expect_user_error([&] { make_hf_config(model, "qwen3_5_moe_text", "float32", nullptr); },
+                    {"--moe-layer-freq"});
 }
 
 TEST(HfHybridConfig, RefusesMoreTapsThanTheConvolutionHas) {
@@ -229,10 +289,11 @@ TEST(HfHybridConfig, RefusesMoreTapsThanTheConvolutionHas) {
 
 TEST(HfHybridConfig, RefusesOtherFamiliesByTheMissingFeature) {
   for (const auto& [type, feature] :
-       {std::pair{"falcon_h1", "side by side"}, std::pair{"zamba2", "share weights"},
-        std::pair{"olmo_hybrid", "negative eigenvalues"},
-        std::pair{"kimi_linear", "Kimi Delta Attention"}, std::pair{"qwen3_5_text", "M-RoPE"},
-        std::pair{"jamba", "Mamba-1"}})
+       {std::pair{"falcon_h1", "parallel attention and Mamba in one layer"},
+        std::pair{"zamba2", "shared attention blocks"},
+
+        std::pair{"kimi_linear", "a decay per channel (KDA)"},
+        std::pair{"qwen4_exp_text", "hyper-connections"}, std::pair{"jamba", "Mamba-1"}})
     expect_user_error([&] { model_of({{"model_type", type}}); }, {type, feature});
 }
 
@@ -279,12 +340,13 @@ TEST(HfHybridWeights, IgnoreWhatTransformersIgnores) {
 }
 
 /// Returns what each of their tensors has of a weight that counts its rows.
-std::vector<at::Tensor> rows_of_theirs(const std::string& ours, const Sharding& sharding) {
+std::vector<at::Tensor> rows_of_theirs(const std::string& ours, const Sharding& sharding,
+                                       const std::string& type = "qwen3_next") {
   TransformerConfig model;
   model.num_attention_heads = 4;
   model.linear_attention.num_key_heads = 2;
   const Names names{ours};
-  const auto links = map_weights(*find_hf_family("qwen3_next"), names, 0, {.model = &model});
+  const auto links = map_weights(*find_hf_family(type), names, 0, {.model = &model});
   std::vector<at::Tensor> rows;
   for (const HfTensor& theirs : links.front().theirs)
     rows.push_back(theirs.part.cut(at::arange(sharding.global_shape[0]), sharding));
@@ -298,6 +360,29 @@ TEST(HfHybridWeights, Qwen3NextHasTheRowsOfAHeadSideBySide) {
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[0].equal(at::tensor({0, 2, 4, 5, 8, 9, 1, 3, 6, 7, 10, 11})));
   EXPECT_TRUE(rows[1].equal(at::tensor({12, 13, 16, 17, 14, 15, 18, 19})));
+}
+
+TEST(HfHybridWeights, Qwen35HasTheRowsOfAllHeadsOneAfterTheOther) {
+  const Sharding sharding = Sharding::split({20}, 0, {{2}, {2}, {4}, {4}, {4}, {4}});
+  const auto rows =
+      rows_of_theirs("decoder.layers.0.self_attention.in_proj.weight", sharding, "qwen3_5_text");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_TRUE(rows[0].equal(at::arange(8)));
+  EXPECT_TRUE(rows[1].equal(at::arange(8, 12)));
+  EXPECT_TRUE(rows[2].equal(at::arange(12, 16)));
+  EXPECT_TRUE(rows[3].equal(at::arange(16, 20)));
+}
+
+// As transformers saves the text model of a model with images.
+TEST(HfHybridWeights, Qwen35MayHaveTheNamesOfAModelWithImages) {
+  for (const char* type : {"qwen3_5_text", "qwen3_5_moe_text"}) {
+    const HfFamily& family = *find_hf_family(type);
+    EXPECT_EQ(full_hf_name(family, "model.language_model.layers.0.input_layernorm.weight"),
+              "model.layers.0.input_layernorm.weight");
+    EXPECT_EQ(full_hf_name(family, "model.norm.weight"), "model.norm.weight");
+    EXPECT_EQ(full_hf_name(family, "lm_head.weight"), "lm_head.weight");
+    EXPECT_TRUE(is_hf_buffer(family, "mtp.fc.weight"));
+  }
 }
 
 // Our rows of each of two groups: 2 queries, their gates, a key, a value.

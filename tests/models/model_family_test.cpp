@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "megatron/config/checkpoint_options.h"
 #include "megatron/config/model_families.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/transformer_config.h"
@@ -39,6 +40,12 @@ TEST(ModelFamily, EachModelTypeOfHuggingFaceBelongsToExactlyOne) {
   EXPECT_EQ(family_of_model_type("llama").name, "gpt");
 }
 
+TEST(ModelFamily, ConversionWritesEachModelTypeOfHuggingFace) {
+  std::vector<std::string> types;
+  for (const HfFamily& family : hf_families()) types.push_back(family.model_type);
+  EXPECT_EQ(convert_table().set().find_name("hf_model_type")->choices, types);
+}
+
 TEST(ModelFamily, WeightsWithoutAModelTypeAreOfTheFirst) {
   EXPECT_EQ(family_of_model_type("").name, kModelFamilyNames.front());
 }
@@ -54,8 +61,8 @@ TEST(ModelFamily, UnknownNamesAreRefusedWithTheKnownOnes) {
             "exaone4, gpt_oss, llama4_text, ministral, ministral3, glm, glm4, glm4_moe, "
             "solar_open, dots1, minimax_m2, ernie4_5, ernie4_5_moe, flex_olmo, hunyuan_v1_moe, "
             "gpt_neox, nemotron, stablelm, phi, granite, granitemoe, cohere, cohere2, "
-            "qwen3_next, mamba2, nemotron_h, bamba, granitemoehybrid, bert, megatron-bert, "
-            "roberta, t5, mt5, umt5");
+            "qwen3_next, qwen3_5_text, qwen3_5_moe_text, olmo_hybrid, mamba2, nemotron_h, "
+            "bamba, granitemoehybrid, bert, megatron-bert, roberta, t5, mt5, umt5");
 }
 
 TEST(ModelFamily, EveryFamilyBuildsAModelAndKnowsItsDimensions) {

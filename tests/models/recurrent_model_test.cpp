@@ -63,6 +63,28 @@ TEST(RecurrentModel, GatedDeltaNetsTakeThePlaceOfAttention) {
   EXPECT_TRUE(names.contains("decoder.layers.1.self_attention.linear_qkv.weight"));
 }
 
+/// A layer with a gated delta net and one with attention, as in OLMo Hybrid.
+TransformerConfig olmo_hybrid() {
+  TransformerConfig config = recurrent("");
+  config.norm_placement = NormPlacement::output_unless_recurrent;
+  config.linear_attention.allow_neg_eigval = true;
+  config.linear_attention.norm_epsilon = 1e-3;
+  return config;
+}
+
+TEST(RecurrentModel, NormsMayFollowAttentionAndPrecedeDeltaNets) {
+  const TransformerConfig config = olmo_hybrid();
+  const auto shapes = local_shapes(gpt_spec(config), config, 1);
+  for (const char* norm :
+       {"0.self_attention.in_proj.layer_norm_weight", "0.mlp.linear_fc1.layer_norm_weight",
+        "1.post_self_attn_layernorm.weight", "1.post_mlp_layernorm.weight"})
+    EXPECT_TRUE(shapes.contains(std::string("decoder.layers.") + norm)) << norm;
+  for (const char* norm :
+       {"0.post_self_attn_layernorm.weight", "0.post_mlp_layernorm.weight",
+        "1.self_attention.linear_qkv.layer_norm_weight", "1.mlp.linear_fc1.layer_norm_weight"})
+    EXPECT_FALSE(shapes.contains(std::string("decoder.layers.") + norm)) << norm;
+}
+
 /// With four ranks and two groups, two ranks have the same B and C, or queries and keys.
 TEST(RecurrentModel, RanksShareGroups) {
   TransformerConfig config = recurrent("MG");
@@ -75,9 +97,8 @@ TEST(RecurrentModel, RanksShareGroups) {
 
 /// The gated norm of Mamba-2 covers the channels of two ranks then.
 TEST(RecurrentModel, TensorParallelRanksHaveTheGradientsOfOne) {
-  for (const char* pattern : {"M-", "G-"}) {
-    SCOPED_TRACE(pattern);
-    const TransformerConfig config = recurrent(pattern);
+  for (const TransformerConfig& config : {recurrent("M-"), recurrent("G-"), olmo_hybrid()}) {
+    SCOPED_TRACE(config.hybrid_layer_pattern);
     const Microbatch microbatch = patterned_batch(2, 8, config.vocab_size);
     const GptResult one = run_gpt(config, microbatch, {});
     for (const bool is_sequence_parallel : {false, true}) {

@@ -55,8 +55,9 @@ TransformerConfig small_config() {
 }
 
 struct Block {
-  explicit Block(MixerKind kind)
-      : mixer(kind == MixerKind::mamba
+  explicit Block(MixerKind kind, const TransformerConfig& model = small_config())
+      : config(model),
+        mixer(kind == MixerKind::mamba
                   ? std::unique_ptr<RecurrentMixer>(std::make_unique<MambaMixer>(
                         &root, "mixer", LayerArguments{.config = config, .rank = rank}))
                   : std::make_unique<GatedDeltaNet>(
@@ -76,7 +77,7 @@ struct Block {
   }
 
   Rank rank;
-  TransformerConfig config = small_config();
+  TransformerConfig config;
   BareModule root;
   std::unique_ptr<RecurrentMixer> mixer;
   RecurrentSizes sizes;
@@ -152,7 +153,8 @@ at::Tensor textbook_delta_net(const Block& block, const at::Tensor& x) {
   const at::Tensor decay = (at::softplus(parts[3] + w.at("dt_bias")) * -w.at("A_log").exp()).exp();
   const at::Tensor out =
       recurrence(of_heads(qkv[0]) / std::sqrt(static_cast<double>(z.key_dim)), of_heads(qkv[1]),
-                 qkv[2].unflatten(-1, {z.heads, z.value_dim}), decay, at::sigmoid(parts[2]),
+                 qkv[2].unflatten(-1, {z.heads, z.value_dim}), decay,
+                 at::sigmoid(parts[2]) * (block.config.linear_attention.allow_neg_eigval ? 2 : 1),
                  /*is_delta=*/true);
   const at::Tensor gated =
       rms(out) * w.at("out_norm.weight") * at::silu(parts[1].unflatten(-1, {z.heads, z.value_dim}));
@@ -171,6 +173,17 @@ TEST(RecurrentMixer, EqualsTheRecurrence) {
     EXPECT_LT(difference(block.forward(x), expected), 1e-12);
     check_gradients([&] { return weighted_sum(block.forward(x)); }, {x}, &block.store);
   }
+}
+
+TEST(RecurrentMixer, ADeltaNetMayHaveNegativeEigenvaluesAndAnEpsilonOfItsOwn) {
+  TransformerConfig config = small_config();
+  config.norm_epsilon = 0.5;
+  config.linear_attention.norm_epsilon = 1e-3;
+  config.linear_attention.allow_neg_eigval = true;
+  Block block(MixerKind::gated_delta_net, config);
+  const at::Tensor x = random_input({kLength, kSamples, kHidden});
+  EXPECT_LT(difference(block.forward(x), textbook_delta_net(block, x)), 1e-12);
+  check_gradients([&] { return weighted_sum(block.forward(x)); }, {x}, &block.store);
 }
 
 TEST(RecurrentMixer, HasMegatronsNames) {

@@ -5,6 +5,7 @@ import copy
 import tempfile
 from pathlib import Path
 
+import hf_variants
 import hf_variants_base
 import hf_variants_cohere
 import hf_variants_deepseek
@@ -125,6 +126,8 @@ def log_probabilities(model, rows):
 def published_tensors(model, directory):
     """The model's parameters under the names that published checkpoints have."""
     model.save_pretrained(directory)
+    if model.config.model_type == "olmo_hybrid":
+        hf_variants.tell_norms_apart(directory)
     return load_file(Path(directory) / "model.safetensors")
 
 

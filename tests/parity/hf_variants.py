@@ -89,3 +89,15 @@ def save_with_safetensors(directory):
     once = Path(directory) / "once.safetensors"  # the model may be a view of the other file
     save_model(model, str(once), metadata={"format": "pt"})
     once.replace(Path(directory) / "model.safetensors")
+
+
+def tell_norms_apart(directory):
+    """Gives the first norm of OLMo Hybrid's attention the name that it has in memory.
+    transformers writes that of the second norm of other layers, and reads both."""
+    path = Path(directory) / "model.safetensors"
+    tensors = load_file(path)
+    for name in list(tensors):
+        layer, _, norm = name.rpartition(".feedforward_layer_norm")
+        if layer and f"{layer}.self_attn.q_proj.weight" in tensors:
+            tensors[f"{layer}.post_attention_layernorm{norm}"] = tensors.pop(name)
+    save_file(tensors, path, metadata={"format": "pt"})

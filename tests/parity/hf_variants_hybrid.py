@@ -1,18 +1,21 @@
 """Variants of families with recurrent layers: Mamba-2 and gated delta nets."""
 import json
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from hf_variants import COMMON, Variant, spell_as_transformers_4
+from hf_variants import COMMON, Variant, spell_as_transformers_4, tell_norms_apart
 from transformers import (
     BambaConfig,
     GraniteMoeHybridConfig,
     Mamba2Config,
     NemotronHConfig,
+    OlmoHybridConfig,
+    Qwen3_5MoeTextConfig,
+    Qwen3_5TextConfig,
     Qwen3NextConfig,
 )
-from transformers.models.qwen3_next import modeling_qwen3_next
 
 TOKENS = dict(vocab_size=131, bos_token_id=None, eos_token_id=None, pad_token_id=None)
 
@@ -27,18 +30,28 @@ class WideTorch:
 
 
 @contextmanager
-def wide_qwen3_next(model):
+def wide_delta_nets(model):
     """Computes in float64: the recurrence divides by norms of small vectors, so float32 has errors
     of 1e-5 in log-probabilities and 2e-4 in gradients."""
+    source = sys.modules[type(model).__module__]
     to_float32 = torch.Tensor.float
     torch.Tensor.float = torch.Tensor.double
-    modeling_qwen3_next.torch = WideTorch()
-    model.set_experts_implementation("eager")  # grouped GEMMs have no float64
+    source.torch = WideTorch()
+    if hasattr(model.config, "num_experts"):
+        model.set_experts_implementation("eager")  # grouped GEMMs have no float64
     model.double()
     yield
     model.to(torch.float32)
-    modeling_qwen3_next.torch = torch
+    source.torch = torch
     torch.Tensor.float = to_float32
+
+
+def add_image_positions(directory):
+    """Writes the rotary parameters of published folders, whose sections are for images."""
+    path = Path(directory) / "config.json"
+    config = json.loads(path.read_text())
+    config["rope_parameters"] |= dict(mrope_interleaved=True, mrope_section=[2, 2, 2])
+    path.write_text(json.dumps(config, indent=2))
 
 
 def spell_limit_as_python(directory):
@@ -165,7 +178,7 @@ def granite_variants():
 
 
 def qwen_variants():
-    common = dict(
+    dense = dict(
         COMMON,
         vocab_size=131,
         num_hidden_layers=4,
@@ -176,13 +189,16 @@ def qwen_variants():
         linear_num_value_heads=4,
         linear_key_head_dim=16,
         linear_value_head_dim=24,
+    )
+    common = dict(
+        dense,
         num_experts=6,
         num_experts_per_tok=3,
         moe_intermediate_size=48,
         shared_expert_intermediate_size=56,
         router_aux_loss_coef=0.0,
     )
-    yield Variant("qwen3_next", Qwen3NextConfig(**common), wide=wide_qwen3_next)
+    yield Variant("qwen3_next", Qwen3NextConfig(**common), wide=wide_delta_nets)
     yield Variant(
         "qwen3_next layers by list, a dense layer, tied v4",
         Qwen3NextConfig(
@@ -193,7 +209,64 @@ def qwen_variants():
             tie_word_embeddings=True,
         ),
         edits=[spell_as_transformers_4],
-        wide=wide_qwen3_next,
+        wide=wide_delta_nets,
+    )
+    yield Variant(
+        "qwen3_5_text",
+        Qwen3_5TextConfig(**dense),
+        edits=[add_image_positions],
+        wide=wide_delta_nets,
+    )
+    yield Variant(
+        "qwen3_5_text layers by list, tied v4",
+        Qwen3_5TextConfig(
+            **dict(dense, linear_num_key_heads=4),
+            layer_types=["full_attention", "linear_attention"] * 2,
+            tie_word_embeddings=True,
+        ),
+        edits=[spell_as_transformers_4],
+        wide=wide_delta_nets,
+    )
+    experts = {key: value for key, value in common.items() if key != "intermediate_size"}
+    yield Variant("qwen3_5_moe_text", Qwen3_5MoeTextConfig(**experts), wide=wide_delta_nets)
+    yield Variant(
+        "qwen3_5_moe_text stacked",
+        Qwen3_5MoeTextConfig(**experts),
+        stacked=True,
+        wide=wide_delta_nets,
+    )
+
+
+def olmo_variants():
+    # transformers writes the convolution in three equal parts, which are those of queries, keys
+    # and values only if these have as many channels.
+    common = dict(
+        COMMON,
+        vocab_size=131,
+        num_hidden_layers=4,
+        num_key_value_heads=2,
+        linear_num_key_heads=4,
+        linear_num_value_heads=4,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+    )
+    no_base = dict(rope_type="default", rope_theta=None)
+    yield Variant(
+        "olmo_hybrid",
+        OlmoHybridConfig(**common, rope_parameters=no_base),
+        edits=[tell_norms_apart],
+        wide=wide_delta_nets,
+    )
+    yield Variant(
+        "olmo_hybrid rotary, positive eigenvalues, tied",
+        OlmoHybridConfig(
+            **(common | dict(linear_num_key_heads=2, linear_key_head_dim=32)),
+            layer_types=["full_attention", "linear_attention"] * 2,
+            linear_allow_neg_eigval=False,
+            tie_word_embeddings=True,
+        ),
+        edits=[tell_norms_apart],
+        wide=wide_delta_nets,
     )
 
 
@@ -203,3 +276,4 @@ def variants():
     yield from bamba_variants()
     yield from granite_variants()
     yield from qwen_variants()
+    yield from olmo_variants()

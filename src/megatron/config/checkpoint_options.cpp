@@ -63,8 +63,9 @@ const FieldTable<ConvertOptions>& convert_table() {
             "seed_oss hunyuan_v1_dense smollm3 arcee olmo2 olmo3 exaone4 gpt_oss "
             "llama4_text ministral ministral3 glm glm4 glm4_moe solar_open dots1 "
             "minimax_m2 ernie4_5 ernie4_5_moe flex_olmo hunyuan_v1_moe gpt_neox nemotron "
-            "stablelm phi granite granitemoe cohere cohere2 bert "
-            "megatron-bert roberta t5 mt5 umt5"));
+            "stablelm phi granite granitemoe cohere cohere2 qwen3_next qwen3_5_text "
+            "qwen3_5_moe_text olmo_hybrid mamba2 nemotron_h bamba granitemoehybrid "
+            "bert megatron-bert roberta t5 mt5 umt5"));
     t.field("dtype", &ConvertOptions::dtype,
             "type of the written weights, q8_0 for --format gguf alone; default: as stored")
         .choices({"fp32", "bf16", "fp16", "q8_0"});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "megatron/config/transformer_enums.h"
@@ -39,6 +40,8 @@ struct LinearAttentionConfig {
   std::int64_t key_head_dim = 128, value_head_dim = 128;
   std::int64_t num_key_heads = 16, num_value_heads = 32;
   bool norm_1p = true;  ///< the gated norm follows --apply-layernorm-1p; Qwen3-Next's does not
+  std::optional<double> norm_epsilon = {};  ///< of the gated norm; default: that of other norms
+  bool allow_neg_eigval = false;            ///< what enters a state is multiplied by up to 2
 };
 
 /// The sizes of a recurrent layer, of all ranks.

@@ -89,6 +89,14 @@ const FieldTable<LinearAttentionConfig>& linear_attention_table() {
             "do not add 1 to the weight of the gated norm of a gated delta net with "
             "--apply-layernorm-1p: as in Qwen3-Next")
         .older_checkpoints_lack_it();
+    t.field("linear_norm_epsilon", &Config::norm_epsilon,
+            "epsilon of the gated norm of a gated delta net; default: --norm-epsilon")
+        .above(0)
+        .older_checkpoints_lack_it();
+    t.field("linear_allow_neg_eigval", &Config::allow_neg_eigval,
+            "double the gate of what enters the state of a gated delta net, whose eigenvalues then "
+            "may be negative: as in OLMo Hybrid")
+        .older_checkpoints_lack_it();
     return t;
   }();
   return table;

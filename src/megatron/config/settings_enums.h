@@ -24,10 +24,12 @@ struct EnumNames<Normalization> {
 
 template <>
 struct EnumNames<NormPlacement> {
-  static constexpr EnumTable<NormPlacement, 4> value{{{"pre", NormPlacement::pre},
-                                                      {"post", NormPlacement::post},
-                                                      {"sandwich", NormPlacement::sandwich},
-                                                      {"output", NormPlacement::output}}};
+  static constexpr EnumTable<NormPlacement, 5> value{
+      {{"pre", NormPlacement::pre},
+       {"post", NormPlacement::post},
+       {"sandwich", NormPlacement::sandwich},
+       {"output", NormPlacement::output},
+       {"output_unless_recurrent", NormPlacement::output_unless_recurrent}}};
 };
 
 template <>

@@ -8,7 +8,7 @@ enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, relative, no
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 /// Where a block has norms: of its input; of the sum with the residual; of its input and its
 /// output; of its output.
-enum class NormPlacement { pre, post, sandwich, output };
+enum class NormPlacement { pre, post, sandwich, output, output_unless_recurrent };
 /// What one norm of queries or keys covers: a head, with weights that all heads share; all heads; a
 /// head, with weights of its own.
 enum class QkNormScope { head, all_heads, each_head };

@@ -152,7 +152,8 @@ void add_layers(Table& t) {
   t.field("norm_placement", &Config::norm_placement,
           "pre: normalize the input of each block; post: normalize after the residual addition; "
           "sandwich: normalize the input and the output of each block (Gemma 2); output: normalize "
-          "the output alone (OLMo 2)");
+          "the output alone (OLMo 2); output_unless_recurrent: the same, but pre in layers with "
+          "Mamba-2 or a gated delta net (OLMo Hybrid)");
   t.field("parallel_residual", &Config::parallel_residual,
           "let attention and MLP of a layer both read its input, and add both outputs to it")
       .older_checkpoints_lack_it();

@@ -90,6 +90,9 @@ void canonicalize_blocks(Config& c) {
   }
   if (!has_mixer(c, MixerKind::gated_delta_net)) c.linear_attention = {};
   if (!c.apply_layernorm_1p) c.linear_attention.norm_1p = true;
+  if (c.linear_attention.norm_epsilon == c.norm_epsilon) c.linear_attention.norm_epsilon.reset();
+  if (c.norm_placement == NormPlacement::output_unless_recurrent && !has_recurrent_layers(c))
+    c.norm_placement = NormPlacement::output;
   if (!attends) {
     c.num_attention_heads = c.num_query_groups = 1;
     c.kv_channels = c.hidden_size;

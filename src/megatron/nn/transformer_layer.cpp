@@ -18,6 +18,12 @@ void observe_norm(const ForwardContext& context, const NormWeights& norm, const 
   if (norm.weight != nullptr) observe(context, *norm.owner, norm.op, sums.normalised);
 }
 
+/// Returns where the norms of a layer are in a model that has them at `placement`.
+NormPlacement placement_in(const LayerKind& kind, NormPlacement placement) {
+  if (placement != NormPlacement::output_unless_recurrent) return placement;
+  return kind.is_recurrent() ? NormPlacement::pre : NormPlacement::output;
+}
+
 }  // namespace
 
 TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
@@ -26,10 +32,11 @@ TransformerLayer::TransformerLayer(Module* parent, std::string_view name,
       config_(arguments.config),
       layer_index_(arguments.layers_before + arguments.layer_index),
       policy_(arguments.policy()) {
-  const NormPlacement placement = config_.norm_placement;
-  const bool norms_inputs = placement == NormPlacement::pre || placement == NormPlacement::sandwich;
   const std::int64_t index = arguments.layer_index;
-  for (const BlockSpec& block : spec.blocks(config_.kind(index), index)) {
+  const LayerKind kind = config_.kind(index);
+  const NormPlacement placement = placement_in(kind, config_.norm_placement);
+  const bool norms_inputs = placement == NormPlacement::pre || placement == NormPlacement::sandwich;
+  for (const BlockSpec& block : spec.blocks(kind, index)) {
     for (const PublishedTensor& tensor : block.publishes) publishes_.push_back(tensor.key);
     reads_.insert(reads_.end(), block.reads.begin(), block.reads.end());
     arguments.has_input_norm = norms_inputs && !(config_.share_block_norm && !blocks_.empty());

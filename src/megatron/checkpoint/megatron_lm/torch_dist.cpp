@@ -341,9 +341,11 @@ fs::path write_torch_dist(WeightReader& reader, const CheckpointSource& source,
   if (source.family != "gpt" && !is_hybrid)
     throw UserError({"torch_dist is not written for models of the family " + source.family, "",
                      "use --format dcp or megatron"});
-  if (!canonical_architecture(source.model).linear_attention.norm_1p)
-    throw UserError({"torch_dist: Megatron-LM adds 1 to the weight of the gated norm",
-                     "the model has --no-linear-norm-1p", "use --format dcp or megatron"});
+  const LinearAttentionConfig linear = canonical_architecture(source.model).linear_attention;
+  if (!linear.norm_1p || linear.norm_epsilon || linear.allow_neg_eigval)
+    throw UserError({"torch_dist: Megatron-LM's gated delta nets lack a setting of the model",
+                     "--no-linear-norm-1p, --linear-norm-epsilon or --linear-allow-neg-eigval",
+                     "use --format dcp or megatron"});
   const std::int64_t num_stacked =
       is_hybrid ? 0 : num_stacked_layers(reader, source.model.num_layers);
   const std::vector<WriteItem> items = items_of(reader, source, num_stacked);

@@ -35,13 +35,13 @@ struct MissingFeature {
 constexpr MissingFeature kMissingFeatures[] = {
     {"sparse attention with an indexer (DSA)", "deepseek_v32 glm_moe_dsa"},
     {"compressed sparse attention and hyper-connections", "deepseek_v4"},
-    {"gated delta nets with negative eigenvalues", "olmo_hybrid"},
-    {"multimodal rotary positions (M-RoPE)", "qwen3_5_text qwen3_5_moe_text qwen4_exp"},
-    {"linear attention (Kimi Delta Attention)", "kimi_linear"},
+    {"vision", "qwen3_5 qwen3_5_moe"},
+    {"hyper-connections and embeddings of n-grams", "qwen4_exp qwen4_exp_text"},
+    {"delta nets with a decay per channel (KDA)", "kimi_linear"},
     {"linear attention (lightning attention)", "minimax"},
     {"state-space layers of the first kind (Mamba-1)", "mamba falcon_mamba jamba zamba"},
-    {"layers that share weights, with adapters", "zamba2"},
-    {"Mamba and attention side by side in one layer, with multipliers", "falcon_h1"},
+    {"shared attention blocks with adapters", "zamba2"},
+    {"parallel attention and Mamba in one layer, with multipliers", "falcon_h1"},
     {"recurrent layers", "recurrent_gemma rwkv"},
     {"short convolutions", "lfm2 lfm2_moe"},
     {"embeddings in each layer", "gemma3n_text gemma4_text"},
@@ -49,17 +49,21 @@ constexpr MissingFeature kMissingFeatures[] = {
     {"ALiBi positions", "bloom mpt"},
     {"a first layer without a norm and heads without biases", "modernbert"}};
 
-std::string supported_types() {
-  return "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type);
+/// Returns what to do about a model whose text model has the type `text` ("": it has none).
+std::string supported_types(const std::string& text) {
+  return (find_hf_family(text) == nullptr
+              ? ""
+              : "save its text model alone, of model_type '" + text + "'; ") +
+         "supported: " + joined_text(hf_families(), ", ", &HfFamily::model_type);
 }
 
 /// Throws UserError if the model type is known to need a feature that is missing.
-void refuse_missing_feature(const std::string& model_type, const std::string& source) {
+void refuse_missing_feature(const std::string& model_type, const std::string& source,
+                            const std::string& fix) {
   for (const MissingFeature& feature : kMissingFeatures)
     if (std::ranges::count(split_words(std::string(feature.model_types)), model_type) > 0)
       throw UserError({source + ": model_type '" + model_type + "'",
-                       "needs " + std::string(feature.name) + ", not in this version",
-                       supported_types()});
+                       "needs " + std::string(feature.name) + ", not in this version", fix});
 }
 
 /// Returns whether the norms of latents differ, whose epsilon is that of the other norms.
@@ -147,13 +151,10 @@ HfConfig parse_hf_config(const Json& json, const std::string& source) {
   const std::string text =
       family == nullptr ? config.section("text_config").text("model_type", "") : "";
   if (family == nullptr)
-    for (const std::string& type : {model_type, text}) refuse_missing_feature(type, source);
+    for (const std::string& type : {model_type, text})
+      refuse_missing_feature(type, source, supported_types(text));
   reject_unsupported_features(config, family);
-  if (family == nullptr)
-    config.unsupported(
-        "model_type",
-        (text.empty() ? "" : "save its text model alone, of model_type '" + text + "'; ") +
-            supported_types());
+  if (family == nullptr) config.unsupported("model_type", supported_types(text));
   HfConfig result{.model = family->defaults, .model_type = model_type};
   read_keys(family->keys, config, result);
   TransformerConfig& model = result.model;

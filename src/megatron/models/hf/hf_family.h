@@ -49,7 +49,7 @@ struct HfFamily {
   KeyRows keys = {};  ///< read and written in this order
   TensorRows tensors = {};
   std::string prefix = "model.";                ///< of tensor names; base models omit it
-  std::string other_prefix = {};                ///< that transformers has in memory; "": the same
+  std::string other_prefix = {};                ///< that some folders have instead; "": none
   std::string output_layer = "lm_head.weight";  ///< repeats the embedding where they are tied
   std::vector<std::string> buffers = {};  ///< ends of the names of tensors that are no weights
   std::string ignored = {};       ///< begins the names of tensors that transformers ignores as well

@@ -36,7 +36,8 @@ using KeyMember =
                  std::int64_t MambaConfig::*, std::int64_t LinearAttentionConfig::*,
                  double TransformerConfig::*, std::optional<double> TransformerConfig::*,
                  std::optional<double> MoeConfig::*, std::vector<double> MoeConfig::*,
-                 bool TransformerConfig::*, bool MoeConfig::*, Activation TransformerConfig::*>;
+                 bool TransformerConfig::*, bool MoeConfig::*, bool LinearAttentionConfig::*,
+                 Activation TransformerConfig::*>;
 
 /// The numbers that a key may have, and the words for them.
 struct NumberRange {
@@ -103,6 +104,7 @@ struct AttentionKeys {
   std::string_view rotary_base = "rope_theta";  ///< its name in config.json itself
   /// The size of a head is hidden_size / num_attention_heads, whatever head_dim says.
   bool divides_hidden_size = false;
+  bool null_base_is_none = false;  ///< a base that is null stands for no positions
 };
 /// The heads, with rotary positions: num_attention_heads, num_key_value_heads, head_dim (0:
 /// hidden_size / num_attention_heads), rope_parameters or rope_theta and rope_scaling.

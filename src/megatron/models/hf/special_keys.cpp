@@ -117,6 +117,8 @@ void read_rope_set(const ConfigReader& rope, const ConfigReader& config, std::st
   read_keys(
       {{is_inside ? "rope_theta" : std::string(base), &T::rotary_base, {.range = kAboveZero}}},
       is_inside ? rope : config, result);
+  if (keys.null_base_is_none && rope.is_null("rope_theta"))
+    result.model.position_embedding_type = PositionEmbedding::none;
   read_partial(rope, std::string(keys.partial_rotary), result);
   const char* key = !rope.has("type") || rope.has("rope_type") ? "rope_type" : "type";
   const auto type = std::ranges::find(rope_types(), rope.text(key, "default"), &RopeType::name);
@@ -168,7 +170,8 @@ void write_rope(const T& model, const AttentionKeys& keys, Json& json) {
   write_keys(type.keys, model, rope);
   if (keys.rotary != nullptr) write_keys(keys.rotary(), model, rope);
   json["rope_scaling"] = type.keys.empty() ? Json() : rope;
-  rope["rope_theta"] = json["rope_theta"] = json[std::string(keys.rotary_base)] = model.rotary_base;
+  rope["rope_theta"] = json["rope_theta"] = json[std::string(keys.rotary_base)] =
+      keys.null_base_is_none && !model.has_rotary() ? Json() : Json(model.rotary_base);
   json["rope_parameters"] = rope;
   json.erase("original_max_position_embeddings");
   json.erase("partial_rotary_factor");

@@ -28,7 +28,8 @@ RecurrentLayout layout_of(const LayerArguments& arguments) {
           .norm_weight = std::move(norm_weight),
           .norm_options = {.group_size = sizes.value_dim,
                            .norm_before_gate = true,
-                           .epsilon = config.norm_epsilon,
+                           .epsilon =
+                               config.linear_attention.norm_epsilon.value_or(config.norm_epsilon),
                            .offset = adds_one ? 1.0 : 0.0},
           .rule = {.delta_rule = true,
                    .normalizes_qk = true,
@@ -38,14 +39,17 @@ RecurrentLayout layout_of(const LayerArguments& arguments) {
 }  // namespace
 
 GatedDeltaNet::GatedDeltaNet(Module* parent, std::string_view name, const LayerArguments& arguments)
-    : RecurrentMixer(parent, name, arguments, layout_of(arguments)) {}
+    : RecurrentMixer(parent, name, arguments, layout_of(arguments)),
+      most_beta_(arguments.config.linear_attention.allow_neg_eigval ? 2 : 1) {}
 
 at::Tensor GatedDeltaNet::gates(const at::Tensor& columns, const HeadShare& share) const {
   return differentiable_by_autograd(
       {.name = "DeltaGatesBackward"}, {columns, of_heads(dt_bias_, share), of_heads(a_log_, share)},
-      [](const Tensors& in) {
+      [most = most_beta_](const Tensors& in) {
         const Tensors gates = in[0].to(in[1].scalar_type()).chunk(2, -1);
-        return at::stack({at::softplus(gates[1] + in[1]) * -in[2].exp(), at::sigmoid(gates[0])});
+        const at::Tensor beta = at::sigmoid(gates[0]);
+        return at::stack(
+            {at::softplus(gates[1] + in[1]) * -in[2].exp(), most == 1 ? beta : beta * most});
       });
 }
 

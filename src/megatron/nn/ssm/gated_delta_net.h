@@ -13,6 +13,8 @@ class GatedDeltaNet : public RecurrentMixer {
 
  private:
   at::Tensor gates(const at::Tensor& columns, const HeadShare& share) const override;
+
+  const double most_beta_;  ///< of the gate of what enters the state
 };
 
 }  // namespace megatron

@@ -18,6 +18,8 @@ HfFamily qwen3();
 HfFamily qwen2_moe();
 HfFamily qwen3_moe();
 HfFamily qwen3_next();
+HfFamily qwen3_5_text();
+HfFamily qwen3_5_moe_text();
 
 // mistral.cpp
 HfFamily mistral();
@@ -30,6 +32,7 @@ HfFamily olmoe();
 HfFamily olmo2();
 HfFamily olmo3();
 HfFamily flex_olmo();
+HfFamily olmo_hybrid();
 
 // starcoder2.cpp
 HfFamily starcoder2();

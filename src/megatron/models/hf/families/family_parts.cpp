@@ -207,6 +207,35 @@ void rotate_in_windows_alone(T& model) {
   set_nope(model, nope);
 }
 
+KeyRows delta_net_keys() {
+  using L = LinearAttentionConfig;
+  const auto read_layers = [](const ConfigReader& config, HfConfig& result) {
+    T& model = result.model;
+    std::vector<std::int64_t> linear =
+        all_but_multiples(config.size("full_attention_interval", kMostLayers, 4), model.num_layers);
+    if (config.has("layer_types")) {
+      linear.clear();
+      for (const char mixer : read_layer_types(config, "layer_types", "M*", model.num_layers))
+        linear.push_back(mixer == 'M' ? 1 : 0);
+    }
+    set_linear_attention(model, linear);
+  };
+  const auto write_layers = [](const T& model, Json& json) {
+    std::string mixers;
+    for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+      mixers += model.kind(layer).is_recurrent() ? 'M' : '*';
+    json["layer_types"] = layer_types_of(mixers);
+    json.erase("full_attention_interval");
+  };
+  return {{"layer_types", read_layers, write_layers},
+          constant("hidden_act", "silu"),  // also that of the convolution
+          {"linear_conv_kernel_dim", &L::conv_kernel_dim, {.most = kMostConvTaps}},
+          {"linear_key_head_dim", &L::key_head_dim},
+          {"linear_value_head_dim", &L::value_head_dim},
+          {"linear_num_key_heads", &L::num_key_heads},
+          {"linear_num_value_heads", &L::num_value_heads}};
+}
+
 void norm_outputs(HfFamily& family) {
   family.defaults.norm_placement = NormPlacement::output;
   family.add_layer_tensors({{"post_self_attn_layernorm.weight", "post_attention_layernorm.weight"},

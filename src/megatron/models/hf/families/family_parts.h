@@ -82,6 +82,9 @@ void rotate_in_windows_alone(TransformerConfig& model);
 /// Lets norms follow attention and MLP, and none precede them.
 void norm_outputs(HfFamily& family);
 
+/// The sizes of gated delta nets, and which layers have them.
+KeyRows delta_net_keys();
+
 /// The names of the keys of Mamba layers.
 struct MambaKeys {
   std::string heads, head_dim, state, groups, taps, conv_bias;

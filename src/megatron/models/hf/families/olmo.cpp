@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/models/hf/config_reader.h"
@@ -37,6 +38,46 @@ void erase_olmo3_base(const T& model, Json& json) {
   json.erase("rope_scaling");
 }
 
+/// The defaults of gated delta nets, which follow from the sizes of attention.
+void set_delta_net_defaults(const ConfigReader& config, HfConfig& result) {
+  T& model = result.model;
+  LinearAttentionConfig& linear = model.linear_attention;
+  linear.num_key_heads = linear.num_value_heads = model.num_attention_heads;
+  const std::int64_t heads = config.size("linear_num_key_heads", kWidest, linear.num_key_heads);
+  linear.key_head_dim = std::max<std::int64_t>(1, 3 * model.hidden_size / (4 * heads));
+  linear.value_head_dim = 2 * config.size("linear_key_head_dim", kWidest, linear.key_head_dim);
+}
+
+/// Without layer_types the last of fewer than 4 layers has attention.
+void read_few_layers(const ConfigReader& config, HfConfig& result) {
+  const std::int64_t count = result.model.num_layers;
+  if (count < 4 && !config.has("layer_types"))
+    set_linear_attention(result.model, all_but_multiples(count, count));
+}
+
+/// A gated delta net, whose norms precede the blocks of its layer.
+TensorRows olmo_delta_net_tensors() {
+  const std::string ours = "self_attention.", theirs = "linear_attn.",
+                    norm = ours + "in_proj.layer_norm_weight", conv = ours + "conv1d.weight";
+  TensorRows rows{{norm, "attention_layer_norm.weight"},
+                  stacked(norm, "input_layernorm.weight"),
+                  stacked("mlp.linear_fc1.layer_norm_weight", "post_attention_layernorm.weight"),
+                  // transformers 5 writes this name in all layers.
+                  stacked("post_self_attn_layernorm.weight", "feedforward_layer_norm.weight"),
+                  stacked(conv, theirs + "conv1d.weight"),
+                  {ours + "dt_bias", theirs + "dt_bias"},
+                  {ours + "A_log", theirs + "A_log"},
+                  {ours + "out_norm.weight", theirs + "o_norm.weight"},
+                  {ours + "out_proj.weight", theirs + "o_proj.weight"}};
+  std::size_t block = 0;
+  for (const char* name : {"q", "k", "v", "g", "b", "a"}) {
+    const Blocks one{block++, 1};
+    rows.push_back({ours + "in_proj.weight", theirs + name + "_proj.weight", one});
+    if (block <= 3) rows.push_back({conv, theirs + name + "_conv1d.weight", one});
+  }
+  return rows;
+}
+
 }  // namespace
 
 HfFamily olmoe() {
@@ -59,6 +100,26 @@ HfFamily olmo3() {
   family.defaults.rotary_base_local = kOlmo3Base;
   family.keys.emplace_back("rope_theta", check_olmo3_base, erase_olmo3_base);
   family.keys.push_back(sliding_window({.period = 4}));
+  return family;
+}
+
+/// Layers of OLMo 2, and layers with gated delta nets, whose norms are Llama's.
+HfFamily olmo_hybrid() {
+  HfFamily family =
+      llama_like("olmo_hybrid", "OlmoHybridForCausalLM", 0, {.null_base_is_none = true});
+  add_query_key_norms(family, QkNormScope::all_heads);
+  norm_outputs(family);
+  family.defaults.norm_placement = NormPlacement::output_unless_recurrent;
+  family.defaults.linear_attention.norm_epsilon = 1e-5;
+  family.defaults.linear_attention.allow_neg_eigval = true;
+  family.keys.emplace_back("linear_num_key_heads", set_delta_net_defaults);
+  family.add_keys(delta_net_keys());
+  family.add_keys({{"layer_types", read_few_layers},
+                   {"linear_allow_neg_eigval", &LinearAttentionConfig::allow_neg_eigval}});
+  TensorRows mlp = mlp_tensors();
+  mlp.front().theirs = "feedforward_layer_norm.weight";
+  family.add_layer_tensors(mlp);
+  family.add_layer_tensors(olmo_delta_net_tensors());
   return family;
 }
 

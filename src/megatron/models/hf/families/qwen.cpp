@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "megatron/models/hf/config_reader.h"
@@ -18,46 +19,63 @@ void add_gated_shared_experts(HfFamily& family, std::int64_t width) {
   family.add_layer_tensors({{"mlp.shared_experts.gate_weight", "mlp.shared_expert_gate.weight"}});
 }
 
-/// layer_types; without it, every full_attention_interval-th layer has attention.
-void read_linear_layers(const ConfigReader& config, HfConfig& result) {
-  T& model = result.model;
-  std::vector<std::int64_t> linear =
-      all_but_multiples(config.size("full_attention_interval", kMostLayers, 4), model.num_layers);
-  if (config.has("layer_types")) {
-    linear.clear();
-    for (const char mixer : read_layer_types(config, "layer_types", "M*", model.num_layers))
-      linear.push_back(mixer == 'M' ? 1 : 0);
-  }
-  set_linear_attention(model, linear);
-}
-
-void write_linear_layers(const T& model, Json& json) {
-  std::string mixers;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-    mixers += model.kind(layer).is_recurrent() ? 'M' : '*';
-  json["layer_types"] = layer_types_of(mixers);
-  json.erase("full_attention_interval");
-}
-
 std::int64_t num_heads(const T& model) { return model.num_attention_heads; }
 std::int64_t num_key_heads(const T& model) { return model.linear_attention.num_key_heads; }
 
-/// Gated delta nets: theirs have the rows of each head of keys, with its values, side by side.
-TensorRows delta_net_tensors() {
+/// A gated delta net with their tensors of the input projection.
+TensorRows delta_net_tensors(TensorRows rows) {
   const std::string ours = "self_attention.", theirs = "linear_attn.";
-  TensorRows rows{{.ours = ours + "in_proj.weight",
-                   .theirs = theirs + "in_proj_qkvz.weight",
-                   .blocks = {0, 4},
-                   .num_runs = num_key_heads},
-                  {.ours = ours + "in_proj.weight",
-                   .theirs = theirs + "in_proj_ba.weight",
-                   .blocks = {4, 2},
-                   .num_runs = num_key_heads},
-                  {ours + "in_proj.layer_norm_weight", "input_layernorm.weight"},
-                  {ours + "out_norm.weight", theirs + "norm.weight"}};
+  for (TensorRow& row : rows) {
+    row.ours = ours + "in_proj.weight";
+    row.theirs = theirs + row.theirs;
+  }
+  rows.push_back({ours + "in_proj.layer_norm_weight", "input_layernorm.weight"});
+  rows.push_back({ours + "out_norm.weight", theirs + "norm.weight"});
   for (const char* name : {"conv1d.weight", "dt_bias", "A_log", "out_proj.weight"})
     rows.push_back({ours + name, theirs + name});
   return rows;
+}
+
+/// What Qwen3-Next and Qwen3.5 share: attention with a gate, and gated delta nets.
+HfFamily with_delta_nets(const std::string& model_type, const std::string& architecture,
+                         std::int64_t groups) {
+  HfFamily family = llama_like(model_type, architecture, groups,
+                               {.has_head_dim = true, .partial_rotary = "partial_rotary_factor"});
+  T& model = family.defaults;
+  model.kv_channels = 256;
+  model.rotary_percent = 0.25;
+  model.apply_layernorm_1p = model.attention_output_gate = true;
+  model.linear_attention.norm_1p = false;
+  family.ignored = "mtp.";
+  add_query_key_norms(family, QkNormScope::head);
+  family.add_keys(delta_net_keys());
+  for (TensorRow& row : family.tensors) {  // queries and their gates precede the keys
+    if (!row.ours.ends_with("linear_qkv.{w}")) continue;
+    const bool is_query = row.blocks.first == kQuery.first;
+    row.blocks = is_query ? Blocks{0, 2} : Blocks{row.blocks.first + 1, 1};
+    if (is_query) row.num_runs = num_heads;
+  }
+  return family;
+}
+
+/// Adds what follows the mixers of Qwen3-Next and of Qwen3.5 with experts.
+void add_gated_experts(HfFamily& family, std::int64_t number, std::int64_t topk) {
+  add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", number, topk);
+  family.defaults.moe.ffn_hidden_size = 512;
+  add_gated_shared_experts(family, 512);
+  family.add_layer_tensors(expert_tensors());
+}
+
+/// A text model that was saved from a model with images keeps that one's names of tensors.
+HfFamily qwen3_5(const std::string& model_type, const std::string& architecture,
+                 std::int64_t groups) {
+  HfFamily family = with_delta_nets(model_type, architecture, groups);
+  family.other_prefix = "model.language_model.";
+  family.add_layer_tensors(delta_net_tensors({{.theirs = "in_proj_qkv.weight", .blocks = {0, 3}},
+                                              {.theirs = "in_proj_z.weight", .blocks = {3, 1}},
+                                              {.theirs = "in_proj_b.weight", .blocks = {4, 1}},
+                                              {.theirs = "in_proj_a.weight", .blocks = {5, 1}}}));
+  return family;
 }
 
 }  // namespace
@@ -111,37 +129,31 @@ HfFamily qwen3_moe() {
 }
 
 HfFamily qwen3_next() {
-  HfFamily family = llama_like("qwen3_next", "Qwen3NextForCausalLM", 2,
-                               {.has_head_dim = true, .partial_rotary = "partial_rotary_factor"});
-  T& model = family.defaults;
-  model.kv_channels = 256;
-  model.rotary_percent = 0.25;
-  model.apply_layernorm_1p = model.attention_output_gate = true;
-  model.linear_attention.norm_1p = false;
-  family.ignored = "mtp.";
-  add_query_key_norms(family, QkNormScope::head);
-  add_experts(family, "num_experts", "num_local_experts", "moe_intermediate_size", 512, 10);
+  HfFamily family = with_delta_nets("qwen3_next", "Qwen3NextForCausalLM", 2);
+  add_gated_experts(family, 512, 10);
   add_optional_normalization(family);
-  model.moe.router_pre_softmax = false;
-  model.moe.ffn_hidden_size = 512;
-  add_gated_shared_experts(family, 512);
-  using L = LinearAttentionConfig;
-  family.add_keys({expert_layers(),
-                   {"layer_types", read_linear_layers, write_linear_layers},
-                   {"linear_conv_kernel_dim", &L::conv_kernel_dim, {.most = kMostConvTaps}},
-                   {"linear_key_head_dim", &L::key_head_dim},
-                   {"linear_value_head_dim", &L::value_head_dim},
-                   {"linear_num_key_heads", &L::num_key_heads},
-                   {"linear_num_value_heads", &L::num_value_heads}});
+  family.defaults.moe.router_pre_softmax = false;
+  family.keys.push_back(expert_layers());
   family.add_layer_tensors(mlp_tensors());
-  family.add_layer_tensors(expert_tensors());
-  family.add_layer_tensors(delta_net_tensors());
-  for (TensorRow& row : family.tensors) {  // queries and their gates precede the keys
-    if (!row.ours.ends_with("linear_qkv.{w}")) continue;
-    const bool is_query = row.blocks.first == kQuery.first;
-    row.blocks = is_query ? Blocks{0, 2} : Blocks{row.blocks.first + 1, 1};
-    if (is_query) row.num_runs = num_heads;
-  }
+  // The rows of each head of keys, with its values, stand side by side.
+  family.add_layer_tensors(delta_net_tensors(
+      {{.theirs = "in_proj_qkvz.weight", .blocks = {0, 4}, .num_runs = num_key_heads},
+       {.theirs = "in_proj_ba.weight", .blocks = {4, 2}, .num_runs = num_key_heads}}));
+  return family;
+}
+
+HfFamily qwen3_5_text() {
+  HfFamily family = qwen3_5("qwen3_5_text", "Qwen3_5ForCausalLM", 4);
+  family.add_layer_tensors(mlp_tensors());
+  return family;
+}
+
+HfFamily qwen3_5_moe_text() {
+  HfFamily family = qwen3_5("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", 2);
+  add_gated_experts(family, 256, 8);
+  // All layers have experts, and there is no intermediate_size.
+  std::ranges::find(family.keys, "intermediate_size", &KeyRow::key)->key = "moe_intermediate_size";
+  family.defaults.ffn_hidden_size = 512;
   return family;
 }
 
