@@ -67,12 +67,21 @@ TEST(EngineOptions, PausedTextsHaveAMemoryOfTheirOwn) {
 TEST(EngineOptions, ReserveMemoryForStates) {
   const std::vector<CacheBudget> budget{{kMebibyte, 4 * kGibibyte, 32 * kMebibyte}};
   const ChosenOptions states = chosen({}, budget);
-  EXPECT_EQ(states.options.scheduler.max_running, 64) << "in half of the memory";
+  EXPECT_EQ(states.options.scheduler.max_running, 43) << "64 states in half of the memory";
+  EXPECT_EQ(states.options.scheduler.max_snapshots, 21);
   EXPECT_EQ(states.options.scheduler.num_blocks, 2048);
-  EXPECT_FALSE(states.options.scheduler.prefix_cache);
+  EXPECT_TRUE(states.options.scheduler.prefix_cache);
   EXPECT_EQ(states.note,
-            "the states of a text take 32.0 MiB, so that 64 texts run at the same time; prompts "
-            "that begin alike are each computed; the KV cache has room for 262144 tokens");
+            "the states of a text take 32.0 MiB, so that 43 texts run at the same time; 21 states "
+            "are kept for prompts that begin alike; the KV cache has room for 262144 tokens");
+  const ChosenOptions whole = chosen({.prefix_caching = false}, budget);
+  EXPECT_EQ(whole.options.scheduler.max_running, 64);
+  const ChosenOptions scarce = chosen({}, {{kMebibyte, 4 * kGibibyte, 400 * kMebibyte}});
+  EXPECT_EQ(scarce.options.scheduler.max_running, 5);
+  EXPECT_FALSE(scarce.options.scheduler.prefix_cache);
+  EXPECT_EQ(scarce.note,
+            "the states of a text take 400.0 MiB, so that 5 texts run at the same time; prompts "
+            "that begin alike are each computed; the KV cache has room for 268288 tokens");
   const ChosenOptions few = chosen({.max_requests = 4, .prefix_caching = false}, budget);
   EXPECT_EQ(few.options.scheduler.max_running, 4);
   EXPECT_EQ(few.options.scheduler.num_blocks, 4096 - 128);

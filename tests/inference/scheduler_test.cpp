@@ -146,6 +146,46 @@ TEST(Scheduler, StatesBeginBehindSnapshotsAlone) {
   EXPECT_THAT(scheduler.blocks(late), IsEmpty()) << "states cannot drop tokens";
 }
 
+TEST(Scheduler, SnapshotsAreTakenWherePromptsPart) {
+  Scheduler scheduler({.max_running = 4,
+                       .max_step_tokens = 64,
+                       .block_size = 2,
+                       .num_blocks = 32,
+                       .keeps_states = true,
+                       .max_snapshots = 2});
+  const auto add = [&](std::vector<std::int64_t> prompt) {
+    return scheduler.add({.prompt = std::move(prompt), .max_new_tokens = 1});
+  };
+  const SequenceId first = add({1, 2, 3, 4, 5, 6, 7});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(first, 0, 6)));
+  step(scheduler);
+  const SequenceId second = add({1, 2, 3, 4, 8, 8, 8});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(second, 0, 4))) << "behind what is alike";
+  EXPECT_EQ(scheduler.snapshots().size(), 1U);
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(second, 4, 2)));
+  step(scheduler);
+  const SequenceId third = add({1, 2, 3, 4, 9, 9, 9});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(third, 4, 2)));
+  step(scheduler);
+  const SequenceId again = add({1, 2, 3, 4, 5, 6, 8});
+  EXPECT_THAT(step(scheduler).runs, ElementsAre(prefill(again, 4, 2)))
+      << "the snapshot of the first is forgotten, and that of what is alike was used";
+}
+
+TEST(Scheduler, OfAnAnswerTheLastSnapshotIsKept) {
+  Scheduler scheduler({.max_running = 1,
+                       .max_step_tokens = 8,
+                       .block_size = 2,
+                       .num_blocks = 8,
+                       .keeps_states = true});
+  const SequenceId text = scheduler.add({.prompt = {1, 2, 3}, .max_new_tokens = 9});
+  for (int i = 0; i < 6; ++i) step(scheduler);
+  const std::vector<BlockId> blocks = scheduler.blocks(text);
+  std::vector<bool> kept;
+  for (const BlockId block : blocks) kept.push_back(scheduler.pool().has_snapshot(block));
+  EXPECT_THAT(kept, ElementsAre(true, false, true, false)) << "and that of the prompt";
+}
+
 TEST(Scheduler, LeavesABlockForEachThatRuns) {
   Scheduler scheduler({.max_running = 2, .max_step_tokens = 8, .block_size = 2, .num_blocks = 3});
   const SequenceId a = scheduler.add({.prompt = {1, 2}, .max_new_tokens = 2});

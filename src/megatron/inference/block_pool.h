@@ -60,6 +60,7 @@ class BlockPool {
   /// Remembers with the entry of a block that there is a snapshot of the states behind it. Returns
   /// false if the block has no entry, or had a snapshot before.
   bool add_snapshot(BlockId block);
+  void drop_snapshot(BlockId block) { at(block).has_snapshot = false; }
   bool has_snapshot(BlockId block) const { return at(block).has_snapshot; }
   /// Removes the entry of a block, if it has one, because it will be written again.
   void withdraw(BlockId block);

@@ -73,25 +73,34 @@ std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const Cac
 /// same time, and turns the prefix cache off. Returns what the user should know.
 std::string reserve_states(const EngineSettings& settings, std::vector<CacheBudget>& budgets,
                            SchedulerOptions& options) {
+  constexpr std::int64_t kFewStates = 6;
   double most = 0;  // of a rank
-  const std::int64_t wanted = options.max_running;
+  std::int64_t num_states = std::numeric_limits<std::int32_t>::max();
   for (const CacheBudget& budget : budgets) {
     if (budget.state_bytes == 0) continue;
     most = std::max(most, budget.state_bytes);
     const double count = std::floor(cache_bytes(settings, budget) / 2 / budget.state_bytes);
-    if (count < static_cast<double>(options.max_running))
-      options.max_running = std::max<std::int64_t>(1, static_cast<std::int64_t>(count));
+    num_states = std::min(num_states, static_cast<std::int64_t>(std::min(count, 1e9)));
   }
   if (most == 0) return "";
+  const std::int64_t wanted = options.max_running;
+  const bool lacks_room = options.prefix_cache && num_states < kFewStates;
+  if (lacks_room) options.prefix_cache = false;
+  options.max_snapshots = options.prefix_cache ? std::min(wanted, num_states / 3) : 0;
+  options.max_running =
+      std::clamp<std::int64_t>(num_states - options.max_snapshots, 1, options.max_running);
   for (CacheBudget& budget : budgets)
     budget.free_bytes =
         std::max(0.0, cache_bytes(settings, budget) -
-                          static_cast<double>(options.max_running) * budget.state_bytes);
+                          static_cast<double>(options.max_running + options.max_snapshots) *
+                              budget.state_bytes);
   std::string note = "the states of a text take " + byte_size_text(most);
   if (options.max_running < wanted)
     note += ", so that " + std::to_string(options.max_running) + " texts run at the same time";
-  if (std::exchange(options.prefix_cache, false))
-    note += "; prompts that begin alike are each computed";
+  if (options.max_snapshots > 0)
+    note += "; " + std::to_string(options.max_snapshots) +
+            " states are kept for prompts that begin alike";
+  if (lacks_room) note += "; prompts that begin alike are each computed";
   return note;
 }
 

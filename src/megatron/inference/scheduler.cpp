@@ -194,12 +194,7 @@ std::vector<SequenceId> Scheduler::advance(const StepPlan& plan,
     // All sampled tokens but the last are drafts that the pass has computed.
     count_computed(sequence, run.first + run.count - run.num_drafts +
                                  std::max<std::int64_t>(0, num_sampled - 1));
-    if (options_.keeps_states && sequence.num_computed % options_.block_size == 0) {
-      const BlockId last =
-          sequence
-              .blocks[static_cast<std::size_t>(sequence.num_computed / options_.block_size - 1)];
-      if (pool_.add_snapshot(last)) snapshots_.push_back({run.sequence, last});
-    }
+    if (options_.keeps_states) take_snapshot(sequence);
     if (sequence.has_ended()) {
       ended.push_back(run.sequence);
       drop(run.sequence);

@@ -17,6 +17,7 @@
 #include <compare>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <map>
 #include <optional>
 #include <set>
@@ -69,6 +70,11 @@ struct SchedulerOptions {
   /// only behind a prefix that has a snapshot of its states (Scheduler::snapshots()), chunks of
   /// prompts end at the ends of blocks, where snapshots are taken, and there are no drafts.
   bool keeps_states = false;
+  /// Snapshots that are kept; the one that was used longest ago is forgotten first. They are taken
+  /// behind the last full block of a prompt, behind the last one of an answer so far, and where a
+  /// prompt leaves the blocks of an earlier one, because others may leave them there, too (Pan et
+  /// al. 2024, "Marconi").
+  std::int64_t max_snapshots = kMaxBlocks;
   /// Blocks of a second memory, to which those of preempted sequences are copied until they run
   /// again. A sequence for which it has no room is computed again.
   std::int64_t num_swap_blocks = 0;
@@ -200,6 +206,8 @@ class Scheduler {
     std::int64_t first_output = 0;
     bool finds_prefix = true;
     std::int64_t num_encoded = 0;
+    std::int64_t branch = 0;  ///< tokens that it has in common with published blocks
+    std::optional<BlockId> snapshot_of_answer = {};
     std::vector<BlockId> blocks = {};
     std::vector<BlockId> swapped = {};  ///< blocks of the swap memory, of a waiting sequence
     std::int64_t num_swapped = 0;       ///< tokens in them
@@ -261,6 +269,10 @@ class Scheduler {
   std::optional<Order> next_after(const std::optional<Order>& last, const Step& step) const;
   /// Counts what has run as computed and publishes the blocks that it filled.
   void count_computed(Sequence& sequence, std::int64_t num_computed);
+  /// Takes a snapshot of the states of a sequence if it ends at the end of a block behind which
+  /// others may begin.
+  void take_snapshot(Sequence& sequence);
+  void forget_snapshot(BlockId block);
 
   SchedulerOptions options_;
   BlockPool pool_, swap_pool_;
@@ -268,6 +280,7 @@ class Scheduler {
   std::set<Order> running_, waiting_;
   std::set<std::pair<double, SequenceId>> deadlines_;
   std::vector<StateSnapshot> snapshots_;
+  std::list<BlockId> used_snapshots_;  ///< of all, by their last use
   SequenceId next_sequence_ = 0;
   bool has_plan_ = false;  ///< plan() was called and advance() was not
 };

@@ -85,10 +85,15 @@ void Scheduler::attach_prefix(Sequence& sequence) {
     sequence.blocks.push_back(*found);
   }
   std::vector<BlockId>& blocks = sequence.blocks;
+  sequence.branch = std::ssize(blocks) * options_.block_size;
   while (options_.keeps_states && !blocks.empty() &&
          (blocks.size() * size >= tokens.size() || !pool_.has_snapshot(blocks.back()))) {
     pool_.release(blocks.back());
     blocks.pop_back();
+  }
+  if (options_.keeps_states && !blocks.empty()) {
+    used_snapshots_.remove(blocks.back());
+    used_snapshots_.push_back(blocks.back());
   }
   // The last token is computed in any case: what follows is sampled from its output.
   sequence.num_computed =
@@ -105,6 +110,27 @@ void Scheduler::count_computed(Sequence& sequence, std::int64_t num_computed) {
     block = pool_.publish(block, parent, tokens.subspan(i * size, size));
   }
   sequence.num_computed = num_computed;
+}
+
+void Scheduler::take_snapshot(Sequence& sequence) {
+  const std::int64_t size = options_.block_size, end = sequence.num_computed;
+  const bool is_in_answer = end >= sequence.num_prompt_tokens;
+  if (end % size != 0 || (end != sequence.branch && end + size <= sequence.num_prompt_tokens))
+    return;
+  const BlockId last = sequence.blocks[static_cast<std::size_t>(end / size - 1)];
+  if (!pool_.add_snapshot(last)) return;
+  if (is_in_answer && sequence.snapshot_of_answer) forget_snapshot(*sequence.snapshot_of_answer);
+  if (is_in_answer) sequence.snapshot_of_answer = last;
+  used_snapshots_.remove(last);  // of a block that was published otherwise before
+  used_snapshots_.push_back(last);
+  snapshots_.push_back({sequence.order.sequence, last});
+  while (std::ssize(used_snapshots_) > options_.max_snapshots)
+    forget_snapshot(used_snapshots_.front());
+}
+
+void Scheduler::forget_snapshot(BlockId block) {
+  pool_.drop_snapshot(block);
+  used_snapshots_.remove(block);
 }
 
 }  // namespace megatron

@@ -67,8 +67,10 @@ void Scheduler::plan_run(Sequence& sequence, Step& step) {
   std::int64_t end = sequence.num_computed + most;
   const std::int64_t end_of_block = end / options_.block_size * options_.block_size;
   const bool ends_chunks = options_.keeps_states && options_.prefix_cache;
-  if (ends_chunks && options_.chunked_prefill && end_of_block > sequence.num_computed)
-    end = end_of_block;
+  if (ends_chunks && options_.chunked_prefill && end_of_block > sequence.num_computed) {
+    const bool branches = sequence.num_computed < sequence.branch && sequence.branch < end;
+    end = branches ? sequence.branch : end_of_block;
+  }
   const std::int64_t count = end - sequence.num_computed;
   while (num_lacking(sequence, end) > pool_.num_available()) {
     if (running_.rbegin()->sequence == sequence.order.sequence) {
