@@ -135,6 +135,13 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
   EXPECT_THAT(mistake_of_hybrid({"*-|*-", "--pipeline-model-parallel-size", "2",
                                  "--pipeline-model-parallel-layout", "Ettt|tL"}),
               HasSubstr("contradicts --pipeline-model-parallel-layout"));
+  EXPECT_THAT(
+      mistake_of_hybrid({"*-|*-|*-|*-", "--pipeline-model-parallel-size", "2",
+                         "--num-layers-per-virtual-pipeline-stage", "2"}),
+      AllOf(HasSubstr("--hybrid-layer-pattern: its | end the stages of the pipeline, 2 on each "
+                      "rank, and --num-layers-per-virtual-pipeline-stage divides the layers too"),
+            HasSubstr("leave --num-layers-per-virtual-pipeline-stage out, or remove every |"),
+            Not(HasSubstr("--pipeline-model-parallel-layout"))));
   EXPECT_THAT(notes_text(hybrid({"*-|*-"}).parsed.notes), HasSubstr("| are without effect"));
   EXPECT_EQ(
       message_of([&] {
