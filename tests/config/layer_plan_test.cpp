@@ -250,6 +250,20 @@ TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
               HasSubstr("--mamba-state-dim"));
 }
 
+TEST(LayerPlan, ListsHaveZerosAndOnes) {
+  const Args rope{"--position-embedding-type", "rope"};
+  for (Args flags :
+       {Args{"--linear-attention-freq", "[1,2]", "--experimental-attention-variant", "gdn"},
+        Args{"--window-attn-skip-freq", "[1,2]", "--window-size", "7,0"},
+        Args{"--no-rope-freq", "[0,9]"}}) {
+    const std::string expected = flags[0] + ": '" + flags[1] +
+                                 "' lists a number other than 0 and 1\n  fix: write 0 or 1 for "
+                                 "each layer, such as ([";
+    flags.insert(flags.end(), rope.begin(), rope.end());
+    EXPECT_THAT(mistake(flags), HasSubstr(expected));
+  }
+}
+
 TEST(LayerPlan, NotesListsThatNameLayersWithoutAttention) {
   const auto notes = [](Args flags) {
     flags.insert(flags.begin(), "*-*-");
