@@ -165,6 +165,9 @@ TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of({"hybrid", "--hybrid-layer-pattern", "*x"}),
               Not(HasSubstr("--num-layers")));
   EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));
+  EXPECT_EQ(mistake_of_hybrid({"-*"}),
+            "--hybrid-layer-pattern: expects a value, and -* reads as a flag\n"
+            "  fix: write --hybrid-layer-pattern=-*");
   EXPECT_THAT(mistake_of_hybrid({"*E"}), HasSubstr("needs --num-experts"));
   EXPECT_THAT(mistake_of_hybrid({"*E", "--num-experts", "4", "--moe-layer-freq", "2"}),
               HasSubstr("--moe-layer-freq: excludes --hybrid-layer-pattern"));
