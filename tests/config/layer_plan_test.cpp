@@ -230,6 +230,16 @@ TEST(HybridPattern, RatiosAreAllocatedAsInMegatron) {
                 pattern(given, {"--hybrid-attention-ratio", "0.7", "--hybrid-mlp-ratio", "0.5"});
               }),
               HasSubstr("add up to more than 1"));
+  const auto notes = [](const Args& words) { return notes_text(read_run(words).parsed.notes); };
+  EXPECT_THAT(
+      notes(small({"--hybrid-attention-ratio", "0.5"})),
+      HasSubstr("--hybrid-attention-ratio: it belongs to hybrid models, and this run trains "
+                "gpt"));
+  EXPECT_THAT(notes_text(hybrid({"*-", "--hybrid-mlp-ratio", "0.1"}).parsed.notes),
+              HasSubstr("--hybrid-mlp-ratio: --hybrid-layer-pattern lists the layers"));
+  given[0] = "hybrid";
+  given.insert(given.end(), {"--hybrid-attention-ratio", "0.25"});
+  EXPECT_THAT(notes(given), Not(HasSubstr("-ratio")));
 }
 
 TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
