@@ -17,6 +17,7 @@
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/tokenizer_files.h"
 #include "support/temporary_folder.h"
 
@@ -128,6 +129,32 @@ void expect_tiny_tokenizer(const fs::path& folder) {
   EXPECT_EQ(config.at("bos_token_id"), 5);
   EXPECT_EQ(config.at("pad_token_id"), 4);
   EXPECT_EQ(read_json(folder / "tokenizer_config.json").at("eos_token"), "<end>");
+}
+
+/// transformers reads a vocab.txt line by line, so its lines are the ids of the model.
+TEST(Convert, CompletesAVocabularyOfBert) {
+  const TemporaryFolder root;
+  const std::string own = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na";
+  TokenizerConfig config;
+  config.tokenizer_type = "BertWordPieceCase";
+  config.vocab_file = root.write("vocab.txt", own);
+  const auto exported = [&](const AddedIds& model) {
+    AuxiliaryFiles files;
+    EXPECT_THAT(export_tokenizer(config, files, model).notes, testing::IsEmpty());
+    return files;
+  };
+  EXPECT_EQ(exported({}).at("vocab.txt"), own) << "the folder of another program";
+  EXPECT_EQ(exported({.num_rows = 6}).at("vocab.txt"), own + "\n");
+  const AuxiliaryFiles files = exported({.num_rows = 10, .num_sentinels = 2});
+  EXPECT_EQ(files.at("vocab.txt"), own + "\n[BOS]\n[EOS]\n<extra_id_0>\n<extra_id_1>\n");
+  const Json named = Json::parse(files.at("tokenizer_config.json"));
+  EXPECT_EQ(named.at("bos_token"), "[BOS]");
+  EXPECT_EQ(named.at("additional_special_tokens"), Json({"<extra_id_0>", "<extra_id_1>"}));
+  config.vocab_file = root.write("exported.txt", files.at("vocab.txt"));
+  EXPECT_EQ(exported({.num_rows = 10, .num_sentinels = 2}).at("vocab.txt"), files.at("vocab.txt"));
+  const auto tokenizer = make_tokenizer(config);
+  EXPECT_EQ(tokenizer->encode("a<extra_id_1>a"), (std::vector<std::int32_t>{5, 9, 5}));
+  EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{6, 5, 8, 7}), "a");
 }
 
 TEST(Convert, CarriesTheTokenizerEverywhere) {

@@ -176,5 +176,16 @@ TEST(HfDirectory, IsVerified) {
   EXPECT_NE(out.str().find("iter_0000005: whole, but not finite"), std::string::npos) << out.str();
 }
 
+/// As transformers writes them; the other keys stay.
+TEST(ClassNames, AreInTheConfig) {
+  AuxiliaryFiles files{{"config.json", R"({"model_type": "bert", "id2label": {"0": "LABEL_0"}})"}};
+  set_class_names({"no", "yes"}, files);
+  EXPECT_EQ(Json::parse(files.at("config.json")), Json::parse(R"({"model_type": "bert",
+      "id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}})"));
+  files.clear();
+  set_class_names({"no", "yes"}, files);
+  EXPECT_EQ(Json::parse(files.at("config.json")).size(), 2u);
+}
+
 }  // namespace
 }  // namespace megatron

@@ -23,6 +23,7 @@
 #include "megatron/formats/dcp_writer.h"
 #include "megatron/formats/pickle_writer.h"
 #include "megatron/models/architecture.h"
+#include "support/message_of.h"
 #include "support/temporary_folder.h"
 
 namespace megatron {
@@ -257,9 +258,18 @@ TEST(Nemo1, IsRefusedByName) {
   write_file(root / "llama.nemo", "an archive");
   fs::create_directories(root / "unpacked/model_weights");
   write_file(root / "unpacked/model_config.yaml", "mcore_gpt: true\n");
-  for (const char* name : {"llama.nemo", "unpacked"})
+  fs::create_directories(root / "ranks/mp_rank_00");
+  write_file(root / "ranks/mp_rank_00/model_weights.ckpt", "weights");
+  write_file(root / "ranks/model_config.yaml", "mcore_gpt: true\n");
+  for (const char* name : {"llama.nemo", "unpacked", "ranks"})
     expect_user_error([&] { find_checkpoint(root / name); },
                       {"--load ", name, "NeMo 1", "convert_nemo1_to_nemo2.py", "tar -xf"});
+}
+
+TEST(Nemo1, NeedsWeightsBesideItsSettings) {
+  const TemporaryFolder root;
+  write_file(root / "model_config.yaml", "any: settings\n");
+  EXPECT_EQ(message_of([&] { refuse_nemo_1(root.path(), "--load "); }), "no error");
 }
 
 TEST(NemoNames, LoseTheModule) {

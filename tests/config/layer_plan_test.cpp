@@ -135,6 +135,13 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
   EXPECT_THAT(mistake_of_hybrid({"*-|*-", "--pipeline-model-parallel-size", "2",
                                  "--pipeline-model-parallel-layout", "Ettt|tL"}),
               HasSubstr("contradicts --pipeline-model-parallel-layout"));
+  EXPECT_THAT(
+      mistake_of_hybrid({"*-|*-|*-|*-", "--pipeline-model-parallel-size", "2",
+                         "--num-layers-per-virtual-pipeline-stage", "2"}),
+      AllOf(HasSubstr("--hybrid-layer-pattern: its | end the stages of the pipeline, 2 on each "
+                      "rank, and --num-layers-per-virtual-pipeline-stage divides the layers too"),
+            HasSubstr("leave --num-layers-per-virtual-pipeline-stage out, or remove every |"),
+            Not(HasSubstr("--pipeline-model-parallel-layout"))));
   EXPECT_THAT(notes_text(hybrid({"*-|*-"}).parsed.notes), HasSubstr("| are without effect"));
   EXPECT_EQ(
       message_of([&] {
@@ -158,6 +165,9 @@ TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of({"hybrid", "--hybrid-layer-pattern", "*x"}),
               Not(HasSubstr("--num-layers")));
   EXPECT_THAT(mistake_of_hybrid({"||"}), HasSubstr("lists no layer"));
+  EXPECT_EQ(mistake_of_hybrid({"-*"}),
+            "--hybrid-layer-pattern: expects a value, and -* reads as a flag\n"
+            "  fix: write --hybrid-layer-pattern=-*");
   EXPECT_THAT(mistake_of_hybrid({"*E"}), HasSubstr("needs --num-experts"));
   EXPECT_THAT(mistake_of_hybrid({"*E", "--num-experts", "4", "--moe-layer-freq", "2"}),
               HasSubstr("--moe-layer-freq: excludes --hybrid-layer-pattern"));
@@ -220,6 +230,16 @@ TEST(HybridPattern, RatiosAreAllocatedAsInMegatron) {
                 pattern(given, {"--hybrid-attention-ratio", "0.7", "--hybrid-mlp-ratio", "0.5"});
               }),
               HasSubstr("add up to more than 1"));
+  const auto notes = [](const Args& words) { return notes_text(read_run(words).parsed.notes); };
+  EXPECT_THAT(
+      notes(small({"--hybrid-attention-ratio", "0.5"})),
+      HasSubstr("--hybrid-attention-ratio: it belongs to hybrid models, and this run trains "
+                "gpt"));
+  EXPECT_THAT(notes_text(hybrid({"*-", "--hybrid-mlp-ratio", "0.1"}).parsed.notes),
+              HasSubstr("--hybrid-mlp-ratio: --hybrid-layer-pattern lists the layers"));
+  given[0] = "hybrid";
+  given.insert(given.end(), {"--hybrid-attention-ratio", "0.25"});
+  EXPECT_THAT(notes(given), Not(HasSubstr("-ratio")));
 }
 
 TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
@@ -245,6 +265,20 @@ TEST(HybridPattern, HeadsOfRecurrentLayersFitTheRanks) {
               HasSubstr("'x' is neither a number above 0 nor a list expression"));
   EXPECT_THAT(notes_text(hybrid({"*-", "--mamba-state-dim", "16"}).parsed.notes),
               HasSubstr("--mamba-state-dim"));
+}
+
+TEST(LayerPlan, ListsHaveZerosAndOnes) {
+  const Args rope{"--position-embedding-type", "rope"};
+  for (Args flags :
+       {Args{"--linear-attention-freq", "[1,2]", "--experimental-attention-variant", "gdn"},
+        Args{"--window-attn-skip-freq", "[1,2]", "--window-size", "7,0"},
+        Args{"--no-rope-freq", "[0,9]"}}) {
+    const std::string expected = flags[0] + ": '" + flags[1] +
+                                 "' lists a number other than 0 and 1\n  fix: write 0 or 1 for "
+                                 "each layer, such as ([";
+    flags.insert(flags.end(), rope.begin(), rope.end());
+    EXPECT_THAT(mistake(flags), HasSubstr(expected));
+  }
 }
 
 TEST(LayerPlan, NotesListsThatNameLayersWithoutAttention) {

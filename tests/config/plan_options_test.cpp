@@ -45,6 +45,10 @@ TEST(LayoutPlan, NeedsAModelAndItsSamples) {
       layout_mistake({"--world-size", "8", "--num-layers", "2"}),
       AllOf(HasSubstr("--seq-length: is required\n     fix: add --seq-length N"),
             HasSubstr("--micro-batch-size: is required"), HasSubstr("--vocab-size: is required")));
+  EXPECT_THAT(
+      layout_mistake({"--world-size", "8", "--num-layers", "2", "--vocab-file", "vocab.txt"}),
+      HasSubstr("--vocab-size: is required, because a plan reads no tokenizer\n     fix: add "
+                "--vocab-size N; `megatron tokenizer info FILE` prints it"));
   EXPECT_THAT(layout_mistake(model({"--world-size", "0"})),
               HasSubstr("--world-size: must be at least 1, got 0"));
   EXPECT_THAT(layout_mistake(model({"--world-size", "8", "--swiglu", "--activation", "gelu"})),

@@ -117,6 +117,12 @@ TEST(IndexedDataset, ExplainsMissingFiles) {
               IndexedDataset dataset(folder / "x_text_document.bin");
             }).find("leave out the extension"),
             std::string::npos);
+  const std::string text = folder.write("labelled.jsonl", "{}\n");
+  EXPECT_EQ(message_of([&] { IndexedDataset dataset(text); }),
+            "dataset " + text +
+                " is a file, not the prefix of a .bin and an .idx file\n  fix: for "
+                "text, write them with megatron preprocess-data --input " +
+                text + "; for labelled texts of bert add --task, for conversations --sft");
 }
 
 struct BrokenIndex {

@@ -185,6 +185,11 @@ TEST_F(LabelledTextFiles, MistakesNameFileAndLine) {
   EXPECT_THAT(mistake("x.tsv", "a\tb\n1\t2\n"), HasSubstr("x.tsv: holds no labelled text"));
   EXPECT_THAT(mistake("x.jsonl", R"({"text":"a","label":0})", FinetuneTask::rank),
               HasSubstr("choices"));
+  DataConfig none;
+  none.task = FinetuneTask::classify;
+  EXPECT_EQ(message_of([&] { read_labelled_data(none); }),
+            "--task: has no labelled texts to train on\n"
+            "  fix: add --train-data FILE, and --valid-data FILE to measure the accuracy");
 }
 
 /// Any bytes are read, or a mistake names the file.

@@ -74,7 +74,7 @@ TEST(MaskFiller, NeedsAnEncoder) {
   EXPECT_THAT(message_of([&] {
                 fill_masks(ModelRunner(*decoder.model), {{1, 2}, {1}}, 1);
               }),
-              HasSubstr("predicts no masked tokens"));
+              HasSubstr("the model is no masked language model: it predicts the next token"));
 }
 
 TEST(MaskFiller, FindsMasksBetweenTheTokensAroundAText) {

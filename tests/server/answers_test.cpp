@@ -70,10 +70,12 @@ TEST_F(AnsweringApis, SoDoStreams) {
 // A model of 64 positions has them for each of the two texts, of which one begins with a token.
 TEST_F(AnsweringApis, APromptTakesNoPositionsFromItsAnswer) {
   EXPECT_EQ(answer("/v1/completions", long_request(64, 63))["usage"]["completion_tokens"], 63);
-  for (const std::string& request : {long_request(64, 64), long_request(65, 1)}) {
+  for (const auto& [request, fix] : {std::pair(long_request(64, 64), "ask for at most 63 tokens"),
+                                     std::pair(long_request(65, 1), "shorten the prompt")}) {
     const RawAnswer raw = ask("/v1/completions", request);
     EXPECT_EQ(raw.status, 400);
     EXPECT_THAT(raw.body, HasSubstr("context of 64 tokens"));
+    EXPECT_THAT(raw.body, HasSubstr(fix));
   }
 }
 

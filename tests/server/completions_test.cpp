@@ -213,6 +213,7 @@ TEST_F(ServedCompletions, MistakesAreTheClients) {
   const RawAnswer long_one = ask(R"({"prompt": [3], "max_tokens": 64})");
   EXPECT_EQ(long_one.status, 400);
   EXPECT_THAT(long_one.body, HasSubstr("the model has a context of 64 tokens"));
+  EXPECT_THAT(long_one.body, HasSubstr("ask for at most 63 tokens, or shorten the prompt"));
   EXPECT_THAT(long_one.body, HasSubstr(R"("param":null,"code":"context_length_exceeded")"));
   EXPECT_EQ(ask(R"({"prompt": [99]})").status, 400);
   const RawAnswer bias = ask(R"({"prompt": [3], "logit_bias": {"999999": 1}})");

@@ -66,6 +66,8 @@ TEST(T5Run, RefusesWhatTwoSequencesCannotDo) {
               HasSubstr("--group-query-attention"));
   EXPECT_THAT(mistake({"--decoder-seq-length", "0"}), HasSubstr("--decoder-seq-length"));
   EXPECT_THAT(mistake({"--position-embedding-type", "alibi"}), HasSubstr("alibi"));
+  EXPECT_THAT(mistake({"--decoder-num-layers", "0"}),
+              HasSubstr("--decoder-num-layers: must be at least 1, got 0"));
   std::vector<std::string> gpt = t5_flags({"--decoder-num-layers", "2"});
   gpt.front() = "gpt";
   EXPECT_THAT(message_of([&] { read_run(gpt); }), HasSubstr("--decoder-num-layers"));

@@ -63,26 +63,46 @@ void remove_special_token_ids(AuxiliaryFiles& files) {
   config->second = json.dump(2) + "\n";
 }
 
+bool is_bert(const Tokenizer& tokenizer) { return tokenizer.name().starts_with("BertWordPiece"); }
+
+std::string sentinel(std::int64_t i) { return "<extra_id_" + std::to_string(i) + ">"; }
+
+/// Adds to a vocab.txt the tokens behind it, each a line, whose number is the id.
+void complete_vocabulary(const Tokenizer& tokenizer, std::int64_t num_sentinels,
+                         std::string& vocabulary) {
+  if (!vocabulary.ends_with('\n')) vocabulary += '\n';
+  std::int64_t ids = std::ranges::count(vocabulary, '\n');
+  for (; ids < tokenizer.vocab_size(); ++ids)
+    vocabulary += tokenizer.token(static_cast<std::int32_t>(ids)) + '\n';
+  if (ids != tokenizer.vocab_size()) return;
+  for (std::int64_t i = 0; i < num_sentinels; ++i) vocabulary += sentinel(i) + '\n';
+}
+
 /// Returns a tokenizer_config.json. Without it, transformers guesses the special tokens from the
 /// model's family.
-std::string tokenizer_config_json(const Tokenizer& tokenizer, bool is_gpt2) {
-  const bool is_bert = tokenizer.name().starts_with("BertWordPiece");
-  Json json = {{"tokenizer_class", is_gpt2   ? "GPT2Tokenizer"
-                                   : is_bert ? "BertTokenizer"
-                                             : "PreTrainedTokenizerFast"},
+std::string tokenizer_config_json(const Tokenizer& tokenizer, const AddedIds& added) {
+  const bool is_gpt2 = tokenizer.name() == "GPT2BPETokenizer";
+  Json json = {{"tokenizer_class", is_gpt2              ? "GPT2Tokenizer"
+                                   : is_bert(tokenizer) ? "BertTokenizer"
+                                                        : "PreTrainedTokenizerFast"},
                {"clean_up_tokenization_spaces", false}};
-  if (is_bert) json["do_lower_case"] = tokenizer.name() == "BertWordPieceLowerCase";
+  if (is_bert(tokenizer)) json["do_lower_case"] = tokenizer.name() == "BertWordPieceLowerCase";
   const auto name = [&](const char* key, std::int32_t id) {
-    const std::string text = id < 0 ? "" : tokenizer.decode(std::array{id}, SpecialTokens::keep);
+    const std::string text = id < 0 ? ""
+                             : added.num_rows > 0
+                                 ? tokenizer.token(id)
+                                 : tokenizer.decode(std::array{id}, SpecialTokens::keep);
     if (id >= 0 && tokenizer.name() == "ByteTokenizer")
       json[key] = kByteTokenizerEod;
-    else if (!text.empty())  // BERT's [BOS] and [EOS] are in no file
+    else if (!text.empty())  // BERT's [BOS] and [EOS] may be in no file
       json[key] = text;
   };
   name("bos_token", is_gpt2 ? tokenizer.eod() : tokenizer.bos());
   name("eos_token", tokenizer.eod());
   name("pad_token", tokenizer.pad());
   if (is_gpt2) name("unk_token", tokenizer.eod());
+  for (std::int64_t i = 0; i < added.num_sentinels; ++i)
+    json["additional_special_tokens"].push_back(sentinel(i));
   return json.dump(2) + "\n";
 }
 
@@ -168,7 +188,8 @@ Json tokenizer_to_json(const TokenizerConfig& config) {
   return fields_to_json(tokenizer_table().set(), &named);
 }
 
-TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files) {
+TokenizerExport export_tokenizer(TokenizerConfig config, AuxiliaryFiles& files,
+                                 const AddedIds& model) {
   TokenizerExport result;
   if (!has_tokenizer(config)) {
     if (!has_tokenizer_files(files))
@@ -180,7 +201,18 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
   try {
     if (!has_tokenizer_files(files) || is_byte_tokenizer(config))
       replace_tokenizer_files(hf_tokenizer_files(config), files);
+    AddedIds added;
+    if (model.num_rows > 0 && tokenizer_type(config).starts_with("BertWordPiece")) {
+      added.num_rows = model.num_rows;
+      if (!config.vocab_size) config.vocab_size = model.num_rows;  // as in training
+    }
     const auto tokenizer = make_tokenizer(config);
+    if (added.num_rows > 0 && files.contains("vocab.txt")) {
+      if (tokenizer->find(sentinel(0)) < 0)
+        added.num_sentinels =
+            std::min(model.num_sentinels, model.num_rows - tokenizer->vocab_size());
+      complete_vocabulary(*tokenizer, added.num_sentinels, files["vocab.txt"]);
+    }
     if (config.tokenizer_hf_no_include_special_tokens)
       result.notes.push_back(
           "--tokenizer-hf-no-include-special-tokens is not written: programs that read the "
@@ -199,8 +231,7 @@ TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& 
                              " has no files: generate from the folder needs --tokenizer-type " +
                              std::string(tokenizer->name()) + size);
     } else if (!files.contains("tokenizer_config.json")) {
-      files["tokenizer_config.json"] =
-          tokenizer_config_json(*tokenizer, tokenizer->name() == "GPT2BPETokenizer");
+      files["tokenizer_config.json"] = tokenizer_config_json(*tokenizer, added);
     }
   } catch (const UserError& error) {
     const std::string reason = error.parts().problem();

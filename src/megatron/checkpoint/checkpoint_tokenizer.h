@@ -59,9 +59,17 @@ struct TokenizerExport {
   std::vector<std::string> notes = {};  ///< what could not be exported, and why
 };
 
+/// The ids of a model that its BERT tokenizer adds to those of vocab.txt.
+struct AddedIds {
+  std::int64_t num_rows = 0;       ///< of the embedding; 0: the file has all ids
+  std::int64_t num_sentinels = 0;  ///< --vocab-extra-ids of T5, behind [BOS] and [EOS]
+};
+
 /// Completes `files` for a Hugging Face directory with the tokenizer `config`. It adds missing
-/// tokenizer files and a tokenizer_config.json with the special tokens; a ByteTokenizer replaces
-/// any other tokenizer by its tokenizer.json. What cannot be written becomes a note.
-TokenizerExport export_tokenizer(const TokenizerConfig& config, AuxiliaryFiles& files);
+/// tokenizer files, what vocab.txt lacks of the ids, and a tokenizer_config.json with the special
+/// tokens; a ByteTokenizer replaces any other tokenizer by its tokenizer.json. What cannot be
+/// written becomes a note.
+TokenizerExport export_tokenizer(TokenizerConfig config, AuxiliaryFiles& files,
+                                 const AddedIds& model = {});
 
 }  // namespace megatron

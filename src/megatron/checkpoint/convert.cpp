@@ -15,6 +15,8 @@
 #include "megatron/checkpoint/megatron_lm/torch_dist.h"
 #include "megatron/checkpoint/tensor_bytes.h"
 #include "megatron/checkpoint/weight_reader.h"
+#include "megatron/config/data_config.h"
+#include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/models/hf/hf_family.h"
 #include "megatron/tokenizers/tokenizer.h"
@@ -126,6 +128,14 @@ void add_run_tokenizer_files(CheckpointSource& source, std::vector<std::string>&
                   "; give --tokenizer-model to add them");
 }
 
+/// Returns the ids that the run which saved a checkpoint added to its tokenizer's.
+AddedIds added_ids(const CheckpointSource& source) {
+  if (source.kind == CheckpointSource::Kind::hugging_face) return {};
+  Settings saved;
+  read_saved_settings(*source.manifest->settings, saved);
+  return {.num_rows = source.model.vocab_size, .num_sentinels = saved.data->vocab_extra_ids};
+}
+
 /// Takes the tokenizer that the flags name, or that of the weights with the settings that they
 /// change, and its files.
 void choose_tokenizer(const TokenizerFlags& flags, CheckpointSource& source) {
@@ -168,7 +178,8 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   } else {
     const bool is_gguf = request.format == "gguf";
     MEGATRON_CHECK(is_gguf || request.format == "hf", "unknown format ", request.format);
-    const TokenizerExport tokenizer = export_tokenizer(source->tokenizer, source->auxiliary_files);
+    const TokenizerExport tokenizer =
+        export_tokenizer(source->tokenizer, source->auxiliary_files, added_ids(*source));
     conversion.notes.insert(conversion.notes.end(), tokenizer.notes.begin(), tokenizer.notes.end());
     const HfExport files{.model = source->model,
                          .network = &find_model_family(source->family, *request.families),

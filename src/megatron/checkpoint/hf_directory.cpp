@@ -84,6 +84,18 @@ AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder) {
   return files;
 }
 
+void set_class_names(const std::vector<std::string>& classes, AuxiliaryFiles& files) {
+  std::string& text = files["config.json"];
+  Json config = text.empty() ? Json::object() : parse_python_json(text, "config.json");
+  if (!config.is_object()) return;
+  config["id2label"] = config["label2id"] = Json::object();
+  for (std::size_t i = 0; i < classes.size(); ++i) {
+    config["id2label"][std::to_string(i)] = classes[i];
+    config["label2id"][classes[i]] = i;
+  }
+  text = config.dump(2) + "\n";
+}
+
 AuxiliaryFiles HfDirectory::auxiliary_files(std::vector<std::string>& notes) const {
   AuxiliaryFiles files = read_auxiliary_files(folder_);
   if (gguf_files_.empty()) return files;

@@ -25,6 +25,9 @@ bool looks_like_hf_directory(const std::filesystem::path& path);
 /// Reads the auxiliary files that exist in `folder`.
 AuxiliaryFiles read_auxiliary_files(const std::filesystem::path& folder);
 
+/// Names the classes of a model in a config.json, from which exports take them.
+void set_class_names(const std::vector<std::string>& classes, AuxiliaryFiles& files);
+
 /// Returns the names of the files with an extension, sorted.
 std::vector<std::string> files_with_extension(const std::filesystem::path& folder,
                                               std::string_view extension);

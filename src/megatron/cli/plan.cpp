@@ -107,7 +107,9 @@ void take_chunks_of_run(PlanOptions& options) {
   parallel.pipeline_model_parallel_size = options.pipeline_model_parallel_size;
   parallel.num_layers_per_virtual_pipeline_stage = options.num_layers_per_virtual_pipeline_stage;
   parallel.pipeline_model_parallel_layout = options.pipeline_model_parallel_layout;
-  const std::int64_t chunks = num_pipeline_chunks(parallel, options.num_layers);
+  const std::int64_t decoder = options.decoder_num_layers.value_or(options.num_layers),
+                     layers = options.num_layers + (options.model == "t5" ? decoder : 0),
+                     chunks = num_pipeline_chunks(parallel, layers);
   if (chunks > 1) options.num_virtual_stages_per_pipeline_rank = chunks;
 }
 
@@ -223,6 +225,9 @@ int run_plan(std::span<const std::string> args) {
     return run_checked("plan", PlanMode::layouts, args, check_layout_plan);
   PlanOptions options = read_plan(PlanMode::schedule, args);
   std::cerr << notes_text(options.parsed.notes);
+  if (!wants_schedule && options.compare)
+    throw UserError({"--compare", "compares pipeline schedules, which --show-schedule plans",
+                     "add --show-schedule"});
   if (!wants_schedule)
     throw UserError(
         {"--world-size",

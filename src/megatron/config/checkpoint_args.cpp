@@ -1,6 +1,7 @@
 #include "megatron/config/checkpoint_args.h"
 
 #include <algorithm>
+#include <string>
 
 #include "megatron/base/error.h"
 #include "megatron/config/command_line.h"
@@ -9,6 +10,7 @@
 #include "megatron/config/problems.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_tables.h"
+#include "megatron/config/transformer_config.h"
 
 namespace megatron {
 namespace {
@@ -55,6 +57,7 @@ Settings read_checkpoint_args(const CheckpointArgs& args, const std::string& sou
   }
   ParseResult parsed;
   apply_assignments(known, &settings, parsed, problems);
+  std::erase(settings.model->hybrid_layer_pattern, '|');  // stages of the run that saved
   translate_legacy_flags(settings, parsed, problems);
   problems.throw_if_any();
   return settings;

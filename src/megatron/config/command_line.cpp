@@ -74,10 +74,8 @@ class FlagReader {
       if (meaning.turns_off && !invert(flag, values[0])) return;
     } else if (values.empty()) {
       values = take_values(field);
-      if (values.empty() && !(field.is_list && !field.is_repeatable)) {
-        problems_.add({flag, "expects a value", "write " + flag + " " + value_placeholder(field)});
-        return;
-      }
+      if (values.empty() && !(field.is_list && !field.is_repeatable))
+        return needs_value(flag, field);
     }
     found_.push_back({&field, std::move(values), {Origin::Kind::flag, flag}, flag});
   }
@@ -98,6 +96,17 @@ class FlagReader {
     while (next_ < args_.size() && !looks_like_flag(args_[next_]) && (many || values.empty()))
       values.push_back(args_[next_++]);
     return values;
+  }
+
+  /// A next word that begins with one '-' and is no flag was meant as the value, which needs "=".
+  void needs_value(const std::string& flag, const Field& field) {
+    const std::string next = next_ < args_.size() ? args_[next_] : "";
+    const bool is_value = next.starts_with('-') && !next.starts_with("--") && next != "-h";
+    if (is_value) ++next_;
+    if (is_value && field.kind == ValueKind::text)  // so that no other flag seems to be missing
+      found_.push_back({&field, {next}, {Origin::Kind::flag, flag}, flag});
+    problems_.add({flag, "expects a value" + (is_value ? ", and " + next + " reads as a flag" : ""),
+                   "write " + flag + (is_value ? "=" + next : " " + value_placeholder(field))});
   }
 
   void unknown(const std::string& flag, bool has_value) {

@@ -11,6 +11,7 @@
 #include "megatron/config/legacy_config.h"
 #include "megatron/config/memory_config.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/settings_enums.h"
 #include "megatron/config/settings_tables.h"
@@ -358,14 +359,34 @@ class Translation {
                            " stages, no multiple of --pipeline-model-parallel-size " +
                            std::to_string(num_ranks),
                        "add or remove a |, which ends a stage; a stage may be empty"});
-      else if (num_ranks > 1)
+      else if (num_ranks > 1 && !is_divided_beside(kPattern, num_stages / num_ranks))
         set("pipeline_model_parallel_layout", "E" + stages + "L", kPattern);
-      else
+      else if (num_ranks == 1)
         note("its | are without effect: --pipeline-model-parallel-size is 1", kPattern);
     }
     if (parsed_.is_set("num_layers") && model_.num_layers != std::ssize(pattern))
       note("has " + std::to_string(pattern.size()) + " layers: --num-layers is ignored", kPattern);
     model_.num_layers = std::ssize(pattern);
+  }
+
+  /// Refuses flags that divide the layers over stages, as the | of the pattern do.
+  bool is_divided_beside(const char* pattern, std::int64_t stages_of_rank) {
+    bool is_divided = false;
+    for (const Setting& other : std::initializer_list<Setting>{
+             &ParallelConfig::num_virtual_stages_per_pipeline_rank,
+             &ParallelConfig::num_layers_per_virtual_pipeline_stage,
+             &ParallelConfig::decoder_first_pipeline_num_layers,
+             &ParallelConfig::decoder_last_pipeline_num_layers,
+             &ParallelConfig::account_for_embedding_in_pipeline_split,
+             &ParallelConfig::account_for_loss_in_pipeline_split, &ParallelConfig::pipeline_split})
+      if (other.is_given(settings_)) {
+        is_divided = true;
+        problems_.add({where(pattern),
+                       "its | end the stages of the pipeline, " + std::to_string(stages_of_rank) +
+                           " on each rank, and " + other.flag() + " divides the layers too",
+                       "leave " + other.flag() + " out, or remove every |"});
+      }
+    return is_divided;
   }
 
   /// Pai-Megatron-Patch reads all data from --train-data-path and divides it by --split, which

@@ -253,15 +253,18 @@ Rules gate_rules() {
   };
 }
 
-std::int64_t num_window_layers(S s) { return std::ssize(windowed_layers(*s.model)); }
-std::int64_t num_linear_layers(S s) { return std::ssize(linear_attention_layers(*s.model)); }
-std::int64_t num_nope_layers(S s) { return std::ssize(nope_layers(*s.model)); }
+using ListedLayers = std::vector<std::int64_t> (*)(const TransformerConfig&);
 
-/// The rules of a flag that lists layers, of which `count` were read.
-Rules layer_list_rules(const Setting& flag, std::int64_t (*count)(S), const char* example) {
+/// The rules of a flag that lists layers, which `list` returns.
+Rules layer_list_rules(const Setting& flag, ListedLayers list, const char* example) {
+  const auto count = [=](S s) { return std::ssize(list(*s.model)); };
   const auto is_malformed = [=](S s) { return count(s) == 0 && s.model->num_layers > 0; };
   const auto names_other_layers = [=](S s) {
     return count(s) > 0 && count(s) != s.model->num_layers;
+  };
+  const auto has_other_numbers = [=](S s) {
+    return std::ranges::any_of(list(*s.model),
+                               [](std::int64_t one) { return one != 0 && one != 1; });
   };
   return {
       refuse({flag, is_malformed},
@@ -271,6 +274,8 @@ Rules layer_list_rules(const Setting& flag, std::int64_t (*count)(S), const char
            {flag,
             {"names ", count, " layers, ", &Model::num_layers, " is ", value(&Model::num_layers)},
             "list every layer once"}),
+      refuse({flag, has_other_numbers}, {"'", value(flag), "' lists a number other than 0 and 1"},
+             {"write 0 or 1 for each layer, such as ", example}),
   };
 }
 
@@ -282,9 +287,7 @@ std::vector<std::int64_t> counted_windows(const TransformerConfig& model) {
 
 /// Notes that a flag which lists layers also counts those of a hybrid pattern without attention.
 /// `value` is how `list` marks the layers that it names.
-Rules names_blocks_without_attention(const Setting& flag,
-                                     std::vector<std::int64_t> (*list)(const TransformerConfig&),
-                                     std::int64_t value) {
+Rules names_blocks_without_attention(const Setting& flag, ListedLayers list, std::int64_t value) {
   const auto number = [=](S s) {
     const std::vector<std::int64_t> layers = list(*s.model);
     std::int64_t count = 0;
@@ -305,10 +308,11 @@ Rules attention_rules() {
   return {
       refuse({&Model::window_size, has_negative_side},
              {value(&Model::window_size), " has a side below -1"}, "use -1 for an unlimited side"),
-      layer_list_rules(&Model::window_attn_skip_freq, num_window_layers, "([1]*3+[0])*2"),
-      layer_list_rules(&Model::no_rope_freq, num_nope_layers, "([0]*3+[1])*2"),
-      when(&LinearAttentionConfig::variant,
-           layer_list_rules(&LinearAttentionConfig::freq, num_linear_layers, "([1]*3+[0])*2")),
+      layer_list_rules(&Model::window_attn_skip_freq, windowed_layers, "([1]*3+[0])*2"),
+      layer_list_rules(&Model::no_rope_freq, nope_layers, "([0]*3+[1])*2"),
+      when(
+          &LinearAttentionConfig::variant,
+          layer_list_rules(&LinearAttentionConfig::freq, linear_attention_layers, "([1]*3+[0])*2")),
       tunes({&LinearAttentionConfig::freq}, &LinearAttentionConfig::variant),
       names_blocks_without_attention(&Model::window_attn_skip_freq, counted_windows, 0),
       names_blocks_without_attention(&Model::no_rope_freq, nope_layers, 1),

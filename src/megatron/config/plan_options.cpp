@@ -14,6 +14,7 @@
 #include "megatron/config/setting.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/size_limits.h"
+#include "megatron/config/tokenizer_config.h"
 #include "megatron/config/training_config.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/validate_settings.h"
@@ -43,6 +44,9 @@ void add_pipeline_fields(FieldTable<Options>& t) {
       .between(1, 64);
   t.field("num_layers", &Options::num_layers,
           "number of layers, for --num-layers-per-virtual-pipeline-stage")
+      .between(1, kMaxLayers);
+  t.field("decoder_num_layers", &Options::decoder_num_layers,
+          "t5: number of further layers, of the decoder; default: --num-layers")
       .between(1, kMaxLayers);
   t.field("num_layers_per_virtual_pipeline_stage", &Options::num_layers_per_virtual_pipeline_stage,
           "number of layers per chunk, instead of the number of chunks per rank")
@@ -204,7 +208,13 @@ void check_planned_run(const std::string& family, Settings& run, ParseResult& pa
   resolve(settings);
   require("--seq-length", settings.training->seq_length);
   require("--micro-batch-size", settings.training->micro_batch_size);
-  if (settings.model->num_layers > 0) require("--vocab-size", settings.model->vocab_size);
+  const TokenizerConfig& tokenizer = *settings.tokenizer;
+  const bool has_tokenizer = tokenizer.has_type_or_model() || !tokenizer.vocab_file.empty();
+  if (settings.model->num_layers > 0 && settings.model->vocab_size == 0 && has_tokenizer)
+    problems.add({"--vocab-size", "is required, because a plan reads no tokenizer",
+                  "add --vocab-size N; `megatron tokenizer info FILE` prints it"});
+  else if (settings.model->num_layers > 0)
+    require("--vocab-size", settings.model->vocab_size);
   if (settings.parallel->hybrid_context_parallel)
     problems.add(
         {"--hybrid-context-parallel",

@@ -31,6 +31,7 @@ struct PlanOptions {
   std::int64_t pipeline_model_parallel_size = 4;
   std::string pipeline_schedule;
   std::int64_t num_layers = 0;
+  std::optional<std::int64_t> decoder_num_layers;
   std::optional<std::int64_t> num_layers_per_virtual_pipeline_stage;
   std::string pipeline_model_parallel_layout;
   std::optional<std::int64_t> num_virtual_stages_per_pipeline_rank,

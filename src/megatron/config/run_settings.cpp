@@ -315,10 +315,20 @@ Problems check_family(const std::string& family, const Settings& settings) {
       problems.add({"--position-embedding-type relative", "is for t5",
                     "use learned_absolute or rope to train " + family});
   }
-  if (is_hybrid && model.hybrid_layer_pattern.empty())
+  const std::string& pattern = model.hybrid_layer_pattern;
+  const bool is_allocated =
+      pattern ==
+      allocated_pattern(std::ssize(pattern), model.mamba.attention_ratio, model.mamba.mlp_ratio);
+  for (const Setting& ratio :
+       std::initializer_list<Setting>{&MambaConfig::attention_ratio, &MambaConfig::mlp_ratio})
+    if (!is_hybrid)
+      note(ratio, "hybrid models");
+    else if (ratio.is_given(settings) && !is_allocated)
+      problems.note(ratio.flag(), "without effect: --hybrid-layer-pattern lists the layers");
+  if (is_hybrid && pattern.empty())
     problems.add({"hybrid", "has no layers without --hybrid-layer-pattern or --num-layers",
                   "write a symbol for each layer, such as --hybrid-layer-pattern 'M-M*-ME'"});
-  if (!is_hybrid && !model.hybrid_layer_pattern.empty())
+  if (!is_hybrid && !pattern.empty())
     problems.add({"--hybrid-layer-pattern", "lists the layers of `pretrain hybrid`",
                   "leave it out, or train hybrid instead of " + family});
   return problems;

@@ -130,7 +130,7 @@ void add_decoder(Table& t) {
   t.field("decoder_num_layers", &Config::decoder_num_layers,
           "number of layers of T5's decoder, by default as many as the encoder has")
       .none_is("0")
-      .between(0, kMaxLayers)
+      .between(1, kMaxLayers)
       .older_checkpoints_lack_it();
   t.field("relative_attention_num_buckets", &Config::relative_attention_num_buckets,
           "number of biases of each head with --position-embedding-type relative")

@@ -84,6 +84,9 @@ DataSources data_sources(const DataConfig& config) {
   constexpr const char* kWays =
       "--data-path, --data-args-path, --train-data-path/--valid-data-path/--test-data-path, "
       "--per-split-data-args-path, --mock-data";
+  if (ways == 0 && config.task != FinetuneTask::none)
+    throw UserError({"--task", "has no labelled texts to train on",
+                     "add --train-data FILE, and --valid-data FILE to measure the accuracy"});
   if (ways == 0) throw UserError({"no data was given", "", std::string("give one of ") + kWays});
   if (ways > 1)
     throw UserError({"data was given in " + std::to_string(ways) + " ways", "",

@@ -89,6 +89,11 @@ void require_files(const std::string& prefix) {
       fix = "did you mean " + prefix + "_text_document?";
     if (prefix.ends_with(".bin") || prefix.ends_with(".idx"))
       fix = "leave out the extension: " + prefix.substr(0, prefix.size() - 4);
+    else if (fs::is_regular_file(prefix))
+      throw UserError(
+          {"dataset " + prefix + " is a file, not the prefix of a .bin and an .idx file", "",
+           "for text, write them with megatron preprocess-data --input " + prefix +
+               "; for labelled texts of bert add --task, for conversations --sft"});
     throw UserError({"dataset " + prefix + ": there is no file " + prefix + extension, "", fix});
   }
 }

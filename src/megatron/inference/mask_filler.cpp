@@ -47,10 +47,18 @@ MaskedText masked_text(const Tokenizer& tokenizer, const std::string& text) {
   return result;
 }
 
+void require_masked_model(const ModelRunner& model) {
+  const bool is_causal = model.model().is_causal();
+  if (is_causal || !model.config().has_lm_head())
+    throw UserError({"the model is no masked language model",
+                     is_causal ? "it predicts the next token" : "it has no head of masked tokens",
+                     is_causal ? "load an encoder such as BERT, or use `megatron generate`"
+                               : "load the encoder from which it was finetuned"});
+}
+
 std::vector<std::vector<LikelyToken>> fill_masks(const ModelRunner& model, const MaskedText& text,
                                                  std::int64_t num_best) {
-  if (model.model().is_causal() || !model.config().has_lm_head())
-    throw UserError({"the model predicts no masked tokens", "", "load an encoder such as BERT"});
+  require_masked_model(model);
   check_token_ids(text.ids, model.config(), "the text", std::ssize(text.ids));
   const Microbatch microbatch = microbatch_of({text.ids});
   const at::Tensor logits = model.infer({.microbatch = microbatch, .wants = Wants::logits})[0];

@@ -29,9 +29,12 @@ struct LikelyToken {
   double probability = 0;
 };
 
-/// Returns up to `num_best` tokens for each mask, the most likely first. UserError for a model that
-/// predicts the next token, or that has no head of masked tokens. Collective over the ranks of the
-/// model.
+/// Throws a UserError for a model that predicts the next token, or that has no head of masked
+/// tokens.
+void require_masked_model(const ModelRunner& model);
+
+/// Returns up to `num_best` tokens for each mask, the most likely first. Calls
+/// require_masked_model(). Collective over the ranks of the model.
 std::vector<std::vector<LikelyToken>> fill_masks(const ModelRunner& model, const MaskedText& text,
                                                  std::int64_t num_best);
 

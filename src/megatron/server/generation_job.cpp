@@ -32,13 +32,16 @@ namespace {
 
 void check_prompt(const ServedModel& model, const std::vector<std::int64_t>& ids,
                   std::int64_t max_new_tokens) {
+  const bool has_encoder = model.tokenizer.has_encoder();  // new tokens are those of the decoder
   const std::int64_t size = std::ssize(ids), longest = model.max_model_len,
-                     before = model.tokenizer.has_encoder() ? 1 : size;  // the new tokens
-  if (size > longest || max_new_tokens > longest - before)
+                     left = longest - (has_encoder ? 1 : size);
+  if (size > longest || max_new_tokens > left)
     throw_context_exceeded(model,
                            "the prompt has " + std::to_string(size) + ", and 'max_tokens' is " +
                                std::to_string(max_new_tokens),
-                           "shorten the prompt or ask for fewer tokens");
+                           size > longest ? "shorten the prompt"
+                                          : "ask for at most " + std::to_string(left) + " tokens" +
+                                                (has_encoder ? "" : ", or shorten the prompt"));
   for (const std::int64_t id : ids)
     if (id < 0 || id >= model.vocab_size)
       throw UserError({"the prompt has the token id " + std::to_string(id), "",

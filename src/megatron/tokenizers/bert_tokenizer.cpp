@@ -36,7 +36,7 @@ Json read_vocabulary(const fs::path& path) {
 Json bert_json(const fs::path& path, bool lowercase) {
   const Json vocabulary = read_vocabulary(path);
   Json added = Json::array();
-  for (const char* token : {"[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"})
+  const auto add = [&](const std::string& token) {
     added.push_back({{"id", vocabulary.at(token)},
                      {"content", token},
                      {"single_word", false},
@@ -44,6 +44,10 @@ Json bert_json(const fs::path& path, bool lowercase) {
                      {"rstrip", false},
                      {"normalized", false},
                      {"special", true}});
+  };
+  for (const char* token : {"[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"}) add(token);
+  for (const auto& [token, id] : vocabulary.items())  // as exports write them
+    if (token == "[BOS]" || token == "[EOS]" || token.starts_with("<extra_id_")) add(token);
   return {{"added_tokens", added},
           {"normalizer",
            {{"type", "BertNormalizer"},

@@ -86,6 +86,17 @@ CheckpointArgs args_in(const std::string& text, const std::string& place) {
   return {args.begin(), args.end()};
 }
 
+/// Returns whether a folder is an unpacked archive of NeMo 1: its weights are in model_weights,
+/// model_weights.ckpt, or a file of that name in the folder of each rank.
+bool is_nemo_1_folder(const fs::path& folder) {
+  if (!fs::exists(folder / "model_config.yaml")) return false;
+  return std::ranges::any_of(fs::directory_iterator(folder), [](const fs::directory_entry& entry) {
+    std::error_code ignored;  // not every folder may be read
+    return entry.path().stem() == "model_weights" ||
+           fs::exists(entry.path() / "model_weights.ckpt", ignored);
+  });
+}
+
 }  // namespace
 
 bool is_nemo_folder(const fs::path& folder) {
@@ -98,8 +109,7 @@ bool is_nemo_weights(const fs::path& weights) {
 
 void refuse_nemo_1(const fs::path& path, const std::string& flag) {
   const bool is_archive = path.extension() == ".nemo" && !fs::is_directory(path);
-  if (!is_archive && !fs::exists(path / "model_config.yaml")) return;
-  if (is_nemo_folder(path)) return;
+  if (!is_archive && (!is_nemo_1_folder(path) || is_nemo_folder(path))) return;
   throw UserError(
       {flag + path.string() + ": an archive of NeMo, or the content of one of NeMo 1",
        "only folders of NeMo 2 are read",

@@ -45,6 +45,7 @@ std::string json_text(const std::string& text, const MaskedText& masked, const F
 int fill_mask_as(World& world, std::span<const std::string> args, const ModelFamilies& families) {
   const FillMaskOptions options = read_fill_mask_options(args, world.environment().world_size);
   InferenceRank rank(world, options, flags_of(fill_mask_table().set(), &options), families);
+  require_masked_model(rank.model());  // before its tokenizer is blamed for having no mask
   const LoadedTokenizer loaded = rank.load_tokenizer(options.tokenizer, options.parsed);
   for (const std::string& text : options.text) {
     const MaskedText masked = masked_text(*loaded.tokenizer, text);

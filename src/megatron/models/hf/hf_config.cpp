@@ -177,6 +177,9 @@ Json make_hf_config(const TransformerConfig& model, std::string_view model_type,
                           {"bos_token_id", nullptr},
                           {"eos_token_id", nullptr},
                           {"use_cache", true}};
+  for (const char* key : {"id2label", "label2id"})  // names that a run gave its classes
+    if (!same && original != nullptr && model.num_classes > 1 && original->contains(key))
+      json[key] = original->at(key);
   if (!same || !is_equivalent(parse_hf_config(json, "config.json"), model))
     write_model(model, *family, json);
   write_dtype(dtype, json);

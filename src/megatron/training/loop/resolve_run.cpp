@@ -8,6 +8,7 @@
 #include "megatron/base/words.h"
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/collective_steps.h"
+#include "megatron/checkpoint/hf_directory.h"
 #include "megatron/checkpoint/merge_architecture.h"
 #include "megatron/checkpoint/other_family.h"
 #include "megatron/config/checkpoint_config.h"
@@ -227,8 +228,8 @@ std::optional<CheckpointSource> choose_source(CheckpointConfig& config, const Ra
   return choose_checkpoint(config, rank, warnings, out, needed_by);
 }
 
-/// Sets the classes and the choices of --task, which rank 0 counts in the data. A loaded model with
-/// other heads keeps its encoder with --finetune.
+/// Sets the classes and the choices of --task, which rank 0 counts in the data. Their names go with
+/// the loaded model's files. One with other heads keeps its encoder with --finetune.
 void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSource>& source,
                   const Rank& rank, std::ostream& out) {
   DataConfig& data = *settings.data;
@@ -236,6 +237,7 @@ void resolve_task(RunConfig& run, Settings& settings, std::optional<CheckpointSo
   if (data.task == FinetuneTask::none) return;
   std::istringstream counted(CollectiveSteps(rank.world, rank.device).run_on_rank_0([&] {
     const LabelledData found = read_labelled_data(data);
+    if (source && !found.classes.empty()) set_class_names(found.classes, source->auxiliary_files);
     return std::to_string(found.num_classes) + " " + std::to_string(found.num_choices) +
            (found.classes.empty() ? "" : " " + joined_text(found.classes));
   }));
