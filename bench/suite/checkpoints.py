@@ -15,17 +15,19 @@ import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from pathlib import Path
 
-import safetensors.torch
-import torch
-import torch.distributed.checkpoint as dcp
-
 import machine
 from inputs import MEGATRON, ROOT
+
+if {"-h", "--help"}.isdisjoint(sys.argv):
+    import safetensors.torch
+    import torch
+    import torch.distributed.checkpoint as dcp
 
 HIDDEN = 1024
 BYTES_PER_LAYER = 12 * HIDDEN**2 * 12  # weights, and two states each

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the validation losses of runs over their FLOPs, as FOLDER/deepseek-{light,dark}.svg.
+"""Draws the validation losses of runs over their FLOPs, as FOLDER/NAME-{light,dark}.svg.
 
-  examples/demo/per_flop.py RUNS FOLDER   RUNS has a folder with metrics.jsonl for each run
+  examples/demo/per_flop.py RUNS FOLDER NAME   RUNS has a folder with metrics.jsonl for each run
 
 It needs nothing but Python."""
 import json
@@ -74,11 +74,11 @@ def svg(runs, theme):
 
 
 def main():
-    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    source, folder, name = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     found = sorted(source.glob("*/metrics.jsonl"), key=lambda path: path.stat().st_mtime)
     runs = [(path.parent.name, points_of(path.parent)) for path in found]
     for theme in THEMES:
-        (folder / f"deepseek-{theme}.svg").write_text(svg(runs, theme))
+        (folder / f"{name}-{theme}.svg").write_text(svg(runs, theme))
 
 
 if __name__ == "__main__":
