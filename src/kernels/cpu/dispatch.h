@@ -25,8 +25,10 @@ namespace avx512bf16 {
 bool is_usable();
 }
 namespace amx {
-/// Also asks Linux for permission to use the tiles, and compares one small GEMM with known sums.
 bool is_usable();
+/// Asks Linux for permission to use the tiles, and compares one small GEMM with known sums. Its
+/// code needs cpu_has_amx(), also where it does not multiply.
+bool passes_self_test();
 }  // namespace amx
 
 }  // namespace megatron::kernels

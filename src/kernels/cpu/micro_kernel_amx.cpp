@@ -1,6 +1,6 @@
 // The AMX micro-kernel. Tests run the same code on emulated tiles where the CPU has none
-// (tests/kernels/micro_kernel_amx_test.cpp), and is_usable() compares the real tiles with known
-// sums before their first use.
+// (tests/kernels/micro_kernel_amx_test.cpp), and passes_self_test() compares the real tiles with
+// known sums before their first use.
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <memory>
 
-#include "kernels/cpu/cpu_features.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/micro_kernel_variants.h"
 #include "kernels/cpu/tile_gemm.h"
@@ -205,10 +204,8 @@ bool amx_passes_self_test(const MicroKernel& micro_kernel) {
 
 }  // namespace
 
-bool is_usable() {
-  static const bool usable =
-      cpu_has_amx() && has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
-  return usable;
+bool passes_self_test() {
+  return has_amx_permission() && amx_passes_self_test(amx_micro_kernel<AmxTiles>());
 }
 
 MicroKernel bf16_micro_kernel() { return amx_micro_kernel<AmxTiles>(); }

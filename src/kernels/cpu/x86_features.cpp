@@ -45,5 +45,9 @@ bool cpu_has_amx() {
 bool avx2::is_usable() { return cpu_has_avx2(); }
 bool avx512::is_usable() { return cpu_has_avx512(); }
 bool avx512bf16::is_usable() { return cpu_has_avx512_bf16(); }
+bool amx::is_usable() {
+  static const bool usable = cpu_has_amx() && amx::passes_self_test();
+  return usable;
+}
 
 }  // namespace megatron::kernels
