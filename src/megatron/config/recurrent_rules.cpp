@@ -57,7 +57,7 @@ bool has_no_heads(S s) { return s.model->mamba.num_heads == 0; }  // see resolve
 bool has_uneven_norms(S s) {
   const Mamba& mamba = s.model->mamba;
   const std::int64_t groups = mamba.num_norm_groups(), tp = s.parallel->tensor_model_parallel_size;
-  return mamba.num_heads * mamba.head_dim % groups != 0 || (groups % tp != 0 && tp % groups != 0);
+  return mamba.num_heads * mamba.head_dim % groups != 0 || !divide_each_other(groups, tp);
 }
 
 /// Notes every field of a table without the layers that it describes.
