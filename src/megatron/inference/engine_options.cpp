@@ -70,7 +70,7 @@ std::int64_t num_swap_blocks(const EngineSettings& settings, std::span<const Cac
 }
 
 /// Takes the memory of states from the budgets, which limits the number of texts that run at the
-/// same time, and turns the prefix cache off. Returns what the user should know.
+/// same time, and that of the snapshots of the prefix cache. Returns what the user should know.
 std::string reserve_states(const EngineSettings& settings, std::vector<CacheBudget>& budgets,
                            SchedulerOptions& options) {
   constexpr std::int64_t kFewStates = 6;
