@@ -119,6 +119,20 @@ def of_batches(figures, requests):
     )
 
 
+def of_decoding(figures):
+    for cache in ("int8", "fp8_e4m3"):
+        figures.add(
+            f"decode_8_4096: time with {cache} in the cache, over that with bf16",
+            lambda cache=cache: figures.ms("decode_8_4096", cache) / figures.ms("decode_8_4096"),
+            at_most=1.0,
+        )
+    figures.add(
+        "verify_1: time of a pass with four drafts, over that of a token",
+        lambda: figures.ms("verify_1") / figures.ms("decode_1"),
+        at_most=1.5,
+    )
+
+
 def of_engine(figures, schedules):
     for name, found in schedules.items():
         figures.add(

@@ -1,12 +1,13 @@
 // Times the inference engine (inference/engine.h) on a folder of a model.
-//   inference_bench DIR first|token|whole|hit STEPS PROMPT NEW REQUESTS
+//   inference_bench DIR first|token|whole|hit|verify STEPS PROMPT NEW REQUESTS [CACHE]
 //   inference_bench schedule STEPS PROMPT NEW REQUESTS
 // REQUESTS prompts of PROMPT tokens are continued greedily by NEW tokens, all together. A step is
 //   first  a pass over the prompts, to their first tokens
 //   token  the next token of each
 //   whole  everything
 //   hit    a first token of prompts whose blocks are in the prefix cache
-// Prints one JSON line for each step, {"ms": …, "loss": …}, where the loss is −log p of the first
+//   verify a pass over a token of one request and four drafts, which its text proposes itself
+// CACHE is a value of --kv-cache-dtype. Prints one JSON line for each step, {"ms": …, "loss": …}, where the loss is −log p of the first
 // token of the first prompt. `schedule` needs no model: it plans STEPS passes for requests of
 // random lengths, uniform with the means PROMPT and NEW, of which there are always REQUESTS, and
 // prints one line with the median time of a plan and the part of the cache that is wasted.
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <map>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -26,6 +28,7 @@
 #include "megatron/base/error.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/inference/engine.h"
+#include "megatron/inference/engine_options.h"
 #include "megatron/inference/load_model.h"
 #include "megatron/training/observability/tensor_memory.h"
 #include "program.h"
@@ -58,9 +61,16 @@ SchedulerOptions scheduler_options(std::int64_t max_length, std::int64_t request
 /// Serves the same requests again and again.
 class EngineBench {
  public:
-  EngineBench(const ModelRunner& model, const Workload& workload, bool prefix_cache)
+  EngineBench(const ModelRunner& model, const Workload& workload, bool prefix_cache,
+              KvCacheType cache, std::int64_t num_drafts)
       : engine_(model, {.scheduler = scheduler_options(workload.prompt + workload.new_tokens,
-                                                       workload.requests, prefix_cache)}),
+                                                       workload.requests, prefix_cache),
+                        .speculation = {.config = {.num_speculative_tokens = num_drafts,
+                                                   .speculative_method = SpeculativeMethod::ngram,
+                                                   .ngram_prompt_lookup_min = 1},
+                                        .stats = &stats_},
+                        .kv_cache_type = cache}),
+        num_drafts_(num_drafts),
         workload_(workload) {
     for (std::int64_t request = 0; request < workload.requests; ++request)
       prompts_.push_back(prompt_of(request, workload.prompt, model.config().vocab_size));
@@ -109,19 +119,39 @@ class EngineBench {
     return time;
   }
 
+  /// Steps until a pass verifies the most drafts, and returns its time.
+  double verify_ms() {
+    while (!engine_.is_idle()) {
+      const std::int64_t before = stats_.num_drafts;
+      const double begin = bench::now_ms();
+      engine_.step();
+      if (stats_.num_drafts == before + num_drafts_) return bench::now_ms() - begin;
+    }
+    throw std::runtime_error("the text repeats nothing that could be proposed");
+  }
+
  private:
+  SpeculationStats stats_;
   Engine engine_;
+  std::int64_t num_drafts_ = 0;
   Workload workload_;
   std::vector<Ids> prompts_;
 };
 
-void time_engine(const std::string& folder, const std::string& kind, int steps, Workload workload) {
+void time_engine(const std::string& folder, const std::string& kind, int steps, Workload workload,
+                 const std::string& cache) {
   at::set_num_threads(intra_op_threads({}));
   const LoadedModel loaded = load_model(folder, {}, {.packs_weights = true});
-  const bool decodes = kind == "token";
-  // Requests whose prompts share no pass get their first tokens in different steps.
-  if (decodes) workload.new_tokens = steps + workload.requests + 1;
-  EngineBench bench(loaded.runner, workload, /*prefix_cache=*/kind == "hit");
+  const bool verifies = kind == "verify";
+  const bool decodes = kind == "token" || verifies;
+  const std::int64_t num_drafts = verifies ? 4 : 0;
+  // The prompts of others take passes in which a request already gets tokens, and not every step
+  // has drafts.
+  if (decodes)
+    workload.new_tokens =
+        (1 + 3 * num_drafts) * steps + workload.requests * (2 + workload.prompt / 64);
+  EngineBench bench(loaded.runner, workload, /*prefix_cache=*/kind == "hit",
+                    kv_cache_type({.kv_cache_dtype = cache}), num_drafts);
   const double loss = bench.loss();
   if (kind == "hit") bench.whole_ms(1);
   if (decodes) {
@@ -129,7 +159,8 @@ void time_engine(const std::string& folder, const std::string& kind, int steps, 
     bench.prefill();
   }
   for (int i = 0; i < steps; ++i) {
-    const double ms = decodes           ? bench.token_ms()
+    const double ms = verifies          ? bench.verify_ms()
+                      : decodes         ? bench.token_ms()
                       : kind == "whole" ? bench.whole_ms(workload.new_tokens)
                                         : bench.whole_ms(1);
     std::printf("{\"ms\": %.4f, \"loss\": %.9g}\n", ms, loss);
@@ -179,18 +210,18 @@ void time_scheduling(int steps, const Workload& workload) {
 void run(const std::vector<std::string>& words) {
   keep_freed_memory();
   const bool schedules = words.size() == 5 && words[0] == "schedule";
-  const std::string kind = words.size() == 6 ? words[1] : "";
-  if (!schedules && kind != "first" && kind != "token" && kind != "whole" && kind != "hit")
+  const std::string kind = words.size() == 6 || words.size() == 7 ? words[1] : "";
+  if (!schedules && !std::set<std::string>{"first", "token", "whole", "hit", "verify"}.count(kind))
     throw std::invalid_argument(
-        "usage: inference_bench DIR first|token|whole|hit STEPS PROMPT NEW REQUESTS, or schedule "
-        "STEPS PROMPT NEW REQUESTS");
+        "usage: inference_bench DIR first|token|whole|hit|verify STEPS PROMPT NEW REQUESTS "
+        "[CACHE], or schedule STEPS PROMPT NEW REQUESTS");
   const std::size_t first = schedules ? 1 : 2;
   const int steps = bench::parse_count("STEPS", words[first]);
   const Workload workload{.prompt = bench::parse_count("PROMPT", words[first + 1]),
                           .new_tokens = bench::parse_count("NEW", words[first + 2]),
                           .requests = bench::parse_count("REQUESTS", words[first + 3])};
   if (schedules) return time_scheduling(steps, workload);
-  time_engine(words[0], kind, steps, workload);
+  time_engine(words[0], kind, steps, workload, words.size() == 7 ? words[6] : "auto");
 }
 
 }  // namespace

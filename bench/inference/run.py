@@ -42,12 +42,17 @@ class Case:
     steps: int
     warm: int = 1  # steps before the counted ones
     has_peers: bool = True
+    caches: tuple = ()  # other values of --kv-cache-dtype, each a contender
 
 
 CASES = {
     "prefill_1024": Case("first", 1024, 1, 1, steps=3),
     "decode_1": Case("token", 128, 1, 1, steps=32),
     "decode_32": Case("token", 128, 1, REQUESTS, steps=16),
+    "decode_8_4096": Case(
+        "token", 4096, 1, 8, steps=16, has_peers=False, caches=("int8", "fp8_e4m3")
+    ),
+    "verify_1": Case("verify", 128, 1, 1, steps=16, has_peers=False),
     "generate_1": Case("whole", 128, 64, 1, steps=1, warm=0),
     "generate_32": Case("whole", 128, 64, REQUESTS, steps=1, warm=0),
     "miss_2049": Case("first", 2049, 1, 1, steps=3, has_peers=False),
@@ -58,6 +63,8 @@ SMOKE_CASES = {
     "prefill_1024": Case("first", 40, 1, 1, steps=2),
     "decode_1": Case("token", 8, 1, 1, steps=3),
     "decode_32": Case("token", 130, 1, 3, steps=3),
+    "decode_8_4096": Case("token", 130, 1, 2, steps=2, has_peers=False, caches=("int8",)),
+    "verify_1": Case("verify", 8, 1, 1, steps=2, has_peers=False),
     "generate_1": Case("whole", 8, 5, 1, steps=1, warm=0),
     "generate_32": Case("whole", 130, 5, 3, steps=1, warm=0),
     "miss_2049": Case("first", 257, 1, 1, steps=2, has_peers=False),
@@ -68,11 +75,13 @@ SMOKE_CASES = {
 
 def turn_command(contender, python, case, folder):
     kind = "first" if case.kind == "start" else case.kind
-    program = [python, HERE / "turn.py", folder, contender]
-    if contender == "megatron":
-        program = [commands.our_program("inference_bench"), folder]
     numbers = [case.steps + case.warm, case.prompt, case.new_tokens, case.requests]
-    return [str(word) for word in (*program, kind, *numbers)]
+    if python:
+        words = [python, HERE / "turn.py", folder, contender, kind, *numbers]
+    else:
+        cache = [contender] if contender in case.caches else []
+        words = [commands.our_program("inference_bench"), folder, kind, *numbers, *cache]
+    return [str(word) for word in words]
 
 
 def start_of_program(case, folder, vocab_size):
@@ -104,7 +113,8 @@ def start_of_program(case, folder, vocab_size):
 def runs_of(name, case, pythons, folder, sizes, work):
     """The contenders of a case, {name: Run}."""
     runs = {}
-    for contender, python in {"megatron": None, **(pythons if case.has_peers else {})}.items():
+    ours = dict.fromkeys(("megatron", *case.caches))
+    for contender, python in {**ours, **(pythons if case.has_peers else {})}.items():
         if case.kind == "start" and contender == "megatron":
             watch = partial(start_of_program, case, folder, sizes["vocab_size"])
         else:
@@ -167,6 +177,7 @@ def measure_all(options, work):
         figures.of_limits(rows, limits, sizes, decode.prompt + decode.steps // 2)
     figures.against_peers(rows)
     figures.of_batches(rows, all_cases["generate_32"].requests)
+    figures.of_decoding(rows)
     figures.of_engine(rows, schedules)
     print_times(found)
     figures.print_table(rows.rows)
