@@ -3,6 +3,7 @@
 #include "config/small_run.h"
 #include "megatron/config/command_line.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/resolve.h"
 #include "megatron/config/run_settings.h"
 #include "megatron/config/transformer_config.h"
@@ -154,13 +155,42 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
       "  fix: add or remove a |, which ends a stage; a stage may be empty");
 }
 
+TEST(HybridPattern, DepthsOfMultiTokenPredictionFollowTheLayers) {
+  const RunConfig run =
+      hybrid({"M-|*-/*-M/*-M", "--pipeline-model-parallel-size", "2", "--mtp-num-layers", "1",
+              "--position-embedding-type", "rope"});
+  EXPECT_THAT(notes_text(run.parsed.notes),
+              HasSubstr("has 2 depths of multi-token prediction: --mtp-num-layers is ignored"));
+  const TransformerConfig& model = *run.options.settings.model;
+  EXPECT_EQ(model.num_layers, 4);
+  EXPECT_EQ(model.mtp_num_layers, 2);
+  EXPECT_EQ(model.num_all_layers(), 10);
+  EXPECT_EQ(model.hybrid_layer_pattern, "M-*-/*-M/*-M");
+  for (const std::int64_t depth : {4, 7}) {
+    EXPECT_TRUE(model.kind(depth).has_attention());
+    EXPECT_TRUE(model.kind(depth + 1).has_mlp());
+    EXPECT_EQ(model.kind(depth + 2), model.kind(0));
+  }
+  const std::vector<StageLayers> stages =
+      pipeline_layout(*run.options.settings.parallel, model).stages;
+  EXPECT_EQ(stages.at(0), (StageLayers{.num_layers = 2, .has_embedding = true}));
+  EXPECT_EQ(stages.at(1),
+            (StageLayers{.first_layer = 2, .num_layers = 8, .num_mtp = 6, .has_output = true}));
+  EXPECT_EQ(stages.at(1).num_embeddings(model), 2);
+}
+
 TEST(HybridPattern, MistakesAreNamed) {
   EXPECT_THAT(mistake_of_hybrid({"M-D"}), HasSubstr("'D' is sparse attention (DSA), which is not"));
   EXPECT_THAT(mistake_of_hybrid({"+-"}),
               HasSubstr("--hybrid-layer-pattern: its attention is + with multi-latent attention"));
   EXPECT_THAT(mistake_of_hybrid({"+*", "--multi-latent-attention"}),
               HasSubstr("its attention is + with multi-latent attention, and * without"));
-  EXPECT_THAT(mistake_of_hybrid({"*-/*"}), HasSubstr("multi-token prediction"));
+  EXPECT_THAT(mistake_of_hybrid({"*-/"}), HasSubstr("lists no layer behind /"));
+  EXPECT_THAT(mistake_of_hybrid({"/*-"}), HasSubstr("lists no layer"));
+  EXPECT_THAT(mistake_of_hybrid({"*-/*-/M-"}), HasSubstr("depths of multi-token prediction that"));
+  EXPECT_THAT(mistake_of_hybrid({"*-/*|-"}), HasSubstr("has a | behind /"));
+  EXPECT_THAT(mistake_of_hybrid({"*-", "--mtp-num-layers", "1"}),
+              HasSubstr("write them behind a / for each depth"));
   EXPECT_THAT(mistake_of_hybrid({"*x"}), HasSubstr("'x' is no symbol of a layer"));
   EXPECT_THAT(mistake_of({"hybrid", "--hybrid-layer-pattern", "*x"}),
               Not(HasSubstr("--num-layers")));

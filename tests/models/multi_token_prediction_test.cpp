@@ -10,8 +10,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+#include <string>
+
+#include "megatron/config/layer_plan.h"
 #include "megatron/config/transformer_config.h"
 #include "megatron/config/transformer_enums.h"
+#include "megatron/models/gpt_model.h"
 #include "megatron/models/pass.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
@@ -177,6 +182,39 @@ TEST_F(TwoDepths, HaveMegatronsNames) {
   make();
   EXPECT_EQ(
       std::ranges::count_if(names(), [](const auto& name) { return name.starts_with("mtp"); }), 10);
+}
+
+/// Returns the name that a weight of a hybrid pattern "*-*-/*-" has in a GPT.
+std::string name_in_gpt(const std::string& name) {
+  const std::regex layer(R"((decoder\.)layers\.(\d)\.(.*))"),
+      of_depth(R"((mtp\.layers\.\d\.)mtp_model_layer\.layers\.\d\.(.*))");
+  std::smatch parts;
+  if (std::regex_match(name, parts, layer))
+    return parts.str(1) + "layers." + std::to_string(std::stoi(parts.str(2)) / 2) + "." +
+           parts.str(3);
+  if (std::regex_match(name, parts, of_depth))
+    return parts.str(1) + "transformer_layer." + parts.str(2);
+  return name == "decoder.final_norm.weight" ? "decoder.final_layernorm.weight" : name;
+}
+
+TEST_F(TwoDepths, OfAHybridPatternComputeWhatTheirBlocksDoInAGpt) {
+  make();
+  TransformerConfig config = config_;
+  config.mtp_num_layers = 0;
+  config.hybrid_layer_pattern = "*-*-/*-/*-";
+  resolve_layers(config);
+  EXPECT_EQ(config.mtp_num_layers, 2);
+  const auto hybrid = make_model(hybrid_spec(config), config, Rank{}, {.vocab_pad_multiple = 8});
+  ParamStore store(declared_parameters(*hybrid), {.dtype = at::kDouble});
+  ASSERT_EQ(store.parameters().size(), store_->parameters().size());
+  const at::NoGradGuard no_gradients;
+  for (Parameter* parameter : store.parameters())
+    parameter->value().copy_(weight(name_in_gpt(parameter->name())));
+  const StepOutput ours = hybrid->forward_step(batch_, /*training=*/true),
+                   theirs = model_->forward_step(batch_, /*training=*/true);
+  EXPECT_TRUE(ours.root.equal(theirs.root));
+  ASSERT_THAT(ours.terms, SizeIs(3));
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(ours.terms[i].sum.equal(theirs.terms[i].sum));
 }
 
 }  // namespace

@@ -81,6 +81,9 @@ CheckpointSource in_family(CheckpointSource source, const std::string& family) {
   else if (!pair_blocks(model) && !model.hybrid_layer_pattern.empty())
     throw UserError({place, "its layers are not pairs of attention and a feed-forward block",
                      "train hybrid from it"});
+  if (model.mtp_num_layers > 0)
+    throw UserError({place, "the layers of multi-token prediction have other names there",
+                     "train " + source.family + " from it"});
   const NameTable table = name_table(kinds_of(source.model), kinds_of(model));
   Manifest manifest = *source.manifest;
   manifest.optimizer.reset();

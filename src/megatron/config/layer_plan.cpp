@@ -63,7 +63,6 @@ bool has_local_layers(const TransformerConfig& config) {
 /// The symbols of Megatron's patterns whose layers this version lacks.
 constexpr std::array kAbsentSymbols{
     std::pair{'D', "sparse attention (DSA)"},
-    std::pair{'/', "the start of multi-token prediction"},
 };
 
 }  // namespace
@@ -77,10 +76,26 @@ std::string_view words_of(const LayerKind& kind) {
   return kind.has_mlp() ? "dense layer" : "attention layer";
 }
 
+HybridPattern::HybridPattern(std::string_view text)
+    : layers(text.substr(0, text.find('/'))), num_depths(std::ranges::count(text, '/')) {
+  std::erase(layers, '|');
+  if (num_depths > 0) depth = text.substr(text.rfind('/') + 1);
+}
+
+std::string HybridPattern::text() const {
+  std::string text = layers;
+  for (std::int64_t i = 0; i < num_depths; ++i) text += '/' + depth;
+  return text;
+}
+
 void resolve_layers(TransformerConfig& config) {
-  std::string pattern = config.hybrid_layer_pattern;
-  std::erase(pattern, '|');
-  if (!pattern.empty()) config.num_layers = std::ssize(pattern);
+  const HybridPattern hybrid(config.hybrid_layer_pattern);
+  const std::string pattern = hybrid.layers + hybrid.depth;
+  if (!pattern.empty()) {
+    config.num_layers = std::ssize(hybrid.layers);
+    if (hybrid.num_depths > 0) config.mtp_num_layers = hybrid.num_depths;
+    config.mtp_depth_layers = std::max<std::int64_t>(1, std::ssize(hybrid.depth));
+  }
   const LayerList experts = config.moe.num_experts > 0 ? expert_layers(config) : LayerList(),
                   windows = windowed_layers(config), nope = nope_layers(config),
                   linear = linear_attention_layers(config);
@@ -91,19 +106,23 @@ void resolve_layers(TransformerConfig& config) {
   for (const LayerList* list : {&experts, &windows, &nope, &linear})
     if (config.num_layers > kMaxLayers || !fits(*list)) return;
   const LayerKind common = config.kind(0);
-  std::vector<LayerKind> layers(
-      static_cast<std::size_t>(std::max<std::int64_t>(0, config.num_layers)), common);
+  const std::int64_t num_kinds =
+      config.num_layers + (hybrid.num_depths > 0 ? config.mtp_depth_layers : 0);
+  std::vector<LayerKind> layers(static_cast<std::size_t>(std::max<std::int64_t>(0, num_kinds)),
+                                common);
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const bool is_full = !pattern.empty() || (!linear.empty() && linear[i] == 0);
-    if (is_full) layers[i] = config.full_attention_kind(static_cast<std::int64_t>(i));
-    if (!experts.empty() && experts[i] == 0) layers[i].feed_forward = FeedForwardKind::mlp;
-    if (layers[i].has_attention() && !windows.empty() && windows[i] == 0) {
+    const auto is = [i](const LayerList& list, std::int64_t value) {
+      return i < list.size() && list[i] == value;
+    };
+    if (!pattern.empty() || is(linear, 0))
+      layers[i] = config.full_attention_kind(static_cast<std::int64_t>(i));
+    if (is(experts, 0)) layers[i].feed_forward = FeedForwardKind::mlp;
+    if (layers[i].has_attention() && is(windows, 0)) {
       layers[i].window.reset();
       layers[i].chunk = 0;
       layers[i].rotary = RotaryKind::global;
     }
-    if (layers[i].has_attention() && !nope.empty() && nope[i] != 0)
-      layers[i].rotary = RotaryKind::none;
+    if (layers[i].has_attention() && is(nope, 1)) layers[i].rotary = RotaryKind::none;
     if (!pattern.empty()) layers[i] = one_block(pattern[i], layers[i]);
   }
   if (std::ranges::count(layers, common) < std::ssize(layers)) config.layers = std::move(layers);
@@ -166,11 +185,11 @@ void set_linear_attention(TransformerConfig& config, const LayerList& layers) {
 
 bool pair_blocks(TransformerConfig& config) {
   resolve_layers(config);
-  std::string pattern = config.hybrid_layer_pattern;
-  std::erase(pattern, '|');
+  const HybridPattern hybrid(config.hybrid_layer_pattern);
+  const std::string& pattern = hybrid.layers;
   for (std::size_t i = 0; i < pattern.size(); ++i)
     if (pattern[i] == 'M' || is_mixer(pattern[i]) != (i % 2 == 0)) return false;
-  if (pattern.empty() || pattern.size() % 2 != 0) return false;
+  if (pattern.empty() || pattern.size() % 2 != 0 || hybrid.num_depths > 0) return false;
   LayerList experts, windows, nope, linear;
   for (std::size_t i = 0; i < pattern.size(); i += 2) {
     const LayerKind kind = config.kind(static_cast<std::int64_t>(i));
@@ -203,6 +222,16 @@ void split_blocks(TransformerConfig& config) {
   set_experts(config, {});
   set_windows(config, has_local_layers(config) ? windows : LayerList());
   set_nope(config, nope);
+}
+
+TransformerConfig as_one_stack(TransformerConfig config) {
+  if (config.mtp_num_layers == 0) return config;
+  std::vector<LayerKind> layers;
+  for (std::int64_t i = 0; i < config.num_all_layers(); ++i) layers.push_back(config.kind(i));
+  config.num_layers = std::ssize(layers);
+  config.mtp_num_layers = 0;
+  config.layers = std::move(layers);
+  return config;
 }
 
 RecurrentSizes TransformerConfig::recurrent_sizes(MixerKind mixer) const {
@@ -270,15 +299,24 @@ void check_hybrid_pattern(std::string_view pattern) {
     const std::string quoted = std::string("'") + symbol + "'";
     if (absent != kAbsentSymbols.end())
       throw FieldError{quoted + " is " + absent->second + ", which is not in this version"};
-    if (std::string_view("MG*+-E|").find(symbol) == std::string_view::npos)
+    if (std::string_view("MG*+-E|/").find(symbol) == std::string_view::npos)
       throw FieldError{
           quoted + " is no symbol of a layer",
           "write M for Mamba-2, G for a gated delta net, * for attention, + for "
-          "multi-latent attention, - for an MLP, E for experts, and | between pipeline "
-          "stages"};
+          "multi-latent attention, - for an MLP, E for experts, | between pipeline stages, and / "
+          "in front of each depth of multi-token prediction"};
   }
-  const bool has_layers = pattern.find_first_not_of('|') != std::string_view::npos;
-  if (!pattern.empty() && !has_layers) throw FieldError{"lists no layer"};
+  const HybridPattern hybrid(pattern);
+  if (!pattern.empty() && hybrid.layers.empty()) throw FieldError{"lists no layer"};
+  if (hybrid.num_depths == 0) return;
+  if (hybrid.depth.empty())
+    throw FieldError{"lists no layer behind /", "write the layers of a depth, such as M-M-/*E"};
+  const std::string_view depths = pattern.substr(pattern.find('/'));
+  if (depths.find('|') != std::string_view::npos)
+    throw FieldError{"has a | behind /", "the stage of the output has all depths: write no | there"};
+  if (hybrid.text().substr(hybrid.layers.size()) != depths)
+    throw FieldError{"has depths of multi-token prediction that differ",
+                     "write the same layers behind each /, such as M-M-/*E/*E"};
 }
 
 }  // namespace megatron

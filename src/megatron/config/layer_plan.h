@@ -77,8 +77,20 @@ struct ByKind {
   }
 };
 
-/// Sets config.layers, and with a hybrid pattern num_layers, from the texts that name layers. Texts
-/// that name other layers than the model has leave it empty; validate_model() reports them.
+/// What a --hybrid-layer-pattern says, such as M*M*|M*M*/*E/*E.
+struct HybridPattern {
+  std::string layers;           ///< of the model, without borders of stages
+  std::string depth;            ///< the layers of each depth of multi-token prediction
+  std::int64_t num_depths = 0;  ///< of multi-token prediction
+
+  /// Reads a pattern that check_hybrid_pattern() accepts.
+  explicit HybridPattern(std::string_view text);
+  std::string text() const;
+};
+
+/// Sets config.layers, and with a hybrid pattern num_layers, mtp_num_layers and mtp_depth_layers,
+/// from the texts that name layers. Texts that name other layers than the model has leave it empty;
+/// validate_model() reports them.
 void resolve_layers(TransformerConfig& config);
 /// Sets how each layer's attention communicates: one type for all layers, or one for each.
 void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& types);
@@ -107,6 +119,10 @@ void set_linear_attention(TransformerConfig& config, const std::vector<std::int6
 bool pair_blocks(TransformerConfig& config);
 /// Spells layers of two blocks as a hybrid pattern, which computes the same.
 void split_blocks(TransformerConfig& config);
+
+/// Returns a model whose decoder also has the layers of multi-token prediction, as its last ones. It
+/// has the costs of each, and not the mathematics.
+TransformerConfig as_one_stack(TransformerConfig config);
 
 /// Return whether a layer of the model has a block of this kind.
 bool has_mixer(const TransformerConfig& config, MixerKind kind);

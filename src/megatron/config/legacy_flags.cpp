@@ -348,8 +348,11 @@ class Translation {
     constexpr const char* kPattern = "hybrid_layer_pattern";
     std::string& pattern = model_.hybrid_layer_pattern;
     if (pattern.empty()) return;
+    const HybridPattern hybrid(pattern);
     std::string stages;
-    for (const char symbol : pattern) stages += symbol == '|' ? '|' : 't';
+    for (const char symbol : pattern.substr(0, pattern.find('/')))
+      stages += symbol == '|' ? '|' : 't';
+    stages.append(static_cast<std::size_t>(hybrid.num_depths), 'm');
     const auto num_stages = std::ranges::count(stages, '|') + 1;
     const std::int64_t num_ranks = settings_.parallel->pipeline_model_parallel_size;
     if (std::erase(pattern, '|') > 0) {
@@ -364,9 +367,16 @@ class Translation {
       else if (num_ranks == 1)
         note("its | are without effect: --pipeline-model-parallel-size is 1", kPattern);
     }
-    if (parsed_.is_set("num_layers") && model_.num_layers != std::ssize(pattern))
-      note("has " + std::to_string(pattern.size()) + " layers: --num-layers is ignored", kPattern);
-    model_.num_layers = std::ssize(pattern);
+    const auto count = [&](const char* field, std::int64_t& given, std::int64_t named,
+                           const char* what) {
+      if (parsed_.is_set(field) && given != named)
+        note("has " + std::to_string(named) + what + " is ignored", kPattern);
+      given = named;
+    };
+    count("num_layers", model_.num_layers, std::ssize(hybrid.layers), " layers: --num-layers");
+    if (hybrid.num_depths > 0)
+      count("mtp_num_layers", model_.mtp_num_layers, hybrid.num_depths,
+            " depths of multi-token prediction: --mtp-num-layers");
   }
 
   /// Refuses flags that divide the layers over stages, as the | of the pattern do.

@@ -345,13 +345,22 @@ bool predicts_behind_sequences(const Settings& s) {
          s.model->mtp_num_layers >= s.training->seq_length;
 }
 
+bool lacks_depths(const Settings& s) {
+  return s.model->mtp_num_layers > 0 && !s.model->hybrid_layer_pattern.empty() &&
+         HybridPattern(s.model->hybrid_layer_pattern).num_depths == 0;
+}
+
 Rules multi_token_rules() {
   const Condition depths = &Model::mtp_num_layers;
   return {
       tunes({&Model::mtp_loss_scaling_factor, &Model::mtp_use_repeated_layer}, depths),
       excludes(depths, is(&Model::position_embedding_type, "learned_absolute"),
                {.fix = {"add ", &Model::position_embedding_type, " rope"}}),
-      excludes(depths, &Model::hybrid_layer_pattern),
+      rule(lacks_depths,
+           {&Model::mtp_num_layers,
+            {"says nothing of the layers of a depth beside ", &Model::hybrid_layer_pattern},
+            {"write them behind a / for each depth, such as ", &Model::hybrid_layer_pattern,
+             " M-M-*E/*E"}}),
       rule(predicts_behind_sequences,
            {&Model::mtp_num_layers,
             {value(&Model::mtp_num_layers), " is not below ", with_value(&Training::seq_length),

@@ -163,8 +163,16 @@ std::vector<StageLayers> stages_of(const Counts& counts) {
   return stages;
 }
 
-std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::int64_t num_layers,
-                                          std::int64_t num_mtp) {
+/// What is assigned to stages. Each depth of multi-token prediction has `depth_layers` layers.
+struct AssignedLayers {
+  std::int64_t num_layers = 0;
+  std::int64_t num_depths = 0, depth_layers = 1;
+
+  std::int64_t num_mtp() const { return num_depths * depth_layers; }
+};
+
+std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel,
+                                          const AssignedLayers& layers) {
   std::vector<StageLayers> stages = parse_layout_string(parallel.pipeline_model_parallel_layout);
   std::int64_t depths = 0;
   for (const StageLayers& stage : stages) depths += stage.num_mtp;
@@ -175,9 +183,17 @@ std::vector<StageLayers> stages_of_layout(const ParallelConfig& parallel, std::i
       throw UserError({"--pipeline-model-parallel-layout",
                        "names " + text_of(found) + what + " is " + text_of(number), fix});
   };
-  expect(named, " layers (t), --num-layers", num_layers, "write one t for each layer");
-  expect(depths, " layers of multi-token prediction (m), --mtp-num-layers", num_mtp,
+  expect(named, " layers (t), --num-layers", layers.num_layers, "write one t for each layer");
+  expect(depths, " layers of multi-token prediction (m), --mtp-num-layers", layers.num_depths,
          "write one m for each, between the layers and L");
+  std::int64_t shift = 0;  // of the stages behind that of the depths
+  for (StageLayers& stage : stages) {
+    stage.first_layer += shift;
+    const std::int64_t more = stage.num_mtp * (layers.depth_layers - 1);
+    stage.num_mtp += more;
+    stage.num_layers += more;
+    shift += more;
+  }
   return stages;
 }
 
@@ -221,7 +237,33 @@ std::vector<StageLayers> cut(const ParallelConfig& parallel, std::int64_t num_la
   return stages_of(counts);
 }
 
+PipelineLayout layout_of(const ParallelConfig& parallel, const AssignedLayers& layers,
+                         const LayerCosts* measured) {
+  const std::int64_t num_layers = layers.num_layers, num_mtp = layers.num_mtp();
+  PipelineLayout layout{.num_ranks = parallel.pipeline_model_parallel_size,
+                        .num_chunks = num_pipeline_chunks(parallel, num_layers),
+                        .order = order_of(parallel)};
+  check_chunks(parallel, layout);
+  if (!parallel.pipeline_model_parallel_layout.empty()) {
+    layout.stages = stages_of_layout(parallel, layers);
+  } else {
+    layout.stages = cut(parallel, num_layers, layout, measured);
+    layout.stages.back().num_mtp = num_mtp;
+    layout.stages.back().num_layers += num_mtp;
+  }
+  const std::int64_t sum =
+      std::accumulate(layout.stages.begin(), layout.stages.end(), std::int64_t{0},
+                      [](std::int64_t n, const StageLayers& s) { return n + s.num_layers; });
+  MEGATRON_CHECK(sum == num_layers + num_mtp, "the stages hold ", sum, " of ", num_layers + num_mtp,
+                 " layers");
+  return layout;
+}
+
 }  // namespace
+
+std::int64_t StageLayers::num_embeddings(const TransformerConfig& model) const {
+  return (has_embedding ? 1 : 0) + num_mtp / model.mtp_depth_layers;
+}
 
 PipelineLayout single_stage_layout(std::int64_t num_layers, std::int64_t num_mtp) {
   return {.stages = {{.num_layers = num_layers + num_mtp,
@@ -245,28 +287,16 @@ std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layer
 
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, const TransformerConfig& model,
                                const LayerCosts* measured) {
-  return pipeline_layout(parallel, model.num_layers, measured, model.mtp_num_layers);
+  return layout_of(parallel,
+                   {.num_layers = model.num_layers,
+                    .num_depths = model.mtp_num_layers,
+                    .depth_layers = model.mtp_depth_layers},
+                   measured);
 }
 
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
-                               const LayerCosts* measured, std::int64_t num_mtp) {
-  PipelineLayout layout{.num_ranks = parallel.pipeline_model_parallel_size,
-                        .num_chunks = num_pipeline_chunks(parallel, num_layers),
-                        .order = order_of(parallel)};
-  check_chunks(parallel, layout);
-  if (!parallel.pipeline_model_parallel_layout.empty()) {
-    layout.stages = stages_of_layout(parallel, num_layers, num_mtp);
-  } else {
-    layout.stages = cut(parallel, num_layers, layout, measured);
-    layout.stages.back().num_mtp = num_mtp;
-    layout.stages.back().num_layers += num_mtp;
-  }
-  const std::int64_t sum =
-      std::accumulate(layout.stages.begin(), layout.stages.end(), std::int64_t{0},
-                      [](std::int64_t n, const StageLayers& s) { return n + s.num_layers; });
-  MEGATRON_CHECK(sum == num_layers + num_mtp, "the stages hold ", sum, " of ", num_layers + num_mtp,
-                 " layers");
-  return layout;
+                               const LayerCosts* measured) {
+  return layout_of(parallel, {.num_layers = num_layers}, measured);
 }
 
 }  // namespace megatron

@@ -21,7 +21,7 @@ struct StageLayers {
   bool has_embedding = false, has_output = false;  ///< output: final norm, output layer and loss
 
   /// Returns how often the stage embeds tokens: each depth of multi-token prediction does, too.
-  std::int64_t num_embeddings() const { return (has_embedding ? 1 : 0) + num_mtp; }
+  std::int64_t num_embeddings(const TransformerConfig& model) const;
   bool operator==(const StageLayers&) const = default;
 };
 
@@ -54,7 +54,7 @@ std::string schedule_name(const ParallelConfig& parallel, std::int64_t num_layer
 /// not fit. --pipeline-split measured uses the costs `measured`; it is an InternalError if they are
 /// missing.
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, std::int64_t num_layers,
-                               const LayerCosts* measured = nullptr, std::int64_t num_mtp = 0);
+                               const LayerCosts* measured = nullptr);
 /// Does so for the layers of a model. Those of multi-token prediction are in the stage of the
 /// output unless --pipeline-model-parallel-layout names another.
 PipelineLayout pipeline_layout(const ParallelConfig& parallel, const TransformerConfig& model,

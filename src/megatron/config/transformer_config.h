@@ -116,9 +116,11 @@ struct TransformerConfig {
   MambaConfig mamba;                       ///< of layers M of a hybrid pattern
   LinearAttentionConfig linear_attention;  ///< of layers G, and of layers of two blocks
 
-  /// Depths of multi-token prediction (DeepSeek-V3, 2024): each is one more layer, of the kind of
-  /// the last one, which predicts one more token (models/multi_token_prediction.h).
+  /// Depths of multi-token prediction (DeepSeek-V3, 2024): each predicts one more token by one more
+  /// layer, of the kind of the last one, or by those that a hybrid pattern has behind a /
+  /// (models/multi_token_prediction.h).
   std::int64_t mtp_num_layers = 0;
+  std::int64_t mtp_depth_layers = 1;     ///< layers of a depth; a hybrid pattern sets it
   double mtp_loss_scaling_factor = 0.1;  ///< of the mean of the losses of all depths
   bool mtp_use_repeated_layer = false;   ///< all depths have the weights of the first
 
@@ -147,21 +149,25 @@ struct TransformerConfig {
   double residual_multiplier = 1;      ///< factor of the output of each block
 
   /// The layers of a hybrid model, each one block: M Mamba-2, G gated delta net, * attention, +
-  /// multi-latent attention, - MLP, E experts; | separates pipeline stages. Empty: each layer has a
-  /// mixer and a feed-forward block.
+  /// multi-latent attention, - MLP, E experts; | separates pipeline stages, and / begins a depth of
+  /// multi-token prediction (HybridPattern). Empty: each layer has a mixer and a feed-forward block.
   std::string hybrid_layer_pattern;
-  /// The kinds of the layers of the whole model, which resolve() computes from the texts that name
-  /// layers. Empty: all layers are alike.
+  /// The kinds of the layers of the whole model, and behind them those of a depth of a hybrid
+  /// pattern. resolve() computes them from the texts that name layers. Empty: all layers are alike.
   std::vector<LayerKind> layers;
 
   /// Returns the number of layers with those of multi-token prediction, which are the last.
-  std::int64_t num_all_layers() const { return num_layers + mtp_num_layers; }
+  std::int64_t num_all_layers() const { return num_layers + mtp_num_layers * mtp_depth_layers; }
   std::int64_t encoder_num_layers() const { return num_layers - decoder_num_layers; }
   bool has_relative_bias() const { return position_embedding_type == PositionEmbedding::relative; }
-  /// Returns the kind of a layer, by its 0-based index in the whole model.
+  /// Returns the kind of a layer, by its 0-based index among all layers.
   LayerKind kind(std::int64_t layer) const {
-    if (!layers.empty())
-      return layers.at(static_cast<std::size_t>(std::min(layer, num_layers - 1)));
+    if (!layers.empty()) {
+      const bool has_depth = std::ssize(layers) > num_layers;
+      if (layer >= num_layers)
+        layer = has_depth ? num_layers + (layer - num_layers) % mtp_depth_layers : num_layers - 1;
+      return layers.at(static_cast<std::size_t>(layer));
+    }
     const LayerKind full = full_attention_kind(layer);
     if (linear_attention.variant == AttentionVariant::none) return full;
     return {.mixer = MixerKind::gated_delta_net, .feed_forward = full.feed_forward};

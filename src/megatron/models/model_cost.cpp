@@ -106,7 +106,9 @@ double in_flight_share(const MemoryLayout& layout) {
 }  // namespace
 
 ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t padded_vocab_size) {
-  ModelDimensions dimensions{.num_layers = config.num_layers,
+  const bool is_hybrid = !config.hybrid_layer_pattern.empty();
+  const std::int64_t num_layers = is_hybrid ? config.num_all_layers() : config.num_layers;
+  ModelDimensions dimensions{.num_layers = num_layers,
                              .hidden_size = config.hidden_size,
                              .num_attention_heads = config.num_attention_heads,
                              .query_groups = config.query_groups(),
@@ -119,9 +121,10 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
                              .untied_output = config.untie_embeddings_and_output_weights,
                              .has_logits = config.has_lm_head(),
                              .padded_vocab_size = padded_vocab_size,
-                             .num_mtp_layers = config.mtp_num_layers,
+                             .num_mtp_layers = is_hybrid ? 0 : config.mtp_num_layers,
+                             .num_hybrid_depths = is_hybrid ? config.mtp_num_layers : 0,
                              .mtp_layers_are_moe = config.kind(config.num_layers).has_experts()};
-  for (std::int64_t layer = 0; layer < config.num_layers; ++layer) {
+  for (std::int64_t layer = 0; layer < num_layers; ++layer) {
     const LayerKind kind = config.kind(layer);
     dimensions.num_moe_layers += kind.has_experts() ? 1 : 0;
     dimensions.num_cross_attentions += kind.has_cross_attention ? 1 : 0;
@@ -156,7 +159,8 @@ ModelDimensions model_dimensions(const TransformerConfig& config, std::int64_t p
 double num_floating_point_operations(const ModelDimensions& d, double num_tokens,
                                      double num_squared_tokens) {
   const double hidden = d.hidden_size, mtp = d.num_mtp_layers;
-  const double layers = num_attention_layers(d) + mtp;
+  const double layers = num_attention_layers(d) + mtp,
+               num_heads = 1 + mtp + static_cast<double>(d.num_hybrid_depths);
   const double moe_layers = d.num_moe_layers + (d.mtp_layers_are_moe ? mtp : 0);
   const double dense_layers = num_dense_layers(d) + (d.mtp_layers_are_moe ? 0 : mtp);
   const double mlp =
@@ -164,7 +168,7 @@ double num_floating_point_operations(const ModelDimensions& d, double num_tokens
   const double mtp_projection = mtp * (3 * hidden + 2 * hidden * hidden);
   // The mean width of the queries and values of all heads.
   const double projection = (d.kv_channels + d.v_channels()) / 2.0 * d.num_attention_heads;
-  const double logits = d.has_logits ? hidden * d.padded_vocab_size * (mtp + 1) : 0;
+  const double logits = d.has_logits ? hidden * d.padded_vocab_size * num_heads : 0;
   const double linear =
       mlp + attention_weights(d) * layers + d.recurrent_operations + mtp_projection + logits;
   return 6 * num_tokens * linear + 6 * num_squared_tokens * projection * layers;

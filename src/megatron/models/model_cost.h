@@ -40,6 +40,8 @@ struct ModelDimensions {
   std::int64_t moe_latent_size = 0;  ///< width of the experts' inputs; 0: hidden_size
   bool moe_router_bias = false;
   std::int64_t num_mtp_layers = 0;  ///< multi-token prediction depth, in addition to num_layers
+  /// Depths of a hybrid pattern, whose layers num_layers counts.
+  std::int64_t num_hybrid_depths = 0;
   bool mtp_layers_are_moe = false;
   std::int64_t v_channels() const { return v_head_dim > 0 ? v_head_dim : kv_channels; }
 };

@@ -142,10 +142,14 @@ void add_multi_token_prediction(ModelSpec& spec) {
     StackSpec stack = decoder;
     stack.name = name;
     stack.publishes = rows;
-    stack.first_layer = config.num_layers + layer;
-    stack.num_layers = 1;
+    stack.first_layer = config.num_layers + layer * config.mtp_depth_layers;
+    stack.num_layers = config.mtp_depth_layers;
     stack.only_for_loss = true;
-    stack.layers.only_layer = "transformer_layer";
+    stack.layers.layer_name = [first = stack.first_layer,
+                               is_hybrid = !config.hybrid_layer_pattern.empty()](std::int64_t i) {
+      return is_hybrid ? "mtp_model_layer.layers." + std::to_string(i - first)
+                       : std::string("transformer_layer");
+    };
     stack.input = [=, make_embedding = decoder.input](const PartArguments& arguments) {
       return std::make_unique<MergingInput>(arguments, name, depth, previous,
                                             make_embedding(arguments));

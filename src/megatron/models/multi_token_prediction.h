@@ -1,7 +1,7 @@
 // Multi-token prediction (DeepSeek-V3, 2024, section 2.2), under Megatron's names. Depth k merges
-// the rows of depth k − 1 with the embeddings of the tokens k positions later, runs one layer of
-// its own and predicts, by the model's output layer, the token k + 1 positions later. Depths count
-// from 1, and depth 0 is the decoder.
+// the rows of depth k − 1 with the embeddings of the tokens k positions later, runs a layer of its
+// own, or the layers that a hybrid pattern gives it, and predicts, by the model's output layer, the
+// token k + 1 positions later. Depths count from 1, and depth 0 is the decoder.
 #pragma once
 
 #include <ATen/core/Tensor.h>

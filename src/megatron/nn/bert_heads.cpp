@@ -41,9 +41,7 @@ MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, cons
 
 StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                               const ForwardContext& context, const LossGradient& gradient) const {
-  Microbatch labelled = microbatch;
-  labelled.tensors["labels"] = microbatch.at("labels").clamp_min(0);
-  return output_.loss(transformed(hidden_sbh), labelled, context, gradient);
+  return output_.loss(transformed(hidden_sbh), microbatch, context, gradient);
 }
 
 at::Tensor MaskedLmHead::logits(const at::Tensor& hidden_sbh) const {

@@ -2,8 +2,10 @@
 #include "megatron/nn/head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/index_add.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
@@ -57,24 +59,45 @@ OutputHead::OutputHead(const TransformerConfig& config, const Rank& rank,
   weights_.softcap = config.final_logit_softcapping;
 }
 
+namespace {
+
+/// Returns the positions with a label, one at least, if others are without; otherwise undefined.
+/// Only a CPU tells how many there are without a wait.
+at::Tensor labelled_positions(const at::Tensor& labels) {
+  if (!labels.is_cpu()) return {};
+  const at::Tensor has_label = labels.ge(0);
+  if (has_label.all().item<bool>()) return {};
+  const at::Tensor positions = has_label.nonzero().flatten();
+  return positions.numel() > 0 ? positions : at::zeros({1}, positions.options());
+}
+
+}  // namespace
+
 at::Tensor OutputHead::scaled(const at::Tensor& hidden) const {
   return config_.logit_scale == 1 ? hidden : hidden * config_.logit_scale;
 }
 
 StepOutput OutputHead::loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
                             const ForwardContext& context, const LossGradient& gradient) const {
-  const at::Tensor &labels = microbatch.at("labels"), &mask = microbatch.at("loss_mask");
+  const at::Tensor &labels_bs = microbatch.at("labels"), &mask_bs = microbatch.at("loss_mask");
   // The GEMM with this rank's part of the vocabulary needs all positions.
   const at::Tensor hidden_sbh =
       context.sequence_parallel
           ? gather_from_sequence_parallel_region(decoded_sbh, rank_.tp, "output_layer")
           : copy_to_tensor_parallel_region(decoded_sbh, rank_.tp, "output_layer");
-  const auto by_position = [](const at::Tensor& x_bs) { return x_bs.t().reshape({-1}); };
-  const TokenLoss loss =
-      linear_cross_entropy(scaled(hidden_sbh).reshape({-1, config_.hidden_size}), weights_,
-                           by_position(labels), by_position(mask), gradient);
-  return StepOutput::of(kLanguageModelLoss, loss.loss_sum, mask.sum(),
-                        loss.token_losses.view({labels.size(1), labels.size(0)}).t());
+  at::Tensor hidden = scaled(hidden_sbh).reshape({-1, config_.hidden_size}),
+             labels = labels_bs.t().reshape({-1}), mask = mask_bs.t().reshape({-1});
+  const at::Tensor positions = labelled_positions(labels);
+  if (positions.defined())
+    for (at::Tensor* rows : {&hidden, &labels, &mask})
+      *rows = at::index_select(*rows, 0, positions);
+  TokenLoss loss = linear_cross_entropy(hidden, weights_, labels.clamp_min(0), mask, gradient);
+  if (positions.defined())
+    loss.token_losses = at::index_add(
+        at::zeros({labels_bs.numel()}, loss.token_losses.options().requires_grad(false)), 0,
+        positions, loss.token_losses);
+  return StepOutput::of(kLanguageModelLoss, loss.loss_sum, mask_bs.sum(),
+                        loss.token_losses.view({labels_bs.size(1), labels_bs.size(0)}).t());
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& hidden_sbh) const {

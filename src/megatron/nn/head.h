@@ -53,7 +53,8 @@ class OutputHead : public Head {
  public:
   OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights);
 
-  /// Reads "labels" and "loss_mask" [b, s].
+  /// Reads "labels" and "loss_mask" [b, s]. A negative label is none: its token loss means nothing,
+  /// and the CPU does not compute its logits.
   StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override;
 

@@ -86,8 +86,8 @@ struct TransformerLayerSpec {
   /// Returns the blocks, one at least, of a layer of a kind by its index in the stack.
   std::function<std::vector<BlockSpec>(const LayerKind&, std::int64_t layer)> blocks;
   std::string_view final_norm = "final_layernorm";
-  std::string_view only_layer =
-      {};  ///< name of the layer of a stack that has one; default layers.i
+  /// Returns the name of a layer by its index in the stack; null: layers.i.
+  std::function<std::string(std::int64_t layer)> layer_name = {};
 };
 
 /// Returns what layers before `border` publish and the layer `border` or a later one reads: what a

@@ -137,9 +137,9 @@ TransformerBlock::TransformerBlock(Module* parent, std::string_view name,
   LayerArguments own = arguments;
   for (const std::int64_t layer : layers) {
     own.layer_index = layer;
-    layers_.push_back(std::make_unique<TransformerLayer>(
-        this, spec.only_layer.empty() ? "layers." + std::to_string(layer) : spec.only_layer, spec,
-        own));
+    const std::string name =
+        spec.layer_name ? spec.layer_name(layer) : "layers." + std::to_string(layer);
+    layers_.push_back(std::make_unique<TransformerLayer>(this, name, spec, own));
   }
   const TransformerConfig& config = arguments.config;
   if (has_final_norm && config.norm_placement != NormPlacement::post)

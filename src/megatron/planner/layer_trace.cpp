@@ -198,16 +198,11 @@ LayerTrace trace_layer(const Settings& settings, const ModelFamily& family, cons
   CountingStore store;
   KeptTensors kept;
   const Rank rank = counting_rank(given, trace.sent);
-  // The layer of multi-token prediction is one of the last kind.
-  TransformerConfig config = *settings.model;
-  config.mtp_num_layers = 0;
-  ActivationPlan own = plan;
-  const PipelineLayout layout = one_layer(std::min(layer, config.num_layers - 1));
-  if (layer >= config.num_layers && !own.layers.empty())
-    own.layers.at(static_cast<std::size_t>(config.num_layers - 1)) = plan.of(layer);
+  const TransformerConfig config = as_one_stack(*settings.model);
+  const PipelineLayout layout = one_layer(layer);
   MakeModelOptions options = model_options(settings);
   options.layout = &layout;
-  options.activations = &own;
+  options.activations = &plan;
   options.offload_store = &store;
   const auto model = family.make(config, rank, options);
   freeze_parameters(*model, *settings.optimizer);

@@ -39,7 +39,7 @@ std::vector<std::int64_t> measured_layers(const TransformerConfig& model) {
     return {model.encoder_num_layers() - 1, model.encoder_num_layers()};
   std::vector<std::int64_t> layers;
   ByKind<bool> kinds;
-  for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
+  for (std::int64_t layer = 0; layer < model.num_all_layers(); ++layer)
     if (!std::exchange(kinds[model.kind(layer)], true)) layers.push_back(layer);
   return layers;
 }
@@ -157,8 +157,7 @@ StepStopwatch measure_parts(const Settings& settings, const ModelFamily& family,
       .dtype = params_dtype(*settings.training),
       .layout = &layout,
       .activations = activations};
-  TransformerConfig config = *settings.model;
-  config.mtp_num_layers = 0;  // its layer is one of the last kind
+  const TransformerConfig config = as_one_stack(*settings.model);
   const auto model = family.make(config, rank, options);
   ParamStore weights(declared_parameters(*model), {.device = rank.device,
                                                    .dtype = options.dtype,
@@ -236,12 +235,14 @@ LayerCosts layer_costs(const LayerTimes& times, const TransformerConfig& model) 
   double layers_s = 0;
   for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
     layers_s += times.layers.of(model.kind(layer)).total_s();
-  const double last_s = times.layers.of(model.kind(model.num_layers)).total_s(),
-               depths = static_cast<double>(model.mtp_num_layers);
+  double depth_s = 0;
+  for (std::int64_t i = 0; i < model.mtp_depth_layers; ++i)
+    depth_s += times.layers.of(model.kind(model.num_layers + i)).total_s();
+  const double depths = static_cast<double>(model.mtp_num_layers);
   return {.embedding_s = times.embedding.total_s(),
           .layer_s = layers_s / static_cast<double>(model.num_layers),
           .output_s = (1 + depths) * times.output.total_s() +
-                      depths * (times.embedding.total_s() + last_s)};
+                      depths * (times.embedding.total_s() + depth_s)};
 }
 
 CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
@@ -253,7 +254,7 @@ CostModel stage_costs(const LayerTimes& times, const PipelineLayout& layout,
     StageCost cost = kNoCost;
     for (std::int64_t i = 0; i < stage.num_layers; ++i)
       cost += times.layers.of(model.kind(stage.first_layer + i));
-    for (std::int64_t i = 0; i < stage.num_embeddings(); ++i) cost += times.embedding;
+    for (std::int64_t i = 0; i < stage.num_embeddings(model); ++i) cost += times.embedding;
     for (std::int64_t head = 0; head <= model.mtp_num_layers && stage.has_output; ++head)
       cost += times.output;
     cost.activation = cost.weight_gradient =

@@ -150,7 +150,9 @@ class Scaling {
     const auto experts = pick(expert_layers(model), kept),
                windows = pick(windowed_layers(model), kept), nope = pick(nope_layers(model), kept),
                linear = pick(linear_attention_layers(model), kept);
-    model.hybrid_layer_pattern = pick(model.hybrid_layer_pattern, kept);
+    HybridPattern pattern(model.hybrid_layer_pattern);
+    pattern.layers = pick(pattern.layers, kept);
+    model.hybrid_layer_pattern = pattern.text();
     ParallelConfig& p = *s_.parallel;
     p.cp_comm_type = pick(p.cp_comm_type, kept);
     if (p.num_layers_per_virtual_pipeline_stage)

@@ -132,8 +132,7 @@ TensorRows nemotron_tensors() {
 
 std::string pattern_of(T model) {
   if (model.hybrid_layer_pattern.empty()) split_blocks(model);
-  std::erase(model.hybrid_layer_pattern, '|');
-  return model.hybrid_layer_pattern;
+  return HybridPattern(model.hybrid_layer_pattern).layers;
 }
 
 std::string read_layer_types(const ConfigReader& config, const std::string& key,
