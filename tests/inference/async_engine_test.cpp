@@ -486,6 +486,23 @@ TEST(ReplicaSet, AFailedReplicaIsNamed) {
   EXPECT_THAT(error, HasSubstr("rank 1 failed: a pass failed"));
 }
 
+TEST(ReplicaSet, AFailedReplicaWithoutRequestsIsNamed) {
+  std::string error;
+  EXPECT_ANY_THROW(run_ranks(2, {}, [&](const Rank& rank) {
+    SuccessorModel model(50);
+    AsyncEngine engine(model);
+    ReplicaSet replicas(engine, {.axis = rank.dp, .heartbeat = milliseconds(50)});
+    if (rank.index == 1) {
+      const auto fail = [] { throw std::runtime_error("no such weights"); };
+      EXPECT_EQ(error_of([&] { engine.update_weights(fail); }), "no such weights");
+      replicas.wait();
+    } else {
+      error = error_of([&] { replicas.wait(); });
+    }
+  }));
+  EXPECT_THAT(error, HasSubstr("rank 1 failed: no such weights"));
+}
+
 TEST(Messages, AreReadAsTheyWereWritten) {
   std::vector<ServingCommand> commands(2);
   commands[0] = {.kind = ServingCommand::Kind::cancel, .request = 7, .replica = -1};

@@ -360,6 +360,25 @@ TEST(Engine, BeamsEndAtTheirDeadline) {
   EXPECT_EQ(other.prompt_tokens.size(), 1u);
 }
 
+TEST(Engine, BeamsTellHowTheirPromptWasBegun) {
+  SuccessorModel model(50);
+  double now_s = 1;
+  Engine engine(model, {.clock = [&] { return now_s; }});
+  std::mt19937 random(8);
+  const Ids prompt = random_ids(random, 200, 50);
+  for (const std::int64_t num_cached : {0, 128}) {
+    const SequenceId id = engine.add_request(
+        {.prompt = prompt, .params = {.max_new_tokens = 2, .n = 2, .num_beams = 2}});
+    const auto texts = run_all(engine).at(id);
+    ASSERT_EQ(texts.size(), 2u);
+    for (const Generation& text : texts) {
+      EXPECT_EQ(text.num_cached, num_cached);
+      EXPECT_EQ(text.start_s, now_s);
+    }
+    now_s += 3;
+  }
+}
+
 TEST(Engine, CancelEndsAllTextsOfARequest) {
   SuccessorModel model(50, /*sharpness=*/0);
   Engine engine(model);

@@ -110,6 +110,7 @@ void Engine::finish_beams(SequenceGroup& group, FinishReason reason) {
                       .finish_reason = beam.has_stopped ? FinishReason::stop : reason,
                       .score = beam.score};
     if (i == 0) result.prompt_tokens = group.prompt_tokens;
+    group.tell_start(result);
     news_.push_back({.request = group.id, .text = i, .finished = std::move(result)});
   }
   if (count == 0) news_.push_back({.request = group.id});

@@ -71,6 +71,9 @@ void ReplicaSet::apply(ServingCommand command) {
 }
 
 bool ReplicaSet::step() {
+  // If this replica has failed, this rank fails, and the errors of the other ranks name it. A
+  // replica without requests has no news that would tell.
+  if (own_.wait_for(std::chrono::milliseconds(0))) own_.wait();
   std::vector<News> own;
   {
     std::unique_lock lock(outbox_->mutex);
@@ -80,9 +83,7 @@ bool ReplicaSet::step() {
   }
   for (const News& news : own)
     if (news.is_last()) own_numbers_.erase(news.update.request);
-  // If this replica has failed, its error is among the news, and to_bytes() throws it. So this rank
-  // fails, and the errors of the other ranks name it.
-  const std::string bytes = to_bytes(std::move(own));
+  const std::string bytes = to_bytes(std::move(own));  // throws if the replica fails meanwhile
   for (const std::string& some : gather_strings({ranks_.axis, ranks_.device}, bytes)) {
     for (const News& news : from_bytes<std::vector<News>>(some)) {
       if (const auto ended = routes_.extract(news.is_last() ? news.update.request : -1))

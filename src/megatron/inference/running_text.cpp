@@ -17,6 +17,11 @@ SequenceSampler sampler_of(const SequenceGroup& group, std::int64_t sample) {
 
 }  // namespace
 
+void SequenceGroup::tell_start(Generation& result) const {
+  result.num_cached = std::max<std::int64_t>(0, num_cached);
+  result.start_s = start_s;
+}
+
 RunningText::RunningText(std::shared_ptr<SequenceGroup> of, std::int64_t sample,
                          const Tokenizer* tokenizer, const std::shared_ptr<CacheMemory>& memory)
     : group(std::move(of)), number(sample), sampler(sampler_of(*group, sample)), cache(memory) {
@@ -74,8 +79,7 @@ Generation RunningText::take_result(FinishReason reason) {
                                     (result.ids.empty() || result.stop_token ? 0 : 1);
   if (std::ssize(result.routed_experts) > num_computed)
     result.routed_experts.resize(static_cast<std::size_t>(num_computed));
-  result.num_cached = std::max<std::int64_t>(0, group->num_cached);
-  result.start_s = group->start_s;
+  group->tell_start(result);
   if (number == 0) result.prompt_tokens = group->prompt_tokens;
   return std::move(result);
 }

@@ -30,6 +30,8 @@ struct SequenceGroup {
 
   /// Returns the first token of the prompt that has no score yet.
   std::int64_t next_scored() const { return request.first_scored + std::ssize(prompt_tokens); }
+  /// Tells a result how its prompt was begun.
+  void tell_start(Generation& result) const;
   /// Returns why a text with max_new_tokens tokens ends.
   FinishReason limit() const {
     return max_new_tokens < request.params.max_new_tokens ? FinishReason::max_positions

@@ -272,6 +272,8 @@ class Scheduler {
   /// Takes a snapshot of the states of a sequence if it ends at the end of a block behind which
   /// others may begin.
   void take_snapshot(Sequence& sequence);
+  /// Notes that the snapshot behind a block is the one that was used last.
+  void use_snapshot(BlockId block);
   void forget_snapshot(BlockId block);
 
   SchedulerOptions options_;

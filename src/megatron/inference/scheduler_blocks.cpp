@@ -91,10 +91,7 @@ void Scheduler::attach_prefix(Sequence& sequence) {
     pool_.release(blocks.back());
     blocks.pop_back();
   }
-  if (options_.keeps_states && !blocks.empty()) {
-    used_snapshots_.remove(blocks.back());
-    used_snapshots_.push_back(blocks.back());
-  }
+  if (options_.keeps_states && !blocks.empty()) use_snapshot(blocks.back());
   // The last token is computed in any case: what follows is sampled from its output.
   sequence.num_computed =
       std::min(std::ssize(sequence.blocks) * options_.block_size, std::ssize(sequence.tokens) - 1);
@@ -121,11 +118,15 @@ void Scheduler::take_snapshot(Sequence& sequence) {
   if (!pool_.add_snapshot(last)) return;
   if (is_in_answer && sequence.snapshot_of_answer) forget_snapshot(*sequence.snapshot_of_answer);
   if (is_in_answer) sequence.snapshot_of_answer = last;
-  used_snapshots_.remove(last);  // of a block that was published otherwise before
-  used_snapshots_.push_back(last);
+  use_snapshot(last);
   snapshots_.push_back({sequence.order.sequence, last});
   while (std::ssize(used_snapshots_) > options_.max_snapshots)
     forget_snapshot(used_snapshots_.front());
+}
+
+void Scheduler::use_snapshot(BlockId block) {
+  used_snapshots_.remove(block);  // it may be there of what was published in the block before
+  used_snapshots_.push_back(block);
 }
 
 void Scheduler::forget_snapshot(BlockId block) {

@@ -22,7 +22,7 @@ UpdateStream RequestServer::stream(TextRequest request) {
     const std::lock_guard lock(state->mutex);
     if (state->has_ended) return;  // it was cancelled while this call was under way
     state->unread.push_back(news);
-    state->has_ended = state->has_ended || news.is_last();
+    state->has_ended = news.is_last();
     state->changed.notify_all();
   });
   const std::lock_guard lock(state->mutex);
