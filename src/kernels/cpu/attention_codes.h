@@ -44,12 +44,15 @@ struct E4m3Code {
     const std::uint32_t code = magnitude < (121u << 23) ? subnormal : normal;
     return static_cast<std::uint8_t>(sign | (code < 0x7Eu ? code : 0x7Eu));
   }
+  /// Without a choice between values, so that loops become vectors: a code without exponent is read
+  /// as if it had the least one, whose leading 1 is then taken off.
   static float decode(std::uint8_t code) {
-    const std::uint32_t magnitude = code & 0x7Fu, normal = (magnitude << 20) + (120u << 23),
-                        subnormal = __builtin_bit_cast(std::uint32_t,
-                                                       static_cast<float>(magnitude) * 0x1p-9f);
-    const std::uint32_t bits = magnitude < 8 ? subnormal : normal;
-    return __builtin_bit_cast(float, bits | (static_cast<std::uint32_t>(code >> 7) << 31));
+    const std::uint32_t magnitude = code & 0x7Fu, has_exponent = magnitude < 8 ? 0u : 1u,
+                        bits = (magnitude << 20) + ((121u - has_exponent) << 23);
+    const float value = __builtin_bit_cast(float, bits) -
+                        static_cast<float>(1 - static_cast<int>(has_exponent)) * 0x1p-6f;
+    return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, value) |
+                                         (static_cast<std::uint32_t>(code >> 7) << 31));
   }
 };
 

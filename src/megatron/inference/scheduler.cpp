@@ -134,6 +134,7 @@ SequenceId Scheduler::fork(SequenceId sequence, std::int64_t num_tokens, std::in
   Sequence copy = from;
   copy.swapped.clear();
   copy.num_swapped = 0;
+  copy.snapshot_of_answer.reset();
   copy.order = {.priority = from.order.priority, .arrival = from.order.arrival, .sequence = id};
   copy.tokens.resize(static_cast<std::size_t>(num_tokens));
   copy.tokens.push_back(token);

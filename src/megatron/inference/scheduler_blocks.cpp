@@ -11,6 +11,7 @@ void Scheduler::release(Sequence& sequence) {
   for (const BlockId block : sequence.blocks | std::views::reverse) pool_.release(block);
   sequence.blocks.clear();
   sequence.num_computed = 0;
+  sequence.snapshot_of_answer.reset();  // others may get its block
 }
 
 std::int64_t Scheduler::num_blocks(const Sequence& sequence, std::int64_t end) const {

@@ -14,6 +14,9 @@
 namespace megatron {
 namespace {
 
+/// A text whose rows wait for the depths of another keeps so many positions of them.
+constexpr std::int64_t kMostWaiting = 4 * kBlockPositions;
+
 /// The target's hidden rows of a sequence that depths are still to see. The last rows of depth k
 /// were computed with drafts, so the rows of the last depths − 1 positions are seen again.
 struct DepthRows {
@@ -110,9 +113,12 @@ class MtpDrafter : public Drafter {
       const auto found = texts_.find(run.sequence);
       if (run.num_drafts == 0 || found == texts_.end()) continue;
       DepthRows& text = found->second;
-      if (run.first <= text.first || run.first > text.end ||
-          memory_of(1).num_filled(runs[i].blocks) < text.first)
-        continue;
+      const bool is_ahead = memory_of(1).num_filled(runs[i].blocks) < text.first;
+      if (is_ahead && text.end - text.first > kMostWaiting) {
+        text.parts.clear();
+        text.first = text.end;
+      }
+      if (is_ahead || run.first <= text.first || run.first > text.end) continue;
       text.parts = {at::cat(text.parts)};
       const auto tokens = runs[i].tokens.subspan(static_cast<std::size_t>(text.first + 1));
       drafts.push_back({.place = i,
