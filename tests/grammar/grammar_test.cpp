@@ -65,6 +65,19 @@ TEST(Grammar, NeverLeadsWhereTheTokensCannotGoOn) {
             }));
 }
 
+TEST(Grammar, MasksOfLongTextsAreExact) {  // which have more states than masks are kept
+  Grammar grammar({Kind::regex, {"(ab){1500}"}}, byte_tokens());
+  Grammar::State state = grammar.begin();
+  for (int i = 0; i < 3000; ++i) {
+    const auto mask = grammar.mask(state);
+    const char next = i % 2 == 0 ? 'a' : 'b', other = i % 2 == 0 ? 'b' : 'a';
+    ASSERT_TRUE(mask->allows(next)) << i;
+    ASSERT_FALSE(mask->allows(other)) << i;
+    state = grammar.advance(state, next);
+  }
+  EXPECT_TRUE(grammar.mask(state)->is_complete);
+}
+
 TEST(GrammarCache, SharesGrammarsByText) {
   const BytePieces tokenizer({"a", "b", ""});
   GrammarCache cache(tokenizer);

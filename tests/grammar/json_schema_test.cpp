@@ -145,6 +145,7 @@ TEST(JsonSchema, RefusesByKeywordAndPlace) {
               HasSubstr("keyword 'oneOf': a value may fit several branches"));
   EXPECT_THAT(refusal(R"({"format": "phone"})"), HasSubstr("'phone' is not supported"));
   EXPECT_THAT(refusal(R"({"type": "text"})"), HasSubstr("keyword 'type'"));
+  EXPECT_THAT(refusal(R"({"pattern": ["a", 1]})"), HasSubstr("keyword 'pattern'"));
   EXPECT_THAT(refusal(R"({"$ref": "#/$defs/x"})"), HasSubstr("there is no '#/$defs/x'"));
   EXPECT_THAT(refusal(R"({"$ref": "other.json"})"), HasSubstr("not in this schema"));
   EXPECT_THAT(refusal("{"), HasSubstr("not valid JSON"));

@@ -137,6 +137,18 @@ TEST_F(ServedChats, ListTheStopTokenWithoutItsText) {
   EXPECT_THAT(ask("d", members + R"([4], "stream": true)"), HasSubstr(R"("token":"e")"));
 }
 
+// OpenAI's clients take the first chunk with a reason for the last one of its choice.
+TEST_F(ServedChats, SayOnceWhyAStreamEnds) {
+  // The first token ends the text, so that all chunks are written after the end is known.
+  const std::string stream = ask("d", R"("stream": true, "stop_token_ids": [4])");
+  for (const std::string reason : {R"("finish_reason":"stop")", R"("stop_reason":4)"}) {
+    const std::size_t at = stream.find(reason);
+    ASSERT_NE(at, std::string::npos) << stream;
+    EXPECT_EQ(stream.find(reason, at + 1), std::string::npos) << stream;
+    EXPECT_LT(stream.find(R"("role":"assistant")"), at);
+  }
+}
+
 TEST_F(ServedChats, GiveTheBytesOfTokens) {
   const std::string members = R"("max_tokens": 2, "logprobs": true, "top_logprobs": 1)";
   const Json tokens = choice("i", members)["logprobs"]["content"];

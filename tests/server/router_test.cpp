@@ -94,6 +94,7 @@ TEST(HttpRouter, AsksForAKey) {
                             "Authorization: first\r\n", "X-Api-Key: firstfirst\r\n"})
     EXPECT_EQ(served.ask(get("/keyed", wrong)).status, 401) << wrong;
   EXPECT_EQ(served.ask(get("/keyed", "Authorization: Bearer first\r\n")).status, 200);
+  EXPECT_EQ(served.ask(get("/keyed", "authorization: bearer second\r\n")).status, 200);
   EXPECT_EQ(served.ask(get("/keyed", "x-api-key: second\r\n")).status, 200);
 }
 

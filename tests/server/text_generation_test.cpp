@@ -96,5 +96,12 @@ TEST_F(TextGenerationApi, NamesWhatIsWrong) {
   }
 }
 
+TEST_F(TextGenerationApi, RefusesLongPromptsBeforeItEncodesThem) {
+  model_->max_prompt_bytes = 10;
+  const RawAnswer raw = ask("/api", R"({"prompts": ["not numbers"]})", "PUT");
+  EXPECT_EQ(raw.status, 400);
+  EXPECT_THAT(raw.body, HasSubstr("the prompt has 11 bytes"));
+}
+
 }  // namespace
 }  // namespace megatron

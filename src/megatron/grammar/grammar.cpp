@@ -116,6 +116,7 @@ void Grammar::walk(State from, std::size_t node, std::vector<std::uint64_t>& bit
 
 const Grammar::Inside& Grammar::inside(const std::vector<Automaton::StateId>& states) {
   const State local = matcher_.with_unknown_caller(states);
+  if (insides_.size() >= kMostMasks && !insides_.contains(local)) insides_.clear();
   const auto [place, is_new] = insides_.try_emplace(local);
   Inside& own = place->second;
   if (is_new) {

@@ -61,6 +61,7 @@ class Grammar {
     std::vector<std::uint64_t> bits;
     std::vector<std::size_t> ends;  ///< nodes of the trie
   };
+  /// Returns a reference that the next call may invalidate.
   const Inside& inside(const std::vector<Automaton::StateId>& states);
   /// Adds the tokens below a node of the trie, and the nodes at which a rule leaves to `ends`.
   void walk(State from, std::size_t node, std::vector<std::uint64_t>& bits,

@@ -143,7 +143,8 @@ OrderedJson SchemaReader::keywords(const OrderedJson& schema, const std::string&
       for (const OrderedJson& name : value) need(name.is_string(), key, "a list of names");
     if (key == "$ref" || key == "format") need(value.is_string(), key, "a text");
     if (key == "pattern")  // several are internal: all must match
-      need(value.is_string() || value.is_array(), key, "a text");
+      for (const OrderedJson& one : value.is_array() ? value : OrderedJson::array({value}))
+        need(one.is_string(), key, "a text");
     if (key == "type") {
       const OrderedJson types = value.is_array() ? value : OrderedJson::array({value});
       for (const OrderedJson& type : types)

@@ -200,9 +200,8 @@ bool HttpRouter::has_key(const HttpRequest& request) const {
   if (options_.api_keys.empty()) return true;
   const std::string* bearer = request.header("authorization");
   const std::string* key = request.header("x-api-key");
-  const std::string given = bearer && bearer->starts_with("Bearer ") ? bearer->substr(7)
-                            : key                                    ? *key
-                                                                     : "";
+  const bool is_bearer = bearer && lower_case(bearer->substr(0, 7)) == "bearer ";
+  const std::string given = is_bearer ? bearer->substr(7) : key ? *key : "";
   bool is_known = false;
   for (const std::string& secret : options_.api_keys) is_known |= is_same_secret(secret, given);
   return is_known;

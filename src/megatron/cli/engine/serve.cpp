@@ -1,5 +1,7 @@
 // Implements `megatron serve`: serves a model over HTTP. Rank 0 listens from the start and answers
 // once the model is loaded; the other ranks compute what it tells them.
+#include <omp.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -187,6 +189,9 @@ int serve_as(World& world, std::span<const std::string> args, const ModelFamilie
   std::string code;
   {
     AsyncEngine engine(rank.model(), engine_options, rank.serving_ranks());
+    // This thread computes no more, and the engine's has OpenMP threads of its own. Together they
+    // are more than the CPUs, and libgomp then hardly lets any of them spin between operations.
+    omp_pause_resource_all(omp_pause_soft);
     if (!engine.is_leader()) {
       engine.wait();
     } else if (rank.num_replicas() == 1) {

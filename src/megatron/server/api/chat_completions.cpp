@@ -106,7 +106,7 @@ class ChatCompletionWriter final : public ChatWriter {
   }
 
   std::string end_answer(const ChatAnswer& answer, const ChatDelta& rest) override {
-    return begin_answer(answer) + chunk(answer, JsonText::object(), rest);
+    return begin_answer(answer) + chunk(answer, JsonText::object(), rest, Place::end);
   }
 
   std::string end(const std::vector<ChatAnswer>&, const CompletionUsage& usage) override {
@@ -139,6 +139,8 @@ class ChatCompletionWriter final : public ChatWriter {
   }
 
  private:
+  enum class Place { begin, middle, end };  ///< of a chunk in its answer
+
   JsonText finish_of(const ChatAnswer& answer) const {
     if (!answer.finish) return nullptr;
     if (*answer.finish != FinishReason::stop) return finish_reason_name(FinishReason::length);
@@ -182,21 +184,24 @@ class ChatCompletionWriter final : public ChatWriter {
     std::vector<bool>::reference has_begun = has_begun_[static_cast<std::size_t>(answer.index)];
     if (has_begun) return "";
     has_begun = true;
-    return chunk(answer, {{"role", "assistant"}, {"content", ""}}, {}, /*is_first=*/true);
+    return chunk(answer, {{"role", "assistant"}, {"content", ""}}, {}, Place::begin);
   }
 
+  /// Only the last chunk has the reasons of the end. Those that are known before it is written
+  /// could be taken for it: a text that was held back may come between.
   std::string chunk(const ChatAnswer& answer, JsonText delta, const ChatDelta& added,
-                    bool is_first = false) const {
+                    Place place = Place::middle) const {
+    const bool ends = place == Place::end;
     JsonText choice = {{"index", answer.index},
                        {"delta", std::move(delta)},
                        {"logprobs", nullptr},
-                       {"finish_reason", finish_of(answer)},
-                       {"stop_reason", answer.stop_reason}};
+                       {"finish_reason", ends ? finish_of(answer) : JsonText()},
+                       {"stop_reason", ends ? answer.stop_reason : JsonText()}};
     if (has_logprobs_ && answer.is_in_text() && !added.tokens.empty())
       choice["logprobs"] = logprobs_of(added.tokens);
     if (has_ids_) choice["token_ids"] = added.ids;
     JsonText json = head_;
-    if (has_ids_ && is_first) json["prompt_token_ids"] = prompt_;
+    if (has_ids_ && place == Place::begin) json["prompt_token_ids"] = prompt_;
     json["choices"] = JsonText::array({std::move(choice)});
     if (has_usage_) json["usage"] = nullptr;
     return stream_event(json);

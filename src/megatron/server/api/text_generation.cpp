@@ -133,12 +133,16 @@ void generate(const ServedModel& model, const HttpRequest& http, HttpReply reply
                        "use /v1/completions"});
     const auto request =
         std::make_shared<const CompletionRequest>(read_text_generation(body_of(http)));
+    const SamplingParams& params = request->params;
+    check_sizes(model,
+                std::ssize(request->prompts) * std::max(params.num_samples(), params.num_beams),
+                request->prompts);
     const Tokenizer& tokenizer = *model.tokenizer.tokenizer;
     std::vector<std::vector<std::int64_t>> prompts;
     for (const CompletionPrompt& prompt : request->prompts)
       prompts.push_back(ids_of(tokenizer, prompt, request->add_special_tokens));
     start_generation(
-        model, std::move(prompts), request->params, {.has_seed = request->has_seed}, reply,
+        model, std::move(prompts), params, {.has_seed = request->has_seed}, reply,
         {.on_end =
              [reply, request, &tokenizer](const std::vector<PromptResult>& results,
                                           const JobStats& /*stats*/) mutable {
