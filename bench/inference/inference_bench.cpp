@@ -7,10 +7,11 @@
 //   whole  everything
 //   hit    a first token of prompts whose blocks are in the prefix cache
 //   verify a pass over a token of one request and four drafts, which its text proposes itself
-// CACHE is a value of --kv-cache-dtype. Prints one JSON line for each step, {"ms": …, "loss": …}, where the loss is −log p of the first
-// token of the first prompt. `schedule` needs no model: it plans STEPS passes for requests of
-// random lengths, uniform with the means PROMPT and NEW, of which there are always REQUESTS, and
-// prints one line with the median time of a plan and the part of the cache that is wasted.
+// CACHE is a value of --kv-cache-dtype. Prints one JSON line for each step, {"ms": …, "loss": …},
+// where the loss is −log p of the first token of the first prompt. `schedule` needs no model: it
+// plans STEPS passes for requests of random lengths, uniform with the means PROMPT and NEW, of
+// which there are always REQUESTS, and prints one line with the median time of a plan and the part
+// of the cache that is wasted.
 #include <ATen/Parallel.h>
 
 #include <cstdint>

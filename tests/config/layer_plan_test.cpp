@@ -158,7 +158,7 @@ TEST(HybridPattern, BarsAreTheStagesOfThePipeline) {
 TEST(HybridPattern, DepthsOfMultiTokenPredictionFollowTheLayers) {
   const RunConfig run =
       hybrid({"M-|*-/*-M/*-M", "--pipeline-model-parallel-size", "2", "--mtp-num-layers", "1",
-              "--position-embedding-type", "rope", "--mamba-num-heads", "4"});
+              "--position-embedding-type", "rope", "--mamba-num-heads", "8"});
   EXPECT_THAT(notes_text(run.parsed.notes),
               HasSubstr("has 2 depths of multi-token prediction: --mtp-num-layers is ignored"));
   const TransformerConfig& model = *run.options.settings.model;

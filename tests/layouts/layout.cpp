@@ -84,8 +84,14 @@ Flags latents(const Flags& more) {
   return all;
 }
 
-bool Family::predicts_several_tokens() const {
-  return std::ranges::count(flags, "--mtp-num-layers") > 0;
+std::int64_t Family::num_depths() const {
+  const auto value_of = [this](const char* flag) -> std::string {
+    const auto found = std::ranges::find(flags, flag);
+    return found == flags.end() ? "" : found[1];
+  };
+  const std::string number = value_of("--mtp-num-layers");
+  return number.empty() ? std::ranges::count(value_of("--hybrid-layer-pattern"), '/')
+                        : std::stoi(number);
 }
 
 bool Family::has_one_sequence() const {
@@ -103,9 +109,9 @@ Flags Family::run_flags(const Flags& more) const {
   all.front() = model;
   for (const Flags& part : {flags, more}) all.insert(all.end(), part.begin(), part.end());
   const auto layout = std::ranges::find(all, "--pipeline-model-parallel-layout");
-  // Both depths stand behind the last layer, in its stage, and the output in a later one.
-  if (predicts_several_tokens() && layout != all.end())
-    layout[1].insert(layout[1].rfind('t') + 1, "mm");
+  // The depths stand behind the last layer, in its stage, and the output in a later one.
+  if (layout != all.end())
+    layout[1].insert(layout[1].rfind('t') + 1, static_cast<std::size_t>(num_depths()), 'm');
   return all;
 }
 
@@ -256,8 +262,8 @@ const std::vector<Family>& families() {
               "--moe-ffn-hidden-size", "24", "--moe-aux-loss-coeff", "0.1"}),
        true, "hybrid"},
       {"mamba",
-       llama({"--hybrid-layer-pattern", "M-M*/M-", "--mamba-state-dim", "6", "--mamba-head-dim", "5",
-              "--mamba-num-heads", "8", "--mamba-num-groups", "2"}),
+       llama({"--hybrid-layer-pattern", "M-M*/M-", "--mamba-state-dim", "6", "--mamba-head-dim",
+              "5", "--mamba-num-heads", "8", "--mamba-num-groups", "2"}),
        false, "hybrid"},
       {"gated delta nets",
        llama({"--experimental-attention-variant", "gated_delta_net", "--linear-attention-freq", "4",

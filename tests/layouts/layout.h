@@ -70,8 +70,8 @@ struct Family {
   bool has_experts = false;
   std::string model = "gpt";  ///< as in `pretrain <model>`
 
-  /// Returns whether the family has two depths of multi-token prediction.
-  bool predicts_several_tokens() const;
+  /// Returns the number of depths of multi-token prediction.
+  std::int64_t num_depths() const;
 
   /// Returns whether the family has layers with states, which ranks of cp do not pass on.
   bool is_recurrent() const;

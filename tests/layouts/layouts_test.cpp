@@ -123,7 +123,7 @@ TEST(Layouts, AFamilyHasTheLossesOfAllItsHeads) {
 TEST(Layouts, EveryScheduleHasTheBitsOfOneRank) {
   for (std::size_t family = 0; family < families().size(); ++family) {
     const bool is_tied =
-        families()[family].predicts_several_tokens() ||
+        families()[family].num_depths() > 0 ||
         !std::ranges::count(families()[family].flags, "--untie-embeddings-and-output-weights");
     for (std::size_t pipeline = 1; pipeline < pipelines().size(); ++pipeline) {
       if (!wants_all() && (family + pipeline) % 5 != 0) continue;

@@ -313,7 +313,8 @@ void check_hybrid_pattern(std::string_view pattern) {
     throw FieldError{"lists no layer behind /", "write the layers of a depth, such as M-M-/*E"};
   const std::string_view depths = pattern.substr(pattern.find('/'));
   if (depths.find('|') != std::string_view::npos)
-    throw FieldError{"has a | behind /", "the stage of the output has all depths: write no | there"};
+    throw FieldError{"has a | behind /",
+                     "the stage of the output has all depths: write no | there"};
   if (hybrid.text().substr(hybrid.layers.size()) != depths)
     throw FieldError{"has depths of multi-token prediction that differ",
                      "write the same layers behind each /, such as M-M-/*E/*E"};

@@ -120,8 +120,8 @@ bool pair_blocks(TransformerConfig& config);
 /// Spells layers of two blocks as a hybrid pattern, which computes the same.
 void split_blocks(TransformerConfig& config);
 
-/// Returns a model whose decoder also has the layers of multi-token prediction, as its last ones. It
-/// has the costs of each, and not the mathematics.
+/// Returns a model whose decoder also has the layers of multi-token prediction, as its last ones.
+/// It has the costs of each, and not the mathematics.
 TransformerConfig as_one_stack(TransformerConfig config);
 
 /// Return whether a layer of the model has a block of this kind.

@@ -150,7 +150,8 @@ struct TransformerConfig {
 
   /// The layers of a hybrid model, each one block: M Mamba-2, G gated delta net, * attention, +
   /// multi-latent attention, - MLP, E experts; | separates pipeline stages, and / begins a depth of
-  /// multi-token prediction (HybridPattern). Empty: each layer has a mixer and a feed-forward block.
+  /// multi-token prediction (HybridPattern). Empty: each layer has a mixer and a feed-forward
+  /// block.
   std::string hybrid_layer_pattern;
   /// The kinds of the layers of the whole model, and behind them those of a depth of a hybrid
   /// pattern. resolve() computes them from the texts that name layers. Empty: all layers are alike.

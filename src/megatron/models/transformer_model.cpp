@@ -96,9 +96,9 @@ class TransformerModel : public Model {
             options.activations != nullptr ? options.activations->min_offloaded_elements : 0) {
     set_objective(spec_.objective);
     const PipelineLayout layout =
-        options.layout != nullptr ? *options.layout
-                                  : single_stage_layout(config.num_layers,
-                                                        config.num_all_layers() - config.num_layers);
+        options.layout != nullptr
+            ? *options.layout
+            : single_stage_layout(config.num_layers, config.num_all_layers() - config.num_layers);
     const std::int64_t pipeline_rank = options.layout != nullptr ? rank.pp.rank : 0;
     std::vector<std::vector<std::int64_t>> layers(spec_.stacks.size());
     for (std::int64_t i = 0; i < layout.num_chunks; ++i) {

@@ -37,7 +37,7 @@ MaskedLmHead::MaskedLmHead(Module* parent, const TransformerConfig& config, cons
       output_bias_(parent, "output_layer",
                    bias_spec(Sharding::vocabulary({config.vocab_size}, vocab_pad_multiple)),
                    rank.tp, "bias"),
-      output_(config, rank, {weight, &output_bias_.parameter}) {}
+      output_(config, rank, {weight, &output_bias_.parameter}, /*may_lack_labels=*/true) {}
 
 StepOutput MaskedLmHead::loss(const at::Tensor& hidden_sbh, const Microbatch& microbatch,
                               const ForwardContext& context, const LossGradient& gradient) const {

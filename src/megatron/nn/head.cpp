@@ -54,15 +54,15 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
 }
 
 OutputHead::OutputHead(const TransformerConfig& config, const Rank& rank,
-                       const OutputWeights& weights)
-    : config_(config), rank_(rank), weights_(weights) {
+                       const OutputWeights& weights, bool may_lack_labels)
+    : config_(config), rank_(rank), weights_(weights), may_lack_labels_(may_lack_labels) {
   weights_.softcap = config.final_logit_softcapping;
 }
 
 namespace {
 
 /// Returns the positions with a label, one at least, if others are without; otherwise undefined.
-/// Only a CPU tells how many there are without a wait.
+/// Only a CPU can count them without a wait.
 at::Tensor labelled_positions(const at::Tensor& labels) {
   if (!labels.is_cpu()) return {};
   const at::Tensor has_label = labels.ge(0);
@@ -87,11 +87,12 @@ StepOutput OutputHead::loss(const at::Tensor& decoded_sbh, const Microbatch& mic
           : copy_to_tensor_parallel_region(decoded_sbh, rank_.tp, "output_layer");
   at::Tensor hidden = scaled(hidden_sbh).reshape({-1, config_.hidden_size}),
              labels = labels_bs.t().reshape({-1}), mask = mask_bs.t().reshape({-1});
-  const at::Tensor positions = labelled_positions(labels);
+  const at::Tensor positions = may_lack_labels_ ? labelled_positions(labels) : at::Tensor();
   if (positions.defined())
     for (at::Tensor* rows : {&hidden, &labels, &mask})
       *rows = at::index_select(*rows, 0, positions);
-  TokenLoss loss = linear_cross_entropy(hidden, weights_, labels.clamp_min(0), mask, gradient);
+  if (may_lack_labels_) labels = labels.clamp_min(0);
+  TokenLoss loss = linear_cross_entropy(hidden, weights_, labels, mask, gradient);
   if (positions.defined())
     loss.token_losses = at::index_add(
         at::zeros({labels_bs.numel()}, loss.token_losses.options().requires_grad(false)), 0,

@@ -51,10 +51,12 @@ ParameterSpec output_weight_spec(const TransformerConfig& config, std::int64_t v
 /// The head over weights whose rows are split over tp. Every call is collective over tp.
 class OutputHead : public Head {
  public:
-  OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights);
+  /// With `may_lack_labels` a negative label is none: its token loss means nothing, and a CPU does
+  /// not compute its logits.
+  OutputHead(const TransformerConfig& config, const Rank& rank, const OutputWeights& weights,
+             bool may_lack_labels = false);
 
-  /// Reads "labels" and "loss_mask" [b, s]. A negative label is none: its token loss means nothing,
-  /// and the CPU does not compute its logits.
+  /// Reads "labels" and "loss_mask" [b, s].
   StepOutput loss(const at::Tensor& decoded_sbh, const Microbatch& microbatch,
                   const ForwardContext& context, const LossGradient& gradient) const override;
 
@@ -68,6 +70,7 @@ class OutputHead : public Head {
   const TransformerConfig& config_;
   const Rank& rank_;
   OutputWeights weights_;
+  bool may_lack_labels_;
 };
 
 /// Returns the sum of the losses of the heads of one model, with the terms of all. Head i has the

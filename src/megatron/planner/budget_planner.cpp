@@ -98,7 +98,8 @@ double BudgetPlanner::step_s(const Policies& layers, const PolicyTimes& times) c
       seconds += layer_s(layer, layers[static_cast<std::size_t>(layer)], times);
     for (std::int64_t chunk = 0; chunk < request_.layout.num_chunks; ++chunk) {
       const StageLayers& stage = request_.layout.of(rank, chunk);
-      seconds += static_cast<double>(stage.num_embeddings(*settings_.model)) * times.times[0].embedding.total_s();
+      seconds += static_cast<double>(stage.num_embeddings(*settings_.model)) *
+                 times.times[0].embedding.total_s();
       if (stage.has_output)
         seconds += static_cast<double>(1 + settings_.model->mtp_num_layers) *
                    times.times[0].output.total_s();

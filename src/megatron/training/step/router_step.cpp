@@ -89,8 +89,8 @@ std::vector<LayerRouting> finish_router_step(const TrainStepContext& context,
   const double microbatches = static_cast<double>(options.num_microbatches * context.rank.dp.size);
   std::vector<LayerRouting> layers;
   for (std::int64_t layer = 0; layer < config.num_all_layers(); ++layer) {
-    const bool is_repeated = config.mtp_use_repeated_layer &&
-                             layer >= config.num_layers + config.mtp_depth_layers;
+    const bool is_repeated =
+        config.mtp_use_repeated_layer && layer >= config.num_layers + config.mtp_depth_layers;
     if (config.kind(layer).has_experts() && !is_repeated)
       layers.push_back(routing_of(config.moe, layer,
                                   numbers.const_data_ptr<double>() + layer * width, microbatches));
