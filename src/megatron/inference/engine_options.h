@@ -47,7 +47,7 @@ struct ChosenOptions {
 
 /// Returns the options of an engine whose cache fits on every rank that makes the same calls;
 /// `budgets` are those ranks'. States take up to half of the cache, and limit how many texts run.
-/// With them there is no prefix cache: it would keep states for every block. UserError, with
+/// The prefix cache has a third of them, and is off where there is room for few. UserError, with
 /// numbers, when no block fits.
 ChosenOptions engine_options(const EngineSettings& settings, const TransformerConfig& model,
                              std::span<const CacheBudget> budgets);
