@@ -127,6 +127,25 @@ TEST(TorchDistWriter, WritesReleasesAndPlainFolders) {
     EXPECT_EQ(plain.tensors.at(name).shape, tensor.shape) << name;
 }
 
+/// Megatron-LM would load the weights and compute something else.
+TEST(TorchDistWriter, RefusesRecurrentLayersThatMegatronLacks) {
+  const TemporaryFolder root;
+  save_checkpoint(root / "run", TinyRun(1).request(5));
+  CheckpointSource source = *find_checkpoint(root / "run");
+  ManifestReader reader(source.folder, source.manifest);
+  source.family = "hybrid";
+  source.model.hybrid_layer_pattern = "M*";
+  const auto expect_refusal = [&](const MambaConfig& mamba) {
+    source.model.mamba = mamba;
+    expect_user_error([&] { write_torch_dist(reader, source, root / "theirs"); },
+                      {"Mamba-2", "--mamba-norm-groups"});
+  };
+  expect_refusal({.head_dim = 8, .num_groups = 2, .norm_groups = 1});
+  expect_refusal({.head_dim = 8, .num_groups = 2, .norm_epsilon = 1e-6});
+  expect_refusal({.head_dim = 8, .num_groups = 2, .conv_kernel_dim = 3});
+  EXPECT_FALSE(fs::exists(root / "theirs"));
+}
+
 TEST(TorchDistWriter, WritesNothingThatIsNotComplete) {
   const TemporaryFolder root;
   const TinyRun run(1);

@@ -343,6 +343,16 @@ std::vector<Gap> gaps_of_weight(const std::vector<TensorSlice>& slices) {
   return coverage.gaps(reference, {});
 }
 
+TEST(ScaledRun, KeepsRecurrentHeadsThatRanksOfContextDivide) {
+  const ScaledRun run =
+      scaled(small_run({"--experimental-attention-variant", "gated_delta_net",
+                        "--tensor-model-parallel-size", "2", "--context-parallel-size", "4"}),
+             8);
+  const LinearAttentionConfig& linear = run.run.options.settings.model->linear_attention;
+  EXPECT_EQ(linear.num_key_heads, 8) << "one for each rank, of 16";
+  EXPECT_EQ(linear.num_value_heads, 16) << "two for each of them";
+}
+
 TEST(Coverage, MissesTheElementsOfAParameterThatNoRankHas) {
   const TensorSlice all{.global_offset = {0, 0}, .local_offset = {0, 0}, .shape = {4, 6}},
       left{.global_offset = {0, 0}, .local_offset = {0, 0}, .shape = {4, 2}},

@@ -29,9 +29,8 @@ void add_size(Table& t) {
        [](const Config& config) { return write_values(config.hybrid_layer_pattern); },
        "layers of `pretrain hybrid`, each one block with its norm: M Mamba-2, G gated delta net, * "
        "attention, + multi-latent attention, - MLP, E experts; | separates pipeline stages, and / "
-       "begins "
-       "the layers of each depth of multi-token prediction (M-M-*E/*E/*E). It gives the number of "
-       "layers")
+       "begins the layers of each depth of multi-token prediction (M-M-*E/*E/*E). It gives the "
+       "number of layers")
       .stores(&Config::hybrid_layer_pattern)
       .none_is_empty()
       .older_name("hybrid-override-pattern")

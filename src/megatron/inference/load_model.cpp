@@ -79,6 +79,11 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
   const Rank& rank = options.rank;
   auto stages = find_model_family(source.family, *options.families)
                     .make(source.model, rank, {.dtype = type, .layout = &layout});
+  if (rank.cp.size > 1 && stages->keeps_states())
+    throw UserError({"--context-parallel-size " + std::to_string(rank.cp.size),
+                     "layers of " + source.family +
+                         " keep a state, which all tokens of a prompt pass through in order",
+                     "leave it out"});
   auto weights = std::make_unique<ParamStore>(
       declared_parameters(*stages),
       ParamStore::Options{.device = rank.device,
@@ -87,11 +92,6 @@ LoadedModel load_model(const std::filesystem::path& root, std::optional<std::int
                           .model = rank.model,
                           .experts = ReplicaGroups{.model = rank.expert_model}});
   load_into(*weights, source, options.packs_weights);
-  if (rank.cp.size > 1 && stages->keeps_states())
-    throw UserError({"--context-parallel-size " + std::to_string(rank.cp.size),
-                     "layers of " + source.family +
-                         " keep a state, which all tokens of a prompt pass through in order",
-                     "leave it out"});
   const ModelRunner runner(*stages, *weights, layout, rank.pp, rank.cp);
   return {std::move(source),    std::move(stages), std::move(weights), runner, type,
           options.packs_weights};

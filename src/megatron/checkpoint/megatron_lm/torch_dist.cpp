@@ -341,10 +341,17 @@ fs::path write_torch_dist(WeightReader& reader, const CheckpointSource& source,
   if (source.family != "gpt" && !is_hybrid)
     throw UserError({"torch_dist is not written for models of the family " + source.family, "",
                      "use --format dcp or megatron"});
-  const LinearAttentionConfig linear = canonical_architecture(source.model).linear_attention;
+  const TransformerConfig model = canonical_architecture(source.model);
+  const LinearAttentionConfig& linear = model.linear_attention;
   if (!linear.norm_1p || linear.norm_epsilon || linear.allow_neg_eigval)
     throw UserError({"torch_dist: Megatron-LM's gated delta nets lack a setting of the model",
                      "--no-linear-norm-1p, --linear-norm-epsilon or --linear-allow-neg-eigval",
+                     "use --format dcp or megatron"});
+  const MambaConfig &mamba = model.mamba, theirs = {};
+  if (mamba.num_norm_groups() != mamba.num_groups || mamba.norm_epsilon != theirs.norm_epsilon ||
+      mamba.conv_kernel_dim != theirs.conv_kernel_dim)
+    throw UserError({"torch_dist: Megatron-LM's Mamba-2 layers lack a setting of the model",
+                     "--mamba-norm-groups, --mamba-norm-epsilon or --mamba-conv-kernel-dim",
                      "use --format dcp or megatron"});
   const std::int64_t num_stacked =
       is_hybrid ? 0 : num_stacked_layers(reader, source.model.num_layers);

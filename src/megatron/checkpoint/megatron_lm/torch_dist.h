@@ -24,7 +24,7 @@ Manifest describe_torch_dist(const std::filesystem::path& folder);
 /// root/iter_%07d or root/release, with the tracker. `reader` reads what `source` describes. Layers
 /// that are alike are stacked. The root must be empty or not exist and appears complete; a part of
 /// a tensor, of bounded size, is in memory at a time. Returns the folder. UserError for families
-/// that Megatron-LM does not save under these names.
+/// that Megatron-LM does not save under these names, and for settings of layers that it lacks.
 std::filesystem::path write_torch_dist(WeightReader& reader, const CheckpointSource& source,
                                        const std::filesystem::path& root);
 

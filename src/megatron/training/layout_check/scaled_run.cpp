@@ -209,13 +209,15 @@ class Scaling {
     set(model, &TransformerConfig::hidden_size, width);
   }
 
-  /// Scales the heads of recurrent layers, of which `groups` have `heads`.
+  /// Scales the heads of recurrent layers, of which `groups` have `heads`. The ranks of tp and cp
+  /// divide them.
   template <class T>
   void scale_recurrent(T& config, std::int64_t T::*groups, std::int64_t T::*heads) {
-    const std::int64_t before = config.*groups, of_group = config.*heads / before;
-    set(config, groups, shrink(before, sizes_.tp, std::min<std::int64_t>(before, 2)));
+    const std::int64_t before = config.*groups, of_group = config.*heads / before,
+                       ranks = sizes_.tp * sizes_.cp;
+    set(config, groups, shrink(before, ranks, std::min<std::int64_t>(before, 2)));
     std::int64_t sharers = std::min<std::int64_t>(2, of_group);
-    while (sharers < of_group && config.*groups * sharers % sizes_.tp != 0) ++sharers;
+    while (sharers < of_group && config.*groups * sharers % ranks != 0) ++sharers;
     set(config, heads, config.*groups * sharers);
   }
 
