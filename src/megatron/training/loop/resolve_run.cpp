@@ -122,7 +122,7 @@ void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   const bool is_loaded = size > 0;
   const TokenizerConfig& given = *settings.tokenizer;
   const std::int64_t extra =
-                         tokenizer.find("<extra_id_0>") < 0 ? settings.data->vocab_extra_ids : 0,
+                         tokenizer.find(sentinel_token(0)) < 0 ? settings.data->vocab_extra_ids : 0,
                      ids = tokenizer.vocab_size() + extra;
   if (!is_loaded)
     size =
