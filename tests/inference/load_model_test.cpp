@@ -171,7 +171,7 @@ TEST_F(LoadModel, ADecoderBeginsAsItsFolderOrTrainingSays) {
   source.model.decoder_num_layers = 2;
   EXPECT_EQ(load_tokenizer({}, source).decoder_start, 1);
   source.auxiliary_files = {{"generation_config.json", R"({"decoder_start_token_id": null})"},
-                            {"config.json", R"({"decoder_start_token_id": 2})"}};
+                            {"config.json", R"({"decoder_start_token_id": 2, "x": Infinity})"}};
   EXPECT_EQ(load_tokenizer({}, source).decoder_start, 2);
   TokenizerFlags flags;
   flags.config.tokenizer_type = "NullTokenizer";

@@ -67,7 +67,7 @@ std::int64_t decoder_start(const CheckpointSource& source, const Tokenizer& toke
     const auto file = source.auxiliary_files.find(name);
     if (file == source.auxiliary_files.end()) continue;
     const std::string place = (source.folder / name).string();
-    const JsonCursor config(parse_json(file->second, place), place);
+    const JsonCursor config(parse_python_json(file->second, place), place);
     if (const auto id = config.find_given("decoder_start_token_id")) return id->integer();
   }
   return tokenizer.bos() >= 0 ? tokenizer.bos() : tokenizer.pad();
