@@ -39,7 +39,7 @@ MaskedText masked_text(const Tokenizer& tokenizer, const std::string& text) {
   std::vector<std::int64_t>& ids = result.ids;
   // A vocab.txt says nothing of the tokens around a text.
   if (begin >= 0 && (ids.empty() || ids.front() != begin)) ids.insert(ids.begin(), begin);
-  if (end >= 0 && ids.back() != end) ids.push_back(end);
+  if (end >= 0 && (ids.empty() || ids.back() != end)) ids.push_back(end);
   for (std::int64_t i = 0; i < std::ssize(ids); ++i)
     if (ids[static_cast<std::size_t>(i)] == mask) result.masks.push_back(i);
   if (result.masks.empty())
