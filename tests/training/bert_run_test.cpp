@@ -194,6 +194,10 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
               }),
               HasSubstr("holds a model with other heads than --task trains"));
   EXPECT_THAT(message_of([&] {
+                set_up(read_run(small_run::flags({"--load", pretrained, "--finetune"})), out);
+              }),
+              testing::EndsWith("fix: continue with `megatron pretrain bert`"));
+  EXPECT_THAT(message_of([&] {
                 set_up(bert_run({"--load", finetuned}), out);
               }),
               HasSubstr("--num-classes 2: is not the head that --task trains"));
