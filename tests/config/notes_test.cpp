@@ -161,6 +161,8 @@ TEST(Notes, OfPositionsAndAttention) {
        "--rope-original-max-position-embeddings: there is no --use-rope-scaling and no YaRN\n"},
       {with_rope({"--mscale", "2"}), "--yarn-mscale: there is no YaRN\n"},
       {with_rope({"--yarn-beta-fast", "16"}), "--yarn-beta-fast: there is no YaRN\n"},
+      {with_rope({"--position-offset", "2"}),
+       "--position-offset: there is no --position-embedding-type learned_absolute\n"},
       {{"--window-attn-skip-freq", "2"},
        "--window-attn-skip-freq: there is no --window-size or --attention-chunk-size\n"},
   });

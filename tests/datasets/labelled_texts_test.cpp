@@ -117,6 +117,14 @@ TEST_F(LabelledTextFiles, TablesHaveTheColumnsOfGlue) {
   EXPECT_EQ(texts(qqp)[0].number, 1);
   EXPECT_EQ(qqp.num_classes, 2);
   EXPECT_THAT(qqp.warnings, ElementsAre(HasSubstr("2 lines without a text")));
+  // Row numbers have no name, and the last cell of a row may be empty.
+  const LabelledData frame =
+      read("frame.tsv", "\tsentence\tlabel\tnote\n0\ta b\t1\t\n1\tc\t0\tx\r\n");
+  ASSERT_EQ(texts(frame).size(), 2u);
+  EXPECT_EQ(texts(frame)[0].text, "a b");
+  EXPECT_THAT(texts(frame)[0].others, testing::IsEmpty());
+  EXPECT_EQ(texts(frame)[1].number, 0);
+  EXPECT_THAT(frame.warnings, testing::IsEmpty());
   EXPECT_THAT(mistake("test.tsv", "id\tquestion1\tquestion2\n1\ta\tb\n", FinetuneTask::qqp),
               HasSubstr("holds no labelled text"));
 }

@@ -10,8 +10,10 @@
 #include <map>
 #include <string>
 
+#include "megatron/config/pipeline_layout.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/transformer_config.h"
+#include "megatron/config/transformer_enums.h"
 #include "megatron/parallel/rank.h"
 #include "megatron/params/param_store.h"
 #include "support/gpt_model.h"
@@ -120,6 +122,28 @@ TEST_P(GptHalfPrecision, TheResidualStreamIsFloat32OnRequest) {
                                                             {"decoder.layers.1", stream},
                                                             {"decoder.final_layernorm", type()}};
     EXPECT_EQ(outputs.types, expected);
+  }
+}
+
+/// The residual behind post-norm layers is what a norm returns.
+TEST_P(GptHalfPrecision, StagesOfPostNormLayersSendTheTypeOfTheWeights) {
+  TransformerConfig config = gpt2();
+  config.norm_placement = NormPlacement::post;
+  config.fp32_residual_connection = true;
+  const PipelineLayout layout{.num_chunks = 3,
+                              .stages = {{.has_embedding = true},
+                                         {.num_layers = 1},
+                                         {.first_layer = 1, .num_layers = 1, .has_output = true}}};
+  const auto model = make_gpt_model(
+      config, Rank{}, {.vocab_pad_multiple = 8, .dtype = type(), .layout = &layout});
+  ParamStore store(declared_parameters(*model), {.dtype = type(), .grad_dtype = at::kFloat});
+  store.initialize(3);
+  const Microbatch batch = patterned_batch(2, 6, config.vocab_size);
+  Activations rows;
+  for (std::int64_t chunk = 0; chunk < 3; ++chunk) {
+    rows = model->forward_chunk(chunk, {.microbatch = batch}, rows).activations;
+    if (chunk == 2) continue;
+    EXPECT_EQ(rows.front().scalar_type(), chunk == 0 ? at::kFloat : type());
   }
 }
 

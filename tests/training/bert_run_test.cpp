@@ -139,9 +139,8 @@ TEST_F(BertFinetune, LearnsClassesAndChoices) {
     EXPECT_THAT(log, ContainsRegex("iteration       80/      80 \\|.* \\| lm loss: [^|]+\\| "
                                    "accuracy: [^|]+\\| loss scale: "));
     EXPECT_GT(accuracy(log), 0.9) << task;
-    if (task == "classify") {
-      EXPECT_THAT(log, HasSubstr("> classes 0 to 1: high, low"));
-    }
+    EXPECT_THAT(log, HasSubstr(task == "classify" ? "> classes 0 to 1: high, low"
+                                                  : "padding of samples too: choices have fixed"));
   }
 }
 
@@ -194,6 +193,10 @@ TEST_F(BertFinetune, BeginsWithAPretrainedModel) {
                 set_up(read(joined(flags("rank"), {"--load", finetuned})), out);
               }),
               HasSubstr("holds a model with other heads than --task trains"));
+  EXPECT_THAT(message_of([&] {
+                set_up(read_run(small_run::flags({"--load", pretrained, "--finetune"})), out);
+              }),
+              testing::EndsWith("fix: continue with `megatron pretrain bert`"));
   EXPECT_THAT(message_of([&] {
                 set_up(bert_run({"--load", finetuned}), out);
               }),

@@ -65,6 +65,9 @@ TEST(T5Run, RefusesWhatTwoSequencesCannotDo) {
   EXPECT_THAT(mistake({"--group-query-attention", "--num-query-groups", "1"}),
               HasSubstr("--group-query-attention"));
   EXPECT_THAT(mistake({"--decoder-seq-length", "0"}), HasSubstr("--decoder-seq-length"));
+  EXPECT_THAT(mistake({"--decoder-seq-length", "31", "--max-position-embeddings", "32",
+                       "--position-offset", "2"}),
+              HasSubstr("--decoder-seq-length: 31 is above the 30 positions"));
   EXPECT_THAT(mistake({"--position-embedding-type", "alibi"}), HasSubstr("alibi"));
   EXPECT_THAT(mistake({"--decoder-num-layers", "0"}),
               HasSubstr("--decoder-num-layers: must be at least 1, got 0"));

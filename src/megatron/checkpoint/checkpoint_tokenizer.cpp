@@ -65,8 +65,6 @@ void remove_special_token_ids(AuxiliaryFiles& files) {
 
 bool is_bert(const Tokenizer& tokenizer) { return tokenizer.name().starts_with("BertWordPiece"); }
 
-std::string sentinel(std::int64_t i) { return "<extra_id_" + std::to_string(i) + ">"; }
-
 /// Adds to a vocab.txt the tokens behind it, each a line, whose number is the id.
 void complete_vocabulary(const Tokenizer& tokenizer, std::int64_t num_sentinels,
                          std::string& vocabulary) {
@@ -75,7 +73,7 @@ void complete_vocabulary(const Tokenizer& tokenizer, std::int64_t num_sentinels,
   for (; ids < tokenizer.vocab_size(); ++ids)
     vocabulary += tokenizer.token(static_cast<std::int32_t>(ids)) + '\n';
   if (ids != tokenizer.vocab_size()) return;
-  for (std::int64_t i = 0; i < num_sentinels; ++i) vocabulary += sentinel(i) + '\n';
+  for (std::int64_t i = 0; i < num_sentinels; ++i) vocabulary += sentinel_token(i) + '\n';
 }
 
 /// Returns a tokenizer_config.json. Without it, transformers guesses the special tokens from the
@@ -102,7 +100,7 @@ std::string tokenizer_config_json(const Tokenizer& tokenizer, const AddedIds& ad
   name("pad_token", tokenizer.pad());
   if (is_gpt2) name("unk_token", tokenizer.eod());
   for (std::int64_t i = 0; i < added.num_sentinels; ++i)
-    json["additional_special_tokens"].push_back(sentinel(i));
+    json["additional_special_tokens"].push_back(sentinel_token(i));
   return json.dump(2) + "\n";
 }
 
@@ -208,7 +206,7 @@ TokenizerExport export_tokenizer(TokenizerConfig config, AuxiliaryFiles& files,
     }
     const auto tokenizer = make_tokenizer(config);
     if (added.num_rows > 0 && files.contains("vocab.txt")) {
-      if (tokenizer->find(sentinel(0)) < 0)
+      if (tokenizer->find(sentinel_token(0)) < 0)
         added.num_sentinels =
             std::min(model.num_sentinels, model.num_rows - tokenizer->vocab_size());
       complete_vocabulary(*tokenizer, added.num_sentinels, files["vocab.txt"]);

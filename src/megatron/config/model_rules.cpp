@@ -153,6 +153,7 @@ Rules position_rules() {
             {has_temperature, {&Model::no_rope_freq, " or ", &Model::attn_temperature_all_layers}}),
       tunes({&Model::attn_temperature_floor, &Model::attn_temperature_all_layers},
             &Model::attn_temperature_scale),
+      tunes({&Model::position_offset}, is(&Model::position_embedding_type, "learned_absolute")),
       tunes({&Model::relative_attention_num_buckets, &Model::relative_attention_max_distance,
              &Model::relative_attention_per_layer},
             is(&Model::position_embedding_type, "relative")),

@@ -195,11 +195,12 @@ Problems check_t5(const Settings& settings) {
   if (length == 0 && !settings.training->skip_train)
     problems.add({"--decoder-seq-length", "is required",
                   "add --decoder-seq-length N, the tokens of the decoder, such as 128"});
+  const std::int64_t positions = model.max_position_embeddings - model.position_offset;
   if (model.position_embedding_type == PositionEmbedding::learned_absolute &&
-      model.max_position_embeddings > 0 && length > model.max_position_embeddings)
+      model.max_position_embeddings > 0 && length > positions)
     problems.add({"--decoder-seq-length",
-                  std::to_string(length) + " is above --max-position-embeddings " +
-                      std::to_string(model.max_position_embeddings),
+                  std::to_string(length) + " is above the " + std::to_string(positions) +
+                      " positions of --max-position-embeddings",
                   "lower it"});
   if (settings.parallel->sequence_parallel &&
       length % settings.parallel->tensor_model_parallel_size != 0)

@@ -7,7 +7,7 @@ enum class Normalization { LayerNorm, RMSNorm };
 enum class PositionEmbedding { learned_absolute, rope, yarn, alibi, relative, none };
 enum class Activation { gelu, gelu_tanh, relu, squared_relu, silu, quick_gelu };
 /// Where a block has norms: of its input; of the sum with the residual; of its input and its
-/// output; of its output.
+/// output; of its output; of its output, but of its input in recurrent layers.
 enum class NormPlacement { pre, post, sandwich, output, output_unless_recurrent };
 /// What one norm of queries or keys covers: a head, with weights that all heads share; all heads; a
 /// head, with weights of its own.

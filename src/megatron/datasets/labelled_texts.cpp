@@ -84,17 +84,17 @@ LabelledTexts read_lines(const fs::path& path, bool has_choices, std::int64_t& l
   std::string line;
   for (std::int64_t number = 1; std::getline(lines, line); ++number) {
     LabelledText text{.where = path.string() + ":" + std::to_string(number)};
-    line = trim(replace_invalid_utf8(line).value_or(line));
-    if (line.empty()) continue;
+    line = replace_invalid_utf8(line).value_or(line);
+    if (trim(line).empty()) continue;  // a row of a table may begin or end with an empty cell
     const std::vector<std::string> cells =
         is_table ? split_at(line, '\t') : std::vector<std::string>();
     if (is_table && names.empty()) {
       names = cells;
       continue;
     }
-    Json record = is_table ? Json::object() : parse_json(line, text.where);
+    Json record = is_table ? Json::object() : parse_json(trim(line), text.where);
     for (std::size_t i = 0; cells.size() == names.size() && i < cells.size(); ++i)
-      record[names[i]] = cells[i];
+      if (!names[i].empty()) record[names[i]] = cells[i];
     const JsonCursor json(std::move(record), text.where);
     if (has_choices && json.find("questions")) {
       add_article(json, std::move(text), texts);

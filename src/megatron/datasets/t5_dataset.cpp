@@ -80,7 +80,9 @@ Sample T5Dataset::sample(std::int64_t index) const {
   if (masked.spans.size() > special.sentinels.size())
     throw UserError({describe(index) + " has " + std::to_string(masked.spans.size()) + " masks",
                      "there are " + std::to_string(special.sentinels.size()) + " sentinels",
-                     "raise --vocab-extra-ids"});
+                     special.sentinels.front() < special.vocab_size  // the tokenizer's own
+                         ? "lower --mask-prob or --seq-length"
+                         : "raise --vocab-extra-ids"});
   Ids encoder, decoder{special.bos};
   std::size_t next = 0;
   for (std::size_t i = 0; i < masked.spans.size(); ++i) {

@@ -87,9 +87,7 @@ MaskingTokens masking_tokens(std::shared_ptr<const Tokenizer> tokenizer, std::in
                        .bos = tokenizer->bos(),
                        .eos = tokenizer->eod(),
                        .vocab_size = tokenizer->vocab_size()};
-  const auto sentinel = [&](std::int64_t i) {
-    return tokenizer->find("<extra_id_" + std::to_string(i) + ">");
-  };
+  const auto sentinel = [&](std::int64_t i) { return tokenizer->find(sentinel_token(i)); };
   for (std::int64_t i = 0; sentinel(i) >= 0; ++i) tokens.sentinels.push_back(sentinel(i));
   if (tokens.sentinels.empty()) {
     tokens.sentinels.resize(static_cast<std::size_t>(extra_ids));

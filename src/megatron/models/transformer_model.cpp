@@ -468,8 +468,10 @@ class TransformerModel : public Model {
     for (; index + 1 < spec_.stacks.size() && border > spec_.stacks[index].size(); ++index)
       border -= spec_.stacks[index].size();
     const StackSpec& stack = spec_.stacks[index];
+    // Behind post-norm layers the residual is what a norm returns, in the dtype of the weights.
     const bool is_end = border == stack.size(), has_next = index + 1 < spec_.stacks.size(),
-               is_fp32 = stack.config.fp32_residual_connection,
+               is_fp32 = stack.config.fp32_residual_connection &&
+                         (border == 0 || stack.config.norm_placement != NormPlacement::post),
                is_normed = is_end && (has_next || stack.only_for_loss);
     Border found{{{"hidden", {stack.config.hidden_size}}, index, is_fp32 && !is_normed}};
     std::vector<std::int64_t>& row = found.front().row_shape;

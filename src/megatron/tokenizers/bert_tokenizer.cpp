@@ -47,7 +47,7 @@ Json bert_json(const fs::path& path, bool lowercase) {
   };
   for (const char* token : {"[UNK]", "[SEP]", "[CLS]", "[PAD]", "[MASK]"}) add(token);
   for (const auto& [token, id] : vocabulary.items())  // as exports write them
-    if (token == "[BOS]" || token == "[EOS]" || token.starts_with("<extra_id_")) add(token);
+    if (token == "[BOS]" || token == "[EOS]" || token.starts_with(kSentinelPrefix)) add(token);
   return {{"added_tokens", added},
           {"normalizer",
            {{"type", "BertNormalizer"},

@@ -13,6 +13,13 @@ namespace megatron {
 
 struct TokenizerConfig;
 
+/// The beginning of T5's sentinels, <extra_id_0>, <extra_id_1>, …
+inline constexpr std::string_view kSentinelPrefix = "<extra_id_";
+/// Returns T5's sentinel number i.
+inline std::string sentinel_token(std::int64_t i) {
+  return std::string(kSentinelPrefix) + std::to_string(i) + ">";
+}
+
 /// Selects whether decode() keeps tokens that mark structure rather than text (eod, bos, chat
 /// roles).
 enum class SpecialTokens { keep, skip };

@@ -80,7 +80,7 @@ class DataSetup {
     request.row_multiple = rank_.cp.size > 1 ? 2 * rank_.cp.size : 1;
     set_tokenizer(request, plan_.family->sample_kind, settings_, tokenizer);
     if (const std::string cause = cause_of_padding();
-        request.kind == SampleKind::bert && !cause.empty())
+        plan_.family->sample_kind == SampleKind::bert && !cause.empty())
       out_ << "> the layers compute the padding of samples too: " << cause << std::endl;
     const Datasets datasets = make_datasets(*settings_.data, request);
     data_.mixtures = std::move(request.train_schedule);

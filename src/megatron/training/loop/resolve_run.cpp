@@ -122,7 +122,7 @@ void resolve_vocab_size(Settings& settings, const Tokenizer& tokenizer) {
   const bool is_loaded = size > 0;
   const TokenizerConfig& given = *settings.tokenizer;
   const std::int64_t extra =
-                         tokenizer.find("<extra_id_0>") < 0 ? settings.data->vocab_extra_ids : 0,
+                         tokenizer.find(sentinel_token(0)) < 0 ? settings.data->vocab_extra_ids : 0,
                      ids = tokenizer.vocab_size() + extra;
   if (!is_loaded)
     size =
@@ -198,14 +198,17 @@ void warn_of_rotary_change(const TransformerConfig& trained, const TransformerCo
 }
 
 /// Returns a checkpoint of another family with the names of this run's model. Only --finetune,
-/// which begins a new run, asks for that.
+/// which begins a new run, asks for that. Encoders and decoders have no names in common.
 CheckpointSource in_run_family(const CheckpointSource& source, const Settings& settings,
                                const ModelFamily& family) {
-  if (settings.checkpoint->finetune) return in_family(source, family.name);
+  const auto& known = library_families().all();
+  const auto own = std::ranges::find(known, source.family, &ModelFamily::name);
+  const bool is_akin = own == known.end() || own->sample_kind == family.sample_kind;
+  if (is_akin && settings.checkpoint->finetune) return in_family(source, family.name);
   throw UserError({source.folder.string() + ": holds a model of the family " + source.family,
                    "this run trains a model of the family " + family.name,
-                   "continue with `megatron pretrain " + source.family +
-                       "`, or add --finetune to start from its weights"});
+                   "continue with `megatron pretrain " + source.family + '`' +
+                       (is_akin ? ", or add --finetune to start from its weights" : "")});
 }
 
 /// Returns what --load holds, or else what --pretrained-checkpoint does, whose weights begin a run.
