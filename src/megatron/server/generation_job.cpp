@@ -142,6 +142,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   void fail(const std::exception_ptr& error) {
     if (has_ended_.exchange(true)) return;
     cancel();
+    const std::lock_guard lock(callback_mutex_);
     try {
       callbacks_.on_error(error);
     } catch (const std::exception& failure) {
@@ -152,6 +153,8 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   void take(std::size_t prompt, const News& news) {
     if (has_ended_) return;
     if (news.error) return fail(news.error);
+    const std::lock_guard lock(callback_mutex_);
+    if (has_ended_) return;
     Update update = news.update;
     if (update.token || update.finished) {
       const double now_s = monotonic_seconds();
@@ -221,6 +224,7 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   std::atomic<bool> has_ended_ = false;
   std::atomic<std::int64_t> num_texts_ = 0;  ///< of this job in ServedModel::num_texts
   std::mutex mutex_;                         ///< guards ids_
+  std::mutex callback_mutex_;  ///< the request may fail on another thread than the engine's
   std::vector<RequestId> ids_;
   // The engine's thread has what follows.
   std::vector<PromptResult> results_;
