@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -96,6 +97,16 @@ TEST(Checkpoint, AcceptsTheCallersLock) {
   EXPECT_EQ(find_checkpoint(root.path())->iteration, 1);
 }
 
+TEST(Checkpoint, ANewFolderMayEndInASlash) {
+  const TemporaryFolder root;
+  fs::create_directories(root / "new.tmp-elsewhere-1");
+  fs::last_write_time(root / "new.tmp-elsewhere-1",
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  begin_new_folder(root / "new/", 1).commit();
+  EXPECT_TRUE(fs::is_directory(root / "new"));
+  EXPECT_FALSE(fs::exists(root / "new.tmp-elsewhere-1"));
+}
+
 TEST(Checkpoint, ChecksFreeSpaceFirst) {
   expect_user_error([] { require_free_space("/", std::uint64_t{1} << 60); },
                     {"free space", "1152921504607895552"});
@@ -124,6 +135,9 @@ TEST(Checkpoint, ChoosesTheIteration) {
   fs::remove(root / kTrackerFile);
   EXPECT_EQ(find_checkpoint(root.path())->iteration, 9);
   expect_user_error([&] { find_checkpoint(root.path(), 6); }, {"--ckpt-step 6", "5, 7, 9"});
+  EXPECT_EQ(find_checkpoint(root / "iter_0000005", 5)->iteration, 5);
+  expect_user_error([&] { find_checkpoint(root / "iter_0000005", 7); },
+                    {"--ckpt-step 7", "iter_0000005 is a checkpoint of iteration 5"});
 }
 
 TEST(Checkpoint, NamesABrokenTracker) {

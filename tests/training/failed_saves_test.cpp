@@ -5,9 +5,13 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <optional>
+#include <vector>
 
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/folder_lock.h"
 #include "megatron/checkpoint/inspect.h"
+#include "megatron/parallel/rank_threads.h"
 #include "support/message_of.h"
 #include "support/temporary_folder.h"
 #include "training/full_at_first.h"
@@ -74,6 +78,41 @@ TEST_F(FailedSaves, AFolderThatVanishesIsMadeAgain) {
   EXPECT_EQ(train(trainer, out_), 0);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("was deleted during the run"));
   EXPECT_THAT(committed_iterations(save_), ElementsAre(2, 4));
+}
+
+TEST_F(FailedSaves, ABrokenTrackerIsReplaced) {
+  Trainer trainer =
+      set_up_run({"--train-iters", "4", "--save-interval", "2", "--save-retain-interval", "4"});
+  std::ofstream(save_ + "/" + kTrackerFile) << "broken";
+  EXPECT_EQ(train(trainer, out_), 0);
+  EXPECT_THAT(committed_iterations(save_), ElementsAre(4));
+  EXPECT_EQ(read_tracker(save_)->iteration, 4);
+}
+
+// Only the rank that leads the folder sees that another run has made and locked it meanwhile.
+TEST_F(FailedSaves, AFolderThatAnotherRunHasTakenFailsOnEveryRank) {
+  const RunConfig config = read_run(
+      small_run::flags({"--save", save_, "--train-iters", "4", "--save-interval", "2"}), 2);
+  std::vector<std::string> errors(2, "no error");
+  std::optional<FolderLock> other;
+  testing::internal::CaptureStderr();
+  const auto body = [&](Communicators& communicators) {
+    const auto rank = static_cast<std::size_t>(communicators.rank());
+    std::ostringstream log;
+    Trainer trainer =
+        set_up(config, log, {.communicators = &communicators, .cpus = {.count = 1 << 20}});
+    if (rank == 0) {
+      fs::remove_all(save_);
+      fs::create_directory(save_);
+      other.emplace(save_);
+    }
+    errors[rank] = message_of([&] { train(trainer, log); });
+  };
+  run_rank_threads(2, body, {.timeout = std::chrono::seconds(20)});
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, HasSubstr("saving iteration 2 failed: another run writes into " + save_));
+  EXPECT_THAT(errors[0], HasSubstr("the last save, of iteration 4, failed"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 0: another run writes into " + save_));
 }
 
 TEST_F(FailedSaves, ASecondRunIsToldWhoHoldsTheFolder) {

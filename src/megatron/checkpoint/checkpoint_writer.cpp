@@ -60,7 +60,7 @@ std::optional<SavedFolder> saved_before(const fs::path& root, SavedFolder* last)
 }  // namespace
 
 CheckpointWrite::CheckpointWrite(fs::path root, const std::string& name, CheckpointContent content,
-                                 CheckpointWriteOptions options) try
+                                 CheckpointWriteOptions options)
     : root_(std::move(root)),
       path_(root_ / name),
       content_(std::move(content)),
@@ -72,8 +72,6 @@ CheckpointWrite::CheckpointWrite(fs::path root, const std::string& name, Checkpo
       steps_.run_on_all_ranks([&] { return std::to_string(needed_bytes(content_)); });
   folder_ = on_leaders([&] { return begin(bytes).string(); });
   if (has_one_folder_) steps_.run_on_all_ranks([&] { return require_shared(); });
-} catch (const fs::filesystem_error& error) {
-  throw_file_error("read folder", error.path1(), error.code().value());
 }
 
 CheckpointWrite::~CheckpointWrite() = default;
@@ -104,7 +102,7 @@ void CheckpointWrite::write() try {
   fault_ = std::current_exception();
 }
 
-fs::path CheckpointWrite::commit(const std::string& tracker_text) try {
+fs::path CheckpointWrite::commit(const std::string& tracker_text) {
   const std::vector<std::string> parts = steps_.gather_from_all_ranks([&] { return part(); });
   if (options_.before_commit) options_.before_commit();
   if (!has_one_folder_) steps_.run_on_all_ranks([&] { return copy(); });
@@ -113,8 +111,6 @@ fs::path CheckpointWrite::commit(const std::string& tracker_text) try {
   on_leaders([&] { return finish(tracker_text); });
   if (options_.last != nullptr) *options_.last = std::move(frozen_);
   return path_;
-} catch (const fs::filesystem_error& error) {
-  throw_file_error("read folder", error.path1(), error.code().value());
 }
 
 bool CheckpointWrite::is_leader() const {

@@ -1,9 +1,11 @@
 #include "megatron/checkpoint/collective_steps.h"
 
 #include <exception>
+#include <filesystem>
 #include <stdexcept>
 
 #include "megatron/base/error.h"
+#include "megatron/base/files.h"
 #include "megatron/parallel/object_collectives.h"
 
 namespace megatron {
@@ -17,9 +19,16 @@ struct Outcome {
   std::exception_ptr error = {};
 };
 
+/// Runs a step. A folder that cannot be read is a UserError, as a file is.
+std::string run_here(const std::function<std::string()>& step) try {
+  return step();
+} catch (const std::filesystem::filesystem_error& error) {
+  throw_file_error("read folder", error.path1(), error.code().value());
+}
+
 Outcome outcome_of(const std::function<std::string()>& step) {
   try {
-    return {kDone + step()};
+    return {kDone + run_here(step)};
   } catch (const UserError& error) {
     return {kUserError + std::string(error.what()), std::current_exception()};
   } catch (const std::exception& error) {
@@ -31,7 +40,7 @@ Outcome outcome_of(const std::function<std::string()>& step) {
 
 std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>& step,
                                               RankPrefix prefix) const {
-  if (world_.size == 1) return {step()};
+  if (world_.size == 1) return {run_here(step)};
   const Outcome mine = outcome_of(step);
   std::vector<std::string> texts = all_gather_strings({world_, device_}, mine.message);
   if (mine.error) std::rethrow_exception(mine.error);
@@ -42,7 +51,7 @@ std::vector<std::string> CollectiveSteps::run(const std::function<std::string()>
 
 std::vector<std::string> CollectiveSteps::gather_from_all_ranks(
     const std::function<std::string()>& step) const {
-  if (world_.size == 1) return {step()};
+  if (world_.size == 1) return {run_here(step)};
   const Outcome mine = outcome_of(step);
   const ObjectGroup world{world_, device_};
   std::vector<std::string> texts = gather_strings(world, mine.message);

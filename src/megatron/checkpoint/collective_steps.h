@@ -1,5 +1,5 @@
 // Steps that all ranks take together. A step succeeds on all ranks or fails on all ranks with the
-// message of the first rank that failed.
+// message of the first rank that failed. A folder that cannot be read is a UserError, as a file is.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -11,6 +11,7 @@
 #include "megatron/base/name_list.h"
 #include "megatron/checkpoint/checkpoint.h"
 #include "megatron/checkpoint/checkpoint_source.h"
+#include "megatron/checkpoint/collective_steps.h"
 #include "megatron/checkpoint/local/local_checkpoint.h"
 #include "megatron/checkpoint/manifest.h"
 #include "megatron/checkpoint/tensor_bytes.h"
@@ -169,6 +170,11 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
     const auto timing = target.timers.scope(target.timer);
     out << '[' << current_time() << "] saving checkpoint at iteration " << iteration << " to "
         << root << " in megatron format" << std::endl;
+    const FolderLock* lock = nullptr;
+    CollectiveSteps(plan.rank.world, plan.rank.device).run_on_all_ranks([&] {
+      lock = target.folder.lock(std::cerr);  // which may fail on a leader alone
+      return std::string();
+    });
     const SaveRequest request{
         .model = &*plan.settings.model,
         .family = plan.family->name,
@@ -179,7 +185,7 @@ void save_training_state(const TrainingPlan& plan, const TrainingState& state,
         .progress = state.progress,
         .origin = plan.source ? &*plan.source : nullptr,
         .tokenizer = &plan.tokenizer_files,
-        .lock = target.folder.lock(std::cerr),
+        .lock = lock,
         .files = &target.folder.files(),
         .world = plan.rank.world,
         .before_commit = target.before_commit,

@@ -39,6 +39,7 @@ struct SaveTarget {
 };
 
 /// Saves the state at its current iteration, or starts to. UserError when the save fails.
+/// Collective over the world.
 void save_training_state(const TrainingPlan& plan, const TrainingState& state,
                          const SaveTarget& target, std::ostream& out);
 

@@ -109,7 +109,7 @@ LocalPlacement place_local_checkpoints(const CheckpointConfig& config, FolderOwn
 }
 
 SaveFolder::SaveFolder(std::filesystem::path path, FileSystem& files, bool is_leader)
-    : path_(std::move(path)), files_(files) {
+    : path_(std::move(path)), files_(files), is_leader_(is_leader) {
   if (!is_leader) return;
   if (fs::exists(path_) && !fs::is_directory(path_))
     throw UserError({"--save " + path_.string(), "is a file", "give a folder"});
@@ -126,8 +126,8 @@ void SaveFolder::open() {
 }
 
 const FolderLock* SaveFolder::lock(std::ostream& err) {
-  if (lock_ == nullptr) return nullptr;
-  if (!lock_->is_in_place()) {
+  if (!is_leader_) return nullptr;
+  if (lock_ == nullptr || !lock_->is_in_place()) {
     err << "WARNING: " << path_.string() << " was deleted during the run; it is created again"
         << std::endl;
     open();

@@ -40,9 +40,10 @@ class SaveFolder {
 
   const std::filesystem::path& path() const { return path_; }
   FileSystem& files() const { return files_; }
-  bool is_leader() const { return lock_ != nullptr; }
+  bool is_leader() const { return is_leader_; }
   /// Returns the lock for a save; null on ranks other than the leader. If the folder was deleted
-  /// meanwhile, creates and locks it again and prints a message to `err`.
+  /// meanwhile, creates and locks it again and prints a message to `err`. UserError like the
+  /// constructor.
   const FolderLock* lock(std::ostream& err);
   /// Returns what this rank has saved last (SaveRequest::last).
   SavedFolder& last() { return last_; }
@@ -52,7 +53,8 @@ class SaveFolder {
 
   std::filesystem::path path_;
   FileSystem& files_;
-  std::unique_ptr<FolderLock> lock_;
+  const bool is_leader_;
+  std::unique_ptr<FolderLock> lock_;  ///< null after an open() that failed, too
   SavedFolder last_;
 };
 
