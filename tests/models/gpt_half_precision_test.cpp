@@ -134,8 +134,8 @@ TEST_P(GptHalfPrecision, StagesOfPostNormLayersSendTheTypeOfTheWeights) {
                               .stages = {{.has_embedding = true},
                                          {.num_layers = 1},
                                          {.first_layer = 1, .num_layers = 1, .has_output = true}}};
-  const auto model = make_gpt_model(
-      config, Rank{}, {.vocab_pad_multiple = 8, .dtype = type(), .layout = &layout});
+  const auto model =
+      make_gpt_model(config, Rank{}, {.vocab_pad_multiple = 8, .dtype = type(), .layout = &layout});
   ParamStore store(declared_parameters(*model), {.dtype = type(), .grad_dtype = at::kFloat});
   store.initialize(3);
   const Microbatch batch = patterned_batch(2, 6, config.vocab_size);

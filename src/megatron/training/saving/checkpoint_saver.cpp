@@ -43,8 +43,8 @@ std::unique_ptr<ProgressLog> make_progress_log(const TrainingPlan& plan,
       clock);
 }
 
-/// Returns the iteration in the tracker file; 0 without a file that can be read, which must not keep
-/// a run from saving: the save replaces it.
+/// Returns the iteration in the tracker file; 0 without a file that can be read, which must not
+/// keep a run from saving: the save replaces it.
 std::int64_t tracked_iteration(const std::string& root) try {
   const auto tracked = fs::exists(root) ? read_tracker(root) : std::nullopt;
   return tracked ? tracked->iteration.value_or(0) : 0;
