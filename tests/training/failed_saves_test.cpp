@@ -80,6 +80,15 @@ TEST_F(FailedSaves, AFolderThatVanishesIsMadeAgain) {
   EXPECT_THAT(committed_iterations(save_), ElementsAre(2, 4));
 }
 
+TEST_F(FailedSaves, ABrokenTrackerIsReplaced) {
+  Trainer trainer =
+      set_up_run({"--train-iters", "4", "--save-interval", "2", "--save-retain-interval", "4"});
+  std::ofstream(save_ + "/" + kTrackerFile) << "broken";
+  EXPECT_EQ(train(trainer, out_), 0);
+  EXPECT_THAT(committed_iterations(save_), ElementsAre(4));
+  EXPECT_EQ(read_tracker(save_)->iteration, 4);
+}
+
 // Only the rank that leads the folder sees that another run has made and locked it meanwhile.
 TEST_F(FailedSaves, AFolderThatAnotherRunHasTakenFailsOnEveryRank) {
   const RunConfig config = read_run(

@@ -1,6 +1,7 @@
 #include "megatron/training/saving/checkpoint_saver.h"
 
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <iostream>
 #include <ostream>
@@ -42,10 +43,13 @@ std::unique_ptr<ProgressLog> make_progress_log(const TrainingPlan& plan,
       clock);
 }
 
-/// Returns the iteration in the tracker file; 0 without one.
-std::int64_t tracked_iteration(const std::string& root) {
-  const auto tracked = std::filesystem::exists(root) ? read_tracker(root) : std::nullopt;
+/// Returns the iteration in the tracker file; 0 without a file that can be read. A broken one must
+/// not keep a run from saving: the save replaces it.
+std::int64_t tracked_iteration(const std::string& root) try {
+  const auto tracked = fs::exists(root) ? read_tracker(root) : std::nullopt;
   return tracked ? tracked->iteration.value_or(0) : 0;
+} catch (const std::exception&) {
+  return 0;
 }
 
 /// Removes the checkpoint of `iteration` below `root` atomically: readers see it whole or not at
