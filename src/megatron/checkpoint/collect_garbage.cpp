@@ -24,12 +24,17 @@ std::uint64_t bytes_freed_by(const fs::path& path) {
   return bytes;
 }
 
-/// Returns what interrupted saves left, each with its size.
+/// Returns what interrupted saves left, each with its size, but not a folder that was moved aside
+/// and gets its name back.
 std::map<fs::path, std::uint64_t> leftovers(const fs::path& root) {
   std::map<fs::path, std::uint64_t> found;
-  for (const auto& entry : fs::directory_iterator(root))
-    if (is_temporary_name(entry.path().filename().string()))
+  for (const auto& entry : fs::directory_iterator(root)) {
+    const std::string name = entry.path().filename().string();
+    if (!is_temporary_name(name)) continue;
+    const TemporaryName temporary = *parse_temporary_name(name);
+    if (!temporary.is_backup || fs::exists(root / temporary.base))
       found.emplace(entry.path(), bytes_freed_by(entry.path()));
+  }
   return found;
 }
 
@@ -42,7 +47,8 @@ std::vector<fs::path> old_iterations(const fs::path& root, std::int64_t keep) {
     std::erase_if(iterations, [&](std::int64_t one) { return one >= *tracker->iteration; });
   std::vector<fs::path> folders;
   for (const std::int64_t one : iterations)
-    if (const fs::path folder = root / iteration_folder(one); !fs::is_symlink(folder))
+    if (const fs::path folder = root / iteration_folder(one);
+        fs::exists(folder) && !fs::is_symlink(folder))  // else it is still aside
       folders.push_back(folder);
   return folders;
 }
