@@ -124,6 +124,9 @@ TEST(Checkpoint, ChoosesTheIteration) {
   fs::remove(root / kTrackerFile);
   EXPECT_EQ(find_checkpoint(root.path())->iteration, 9);
   expect_user_error([&] { find_checkpoint(root.path(), 6); }, {"--ckpt-step 6", "5, 7, 9"});
+  EXPECT_EQ(find_checkpoint(root / "iter_0000005", 5)->iteration, 5);
+  expect_user_error([&] { find_checkpoint(root / "iter_0000005", 7); },
+                    {"--ckpt-step 7", "iter_0000005 is a checkpoint of iteration 5"});
 }
 
 TEST(Checkpoint, NamesABrokenTracker) {

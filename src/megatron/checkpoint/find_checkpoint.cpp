@@ -209,8 +209,15 @@ std::optional<CheckpointSource> find_checkpoint(const std::filesystem::path& roo
   if (is_folder && has_no_checkpoint(root)) return std::nullopt;
   if (const auto folder = is_folder ? find_foreign_folder(root, step) : std::nullopt)
     return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
-  if (const auto folder = is_folder ? find_checkpoint_folder(root, step) : std::nullopt)
-    return open_checkpoint(*folder, CheckpointSource::Kind::megatron);
+  if (const auto folder = is_folder ? find_checkpoint_folder(root, step) : std::nullopt) {
+    CheckpointSource source = open_checkpoint(*folder, CheckpointSource::Kind::megatron);
+    if (step && source.iteration != *step)
+      throw UserError(
+          {"--ckpt-step " + std::to_string(*step),
+           folder->string() + " is a checkpoint of iteration " + std::to_string(source.iteration),
+           "leave --ckpt-step out, or name the folder that holds the iterations"});
+    return source;
+  }
   if (is_hf) return open_checkpoint(root, CheckpointSource::Kind::hugging_face);
   throw UserError({flag + root.string() + ": neither a checkpoint nor a Hugging Face directory",
                    std::string("no ") + kTrackerFile + ", no iter_ folder with a " + kManifestFile +
