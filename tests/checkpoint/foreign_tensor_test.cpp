@@ -171,6 +171,10 @@ TEST(FsdpDtensor, TakesNamesApart) {
         "optimizer.param_to_group_meta.module.output_layer.weight.lr", "models.weight",
         "model.module.decoder.layers.0.mlp.linear_fc1._extra_state"})
     EXPECT_EQ(dtensor_part(name), std::nullopt) << name;
+  // Numbers and names that only a damaged index has.
+  const std::string number(30, '9');
+  EXPECT_EQ(dtensor_part("model.module." + experts + number), std::nullopt);
+  EXPECT_EQ(dtensor_part("model." + std::string(1 << 20, 'x')), std::nullopt);
 }
 
 TEST(FsdpDtensor, JoinsHalvesAndExperts) {

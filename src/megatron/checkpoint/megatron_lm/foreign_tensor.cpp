@@ -20,6 +20,9 @@ namespace {
 constexpr std::string_view kLayers = "decoder.layers.", kOptimizer = "optimizer.state.",
                            kExperts = ".mlp.experts.experts.", kOurExperts = ".mlp.experts.";
 
+/// std::regex takes stack for each character of a name.
+constexpr std::size_t kLongestName = 1000;
+
 /// The states of optimizers by Megatron's names and ours. The first one with our name is written.
 const std::array<std::pair<std::string_view, std::string_view>, 5> kStates{{
     {"param.", kMainParameterPrefix},
@@ -301,6 +304,7 @@ std::optional<DtensorPart> dtensor_part(const std::string& name) {
              R"(\.(exp_avg|exp_avg_sq|momentum_buffer|master_param))"),
       kExpert(R"((.*\.mlp\.experts\.)(?:local_experts\.(\d+)\.)?(.*?)(\d*))");
   std::smatch match, expert;
+  if (name.size() > kLongestName) return std::nullopt;
   const bool is_state = std::regex_match(name, match, kState);
   if (!is_state && !std::regex_match(name, match, kWeight)) return std::nullopt;
   DtensorPart part{.name = match[1]};
@@ -308,7 +312,7 @@ std::optional<DtensorPart> dtensor_part(const std::string& name) {
   if (match[2].matched) part.half = match[2] == "v" ? 1 : 0;
   if (const std::string whole = part.name; std::regex_match(whole, expert, kExpert)) {
     const std::string number = expert[2].matched ? expert[2] : expert[4];
-    if (!number.empty()) part.expert = std::stoll(number);
+    if (!number.empty() && !(part.expert = small_number(number))) return std::nullopt;
     part.name = expert[1].str() + expert[3].str();
   }
   if (is_state)
