@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -94,6 +95,16 @@ TEST(Checkpoint, AcceptsTheCallersLock) {
   save_checkpoint(root.path(), request);
   EXPECT_TRUE(lock.is_in_place());
   EXPECT_EQ(find_checkpoint(root.path())->iteration, 1);
+}
+
+TEST(Checkpoint, ANewFolderMayEndInASlash) {
+  const TemporaryFolder root;
+  fs::create_directories(root / "new.tmp-elsewhere-1");
+  fs::last_write_time(root / "new.tmp-elsewhere-1",
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  begin_new_folder(root / "new/", 1).commit();
+  EXPECT_TRUE(fs::is_directory(root / "new"));
+  EXPECT_FALSE(fs::exists(root / "new.tmp-elsewhere-1"));
 }
 
 TEST(Checkpoint, ChecksFreeSpaceFirst) {

@@ -106,7 +106,7 @@ fs::path PendingFolder::rename_into_place() {
 
 PendingFolder begin_new_folder(const fs::path& folder, std::uint64_t bytes) {
   require_empty_folder(folder);
-  const fs::path path = fs::absolute(folder).lexically_normal();
+  const fs::path path = without_trailing_slash(fs::absolute(folder).lexically_normal());
   megatron::create_directories(path.parent_path());
   remove_stale_temporaries_of(path);
   require_free_space(path.parent_path(), bytes);
