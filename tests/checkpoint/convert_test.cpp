@@ -13,6 +13,7 @@
 #include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/checkpoint_tokenizer.h"
 #include "megatron/checkpoint/inspect.h"
+#include "megatron/checkpoint/manifest.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/tokenizer_config.h"
 #include "megatron/config/transformer_config.h"
@@ -282,6 +283,14 @@ TEST(CarriedTokenizer, ComparesFilesOfOneName) {
   const AuxiliaryFiles torn{{"tokenizer.json", "{}"}, {"merges.txt", "a b"}};  // lacks vocab.json
   EXPECT_EQ(same_vocabulary(torn, gpt2), std::nullopt);
   EXPECT_EQ(same_vocabulary({{"tokenizer.model", "x"}}, {{"tokenizer.model", "y"}}), false);
+}
+
+TEST(CarriedTokenizer, LeavesOutSettingsOfAnotherVersion) {
+  Manifest manifest;
+  manifest.settings = Json{{"tokenizer_type", "TokenizerOfTomorrow"}, {"vocab_size", "64"}};
+  TokenizerConfig expected;
+  expected.vocab_size = 64;
+  EXPECT_EQ(stored_tokenizer(manifest, "folder"), expected);
 }
 
 TEST(CarriedTokenizer, TheSameVocabularyByOtherFilesChangesNothing) {

@@ -196,6 +196,23 @@ TEST_F(LongRunTest, NonPersistentCheckpointsBridgeTheGap) {
               HasSubstr("at iteration 4\n"));
 }
 
+TEST_F(LongRunTest, ARunThatEndsAtANonPersistentCheckpointSavesIt) {
+  const std::vector<std::string> flags{"--save",
+                                       folder("a"),
+                                       "--load",
+                                       folder("a"),
+                                       "--non-persistent-save-interval",
+                                       "4",
+                                       "--non-persistent-ckpt-type",
+                                       "global"};
+  small_run::run(flags);
+  // As if the run had been killed before its last save.
+  fs::remove_all(folder("a") + "/iter_0000008");
+  fs::remove(folder("a") + "/latest_checkpointed_iteration.txt");
+  EXPECT_THAT(small_run::run(flags).log, HasSubstr("non-persistent iter 8"));
+  EXPECT_THAT(kept(folder("a")), ElementsAre(8));
+}
+
 /// The step that follows iteration 1 is rejected, and the checkpoint that is to repeat it has the
 /// iteration of a non-persistent one, which knows nothing of that step.
 TEST_F(LongRunTest, ARejectedStepIsRepeatedAlthoughANonPersistentCheckpointIsAsRecent) {

@@ -22,9 +22,7 @@ constexpr std::array kIdKeys{"bos_token_id", "eos_token_id", "pad_token_id",
 /// Returns the tokenizer settings of the run that saved the checkpoint.
 TokenizerConfig saved_tokenizer_config(const Manifest& manifest) {
   TokenizerConfig config;
-  for (const Field& field : tokenizer_table().set().fields)
-    if (const auto values = saved_values(*manifest.settings, field))
-      assign(field, &config, *values);
+  read_saved_fields(*manifest.settings, tokenizer_table().set(), &config);
   config.tokenizer_metadata.clear();  // its type and its chat template are stored
   return config;
 }

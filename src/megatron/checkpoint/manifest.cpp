@@ -253,14 +253,18 @@ std::optional<std::vector<std::string>> saved_values(const Json& saved, const Fi
   return field.is_list ? split_words(text) : std::vector{text};
 }
 
-void read_saved_settings(const Json& saved, Settings& settings) {
-  for (const Field& field : settings_table().set().fields) {
+void read_saved_fields(const Json& saved, const FieldSet& fields, void* object) {
+  for (const Field& field : fields.fields) {
     try {
-      if (const auto values = saved_values(saved, field)) assign(field, &settings, *values);
+      if (const auto values = saved_values(saved, field)) assign(field, object, *values);
     } catch (const FieldError&) {
       continue;
     }
   }
+}
+
+void read_saved_settings(const Json& saved, Settings& settings) {
+  read_saved_fields(saved, settings_table().set(), &settings);
 }
 
 std::string manifest_text(const Manifest& manifest) {

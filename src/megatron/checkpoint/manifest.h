@@ -93,8 +93,9 @@ Json fields_to_json(const FieldSet& fields, const void* object);
 /// Returns the values of a field in a manifest's settings; nullopt if it is missing or unset there.
 std::optional<std::vector<std::string>> saved_values(const Json& saved, const Field& field);
 
-/// Sets the fields of `settings` that a manifest's settings `saved` hold. A field that is missing,
+/// Sets the fields of `object` that a manifest's settings `saved` hold. A field that is missing,
 /// unset or unreadable there, as one of another version, keeps its value.
+void read_saved_fields(const Json& saved, const FieldSet& fields, void* object);
 void read_saved_settings(const Json& saved, Settings& settings);
 
 /// Formats the manifest as indented JSON that includes its own checksum.

@@ -74,38 +74,57 @@ std::set<std::string> needed_files(const Manifest& manifest, const ParamStore& s
 /// A damaged file keeps its bytes under this name and is no longer part of a checkpoint.
 constexpr const char* kDamagedSuffix = ".damaged";
 
+/// Steps that other ranks take with this one and wait for: none is left out after a UserError.
+class MatchedSteps {
+ public:
+  template <class Step>
+  void run(const Step& step) {
+    try {
+      step();
+    } catch (const UserError& first) {
+      if (!error_) error_ = first;
+    }
+  }
+  /// Throws the first error.
+  void end() const {
+    if (error_) throw UserError(error_->parts());
+  }
+
+ private:
+  std::optional<UserError> error_;
+};
+
 void send_description(Comm& comm, const fs::path& folder, std::int64_t to) {
   std::vector<std::string> auxiliary;
-  for (const auto& [file, expected] : read_manifest(folder).files)
-    auxiliary.push_back(fs::path(file).filename().string());
-  exchange_files(comm, FilesToSend{to, folder / kAuxiliaryFolder, auxiliary}, std::nullopt);
-  exchange_files(comm, FilesToSend{to, folder, {kManifestFile}}, std::nullopt);
+  MatchedSteps steps;
+  steps.run([&] {
+    for (const auto& [file, expected] : read_manifest(folder).files)
+      auxiliary.push_back(fs::path(file).filename().string());
+  });
+  steps.run([&] {
+    exchange_files(comm, FilesToSend{to, folder / kAuxiliaryFolder, auxiliary}, std::nullopt);
+  });
+  steps.run([&] { exchange_files(comm, FilesToSend{to, folder, {kManifestFile}}, std::nullopt); });
+  steps.end();
 }
 
 /// Replaces `folder`, which is no part of the checkpoint that `from` has under this name.
 void receive_description(Comm& comm, const fs::path& folder, std::int64_t from) {
   std::optional<PendingFolder> pending;
-  std::optional<UserError> error;
-  const auto attempt = [&](const auto& step) {
-    try {
-      step();
-    } catch (const UserError& first) {  // the sender waits for this rank
-      if (!error) error = first;
-    }
-  };
+  MatchedSteps steps;
   fs::path place = folder / "missing";
-  attempt([&] {
+  steps.run([&] {
     megatron::create_directories(folder.parent_path());
     place = pending.emplace(folder).path();
     megatron::create_directories(place / kAuxiliaryFolder);
   });
-  attempt([&] {
+  steps.run([&] {
     exchange_files(comm, std::nullopt,
                    FilesToReceive{.from = from, .folder = place / kAuxiliaryFolder});
   });
-  attempt(
+  steps.run(
       [&] { exchange_files(comm, std::nullopt, FilesToReceive{.from = from, .folder = place}); });
-  if (error) throw UserError(error->parts());
+  steps.end();
   pending->commit();
 }
 
@@ -209,14 +228,18 @@ class LocalSearcher {
     const std::set<std::int64_t> all(owners_.leaders.begin(), owners_.leaders.end());
     steps_.run_on_all_ranks([&] {
       std::size_t turn = 0;
+      MatchedSteps steps;
       for (const std::int64_t leader : all) {
         if (std::ranges::count(spread.leaders, leader) > 0) continue;
         const std::int64_t giver = spread.leaders[turn++ % spread.leaders.size()];
-        if (steps_.rank() == giver)
-          send_description(*search_.world.comm, folder_of(spread), leader);
-        if (steps_.rank() == leader)
-          receive_description(*search_.world.comm, folder_of(spread), giver);
+        steps.run([&] {
+          if (steps_.rank() == giver)
+            send_description(*search_.world.comm, folder_of(spread), leader);
+          if (steps_.rank() == leader)
+            receive_description(*search_.world.comm, folder_of(spread), giver);
+        });
       }
+      steps.end();
       return std::string();
     });
   }
@@ -265,22 +288,20 @@ FilesOfRank parse_files(const std::string& text, std::size_t num_files) {
 FetchedShards make_transfers(const std::vector<FileTransfer>& transfers, const fs::path& folder,
                              const std::vector<std::string>& files, const Axis& world) {
   FetchedShards fetched;
-  std::optional<UserError> error;
+  MatchedSteps steps;
   for (const FileTransfer& transfer : transfers) {
-    const std::string& name = files[transfer.file];
-    try {
+    steps.run([&] {
+      const std::string& name = files[transfer.file];
       if (transfer.from == world.rank)
         exchange_files(*world.comm, FilesToSend{transfer.to, folder, {name}}, std::nullopt);
-      if (transfer.to != world.rank) continue;
+      if (transfer.to != world.rank) return;
       exchange_files(*world.comm, std::nullopt,
                      FilesToReceive{.from = transfer.from, .folder = folder, .has_readers = true});
       ++fetched.count;
       fetched.num_bytes += static_cast<std::int64_t>(fs::file_size(folder / name));
-    } catch (const UserError& first) {  // the ranks behind wait for this one
-      if (!error) error = first;
-    }
+    });
   }
-  if (error) throw UserError(error->parts());
+  steps.end();
   return fetched;
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -317,6 +318,10 @@ class FolderDescription {
                        "check the args of the checkpoint"});
     const bool is_old_qkv = version_ < 2 && name.find(".linear_qkv.") != std::string::npos &&
                             name.find("layer_norm") == std::string::npos;
+    if (const Json& model = *manifest_.model;
+        is_old_qkv && model.at("num_query_groups") != model.at("num_attention_heads"))
+      throw UserError({where, format("checkpoint_version %g has no query groups", version_),
+                       "save it with a newer Megatron-LM, which writes checkpoint_version 3"});
     std::vector<TensorSlice> slices;
     for (const TensorSlice& slice : sharding.owned_slices(axes))
       for (const TensorSlice& part :

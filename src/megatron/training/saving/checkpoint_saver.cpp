@@ -8,10 +8,12 @@
 
 #include "megatron/base/error.h"
 #include "megatron/checkpoint/checkpoint_root.h"
+#include "megatron/checkpoint/checkpoint_source.h"
 #include "megatron/checkpoint/pending_folder.h"
 #include "megatron/config/checkpoint_config.h"
 #include "megatron/config/logger_config.h"
 #include "megatron/config/parallel_config.h"
+#include "megatron/config/run_folders.h"
 #include "megatron/config/settings.h"
 #include "megatron/config/training_config.h"
 #include "megatron/optimizer/replica_check.h"
@@ -43,8 +45,18 @@ std::unique_ptr<ProgressLog> make_progress_log(const TrainingPlan& plan,
       clock);
 }
 
-/// Returns the iteration in the tracker file; 0 without a file that can be read, which must not
-/// keep a run from saving: the save replaces it.
+/// Returns the iteration that --save holds when the run starts; −1 if it goes on from a
+/// non-persistent checkpoint, which is newer.
+std::int64_t first_saved_iteration(const TrainingPlan& plan, std::int64_t iteration) {
+  const CheckpointConfig& config = *plan.settings.checkpoint;
+  const std::string folder = non_persistent_folder(config, config.load);
+  const bool is_non_persistent =
+      plan.source && !folder.empty() && plan.source->folder.parent_path() == folder;
+  return is_non_persistent && iteration > 0 ? -1 : iteration;
+}
+
+/// Returns the iteration in the tracker file; 0 without a file that can be read. A broken one must
+/// not keep a run from saving: the save replaces it.
 std::int64_t tracked_iteration(const std::string& root) try {
   const auto tracked = fs::exists(root) ? read_tracker(root) : std::nullopt;
   return tracked ? tracked->iteration.value_or(0) : 0;
@@ -97,7 +109,7 @@ CheckpointSaver::CheckpointSaver(const TrainingPlan& plan, const TrainingState& 
       config_(*plan.settings.checkpoint),
       console_(console),
       log_(make_progress_log(plan, state.progress, context.clock)),
-      saved_iteration_(state.progress.iteration) {
+      saved_iteration_(first_saved_iteration(plan, state.progress.iteration)) {
   if (log_) log_->start();
   const double bytes =
       12 * static_cast<double>(state.weights->num_parameters());  // weights and Adam's two moments
