@@ -164,8 +164,6 @@ ConvertResult convert_checkpoint(const ConvertRequest& request) {
   require_empty_folder(request.save);
   if (request.is_q8_0 && request.format != "gguf")
     throw UserError({"--dtype q8_0 needs --format gguf", request.format, "choose another type"});
-  if (!request.hf_model_type.empty() && request.format != "hf" && request.format != "gguf")
-    throw UserError({"--hf-model-type needs --format hf or gguf", request.format, "leave it out"});
   choose_tokenizer(request.tokenizer, *source);
   ConvertResult conversion{.folder = request.save, .notes = source->notes};
   const auto stored = open_weights(*source);

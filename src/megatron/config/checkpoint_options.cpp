@@ -27,21 +27,6 @@ void require_folders(const CheckpointOptions& options) {
                        : "write: megatron checkpoint " + options.action + " DIR"});
 }
 
-/// Refuses flags of other actions, which would have no effect.
-void require_own_flags(const CheckpointOptions& options) {
-  const struct {
-    bool is_given;
-    const char *flag, *action;
-  } flags[] = {{options.json, "--json", "inspect"},
-               {options.all, "--all", "verify"},
-               {options.keep.has_value(), "--keep", "gc"},
-               {options.dry_run, "--dry-run", "gc"}};
-  for (const auto& [is_given, flag, action] : flags)
-    if (is_given && options.action != action)
-      throw UserError({options.action + ": has no " + flag,
-                       std::string("it is a flag of ") + action, "leave it out"});
-}
-
 }  // namespace
 
 const FieldTable<ConvertOptions>& convert_table() {
@@ -130,7 +115,6 @@ CheckpointOptions read_checkpoint_options(std::span<const std::string> args) {
   CheckpointOptions options;
   parse_command_line(checkpoint_command_table(), args, options, "checkpoint");
   require_folders(options);
-  require_own_flags(options);
   return options;
 }
 

@@ -32,8 +32,8 @@ const FieldTable<CheckpointOptions>& checkpoint_command_table();
 
 /// Parses the flags of `convert`.
 ConvertOptions read_convert_options(std::span<const std::string> args);
-/// Parses the arguments of `checkpoint`. Also throws a UserError if the number of folders or a flag
-/// does not fit the action.
+/// Parses the arguments of `checkpoint`. Also throws a UserError if the number of folders does not
+/// fit the action.
 CheckpointOptions read_checkpoint_options(std::span<const std::string> args);
 
 }  // namespace megatron
