@@ -125,6 +125,11 @@ TEST_F(LabelledTextFiles, TablesHaveTheColumnsOfGlue) {
   EXPECT_THAT(texts(frame)[0].others, testing::IsEmpty());
   EXPECT_EQ(texts(frame)[1].number, 0);
   EXPECT_THAT(frame.warnings, testing::IsEmpty());
+  // As spreadsheets write them: a byte order mark, and lines that end in CR LF.
+  const LabelledData sheet = read("sheet.tsv", "\xef\xbb\xbfsentence\tlabel\r\na b\t1\r\nc\t0\r\n");
+  ASSERT_EQ(texts(sheet).size(), 2u);
+  EXPECT_EQ(texts(sheet)[0].number, 1);
+  EXPECT_EQ(sheet.num_classes, 2);
   EXPECT_THAT(mistake("test.tsv", "id\tquestion1\tquestion2\n1\ta\tb\n", FinetuneTask::qqp),
               HasSubstr("holds no labelled text"));
 }
@@ -191,6 +196,8 @@ TEST_F(LabelledTextFiles, MistakesNameFileAndLine) {
            {"\n \n", "x.jsonl: holds no labelled text"}})
     EXPECT_THAT(mistake("x.jsonl", text), HasSubstr(reason)) << text;
   EXPECT_THAT(mistake("x.tsv", "a\tb\n1\t2\n"), HasSubstr("x.tsv: holds no labelled text"));
+  EXPECT_THAT(mistake("x.jsonl", R"({"question":"a","choices":["b","c"],"label":0})"),
+              HasSubstr("x.jsonl:1: has choices"));
   EXPECT_THAT(mistake("x.jsonl", R"({"text":"a","label":0})", FinetuneTask::rank),
               HasSubstr("choices"));
   DataConfig none;

@@ -65,6 +65,8 @@ void read_record(const JsonCursor& json, bool has_choices, LabelledText& text) {
     text.text = (json.find("question") ? json["question"] : json["text"]).text();
     for (const JsonCursor& choice : json["choices"].elements())
       text.others.push_back(choice.text());
+  } else if (json.find_given("choices")) {
+    throw UserError({text.where, "has choices", "finetune with --task rank"});
   }
   for (const auto& [first, second] : kTextNames) {
     const auto found = json.find_given(first), other = json.find_given(second);
@@ -85,6 +87,8 @@ LabelledTexts read_lines(const fs::path& path, bool has_choices, std::int64_t& l
   for (std::int64_t number = 1; std::getline(lines, line); ++number) {
     LabelledText text{.where = path.string() + ":" + std::to_string(number)};
     line = replace_invalid_utf8(line).value_or(line);
+    if (line.ends_with('\r')) line.pop_back();
+    if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // byte order mark
     if (trim(line).empty()) continue;  // a row of a table may begin or end with an empty cell
     const std::vector<std::string> cells =
         is_table ? split_at(line, '\t') : std::vector<std::string>();
