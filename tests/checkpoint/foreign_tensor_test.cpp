@@ -113,7 +113,7 @@ TEST(RecurrentLayers, AreSavedInParts) {
 TEST(RecurrentLayers, AreJoinedFromParts) {
   ForeignTensors theirs;
   const std::string layer = "decoder.layers.0.mixer.";
-  const auto add = [&](const std::string& name, Shape shape) {
+  const auto add = [&](const std::string& name, const Shape& shape) {
     const TensorSlice whole{
         .global_offset = Shape(shape.size(), 0), .local_offset = {}, .shape = shape};
     theirs[name] = {.type = SafetensorsDtype::F32,

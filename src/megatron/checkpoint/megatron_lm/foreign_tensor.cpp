@@ -312,7 +312,8 @@ std::optional<DtensorPart> dtensor_part(const std::string& name) {
   if (match[2].matched) part.half = match[2] == "v" ? 1 : 0;
   if (const std::string whole = part.name; std::regex_match(whole, expert, kExpert)) {
     const std::string number = expert[2].matched ? expert[2] : expert[4];
-    if (!number.empty() && !(part.expert = small_number(number))) return std::nullopt;
+    if (!number.empty()) part.expert = small_number(number);
+    if (!number.empty() && !part.expert) return std::nullopt;
     part.name = expert[1].str() + expert[3].str();
   }
   if (is_state)

@@ -173,6 +173,10 @@ std::unique_ptr<Drafter> make_drafter(const SpeculationOptions& options, const M
                          "it has a vocabulary of " + std::to_string(own) +
                              " tokens, and the model one of " + std::to_string(wanted),
                          "give a model with the same tokenizer"});
+      if (options.draft_model->model().keeps_states())
+        throw UserError({"--speculative-model " + config.speculative_model,
+                         "the states of its layers do not forget rejected drafts",
+                         "give a model without recurrent layers"});
       return make_model_drafter(*options.draft_model, config.speculative_rejection_sampling,
                                 num_blocks);
     }
