@@ -171,6 +171,10 @@ TEST(HybridPattern, DepthsOfMultiTokenPredictionFollowTheLayers) {
     EXPECT_TRUE(model.kind(depth + 1).has_mlp());
     EXPECT_EQ(model.kind(depth + 2), model.kind(0));
   }
+  TransformerConfig typed = model;
+  set_comm_types(typed, {CpCommType::p2p, CpCommType::p2p, CpCommType::a2a, CpCommType::a2a});
+  EXPECT_EQ(typed.kind(2).cp_comm_type, CpCommType::a2a);
+  EXPECT_EQ(typed.kind(4).cp_comm_type, CpCommType::a2a);  // that of the last layer
   const std::vector<StageLayers> stages =
       pipeline_layout(*run.options.settings.parallel, model).stages;
   EXPECT_EQ(stages.at(0), (StageLayers{.num_layers = 2, .has_embedding = true}));

@@ -138,7 +138,8 @@ void set_comm_types(TransformerConfig& config, const std::vector<CpCommType>& ty
   }
   for (std::size_t i = 0; i < config.layers.size(); ++i)
     if (config.layers[i].has_attention())
-      config.layers[i].cp_comm_type = types[types.size() == 1 ? 0 : i];
+      // Those of multi-token prediction stand behind the layers, and take the last type.
+      config.layers[i].cp_comm_type = types[std::min(i, types.size() - 1)];
 }
 
 std::vector<std::int64_t> expert_layers(const TransformerConfig& config) {
