@@ -19,6 +19,7 @@
 #include "megatron/datasets/blend.h"
 #include "megatron/datasets/masked_dataset.h"
 #include "megatron/datasets/random_state.h"
+#include "megatron/datasets/text_chunks.h"
 #include "megatron/tokenizers/tokenizer.h"
 #include "megatron/tokenizers/utf8.h"
 
@@ -88,7 +89,7 @@ LabelledTexts read_lines(const fs::path& path, bool has_choices, std::int64_t& l
     LabelledText text{.where = path.string() + ":" + std::to_string(number)};
     line = replace_invalid_utf8(line).value_or(line);
     if (line.ends_with('\r')) line.pop_back();
-    if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);  // byte order mark
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (trim(line).empty()) continue;  // a row of a table may begin or end with an empty cell
     const std::vector<std::string> cells =
         is_table ? split_at(line, '\t') : std::vector<std::string>();

@@ -13,6 +13,9 @@
 
 namespace megatron {
 
+/// What some programs write in front of a text in UTF-8.
+inline constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 /// The unit of an input file that forms one document.
 enum class DocumentKind {
   json_line,  ///< a line of JSON

@@ -151,7 +151,6 @@ class GenerationJob : public std::enable_shared_from_this<GenerationJob> {
   }
 
   void take(std::size_t prompt, const News& news) {
-    if (has_ended_) return;
     if (news.error) return fail(news.error);
     const std::lock_guard lock(callback_mutex_);
     if (has_ended_) return;
