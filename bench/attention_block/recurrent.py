@@ -26,8 +26,7 @@ import turns
 
 HERE = Path(__file__).resolve().parent
 PEER = "transformers, eager"
-WARM = 1  # steps of a turn of the peer that are not counted
-OUR_WARM = 4  # of ours, whose first steps are short and still fetch memory
+WARM = 4  # steps of a turn that are not counted: the first ones of ours still fetch memory
 LEAST_SPEED, LEAST_SHARE = 3.0, 0.7
 MOST_OF_LINEAR, MOST_MEMORY, MOST_OF_STEP = 1.1, 2.0, 1.1
 
@@ -92,15 +91,15 @@ class Runs:
         words = [HERE / "recurrent_turn.py", self.path_, "inputs", *dataclasses.astuple(layer)]
         subprocess.run([sys.executable, *map(str, words)], check=True)
 
-    def run(self, name, title, command, *more, warm=WARM):
-        steps = self.steps_ + warm
+    def run(self, name, title, command, *more):
+        steps = self.steps_ + WARM
         turn = commands.Turn([str(word) for word in (*command, steps, *more)])
-        watch = partial(turns.watch, turn, steps, warm, f"{title} {name}", self.work_)
+        watch = partial(turns.watch, turn, steps, WARM, f"{title} {name}", self.work_)
         return measure.Run(name, watch, f"{self.layer.kind} {title}")
 
     def ours(self, name, title, dtype, mode, *more):
         program = [commands.our_program("attention_block_bench"), self.path_, dtype, mode]
-        return self.run(name, title, program, *more, warm=OUR_WARM)
+        return self.run(name, title, program, *more)
 
     def training(self, dtype, details):
         peer = [sys.executable, HERE / "recurrent_turn.py", self.path_, dtype]
